@@ -1,0 +1,45 @@
+# Nothing is typed before `make serve` or `make test`: the stamp file sets up the environment.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+HOST ?= 127.0.0.1
+PORT ?= 8000
+DATA_DIR ?= .ratoon
+MODEL ?= handbook
+export RATOON_HOST ?= $(HOST)
+export RATOON_PORT ?= $(PORT)
+export RATOON_DATA_DIR ?= $(DATA_DIR)
+export RATOON_MODEL ?= $(MODEL)
+
+.PHONY: serve test test-gpu check format clean
+
+serve: $(STAMP)
+	$(BIN)/ratoon serve
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -m gpu
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet 'torch>=2.11,<2.14'
+	$(BIN)/python -m pip install --quiet --editable '.[engine,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""Measurements; every figure in the docs names the command here that makes it."""

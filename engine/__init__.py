@@ -1,0 +1,1 @@
+"""One process owns the accelerator: queue, schedule, batch, run, sample, settle."""

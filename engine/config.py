@@ -1,0 +1,34 @@
+"""The engine's settings, composed by the command line and handed to the engine process whole.
+
+Knows: names, defaults and units. Does not know: flags or environment variables (`cli`), nor
+anything derived: numbers worked out from these are returned by whoever works them out.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+LoadFormat = Literal["safetensors", "dummy"]
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What one engine process needs to know."""
+
+    model_dir: str
+    socket: str  # path of the Unix socket it serves
+    device: DeviceName = "auto"
+    dtype: DtypeName = "auto"  # auto: float32 on cpu, the checkpoint's own on cuda
+    load_format: LoadFormat = "safetensors"
+    block_size: int = 16
+    cache_tokens: int | None = None  # None: sized from free memory
+    memory_fraction: float = 0.9  # of the device's free memory, when cache_tokens is None
+    max_model_len: int | None = None  # None: the model's own
+    max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
+    max_running: int = 256
+    max_waiting: int = 1024
+    single_flight_deadline_s: float = 10.0
+    num_threads: int | None = None  # of the CPU; None: torch's choice

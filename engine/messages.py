@@ -1,0 +1,202 @@
+"""What crosses the link between gateway and engine.
+
+Forward go `Hello`, `Generate`, `Cancel`, `Flush`, `StatsQuery`; back come one `Welcome` per
+`Hello`, one `StepReply` per step and gateway, one `Flushed` per `Flush`, one `StatsReply` per
+`StatsQuery`. Every `Generate` is answered by any number of `Tokens` and exactly one `Finished`
+or `Failed`, also when it was cancelled.
+
+Knows: field names, types, units. Does not know: sockets (`link.py`, `client.py`) or how the
+bytes are bounded (`codec.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens are chosen. Validated at admission; nothing behind it re-checks."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    temperature: float = 1.0  # 0 is greedy
+    top_k: int = 0  # 0 is off
+    top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    seed: int | None = None
+    num_logprobs: int | None = None  # None: no logprobs; 0: the chosen token's alone
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """First message of a gateway on every (re)connection."""
+
+
+class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
+    """One sequence to continue. `n` choices are `n` of these; single flight shares the prompt."""
+
+    request_id: str
+    token_ids: bytes  # int32, little endian
+    namespaces: tuple[tuple[int, bytes], ...]  # spans of a NamespacePath
+    block_keys: bytes  # 16 bytes for every whole block of the prompt
+    flow: str  # whose turn it is; opaque to the engine
+    weight: float = 1.0
+    sampling: SamplingParams
+    use_cache: bool = True  # False: neither read from the cache nor write to it
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """The client went away or a stop string was met. Answered by `Finished("cancelled")`."""
+
+    request_id: str
+
+
+class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
+    """Forget cached prefixes: of one flow, of one namespace, or all when both are None."""
+
+    query_id: str
+    flow: str | None = None
+    namespace: bytes | None = None
+
+
+class StatsQuery(msgspec.Struct, frozen=True, tag="stats_query"):
+    """Ask for the engine's counters."""
+
+    query_id: str
+
+
+ToEngine = Hello | Generate | Cancel | Flush | StatsQuery
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+    """What the engine is. `engine_id` is new for every start of the process."""
+
+    engine_id: str
+    fingerprint: bytes
+    vocab_size: int
+    block_size: int
+    max_model_len: int  # tokens: the model's context or the pool, whichever is smaller
+    eos_token_ids: tuple[int, ...]
+    device: str
+    dtype: str
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural-log probabilities at one position, before temperature and penalties."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...]  # (token id, logprob), most likely first
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
+    """Tokens a step appended to a sequence."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    cached_tokens: int | None = None  # set on the first Tokens of a request
+    queue_seconds: float | None = None  # likewise
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
+    """The sequence ended well."""
+
+    request_id: str
+    reason: FinishReason
+    stop_token_id: int | None = None  # the token that stopped it, which Tokens does not repeat
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The sequence ended badly; `code` is one of `engine.errors`."""
+
+    request_id: str
+    code: str
+    message: str
+    retry_after_s: float | None = None
+
+
+Event = Tokens | Finished | Failed
+
+
+class StepReply(msgspec.Struct, frozen=True, tag="step"):
+    """All events of one step for one gateway."""
+
+    events: list[Event]
+
+
+class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
+    """How many blocks a flush forgot; leased ones are freed when their sequence ends."""
+
+    query_id: str
+    blocks: int
+
+
+class FlowStats(msgspec.Struct, kw_only=True):
+    """One flow's use of the cache since the engine started. Tokens and blocks."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    blocks_held: int = 0
+    evictions_caused: int = 0
+    evictions_suffered: int = 0
+
+
+class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompt tokens looked up, found and computed within a window of time."""
+
+    queried_tokens: int
+    hit_tokens: int
+    computed_tokens: int
+
+
+class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The device pool, in blocks; used = evictable + leased."""
+
+    block_size: int
+    total: int
+    free: int
+    used: int
+    evictable: int
+    leased: int
+
+
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's counters at one moment."""
+
+    engine_id: str
+    fingerprint: bytes
+    uptime_s: float
+    running: int
+    waiting: int
+    preemptions: int
+    steps: int
+    generated_tokens: int
+    windows: dict[str, WindowStats]  # "1m", "10m", "all"
+    pool: PoolStats
+    tree_nodes: int
+    tree_depth: int
+    flows: dict[str, FlowStats]
+
+
+class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
+    """The answer to one `StatsQuery`."""
+
+    query_id: str
+    stats: EngineStats
+
+
+FromEngine = Welcome | StepReply | Flushed | StatsReply

@@ -1,0 +1,1 @@
+"""One decoder described by its config: reading a Hugging Face directory and computing logits."""

@@ -1,0 +1,64 @@
+"""One sequence on its way through the engine: its tokens, its lease, how far it is computed.
+
+State has one owner, the engine's thread. There is no prefill phase and no decode phase: a
+sequence has `num_tokens` known tokens, of which `num_computed` have their KV in the pool.
+
+Knows: token ids and counts. Does not know: the queue, the pool, or the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.messages import SamplingParams
+from prefix_cache.lease import Lease
+from prefix_cache.namespace import NamespacePath
+
+TokenIds = npt.NDArray[np.int32]
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A request's sequence; identity is the object itself."""
+
+    request_id: str
+    client: bytes  # which gateway's connection to answer on
+    flow: str
+    weight: float
+    path: NamespacePath
+    block_keys: bytes
+    sampling: SamplingParams
+    prompt_len: int
+    arrived: float  # seconds, monotonic
+    tokens: TokenIds  # capacity prompt_len + max_tokens; the first num_tokens are valid
+    num_tokens: int
+    use_cache: bool = True
+    num_computed: int = 0
+    cached_tokens: int = 0  # of the prompt, found at the first admission
+    lease: Lease | None = None  # None while waiting
+    admitted: float | None = None
+    num_preemptions: int = 0
+    first_tokens_sent: bool = field(default=False)
+
+    @property
+    def num_output(self) -> int:
+        """Tokens generated so far."""
+        return self.num_tokens - self.prompt_len
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """A view of all known tokens, prompt and output."""
+        return self.tokens[: self.num_tokens]
+
+    @property
+    def output_ids(self) -> TokenIds:
+        """A view of the generated tokens."""
+        return self.tokens[self.prompt_len : self.num_tokens]
+
+    def append(self, token_id: int) -> None:
+        """Add one generated token."""
+        self.tokens[self.num_tokens] = token_id
+        self.num_tokens += 1

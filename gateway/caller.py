@@ -1,0 +1,18 @@
+"""Who is calling, once the key has been found good.
+
+Knows: what every layer behind authentication may know of the caller. Does not know: keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated tenant, by one of its keys."""
+
+    tenant_id: str
+    tenant_name: str
+    key_id: str
+    weight: float = 1.0

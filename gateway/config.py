@@ -1,0 +1,43 @@
+"""The gateway's settings, composed by the command line and handed to the gateway process whole.
+
+Knows: names, defaults, units, bounds. Does not know: flags or environment variables (`cli`).
+Secrets are not in here: they lie in files under `data_dir`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What is checked before any work is allocated."""
+
+    max_body_bytes: int = 16 << 20
+    max_json_depth: int = 64
+    max_messages: int = 4096
+    max_choices: int = 16  # n times the prompts of one request
+    max_prompts: int = 128  # prompts of one completions request
+    max_logprobs: int = 20
+    max_stops: int = 16
+    max_stop_chars: int = 256
+    max_logit_bias: int = 1024
+    max_salt_chars: int = 1024
+    max_streams_per_key: int = 1024
+    stalled_write_s: float = 30.0  # a client that reads nothing for so long is cut off
+
+
+class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What one gateway process needs to know."""
+
+    model_dir: str
+    model_name: str
+    data_dir: str
+    engine_socket: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    admin_host: str = "127.0.0.1"
+    admin_port: int | None = None  # None: the admin routes are on `port`
+    share_all: bool = False  # one owner: all tenants share one namespace
+    bounds: Bounds = Bounds()
+    grace_s: float = 30.0  # how long streams may run on after SIGTERM
+    log_level: str = "info"

@@ -1,0 +1,123 @@
+"""What the gateway refuses, before any dialect speaks it.
+
+GatewayError
+ |- BadRequest                400  a bound, a type, a value; `param` names the field
+ |- Unauthenticated           401  no key, a malformed one, an unknown, revoked or expired one
+ |- Forbidden                 403  the key is good, its tenant is disabled
+ |- NotFound                  404  a route, a model, a tenant, a key
+ |- MethodNotAllowed          405
+ |- Conflict                  409  the name is taken
+ |- BodyTooLarge              413
+ |- TooManyRequests           429  retry after `retry_after_s`
+ `- Unavailable               503  the engine is away; retry after `retry_after_s`
+
+Errors of the engine (`engine.errors`) are translated to these at one place, `from_engine`.
+Messages never quote prompt text or keys.
+"""
+
+from __future__ import annotations
+
+from engine.errors import (
+    EngineError,
+    EngineUnavailable,
+    PromptTooLong,
+    QueueFull,
+    RequestRefused,
+)
+
+
+class GatewayError(Exception):
+    """Base of everything the gateway answers in place of a result."""
+
+    status = 500
+    code = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class BadRequest(GatewayError):
+    """The request can never be answered as it is."""
+
+    status = 400
+    code = "invalid_value"
+
+
+class Unauthenticated(GatewayError):
+    """No valid key came with the request."""
+
+    status = 401
+    code = "invalid_api_key"
+
+
+class Forbidden(GatewayError):
+    """The key is good but may not do this."""
+
+    status = 403
+    code = "tenant_disabled"
+
+
+class NotFound(GatewayError):
+    """No such route, model, tenant or key."""
+
+    status = 404
+    code = "not_found"
+
+
+class MethodNotAllowed(GatewayError):
+    """The route exists, this method on it does not."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class Conflict(GatewayError):
+    """The name is taken."""
+
+    status = 409
+    code = "conflict"
+
+
+class BodyTooLarge(GatewayError):
+    """The body has more bytes than the bound."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class TooManyRequests(GatewayError):
+    """A queue or a limit is full."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+
+
+class Unavailable(GatewayError):
+    """No engine can take the request now, or it broke while running it."""
+
+    status = 503
+    code = "overloaded"
+
+
+def from_engine(error: EngineError) -> GatewayError:
+    """The one place where the engine's errors become the gateway's."""
+    if isinstance(error, PromptTooLong):
+        return BadRequest(error.message, code="context_length_exceeded")
+    if isinstance(error, RequestRefused):
+        return BadRequest(error.message)
+    if isinstance(error, QueueFull):
+        return TooManyRequests(error.message, retry_after_s=error.retry_after_s or 1.0)
+    if isinstance(error, EngineUnavailable):
+        return Unavailable(error.message, retry_after_s=error.retry_after_s or 2.0)
+    return Unavailable(error.message, code=error.code, retry_after_s=2.0)

@@ -1,0 +1,34 @@
+"""What is stored of tenants and keys.
+
+Knows: fields. Does not know: where they are stored. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Tenant(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds keys and pays. `id` is made by the gateway, `name` by the operator."""
+
+    id: str
+    name: str
+    created_at: float
+    disabled: bool = False
+    weight: float = 1.0
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of a tenant. The key itself is nowhere: `digest` is its HMAC under the pepper."""
+
+    id: str
+    tenant_id: str
+    digest: bytes
+    hint: str  # first and last characters, for display
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+    def is_live(self, now: float) -> bool:
+        """Whether the key opens anything at `now`."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

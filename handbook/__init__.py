@@ -1,0 +1,1 @@
+"""The embedded demo model: the text it is trained on, the training, the evaluation, the weights."""

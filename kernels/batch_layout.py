@@ -1,0 +1,58 @@
+"""How the rows of one step lie in the flat token dimension, as device tensors.
+
+Knows: shapes. Does not know: sequences, leases or where the numbers come from.
+
+    tokens   | d | d | d |  p  p  p  p  |  p  p  |      d: rows with one token, first
+    row      | 0 | 1 | 2 |      3       |   4    |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLayout:
+    """Rows R, tokens T, block size B. All tensors on the pool's device.
+
+    `query_starts` (R + 1,) int32: where each row's tokens start; the last is T.
+    `context_lens` (R,) int32: tokens with KV behind this step, the row's new ones included.
+    `block_tables` (R, max blocks) int32: block ids by position; what lies behind a row's
+    context is undefined.
+    `positions` (T,) int64: position of each token in its sequence.
+    `slots` (T,) int64: block id * B + offset: where each token's KV is written.
+    """
+
+    query_starts: Tensor
+    context_lens: Tensor
+    block_tables: Tensor
+    positions: Tensor
+    slots: Tensor
+    num_decodes: int  # leading rows with exactly one token
+    max_query_len: int
+    max_context_len: int
+
+    @property
+    def num_rows(self) -> int:
+        """R."""
+        return int(self.context_lens.shape[0])
+
+
+def kv_pool_shape(
+    num_blocks: int, num_layers: int, num_kv_heads: int, block_size: int, head_dim: int
+) -> tuple[int, int, int, int, int, int]:
+    """(blocks, layers, 2, kv heads, block size, head dim): a block is one contiguous run."""
+    return (num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim)
+
+
+def layer_view(pool: Tensor, layer: int) -> Tensor:
+    """One layer of the pool, (blocks, 2, kv heads, block size, head dim), strided, no copy."""
+    return pool[:, layer]
+
+
+def empty_pool(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Allocate a pool. Zeroed, so that a masked read of a never-written slot is finite."""
+    return torch.zeros(shape, dtype=dtype, device=device)

@@ -1,0 +1,61 @@
+"""Who may share a block with whom, as 16 opaque bytes.
+
+Knows: how a namespace is derived from a server secret and a scope, and how a prompt's
+path runs through several namespaces. Does not know: what a tenant or a group is; the
+gateway names the scope.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import NewType
+
+Namespace = NewType("Namespace", bytes)
+
+NAMESPACE_BYTES = 16
+
+
+def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) -> Namespace:
+    """HMAC-SHA256(secret, framed(fingerprint, *scope)), cut to 16 bytes.
+
+    Each part is preceded by its length, and the number of parts comes first, so no two
+    scopes frame to the same bytes: ("org_1", "2345") and ("org_12345", "") differ.
+    """
+    parts = [fingerprint, *(part.encode() for part in scope)]
+    framed = len(parts).to_bytes(4, "big") + b"".join(
+        len(part).to_bytes(4, "big") + part for part in parts
+    )
+    return Namespace(hmac.digest(secret, framed, hashlib.sha256)[:NAMESPACE_BYTES])
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePath:
+    """The namespaces a prompt's blocks live in, in order from position 0.
+
+    `spans` holds (first block, namespace); the first span starts at block 0, starts rise,
+    and the last span runs on without end. A private prompt has one span.
+    """
+
+    spans: tuple[tuple[int, Namespace], ...]
+
+    def __post_init__(self) -> None:
+        starts = [start for start, _ in self.spans]
+        if not starts or starts[0] != 0 or sorted(set(starts)) != starts:
+            raise ValueError("spans must start at block 0 and rise")
+        if any(len(namespace) != NAMESPACE_BYTES for _, namespace in self.spans):
+            raise ValueError(f"a namespace is {NAMESPACE_BYTES} bytes")
+
+    @classmethod
+    def single(cls, namespace: Namespace) -> NamespacePath:
+        """The path of a prompt that lives in one namespace alone."""
+        return cls(((0, namespace),))
+
+    def at(self, block: int) -> Namespace:
+        """The namespace of block number `block`."""
+        return next(namespace for start, namespace in reversed(self.spans) if start <= block)
+
+    def span_end(self, block: int) -> int | None:
+        """The first block behind the span that holds `block`; None for the last span."""
+        return next((start for start, _ in self.spans if start > block), None)

@@ -1,0 +1,1 @@
+"""Moves bytes between tiers. Knows neither tenants nor tokens."""

@@ -1,0 +1,1 @@
+"""Tests mirror the rooms; seams holds what crosses them."""

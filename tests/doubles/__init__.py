@@ -1,0 +1,1 @@
+"""Named doubles that stand in for a room."""

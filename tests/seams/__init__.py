@@ -1,0 +1,1 @@
+"""What crosses rooms: real processes, real sockets, official clients."""
