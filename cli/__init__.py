@@ -1,1 +1,1 @@
-"""The command line: reads flags and environment, composes the configs, starts and watches the processes."""
+"""Reads flags and environment, composes the configs, starts and watches the processes."""

@@ -1,1 +1,1 @@
-"""Decides what stays, what goes and what is shared: tree, residency, eviction. No torch, no I/O, no clock."""
+"""Decides what stays, what goes and what is shared. No torch, no I/O, no clock of its own."""

@@ -21,7 +21,7 @@ class Tier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Copy the whole block in slot `source` of one tier to slot `target` of another (or the same)."""
+    """Copy the whole block in slot `source` of one tier to slot `target` of another or the same."""
 
     source_tier: Tier
     source: int
