@@ -23,7 +23,11 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_logit_bias: int = 1024
     max_salt_chars: int = 1024
     max_streams_per_key: int = 1024
+    max_head_bytes: int = 64 << 10  # request line and headers
+    head_deadline_s: float = 10.0  # from the first byte of a request to the end of its headers
+    body_deadline_s: float = 60.0  # from there to the end of its body
     stalled_write_s: float = 30.0  # a client that reads nothing for so long is cut off
+    default_max_tokens: int = 16384  # of a chat that names none, if the context leaves so many
 
 
 class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
