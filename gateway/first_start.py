@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import Conflict
 from gateway.keyring import Keyring, key_digest
 from gateway.private_file import FileDamaged, create_private, read_private, replace_private
-from gateway.secrets import load_or_create_secrets, load_secrets
+from gateway.secrets import Secrets, load_or_create_secrets, load_secrets
 from gateway.state.records import Tenant
 from gateway.state.sqlite import SqliteStore
 from gateway.state.store import Store
@@ -66,9 +67,8 @@ async def ensure_first_start(
         raise BadAdminKey(
             f"{ADMIN_KEY} must be 16 to 256 characters out of A-Z a-z 0-9 . _ + / = @ : -"
         )
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = data_dir / KEYS_FILE
-    created = not path.exists() and await _create(data_dir, clock, admin_key)
+    created = not _is_done(data_dir) and await _create(data_dir, clock, admin_key)
     load_secrets(data_dir)  # keys without their pepper are no keys: say so now
     keys = read_keys(path)
     if admin_key is not None and keys[ADMIN_KEY] != admin_key:
@@ -99,9 +99,22 @@ def read_keys(path: Path) -> dict[str, str]:
     return keys
 
 
+def _is_done(data_dir: Path) -> bool:
+    """Whether an earlier start came to its end. Makes the directory, open to its owner alone."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return (data_dir / KEYS_FILE).exists()
+
+
+def _secrets_of(data_dir: Path) -> Secrets:
+    """The secrets, made now unless a store is there, whose keys new ones would make unknown."""
+    if (data_dir / STATE_FILE).exists():
+        return load_secrets(data_dir)
+    return load_or_create_secrets(data_dir)
+
+
 async def _create(data_dir: Path, clock: Callable[[], float], admin_key: str | None) -> bool:
     """Everything up to `keys.env`; False when another process was there first."""
-    pepper = load_or_create_secrets(data_dir).pepper
+    pepper = _secrets_of(data_dir).pepper
     store = SqliteStore(data_dir / STATE_FILE)
     try:
         keyring = Keyring(store, pepper, clock)
@@ -117,10 +130,8 @@ async def _create(data_dir: Path, clock: Callable[[], float], admin_key: str | N
 
 async def _demo_key(store: Store, keyring: Keyring, name: str, clock: Callable[[], float]) -> str:
     """A key for the tenant `name`, which an earlier start may have made already."""
-    try:
+    with suppress(Conflict):
         await store.create_tenant(Tenant.new(name, created_at=clock()))
-    except Conflict:
-        pass
     tenant = next(tenant for tenant in await store.list_tenants() if tenant.name == name)
     return (await keyring.issue(tenant.id)).secret
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from engine.client import Engine
 from engine.errors import EngineError
 from engine.messages import EngineStats, FlowStats, PoolStats, WindowStats
+from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.errors import from_engine
 from gateway.state.store import Store
@@ -103,7 +103,7 @@ class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
     tenants: list[TenantView]
 
 
-def cache_router(store: Store, engine: Engine) -> APIRouter:
+def cache_router(store: Store, engine: BoundedEngine) -> APIRouter:
     """The routes below `/admin/cache`, without their guard."""
     router = APIRouter(prefix="/admin/cache")
 
@@ -122,7 +122,7 @@ def cache_router(store: Store, engine: Engine) -> APIRouter:
         if order.tenant is not None:
             await store.get_tenant(order.tenant)
         try:
-            return json_response(FlushDone(await engine.flush(flow=order.tenant)))
+            return json_response(FlushDone(await engine.flush(order.tenant)))
         except EngineError as error:
             raise from_engine(error) from error
 

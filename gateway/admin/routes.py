@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Response
 from engine.client import Engine
 from engine.errors import EngineError
 from engine.messages import EngineStats
+from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache import cache_router
 from gateway.admin.keys import keys_router
 from gateway.admin.tenants import tenants_router
@@ -37,21 +38,22 @@ def admin_router(
 
     `open_metrics` leaves `/metrics` without a key, for a bind that tenants cannot reach.
     """
+    bounded = BoundedEngine(engine)
     guarded = [Depends(admin_auth)]
     router = APIRouter()
     for part in (
-        tenants_router(store, keyring, engine, clock),
+        tenants_router(store, keyring, bounded, clock),
         keys_router(store, keyring, clock),
-        cache_router(store, engine),
+        cache_router(store, bounded),
     ):
         router.include_router(part, dependencies=guarded)
     router.include_router(
-        _metrics_router(engine, metrics), dependencies=[] if open_metrics else guarded
+        _metrics_router(bounded, metrics), dependencies=[] if open_metrics else guarded
     )
     return router
 
 
-def _metrics_router(engine: Engine, metrics: GatewayMetrics) -> APIRouter:
+def _metrics_router(engine: BoundedEngine, metrics: GatewayMetrics) -> APIRouter:
     router = APIRouter()
 
     @router.get("/metrics")
@@ -63,7 +65,7 @@ def _metrics_router(engine: Engine, metrics: GatewayMetrics) -> APIRouter:
     return router
 
 
-async def _stats_if_any(engine: Engine) -> EngineStats | None:
+async def _stats_if_any(engine: BoundedEngine) -> EngineStats | None:
     """The engine's counters; None, shown as `ratoon_engine_up 0`, while it does not answer."""
     try:
         return await engine.stats()

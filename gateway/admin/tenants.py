@@ -18,8 +18,8 @@ from fastapi import APIRouter, Request, Response
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
-from engine.client import Engine
-from engine.errors import EngineUnavailable
+from engine.errors import EngineError
+from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.errors import BadRequest
 from gateway.keyring import Keyring
@@ -57,7 +57,7 @@ class TenantList(msgspec.Struct, frozen=True):
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """Answer of DELETE. `flushed_blocks` is None when no engine was there to forget them."""
+    """Answer of DELETE. `flushed_blocks` is None when no engine answered."""
 
     id: str
     flushed_blocks: int | None
@@ -66,7 +66,7 @@ class Deleted(msgspec.Struct, frozen=True):
 class TenantChanges:
     """The changes to tenants, one at a time, with everything that follows from them."""
 
-    def __init__(self, store: Store, keyring: Keyring, engine: Engine) -> None:
+    def __init__(self, store: Store, keyring: Keyring, engine: BoundedEngine) -> None:
         self._store = store
         self._keyring = keyring
         self._engine = engine
@@ -75,11 +75,10 @@ class TenantChanges:
     async def change(self, tenant_id: str, change: TenantChange) -> Tenant:
         """Apply `change` and return the tenant as it is now."""
         async with self._turn:
-            before = await self._store.get_tenant(tenant_id)
-            after = change.applied_to(before)
+            after = change.applied_to(await self._store.get_tenant(tenant_id))
             await self._store.update_tenant(after)
             self._keyring.forget_identities()
-            if after.disabled and not before.disabled:
+            if after.disabled:
                 await self._flush(tenant_id)
             return after
 
@@ -93,17 +92,17 @@ class TenantChanges:
     async def _flush(self, tenant_id: str) -> int | None:
         """Forget the tenant's prefixes.
 
-        Without an engine the change stands all the same: nobody can reach the prefixes, for
-        their namespace is derived from an id that no request bears any more.
+        Without an engine the change stands all the same: nobody can reach what is left, for
+        its namespace is derived from an id that no request bears.
         """
         try:
-            return await self._engine.flush(flow=tenant_id)
-        except EngineUnavailable:
+            return await self._engine.flush(tenant_id)
+        except EngineError:
             return None
 
 
 def tenants_router(
-    store: Store, keyring: Keyring, engine: Engine, clock: Callable[[], float]
+    store: Store, keyring: Keyring, engine: BoundedEngine, clock: Callable[[], float]
 ) -> APIRouter:
     """The routes below `/admin/tenants`, without their guard."""
     router = APIRouter(prefix="/admin/tenants")
