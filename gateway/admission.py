@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -25,6 +26,8 @@ from gateway.errors import BadRequest, Unavailable
 from gateway.tokenizer import TokenIds, Tokenizer
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
+
+T = TypeVar("T")
 
 _INLINE_SIZE = 4096  # characters or tokens; more is worth the hop to another thread
 _STARTING = "the engine is not ready yet"
@@ -157,7 +160,7 @@ class Admission:
 
         return await self._off_the_loop(decode, len(token_ids))
 
-    async def _off_the_loop[T](self, work: Callable[[], T], size: int) -> T:
+    async def _off_the_loop(self, work: Callable[[], T], size: int) -> T:
         if size <= _INLINE_SIZE:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

@@ -15,8 +15,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = 16 << 20
     max_json_depth: int = 64
     max_messages: int = 4096
-    max_choices: int = 16  # n times the prompts of one request
-    max_prompts: int = 128  # prompts of one completions request
+    max_choices: int = 16  # of one prompt: n
+    max_prompts: int = 128  # of one completions request, times n
     max_logprobs: int = 20
     max_stops: int = 16
     max_stop_chars: int = 256

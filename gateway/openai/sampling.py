@@ -39,6 +39,15 @@ def sampling_params(
     )
 
 
+def checked_choices(n: int | None, *, prompts: int, bounds: Bounds) -> int:
+    """How many choices of each prompt, when the bounds allow so many."""
+    choices = n or 1
+    _at_most("n", choices, bounds.max_choices)
+    _at_most("prompt", prompts, bounds.max_prompts)
+    _at_most("n", choices * prompts, bounds.max_prompts)
+    return choices
+
+
 def checked_logprobs(param: str, wanted: int, bounds: Bounds) -> int:
     """`wanted` top log-probabilities, when the bound allows so many."""
     _at_most(param, wanted, bounds.max_logprobs)
