@@ -124,7 +124,7 @@ class Admission:
             return [self._prepare(prompt, path, welcome) for prompt in ask.prompts]
 
         prepared = await self._off_the_loop(prepare, sum(map(_size, ask.prompts)))
-        generates = []
+        generates: list[Generate] = []
         for prompt in prepared:
             sampling = _within_context(ask, len(prompt.token_ids), welcome.max_model_len)
             for choice in range(ask.choices):

@@ -18,7 +18,6 @@ from gateway.admission import TextRules
 from gateway.detokenizer import Decoder, Detokenizer
 from gateway.stop_strings import StopScanner
 
-
 EndReason = Literal["stop", "length"]
 
 

@@ -38,7 +38,7 @@ class Tokenizer:
         self._inner = inner
         added = inner.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
-        self._byte_of = _byte_alphabet() if _is_byte_level(inner) else None
+        self._byte_of = byte_alphabet() if _is_byte_level(inner) else None
         self.vocab_size = inner.get_vocab_size(with_added_tokens=True)
         self.longest_token = max(map(len, inner.get_vocab(with_added_tokens=True)), default=1)
 
@@ -78,7 +78,7 @@ def _is_byte_level(inner: tokenizers.Tokenizer) -> bool:
     return "ByteLevel" in (decoder.type, *(part.type for part in decoder.decoders))
 
 
-def _byte_alphabet() -> dict[str, int]:
+def byte_alphabet() -> dict[str, int]:
     """Which byte each character of the byte-level alphabet stands for.
 
     Printable bytes stand for themselves, the others are numbered from U+0100 in order.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.admission import Ask, Chat
+from gateway.choice import Delta
 from gateway.config import Bounds
 from gateway.errors import BadRequest
 from gateway.generation import Event
@@ -23,12 +24,10 @@ from gateway.openai.replies import (
     ChatCompletion,
     ChatLogprobs,
     MessageDelta,
-    UsageReply,
 )
 from gateway.openai.sampling import checked_choices, checked_logprobs, sampling_params, text_rules
-from gateway.openai.schema import ChatMessage, ChatRequest, ChatTemplateOptions
+from gateway.openai.schema import ChatMessage, ChatRequest, TokenizeRequest
 from gateway.openai.telling import Reply, Told, usage_reply
-from gateway.choice import Delta
 from gateway.tokenizer import Tokenizer
 
 _MAX_VARIABLES = 32
@@ -54,7 +53,7 @@ def ask_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Ask:
     )
 
 
-def chat_of(messages: Sequence[ChatMessage], options: ChatTemplateOptions, bounds: Bounds) -> Chat:
+def chat_of(messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest, bounds: Bounds) -> Chat:
     """The messages as the template is given them."""
     if len(messages) > bounds.max_messages:
         raise BadRequest(f"there are more than {bounds.max_messages} messages", param="messages")

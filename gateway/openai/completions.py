@@ -98,7 +98,9 @@ class CompletionReply(Reply):
         text = self._echo(told.index) + told.text
         return CompletionChoice(told.index, text, self._logprobs(told, 0), told.reason)
 
-    def _completion(self, choices: list[CompletionChoice], usage: Usage | None = None) -> Completion:
+    def _completion(
+        self, choices: list[CompletionChoice], usage: Usage | None = None
+    ) -> Completion:
         return Completion(
             id=self.id,
             created=self.created,

@@ -103,7 +103,7 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     created: int
     model: str
     choices: list[ChatChunkChoice]
-    usage: UsageReply | None | UnsetType = UNSET
+    usage: UsageReply | UnsetType | None = UNSET
 
 
 class CompletionLogprobs(Struct, frozen=True):
@@ -132,7 +132,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     created: int
     model: str
     choices: list[CompletionChoice]
-    usage: UsageReply | None | UnsetType = UNSET
+    usage: UsageReply | UnsetType | None = UNSET
 
 
 class Model(Struct, frozen=True, kw_only=True):

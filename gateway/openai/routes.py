@@ -13,8 +13,8 @@ from typing import Annotated, TypeVar
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
-from gateway.answering import Answering, Origin
 from gateway.admission import Ask
+from gateway.answering import Answering, Origin
 from gateway.body import parse, read_body
 from gateway.caller import Caller
 from gateway.config import Bounds
@@ -61,7 +61,9 @@ def openai_router(
     CallerOf = Annotated[Caller, Depends(authenticate)]
 
     async def read(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
-        return parse(decoder, await read_body(request, bounds.max_body_bytes), bounds.max_json_depth)
+        return parse(
+            decoder, await read_body(request, bounds.max_body_bytes), bounds.max_json_depth
+        )
 
     @router.post("/v1/chat/completions", openapi_extra=described(ChatCompletion, ChatRequest))
     async def chat_completions(request: Request, caller: CallerOf) -> Response:

@@ -90,15 +90,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     audio: Raw = Raw()
 
 
-class ChatTemplateOptions(Struct, frozen=True, kw_only=True):
-    """How messages become text."""
-
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    chat_template_kwargs: dict[str, Scalar] | None = None
-
-
-class ChatRequest(Generating, ChatTemplateOptions, frozen=True, kw_only=True):
+class ChatRequest(Generating, frozen=True, kw_only=True):
     """The body of `POST /v1/chat/completions`."""
 
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
@@ -109,6 +101,9 @@ class ChatRequest(Generating, ChatTemplateOptions, frozen=True, kw_only=True):
     metadata: dict[str, str] | None = None
     store: bool | None = None
     modalities: list[str] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Scalar] | None = None
     tool_choice: Raw = Raw()
     tools: Raw = Raw()
     functions: Raw = Raw()
@@ -130,7 +125,7 @@ class CompletionRequest(Generating, frozen=True, kw_only=True):
     suffix: Raw = Raw()
 
 
-class TokenizeRequest(ChatTemplateOptions, frozen=True, kw_only=True):
+class TokenizeRequest(Struct, frozen=True, kw_only=True):
     """The body of `POST /tokenize`: a text, or a chat."""
 
     model: str | None = None
@@ -138,6 +133,9 @@ class TokenizeRequest(ChatTemplateOptions, frozen=True, kw_only=True):
     messages: Annotated[list[ChatMessage], Meta(min_length=1)] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Scalar] | None = None
 
 
 class DetokenizeRequest(Struct, frozen=True, kw_only=True):

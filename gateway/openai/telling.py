@@ -40,7 +40,7 @@ class Reply(ABC):
     begun: set[int] = field(default_factory=set)  # choices of which something was told
 
     @property
-    def no_usage_yet(self) -> None | msgspec.UnsetType:
+    def no_usage_yet(self) -> msgspec.UnsetType | None:
         """`usage` in every chunk but the last: null when it will come, else not there."""
         return None if self.include_usage else msgspec.UNSET
 
