@@ -59,39 +59,41 @@ def _detached(leases: list[Lease]) -> list[Node]:
 
 
 def _check_node(tree: RadixTree, node: Node) -> None:
-    size, edge = tree.block_size, node.edge
+    edge = node.edge
     _expect("edge is empty", len(edge) == 0, node is tree.root)
-    _expect("tokens of an edge", len(edge.tokens), len(edge) * size)
-    _expect("keys of an edge", len(edge.keys), len(edge) * KEY_BYTES)
+    lengths = (len(edge) * tree.block_size, len(edge) * KEY_BYTES)
+    _expect("tokens and keys of an edge", (len(edge.tokens), len(edge.keys)), lengths)
     for child in node.children:
         found = node.children.get(child.namespace + child.edge.block(0).tobytes())
         _expect("child by its first block", found, child)
-        _expect("parent of a child", child.parent, node)
-        _expect("start of a child", child.start, node.end)
-        _expect("child attached as its parent is", child.attached, node.attached)
+        links = (child.parent, child.start, child.attached)
+        _expect("parent, start, attachment", links, (node, node.end, node.attached))
 
 
 def _check_lease(lease: Lease) -> None:
     _expect("a live lease is released", lease.released, False)
     _expect("where a lease's node ends", lease.num_shared, lease.node.end)
     _expect("shared blocks within a lease", 0 <= lease.num_shared <= lease.num_blocks, True)
-    node: Node | None = lease.node
-    own = {at for start, end in lease.duplicates for at in range(start, end)}
-    while node is not None:
-        if node.start < node.end and node.parent is not None:
-            _expect("edge in the path's namespace", node.namespace, lease.path.at(node.start))
-        for at in range(node.start, node.end):
-            same = lease.block_ids[at] == node.edge.block_ids[at - node.start]
-            _expect(f"block {at} is the tree's", bool(same), at not in own)
+    own = np.zeros(lease.num_shared, dtype=np.bool_)
+    for start, end in lease.duplicates:
+        own[start:end] = True
+    node = lease.node
+    while node.parent is not None:
+        _expect("namespace of an edge", node.namespace, lease.path.at(node.start))
+        positions = slice(node.start, node.end)
+        differs = lease.block_ids[positions] != node.edge.block_ids
+        if (differs != own[positions]).any():
+            raise InvariantBroken(f"a lease and the tree disagree on blocks {positions}")
         node = node.parent
+    _expect("the top of a lease's way", node.attached, True)
 
 
 def _check_holds(attached: list[Node], detached: list[Node], leases: list[Lease]) -> None:
     counts = Counter(lease.node for lease in leases)
+    held = Counter(node.parent for node in (*attached, *detached) if node.is_held)
     for node in (*attached, *detached):
         _expect("leases on a node", node.leases, counts[node])
-        held = sum(child.is_held for child in node.children)
-        _expect("held children", node.held_children, held)
+        _expect("held children", node.held_children, held[node])
     for node in detached:
         _expect("a detached node is held", node.is_held, True)
 
@@ -102,6 +104,7 @@ def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> No
     _expect("candidates", set(holds.candidates), leaves)
     _expect("number of candidates", len(holds.candidates), len(leaves))
     _expect("misplaced candidates", holds.candidates.misplaced(), [])
+    _expect("mislaid candidates", holds.candidates.mislaid(), 0)
     _expect("evictable blocks", holds.evictable_blocks, sum(len(node.edge) for node in free))
     _expect("the root is attached", tree.root.attached and tree.root.parent is None, True)
 
@@ -120,7 +123,8 @@ def _check_owners(books: OwnerBooks, nodes: list[Node], leases: list[Lease]) -> 
     for node in nodes:
         held[node.owner] += len(node.edge)
     for lease in leases:
-        held[lease.owner] += len(lease.own_blocks())
+        duplicates = sum(end - start for start, end in lease.duplicates)
+        held[lease.owner] += lease.num_blocks - lease.num_shared + duplicates
     uses = books.by_owner()
     _expect("blocks by owner", Counter({o: u.blocks_held for o, u in uses.items()}), held)
     caused = sum(use.evictions_caused for use in uses.values())
