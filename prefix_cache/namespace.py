@@ -54,8 +54,12 @@ class NamespacePath:
 
     def at(self, block: int) -> Namespace:
         """The namespace of block number `block`."""
-        return next(namespace for start, namespace in reversed(self.spans) if start <= block)
+        for start, namespace in reversed(self.spans):
+            if start <= block:
+                return namespace
+        raise ValueError(f"no block {block}")
 
     def span_end(self, block: int) -> int | None:
-        """The first block behind the span that holds `block`; None for the last span."""
-        return next((start for start, _ in self.spans if start > block), None)
+        """The first block behind `block` that lies in another namespace; None if there is none."""
+        here = self.at(block)
+        return next((start for start, ns in self.spans if start > block and ns != here), None)
