@@ -128,8 +128,8 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
     tile = _tile_keys(padded, q.dtype)
     partial, lse = out, out
     if splits > 1:
-        partial = torch.empty((rows, heads, splits, head_dim), device=q.device)
-        lse = torch.empty((rows, heads, splits), device=q.device)
+        partial = torch.empty((rows, heads, splits, head_dim), dtype=torch.float32, device=q.device)
+        lse = torch.empty((rows, heads, splits), dtype=torch.float32, device=q.device)
     _attend_kernel[(rows, kv_heads, splits)](
         q,
         kv,
