@@ -151,4 +151,4 @@ def _tiling(padded_dim: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
     """(query rows, keys a tile, warps, tiles in flight), by what registers and memory hold."""
     if dtype == torch.float32:
         return (32, 32, 4, 1) if padded_dim <= 128 else (16, 16, 4, 1)
-    return (128, 64, 8, 3) if padded_dim <= 128 else (64, 32, 4, 2)
+    return (128, 128, 8, 2) if padded_dim <= 128 else (64, 32, 4, 2)
