@@ -33,9 +33,7 @@ def to_device(arrays: Sequence[HostArray], device: torch.device) -> list[Tensor]
     staging = torch.empty(offsets[-1], dtype=torch.uint8, pin_memory=True)
     _fill(staging.numpy(), arrays, offsets)
     on_device = staging.to(device, non_blocking=True)
-    return [
-        _cut(on_device, offset, array) for offset, array in zip(offsets, arrays, strict=False)
-    ]
+    return [_cut(on_device, offset, array) for offset, array in zip(offsets, arrays, strict=False)]
 
 
 def _offsets(arrays: Sequence[HostArray]) -> list[int]:
@@ -44,9 +42,7 @@ def _offsets(arrays: Sequence[HostArray]) -> list[int]:
     return [0, *np.cumsum(padded, dtype=np.int64).tolist()]
 
 
-def _fill(
-    staging: npt.NDArray[np.uint8], arrays: Sequence[HostArray], offsets: list[int]
-) -> None:
+def _fill(staging: npt.NDArray[np.uint8], arrays: Sequence[HostArray], offsets: list[int]) -> None:
     for offset, array in zip(offsets, arrays, strict=False):
         staging[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
 

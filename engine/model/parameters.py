@@ -146,8 +146,8 @@ def _linear_names(
 ) -> Iterator[tuple[str, Tensor]]:
     """The names of a merged matrix: its rows split into `parts`, name to number of rows."""
     sizes = list(parts.values())
-    for name, rows in zip(parts, linear.weight.split(sizes), strict=True):
+    for name, rows in zip(parts, torch.split(linear.weight, sizes), strict=True):
         yield f"{prefix}{name}.weight", rows
     if linear.bias is not None:
-        for name, rows in zip(parts, linear.bias.split(sizes), strict=True):
+        for name, rows in zip(parts, torch.split(linear.bias, sizes), strict=True):
             yield f"{prefix}{name}.bias", rows

@@ -26,8 +26,7 @@ class RopeConfig:
     """Base and scaling of the rotary frequencies; the last three are of llama3 alone."""
 
     theta: float
-    kind: T = TypeVar("T", bound=msgspec.Struct)
-RopeKind = "default"
+    kind: RopeKind = "default"
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 1.0
@@ -116,9 +115,7 @@ def _llama3_frequencies(rope: RopeConfig, plain: Tensor) -> Tensor:
     return (1 - kept) * plain / rope.factor + kept * plain
 
 
-def rope_table(
-    rope: RopeConfig, head_dim: int, num_positions: int, device: torch.device
-) -> Tensor:
+def rope_table(rope: RopeConfig, head_dim: int, num_positions: int, device: torch.device) -> Tensor:
     """Cosines in the left half and sines in the right, (num_positions, head_dim) float32."""
     frequencies = inverse_frequencies(rope, head_dim).to(device)
     positions = torch.arange(num_positions, dtype=torch.float32, device=device)
