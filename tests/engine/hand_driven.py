@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from engine.loading import OpenedModel
 from engine.messages import SamplingParams, TokenLogprobs
 from engine.model.config import ModelConfig, read_model_config
 from engine.model.decoder import build_decoder
@@ -30,9 +29,9 @@ BLOCK_SIZE = 16
 PATH = NamespacePath.single(Namespace(bytes(16)))
 
 
-def sampling(max_tokens: int = 64, temperature: float = 0.0, **fields: object) -> SamplingParams:
+def sampling(max_tokens: int = 64, temperature: float = 0.0, **fields: Any) -> SamplingParams:
     """Greedy unless told otherwise."""
-    return SamplingParams(max_tokens=max_tokens, temperature=temperature, **fields)  # type: ignore[arg-type]
+    return SamplingParams(max_tokens=max_tokens, temperature=temperature, **fields)
 
 
 def lease_of(block_ids: list[int]) -> Lease:
@@ -166,8 +165,3 @@ def output(sequence: Sequence) -> list[int]:
 def random_prompt(length: int, seed: int = 0, vocab_size: int = 300) -> list[int]:
     """Token ids from a fixed seed."""
     return [int(i) for i in np.random.default_rng(seed).integers(3, vocab_size, length)]
-
-
-def opened_runner(opened: OpenedModel) -> HandDriven:
-    """The hand-driven form of a model that `open_model` opened."""
-    return HandDriven(opened.runner)
