@@ -29,14 +29,14 @@ def to_device(arrays: Sequence[HostArray], device: torch.device) -> list[Tensor]
     """
     if device.type == "cpu":
         return [torch.from_numpy(array) for array in arrays]
-    offsets = _offsets(arrays)
+    offsets = byte_offsets(arrays)
     staging = torch.empty(offsets[-1], dtype=torch.uint8, pin_memory=True)
     _fill(staging.numpy(), arrays, offsets)
     on_device = staging.to(device, non_blocking=True)
     return [_cut(on_device, offset, array) for offset, array in zip(offsets, arrays, strict=False)]
 
 
-def _offsets(arrays: Sequence[HostArray]) -> list[int]:
+def byte_offsets(arrays: Sequence[HostArray]) -> list[int]:
     """Where each array starts, and last the total, in bytes."""
     padded = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
     return [0, *np.cumsum(padded, dtype=np.int64).tolist()]
