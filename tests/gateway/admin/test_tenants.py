@@ -48,11 +48,10 @@ BAD_BODIES: list[tuple[Any, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize("case", range(len(BAD_BODIES)))
-async def test_a_bad_body_is_refused_by_field(office: Office, case: int) -> None:
-    content, param = BAD_BODIES[case]
-    answer = await office.operator.post("/admin/tenants", json=content)
-    assert error_of(answer) == (400, "invalid_value", param)
+async def test_a_bad_body_is_refused_by_field(office: Office) -> None:
+    for content, param in BAD_BODIES:
+        answer = await office.operator.post("/admin/tenants", json=content)
+        assert error_of(answer) == (400, "invalid_value", param), content
     assert body(await office.operator.get("/admin/tenants")) == {"tenants": []}
 
 

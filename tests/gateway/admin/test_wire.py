@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import pytest
-
 from gateway.admin.wire import MAX_BODY_BYTES
 from tests.gateway.admin.office import Office, body, error_of
 
@@ -32,17 +30,17 @@ NOT_THE_TYPE = [
 ]
 
 
-@pytest.mark.parametrize("case", range(len(NOT_JSON)))
-async def test_what_is_not_json_is_refused(office: Office, case: int) -> None:
-    answer = await office.operator.post("/admin/tenants", content=NOT_JSON[case])
-    assert error_of(answer) == (400, "invalid_json", None)
+async def test_what_is_not_json_is_refused(office: Office) -> None:
+    for content in NOT_JSON:
+        answer = await office.operator.post("/admin/tenants", content=content)
+        assert error_of(answer) == (400, "invalid_json", None), content
 
 
-@pytest.mark.parametrize("case", range(len(NOT_THE_TYPE)))
-async def test_json_of_another_shape_is_refused(office: Office, case: int) -> None:
-    answer = await office.operator.post("/admin/tenants", content=NOT_THE_TYPE[case])
-    assert answer.status_code == 400
-    assert len(answer.content) < 1000
+async def test_json_of_another_shape_is_refused(office: Office) -> None:
+    for content in NOT_THE_TYPE:
+        answer = await office.operator.post("/admin/tenants", content=content)
+        assert answer.status_code == 400, content[:50]
+        assert len(answer.content) < 1000
 
 
 async def test_the_type_of_the_content_is_not_asked_for(office: Office) -> None:

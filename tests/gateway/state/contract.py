@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 
 import pytest
 from msgspec.structs import replace
@@ -126,9 +127,7 @@ class StoreContract:
         tenant = a_tenant()
         await store.create_tenant(tenant)
         plain = a_key(tenant, 1)
-        full = replace(
-            a_key(tenant, 2), digest=bytes(range(32)), expires_at=5.5, revoked_at=6.5
-        )
+        full = replace(a_key(tenant, 2), digest=bytes(range(32)), expires_at=5.5, revoked_at=6.5)
         for key in (plain, full):
             await store.create_key(key)
             assert await store.get_key(key.id) == key
@@ -251,7 +250,7 @@ async def _random_change(store: Store, rng: random.Random) -> str:
     tenant = replace(a_tenant(rng.choice("abcd")), weight=float(rng.randrange(1, 5)))
     tenant = replace(tenant, name=rng.choice("abcd"))
     key = replace(a_key(a_tenant(rng.choice("abcd")), rng.randrange(4)), tenant_id=tenant.id)
-    changes = [
+    changes: list[Callable[[], Awaitable[None]]] = [
         lambda: store.create_tenant(tenant),
         lambda: store.update_tenant(tenant),
         lambda: store.create_key(key),

@@ -157,9 +157,7 @@ async def test_processes_open_and_write_one_new_file_at_once(path: Path) -> None
     await store.close()
 
 
-async def test_a_writer_waits_for_another_process_to_commit(
-    path: Path, store: SqliteStore
-) -> None:
+async def test_a_writer_waits_for_another_process_to_commit(path: Path, store: SqliteStore) -> None:
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     waiting = asyncio.ensure_future(store.create_tenant(a_tenant()))
