@@ -1,0 +1,60 @@
+"""The flags of `gateway.config.Bounds`: what is checked before any work is allocated.
+
+Knows: one flag for every bound. Does not know: where they are enforced (`gateway`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from cli.options import BOUNDS, flag
+from gateway.config import Bounds
+
+_DEFAULTS = Bounds()
+
+
+def bound(name: str, help_text: str) -> Any:
+    """A bound of at least one; what goes beyond it is refused with 400, 413 or 429."""
+    return flag(name, help_text, panel=BOUNDS, min=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsFlags:
+    """What one request and one key may ask for: field for field those of `Bounds`."""
+
+    max_body_bytes: Annotated[int, bound("--max-body-bytes", "Bytes of a request's body.")] = (
+        _DEFAULTS.max_body_bytes
+    )
+    max_json_depth: Annotated[int, bound("--max-json-depth", "Depth of nested JSON.")] = (
+        _DEFAULTS.max_json_depth
+    )
+    max_messages: Annotated[int, bound("--max-messages", "Messages of a chat.")] = (
+        _DEFAULTS.max_messages
+    )
+    max_choices: Annotated[
+        int, bound("--max-choices", "Choices of a request: n times its prompts.")
+    ] = _DEFAULTS.max_choices
+    max_prompts: Annotated[int, bound("--max-prompts", "Prompts of one completions request.")] = (
+        _DEFAULTS.max_prompts
+    )
+    max_logprobs: Annotated[int, bound("--max-logprobs", "Alternatives per token.")] = (
+        _DEFAULTS.max_logprobs
+    )
+    max_stops: Annotated[int, bound("--max-stops", "Stop strings.")] = _DEFAULTS.max_stops
+    max_stop_chars: Annotated[
+        int, bound("--max-stop-chars", "Characters of one stop string.")
+    ] = _DEFAULTS.max_stop_chars
+    max_logit_bias: Annotated[int, bound("--max-logit-bias", "Entries of logit_bias.")] = (
+        _DEFAULTS.max_logit_bias
+    )
+    max_salt_chars: Annotated[int, bound("--max-salt-chars", "Characters of cache_salt.")] = (
+        _DEFAULTS.max_salt_chars
+    )
+    max_streams_per_key: Annotated[
+        int, bound("--max-streams-per-key", "Requests of one key in flight.")
+    ] = _DEFAULTS.max_streams_per_key
+    stalled_write_s: Annotated[
+        float,
+        bound("--stalled-write-s", "Seconds after which a client that reads nothing is cut off."),
+    ] = _DEFAULTS.stalled_write_s
