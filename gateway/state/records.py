@@ -5,6 +5,8 @@ Knows: fields. Does not know: where they are stored. Times are seconds since the
 
 from __future__ import annotations
 
+import secrets
+
 import msgspec
 
 
@@ -16,6 +18,11 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     disabled: bool = False
     weight: float = 1.0
+
+    @classmethod
+    def new(cls, name: str, *, created_at: float, weight: float = 1.0) -> Tenant:
+        """A tenant with an id that was never given before: its cache can be nobody else's."""
+        return cls(id=f"tn_{secrets.token_hex(8)}", name=name, created_at=created_at, weight=weight)
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,7 +47,10 @@ class Store(Protocol):
         ...
 
     async def update_key(self, key: ApiKey) -> None:
-        """Replace a key's record (expiry, revocation)."""
+        """Replace a key's expiry and revocation; a revocation once stored stays.
+
+        So a rotation that read the record before a revocation cannot bring the key back.
+        """
         ...
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:

@@ -1,0 +1,43 @@
+"""What the operator asks of the engine, answered in time or refused.
+
+An engine that hangs must not hang the routes that would show it.
+
+Knows: a deadline. Does not know: what is asked for, or HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from engine.client import Engine
+from engine.errors import EngineUnavailable
+from engine.messages import EngineStats
+
+T = TypeVar("T")
+
+DEADLINE_S = 5.0
+
+
+class BoundedEngine:
+    """An engine whose answers come within `deadline_s`, or EngineUnavailable does."""
+
+    def __init__(self, engine: Engine, deadline_s: float = DEADLINE_S) -> None:
+        self._engine = engine
+        self._deadline_s = deadline_s
+
+    async def stats(self) -> EngineStats:
+        """The engine's counters; raises EngineError."""
+        return await self._in_time(self._engine.stats())
+
+    async def flush(self, flow: str | None) -> int:
+        """Forget the prefixes of a flow, or all; returns the blocks forgotten."""
+        return await self._in_time(self._engine.flush(flow=flow))
+
+    async def _in_time(self, answer: Coroutine[Any, Any, T]) -> T:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await answer
+        except TimeoutError as error:
+            raise EngineUnavailable("The engine did not answer in time.") from error

@@ -1,0 +1,195 @@
+"""`/admin/cache`: what the prefix cache holds and saved, and the order to forget.
+
+Knows: that a flow in the engine is a tenant here, and how counters become rates. Does not
+know: how the engine counts.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from engine.errors import EngineError
+from engine.messages import EngineStats, FlowStats, PoolStats, WindowStats
+from gateway.admin.bounded_engine import BoundedEngine
+from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.errors import from_engine
+from gateway.state.store import Store
+
+
+class FlushOrder(AdminBody, frozen=True, kw_only=True):
+    """Body of POST /admin/cache/flush: one tenant's id, or everything."""
+
+    tenant: str | None = None
+
+
+class FlushDone(msgspec.Struct, frozen=True):
+    """Answer of POST /admin/cache/flush."""
+
+    flushed_blocks: int
+
+
+class WindowView(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompt tokens in a window of time. `hit_rate` is None when none were queried."""
+
+    queried_tokens: int
+    hit_tokens: int
+    computed_tokens: int
+    hit_rate: float | None
+
+
+class Extent(msgspec.Struct, frozen=True, kw_only=True):
+    """The pool's parts in one unit; used = evictable + leased."""
+
+    total: int
+    free: int
+    used: int
+    evictable: int
+    leased: int
+
+
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """The device pool in blocks and in tokens."""
+
+    block_size: int
+    blocks: Extent
+    tokens: Extent
+
+
+class TreeView(msgspec.Struct, frozen=True, kw_only=True):
+    """The radix tree's shape, in nodes."""
+
+    nodes: int
+    depth: int
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """Sequences in the engine."""
+
+    running: int
+    waiting: int
+
+
+class TenantView(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant's use of the cache since the engine started."""
+
+    id: str
+    name: str | None  # None: the tenant was deleted since
+    requests: int
+    prompt_tokens: int
+    hit_tokens: int
+    computed_tokens: int
+    generated_tokens: int
+    hit_rate: float | None
+    blocks_held: int
+    tokens_held: int
+    evictions_caused: int
+    evictions_suffered: int
+
+
+class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of GET /admin/cache/stats."""
+
+    engine_id: str
+    fingerprint: str  # hex
+    uptime_s: float
+    steps: int
+    preemptions: int
+    generated_tokens: int
+    windows: dict[str, WindowView]
+    pool: PoolView
+    tree: TreeView
+    queue: QueueView
+    tenants: list[TenantView]
+
+
+def cache_router(store: Store, engine: BoundedEngine) -> APIRouter:
+    """The routes below `/admin/cache`, without their guard."""
+    router = APIRouter(prefix="/admin/cache")
+
+    @router.get("/stats")
+    async def stats() -> Response:
+        try:
+            counted = await engine.stats()
+        except EngineError as error:
+            raise from_engine(error) from error
+        names = {tenant.id: tenant.name for tenant in await store.list_tenants()}
+        return json_response(cache_stats(counted, names))
+
+    @router.post("/flush")
+    async def flush(request: Request) -> Response:
+        order = await read_body(request, FlushOrder)
+        if order.tenant is not None:
+            await store.get_tenant(order.tenant)
+        try:
+            return json_response(FlushDone(await engine.flush(order.tenant)))
+        except EngineError as error:
+            raise from_engine(error) from error
+
+    return router
+
+
+def cache_stats(stats: EngineStats, names: dict[str, str]) -> CacheStats:
+    """The engine's counters as the operator reads them; `names` maps tenant ids to names."""
+    return CacheStats(
+        engine_id=stats.engine_id,
+        fingerprint=stats.fingerprint.hex(),
+        uptime_s=stats.uptime_s,
+        steps=stats.steps,
+        preemptions=stats.preemptions,
+        generated_tokens=stats.generated_tokens,
+        windows={name: _window(window) for name, window in stats.windows.items()},
+        pool=_pool(stats.pool),
+        tree=TreeView(nodes=stats.tree_nodes, depth=stats.tree_depth),
+        queue=QueueView(running=stats.running, waiting=stats.waiting),
+        tenants=[
+            _tenant(flow, names.get(flow), used, stats.pool.block_size)
+            for flow, used in sorted(stats.flows.items())
+        ],
+    )
+
+
+def _window(window: WindowStats) -> WindowView:
+    return WindowView(
+        queried_tokens=window.queried_tokens,
+        hit_tokens=window.hit_tokens,
+        computed_tokens=window.computed_tokens,
+        hit_rate=_rate(window.hit_tokens, window.queried_tokens),
+    )
+
+
+def _pool(pool: PoolStats) -> PoolView:
+    return PoolView(
+        block_size=pool.block_size, blocks=_extent(pool, 1), tokens=_extent(pool, pool.block_size)
+    )
+
+
+def _extent(pool: PoolStats, unit: int) -> Extent:
+    return Extent(
+        total=pool.total * unit,
+        free=pool.free * unit,
+        used=pool.used * unit,
+        evictable=pool.evictable * unit,
+        leased=pool.leased * unit,
+    )
+
+
+def _tenant(flow: str, name: str | None, used: FlowStats, block_size: int) -> TenantView:
+    return TenantView(
+        id=flow,
+        name=name,
+        requests=used.requests,
+        prompt_tokens=used.prompt_tokens,
+        hit_tokens=used.cached_tokens,
+        computed_tokens=used.prompt_tokens - used.cached_tokens,
+        generated_tokens=used.generated_tokens,
+        hit_rate=_rate(used.cached_tokens, used.prompt_tokens),
+        blocks_held=used.blocks_held,
+        tokens_held=used.blocks_held * block_size,
+        evictions_caused=used.evictions_caused,
+        evictions_suffered=used.evictions_suffered,
+    )
+
+
+def _rate(hit: int, queried: int) -> float | None:
+    return hit / queried if queried else None

@@ -1,0 +1,116 @@
+"""`/admin/tenants/{id}/keys`: issue, list, rotate and revoke a tenant's keys.
+
+A key itself is in the answer that made it, and nowhere else ever after.
+
+Knows: what of a key may be shown. Does not know: how keys are made or stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from msgspec import Meta
+
+from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.errors import BadRequest, NotFound
+from gateway.keyring import IssuedKey, Keyring
+from gateway.state.records import ApiKey
+from gateway.state.store import Store
+
+MAX_OVERLAP_S = 30 * 24 * 3600.0
+MAX_EPOCH_S = 253_402_300_800.0  # the year 10000
+
+
+class NewKey(AdminBody, frozen=True, kw_only=True):
+    """Body of POST .../keys. `expires_at` in seconds since the epoch; None: never."""
+
+    expires_at: Annotated[float, Meta(ge=0, le=MAX_EPOCH_S)] | None = None
+
+
+class Rotation(AdminBody, frozen=True, kw_only=True):
+    """Body of POST .../rotate: for how many seconds the old key goes on working."""
+
+    overlap_s: Annotated[float, Meta(ge=0, le=MAX_OVERLAP_S)] = 0.0
+
+
+class KeyView(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be shown of a key at any time."""
+
+    id: str
+    tenant_id: str
+    hint: str
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    live: bool
+
+    @classmethod
+    def of(cls, key: ApiKey, now: float) -> KeyView:
+        """The view of `key` at `now`."""
+        return cls(
+            id=key.id,
+            tenant_id=key.tenant_id,
+            hint=key.hint,
+            created_at=key.created_at,
+            expires_at=key.expires_at,
+            revoked_at=key.revoked_at,
+            live=key.is_live(now),
+        )
+
+
+class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A key's only appearance in clear, and its record."""
+
+    key: str
+    record: KeyView
+
+
+class KeyList(msgspec.Struct, frozen=True):
+    """Answer of GET .../keys."""
+
+    keys: list[KeyView]
+
+
+def keys_router(store: Store, keyring: Keyring, clock: Callable[[], float]) -> APIRouter:
+    """The routes below `/admin/tenants/{id}/keys`, without their guard."""
+    router = APIRouter(prefix="/admin/tenants/{tenant_id}/keys")
+
+    def shown(issued: IssuedKey) -> Response:
+        view = IssuedView(key=issued.secret, record=KeyView.of(issued.record, clock()))
+        return json_response(view, 201)
+
+    @router.post("")
+    async def issue(tenant_id: str, request: Request) -> Response:
+        body = await read_body(request, NewKey)
+        if body.expires_at is not None and body.expires_at <= clock():
+            raise BadRequest("`expires_at` is in the past.", param="expires_at")
+        return shown(await keyring.issue(tenant_id, expires_at=body.expires_at))
+
+    @router.get("")
+    async def list_all(tenant_id: str) -> Response:
+        now = clock()
+        keys = await store.list_keys(tenant_id)
+        return json_response(KeyList([KeyView.of(key, now) for key in keys]))
+
+    @router.post("/{key_id}/rotate")
+    async def rotate(tenant_id: str, key_id: str, request: Request) -> Response:
+        body = await read_body(request, Rotation)
+        await _require_owner(store, tenant_id, key_id)
+        return shown(await keyring.rotate(key_id, overlap_s=body.overlap_s))
+
+    @router.delete("/{key_id}")
+    async def revoke(tenant_id: str, key_id: str) -> Response:
+        await _require_owner(store, tenant_id, key_id)
+        await keyring.revoke(key_id)
+        return json_response(KeyView.of(await store.get_key(key_id), clock()))
+
+    return router
+
+
+async def _require_owner(store: Store, tenant_id: str, key_id: str) -> None:
+    """NotFound unless the key is there and is the tenant's."""
+    if (await store.get_key(key_id)).tenant_id != tenant_id:
+        raise NotFound("No such key.")

@@ -1,0 +1,152 @@
+"""`/admin/tenants`: make, list, change, disable and delete tenants.
+
+A tenant that is disabled or deleted loses its cached prefixes and its remembered identities
+before the answer goes out. Changes run one at a time, so that two of them to one tenant do
+not undo each other.
+
+Knows: which steps a change takes. Does not know: SQL, keys, or how the engine forgets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
+
+from engine.errors import EngineError
+from gateway.admin.bounded_engine import BoundedEngine
+from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.errors import BadRequest
+from gateway.keyring import Keyring
+from gateway.state.records import Tenant
+from gateway.state.store import Store
+
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+Weight = Annotated[float, Meta(ge=0.001, le=1000)]
+
+
+class NewTenant(AdminBody, frozen=True, kw_only=True):
+    """Body of POST /admin/tenants."""
+
+    name: Name
+    weight: Weight = 1.0
+
+
+class TenantChange(AdminBody, frozen=True, kw_only=True):
+    """Body of PATCH /admin/tenants/{id}; what is left out stays."""
+
+    name: Name | UnsetType = UNSET
+    disabled: bool | UnsetType = UNSET
+    weight: Weight | UnsetType = UNSET
+
+    def applied_to(self, tenant: Tenant) -> Tenant:
+        """`tenant` with the fields that the body has."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        return replace(tenant, **{n: value for n, value in given.items() if value is not UNSET})
+
+
+class TenantList(msgspec.Struct, frozen=True):
+    """Answer of GET /admin/tenants."""
+
+    tenants: list[Tenant]
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """Answer of DELETE. `flushed_blocks` is None when no engine answered."""
+
+    id: str
+    flushed_blocks: int | None
+
+
+class TenantChanges:
+    """The changes to tenants, one at a time, with everything that follows from them."""
+
+    def __init__(self, store: Store, keyring: Keyring, engine: BoundedEngine) -> None:
+        self._store = store
+        self._keyring = keyring
+        self._engine = engine
+        self._turn = asyncio.Lock()
+
+    async def change(self, tenant_id: str, change: TenantChange) -> Tenant:
+        """Apply `change` and return the tenant as it is now."""
+        async with self._turn:
+            after = change.applied_to(await self._store.get_tenant(tenant_id))
+            await self._store.update_tenant(after)
+            self._keyring.forget_identities()
+            if after.disabled:
+                await self._flush(tenant_id)
+            return after
+
+    async def delete(self, tenant_id: str) -> Deleted:
+        """Remove the tenant, its keys and its cached prefixes."""
+        async with self._turn:
+            await self._store.delete_tenant(tenant_id)
+            self._keyring.forget_identities()
+            return Deleted(tenant_id, await self._flush(tenant_id))
+
+    async def _flush(self, tenant_id: str) -> int | None:
+        """Forget the tenant's prefixes.
+
+        Without an engine the change stands all the same: nobody can reach what is left, for
+        its namespace is derived from an id that no request bears.
+        """
+        try:
+            return await self._engine.flush(tenant_id)
+        except EngineError:
+            return None
+
+
+def tenants_router(
+    store: Store, keyring: Keyring, engine: BoundedEngine, clock: Callable[[], float]
+) -> APIRouter:
+    """The routes below `/admin/tenants`, without their guard."""
+    router = APIRouter(prefix="/admin/tenants")
+    changes = TenantChanges(store, keyring, engine)
+
+    @router.post("")
+    async def create(request: Request) -> Response:
+        body = await read_body(request, NewTenant)
+        tenant = Tenant.new(_clean(body.name), created_at=clock(), weight=body.weight)
+        await store.create_tenant(tenant)
+        return json_response(tenant, 201)
+
+    @router.get("")
+    async def list_all() -> Response:
+        return json_response(TenantList(await store.list_tenants()))
+
+    @router.get("/{tenant_id}")
+    async def show(tenant_id: str) -> Response:
+        return json_response(await store.get_tenant(tenant_id))
+
+    @router.patch("/{tenant_id}")
+    async def change(tenant_id: str, request: Request) -> Response:
+        body = await read_body(request, TenantChange)
+        if body.name is not UNSET:
+            _clean(body.name)
+        return json_response(await changes.change(tenant_id, body))
+
+    @router.post("/{tenant_id}/disable")
+    async def disable(tenant_id: str) -> Response:
+        return json_response(await changes.change(tenant_id, TenantChange(disabled=True)))
+
+    @router.post("/{tenant_id}/enable")
+    async def enable(tenant_id: str) -> Response:
+        return json_response(await changes.change(tenant_id, TenantChange(disabled=False)))
+
+    @router.delete("/{tenant_id}")
+    async def delete(tenant_id: str) -> Response:
+        return json_response(await changes.delete(tenant_id))
+
+    return router
+
+
+def _clean(name: str) -> str:
+    """`name` when a terminal may show it as it is."""
+    if not name.isprintable() or name != name.strip():
+        raise BadRequest("A name is printable, without blanks around it.", param="name")
+    return name

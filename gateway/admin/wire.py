@@ -1,0 +1,56 @@
+"""How the admin routes read and write JSON.
+
+A body is bounded, typed, and refused when it has a field that the route does not know: a
+misspelt `tenant` must not turn into "all tenants".
+
+Knows: bytes and types. Does not know: what a route does with them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import Request, Response
+
+from gateway.errors import BadRequest, BodyTooLarge
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+MAX_BODY_BYTES = 64 << 10
+
+_FIELD = re.compile(r" - at `\$\.(\w+)")
+
+
+class AdminBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every admin request body."""
+
+
+async def read_body(request: Request, body_type: type[T]) -> T:
+    """The body as `body_type`; no body at all reads as an empty object.
+
+    Raises BodyTooLarge above MAX_BODY_BYTES, BadRequest for anything but that type.
+    """
+    content = bytearray()
+    async for piece in request.stream():
+        content += piece
+        if len(content) > MAX_BODY_BYTES:
+            raise BodyTooLarge(f"The body is larger than {MAX_BODY_BYTES} bytes.")
+    try:
+        return msgspec.json.decode(bytes(content) or b"{}", type=body_type)
+    except msgspec.ValidationError as error:
+        field = _FIELD.search(str(error))
+        raise BadRequest(str(error), param=field[1] if field else None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BadRequest("The body is not valid JSON.", code="invalid_json") from None
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """`value`, a Struct or built of plain types, as a JSON response."""
+    return Response(
+        msgspec.json.encode(value),
+        status_code=status,
+        media_type="application/json",
+        headers={"cache-control": "no-store"},
+    )

@@ -1,0 +1,167 @@
+"""Keys: made, shown once, kept as digests, rotated, revoked, and turned into callers.
+
+A key is `sk-` and 256 random bits in url-safe base64. With that much entropy one fast keyed
+hash is enough: the store holds HMAC-SHA256(pepper, key), and finding a key by that digest
+tells a guesser nothing, because nobody without the pepper can steer it.
+
+What was looked up is remembered for a few seconds, so that authentication costs microseconds.
+A change made through this keyring is seen at once; one made by another process after
+IDENTITY_TTL_S at the latest.
+
+Knows: keys and their life. Does not know: HTTP headers (`auth`) or SQL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gateway.caller import Caller
+from gateway.errors import Conflict, Forbidden, Unauthenticated
+from gateway.state.records import ApiKey, Tenant
+from gateway.state.store import Store
+from gateway.ttl_cache import TtlCache
+
+KEY_PREFIX = "sk-"
+KEY_BYTES = 32
+IDENTITY_TTL_S = 5.0
+MAX_IDENTITIES = 10_000
+REFUSED = "The API key is missing or not valid."  # the same for every reason
+
+_WELL_FORMED = re.compile(r"sk-[A-Za-z0-9_-]{43}")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class IssuedKey:
+    """A new key. `secret` exists here alone and cannot be shown again."""
+
+    secret: str
+    record: ApiKey
+
+    def __repr__(self) -> str:
+        return f"IssuedKey(secret=********, id={self.record.id!r})"
+
+
+def key_digest(pepper: bytes, key: str) -> bytes:
+    """HMAC-SHA256(pepper, key): what is stored and compared in place of a key."""
+    return hmac.digest(pepper, key.encode(), hashlib.sha256)
+
+
+class Keyring:
+    """The keys of one store. `clock` gives seconds since the epoch. For one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        pepper: bytes,
+        clock: Callable[[], float] = time.time,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._pepper = pepper
+        self._clock = clock
+        # Apart, so that a flood of wrong keys does not push out the good ones.
+        self._known: TtlCache[bytes, tuple[ApiKey, Tenant]] = TtlCache(
+            max_entries=MAX_IDENTITIES, ttl_s=IDENTITY_TTL_S, monotonic=monotonic
+        )
+        self._unknown: TtlCache[bytes, bool] = TtlCache(
+            max_entries=MAX_IDENTITIES, ttl_s=IDENTITY_TTL_S, monotonic=monotonic
+        )
+        self._changes = 0
+
+    def digest(self, key: str) -> bytes:
+        """What the store knows `key` by, 32 bytes."""
+        return key_digest(self._pepper, key)
+
+    async def issue(self, tenant_id: str, *, expires_at: float | None = None) -> IssuedKey:
+        """Make a key for an existing tenant; NotFound when there is none."""
+        secret = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+        record = ApiKey(
+            id=f"key_{secrets.token_hex(8)}",
+            tenant_id=tenant_id,
+            digest=self.digest(secret),
+            hint=f"{secret[:7]}...{secret[-4:]}",
+            created_at=self._clock(),
+            expires_at=expires_at,
+        )
+        await self._store.create_key(record)
+        return IssuedKey(secret, record)
+
+    async def rotate(self, key_id: str, *, overlap_s: float) -> IssuedKey:
+        """Issue a successor and let the old key run out after `overlap_s`; 0 is at once.
+
+        The successor is given as long a life as the old key had. The old key is shortened
+        last, so a crash in between leaves two keys rather than none. Raises NotFound, and
+        Conflict when the key opens nothing any more.
+        """
+        old = await self._store.get_key(key_id)
+        now = self._clock()
+        if not old.is_live(now):
+            raise Conflict("The key is revoked or expired; issue a new one.")
+        issued = await self.issue(old.tenant_id, expires_at=_same_life(old, now))
+        end = now + overlap_s
+        if old.expires_at is not None:
+            end = min(end, old.expires_at)
+        await self._store.update_key(replace(old, expires_at=end))
+        self.forget_identities()
+        return issued
+
+    async def revoke(self, key_id: str) -> None:
+        """Let the key open nothing from now on; revoking twice is revoking once."""
+        key = await self._store.get_key(key_id)
+        await self._store.update_key(replace(key, revoked_at=self._clock()))
+        self.forget_identities()
+
+    async def identify(self, key: str) -> Caller:
+        """Who calls with `key`.
+
+        Raises Unauthenticated, always with the same message, for a key that is malformed
+        (found before any I/O), unknown, revoked or expired; Forbidden for a good key of a
+        disabled tenant.
+        """
+        if not _WELL_FORMED.fullmatch(key):
+            raise Unauthenticated(REFUSED)
+        identity = await self._find(self.digest(key))
+        if identity is None or not identity[0].is_live(self._clock()):
+            raise Unauthenticated(REFUSED)
+        record, tenant = identity
+        if tenant.disabled:
+            raise Forbidden("The tenant of this API key is disabled.", code="tenant_disabled")
+        return Caller(tenant.id, tenant.name, record.id, tenant.weight)
+
+    def forget_identities(self) -> None:
+        """Look every key up afresh; called after any change to a tenant or a key."""
+        self._changes += 1
+        self._known.clear()
+        self._unknown.clear()
+
+    async def _find(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
+        known = self._known.get(digest)
+        if known is not None:
+            return known
+        if self._unknown.get(digest):
+            return None
+        changes = self._changes
+        found = await self._store.find_by_digest(digest)
+        if changes == self._changes:  # else what was found may be from before the change
+            self._remember(digest, found)
+        return found
+
+    def _remember(self, digest: bytes, found: tuple[ApiKey, Tenant] | None) -> None:
+        if found is None:
+            self._unknown.put(digest, True)
+        else:
+            self._known.put(digest, found)
+
+
+def _same_life(old: ApiKey, now: float) -> float | None:
+    """When a key made at `now` ends that lives as long as `old` was made to live."""
+    return None if old.expires_at is None else now + (old.expires_at - old.created_at)

@@ -1,0 +1,63 @@
+"""The two secrets of an installation: what namespaces are derived from, and the pepper of keys.
+
+Losing the file makes every key unknown and every cached block unreachable; it is never made
+anew over an old installation (`first_start`).
+
+Knows: where the secrets lie and how they are kept. Does not know: who uses them for what.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from gateway.private_file import FileDamaged, create_private, read_private
+
+SECRETS_FILE = "secrets.json"
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Secrets:
+    """`server_secret` derives namespaces, `pepper` digests keys; 32 bytes each."""
+
+    server_secret: bytes
+    pepper: bytes
+
+    def __repr__(self) -> str:
+        return "Secrets(server_secret=********, pepper=********)"
+
+
+class _SecretsFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The file: JSON with base64 values."""
+
+    server_secret: bytes
+    pepper: bytes
+
+
+def load_secrets(data_dir: Path) -> Secrets:
+    """Read the secrets; raises FileMissing, FileExposed or FileDamaged."""
+    path = data_dir / SECRETS_FILE
+    try:
+        found = msgspec.json.decode(read_private(path), type=_SecretsFile)
+    except msgspec.DecodeError:
+        raise FileDamaged(f"{path} is not a secrets file; restore it from a backup") from None
+    if len(found.server_secret) < SECRET_BYTES or len(found.pepper) < SECRET_BYTES:
+        raise FileDamaged(f"{path} holds a secret shorter than {SECRET_BYTES} bytes")
+    return Secrets(found.server_secret, found.pepper)
+
+
+def load_or_create_secrets(data_dir: Path) -> Secrets:
+    """The secrets of `data_dir`, made at random when there are none yet.
+
+    Several processes that start at once agree on one pair. Raises FileExposed or FileDamaged
+    for a file that is there but not fit to use; it is never written over.
+    """
+    path = data_dir / SECRETS_FILE
+    if not path.exists():
+        made = _SecretsFile(secrets.token_bytes(SECRET_BYTES), secrets.token_bytes(SECRET_BYTES))
+        create_private(path, msgspec.json.encode(made) + b"\n")
+    return load_secrets(data_dir)
