@@ -48,21 +48,16 @@ class AdminClient:
                 "there?"
             ) from error
         if response.status >= 400:
-            raise ServerRefused(
-                error_message(content, response.status), status=response.status
-            )
+            raise ServerRefused(error_message(content, response.status), status=response.status)
         return _decoded(content)
 
-    async def rows(self, path: str) -> list[dict[str, Any]]:
-        """A list that the server answers with, bare or under `data`."""
-        answer = await self.call("GET", path)
-        rows: list[dict[str, Any]] = answer["data"] if isinstance(answer, dict) else answer
+    async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
+        """The records that the server answers with under `name`."""
+        rows: list[dict[str, Any]] = (await self.call("GET", path))[name]
         return rows
 
 
-def with_admin(
-    flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]]
-) -> Answer:
+def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]]) -> Answer:
     """Open a client for the server that `flags` mean, and give back what `use` makes of it."""
     url, key = admin_target(flags)
 

@@ -38,9 +38,7 @@ def gateway(
         ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
     """
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
-    config = gateway_config(
-        source, model.data_dir, meeting_place(model, socket), gateway, bounds
-    )
+    config = gateway_config(source, model.data_dir, meeting_place(model, socket), gateway, bounds)
     first_start(model.data_dir, admin.admin_key)
     become("gateway", config)
 

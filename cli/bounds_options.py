@@ -42,9 +42,9 @@ class BoundsFlags:
         _DEFAULTS.max_logprobs
     )
     max_stops: Annotated[int, bound("--max-stops", "Stop strings.")] = _DEFAULTS.max_stops
-    max_stop_chars: Annotated[
-        int, bound("--max-stop-chars", "Characters of one stop string.")
-    ] = _DEFAULTS.max_stop_chars
+    max_stop_chars: Annotated[int, bound("--max-stop-chars", "Characters of one stop string.")] = (
+        _DEFAULTS.max_stop_chars
+    )
     max_logit_bias: Annotated[int, bound("--max-logit-bias", "Entries of logit_bias.")] = (
         _DEFAULTS.max_logit_bias
     )

@@ -25,7 +25,7 @@ def stats(admin: AdminFlags) -> None:
 
     Example:
 
-        ratoon cache stats --json | jq .hit_rate
+        ratoon cache stats --json | jq '.windows.all.hit_rate'
     """
     answer = with_admin(admin, lambda client: client.call("GET", STATS))
     if admin.json:
@@ -37,9 +37,7 @@ def stats(admin: AdminFlags) -> None:
 
 def flush(
     admin: AdminFlags,
-    tenant: Annotated[
-        str | None, typer.Option(help="Of this tenant alone, by name or id.")
-    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Of this tenant alone, by name or id.")] = None,
 ) -> None:
     """Forget cached prefixes: of one tenant, or of all.
 
@@ -51,14 +49,14 @@ def flush(
     """
 
     async def use(client: AdminClient) -> Any:
-        body = {} if tenant is None else {"tenant_id": await find_tenant(client, tenant)}
+        body = {} if tenant is None else {"tenant": await find_tenant(client, tenant)}
         return await client.call("POST", FLUSH, body)
 
     answer = with_admin(admin, use)
     if admin.json:
         print_json(answer)
     else:
-        typer.echo(f"Forgot {answer['blocks']} blocks.")
+        typer.echo(f"Forgot {answer['flushed_blocks']} blocks.")
 
 
 def sections(answer: dict[str, Any]) -> dict[str, Any]:

@@ -135,6 +135,8 @@ class LoadFlags:
     ] = None
     timeout_s: Annotated[
         float,
-        flag("--timeout-s", "Seconds of silence after which a request failed.", panel=LOAD, min=0.1),
+        flag(
+            "--timeout-s", "Seconds of silence after which a request failed.", panel=LOAD, min=0.1
+        ),
     ] = 120.0
     json: Json = False

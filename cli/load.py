@@ -101,9 +101,7 @@ class Caller:
         except (aiohttp.ClientError, msgspec.DecodeError) as error:
             return Outcome(e2e_s=self.clock() - sent_at, error=type(error).__name__)
 
-    async def _listen(
-        self, response: aiohttp.ClientResponse, transcript: Transcript
-    ) -> Outcome:
+    async def _listen(self, response: aiohttp.ClientResponse, transcript: Transcript) -> Outcome:
         async for line in response.content:
             transcript.hear(line, self.clock())
         return transcript.outcome(self.clock())

@@ -165,9 +165,9 @@ class GatewayFlags:
     port: Annotated[int, flag("--port", "Port to listen on.", panel=GATEWAY, min=1, max=65535)] = (
         GATEWAY_DEFAULTS.port
     )
-    admin_host: Annotated[
-        str, flag("--admin-host", "Address of --admin-port.", panel=GATEWAY)
-    ] = GATEWAY_DEFAULTS.admin_host
+    admin_host: Annotated[str, flag("--admin-host", "Address of --admin-port.", panel=GATEWAY)] = (
+        GATEWAY_DEFAULTS.admin_host
+    )
     admin_port: Annotated[
         int | None,
         flag(

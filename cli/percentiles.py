@@ -6,11 +6,10 @@ Knows: numbers. Does not know: what was measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import floor
+from statistics import fmean
 
 import msgspec
-import numpy as np
-
-PERCENTS = (50, 90, 95, 99)
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,17 +25,27 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(values: Sequence[float]) -> Summary | None:
-    """The spread of `values`, between two of them linearly; None when there are none."""
+    """The spread of `values`; None when there are none."""
     if not values:
         return None
-    array = np.asarray(values, dtype=np.float64)
-    p50, p90, p95, p99 = (float(value) for value in np.percentile(array, PERCENTS))
+    ordered = sorted(values)
     return Summary(
-        count=len(values),
-        mean=float(array.mean()),
-        p50=p50,
-        p90=p90,
-        p95=p95,
-        p99=p99,
-        max=float(array.max()),
+        count=len(ordered),
+        mean=fmean(ordered),
+        p50=percentile(ordered, 50),
+        p90=percentile(ordered, 90),
+        p95=percentile(ordered, 95),
+        p99=percentile(ordered, 99),
+        max=ordered[-1],
     )
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The value below which `percent` of the ascending, non-empty `ordered` lie.
+
+    Between two values it lies on the line that joins them, as numpy's default does.
+    """
+    place = (len(ordered) - 1) * percent / 100
+    below = floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)

@@ -13,7 +13,7 @@ from cli.supervisor import ChildName
 
 
 class PlainScreen:
-    """Lines, for a pipe or a file: notes and children's output on stderr, the greeting on stdout."""
+    """Lines, for a pipe or a file: the greeting on stdout, everything else on stderr."""
 
     def __init__(self, loading: str, greeting: str) -> None:
         self._greeting = greeting
@@ -24,8 +24,8 @@ class PlainScreen:
         typer.echo(f"ratoon: {text}", err=True)
 
     def child_says(self, name: ChildName, line: str) -> None:
-        """A child's line as it is: the children name themselves in their logs."""
-        typer.echo(line, err=True)
+        """A child's line, marked with whose it is."""
+        typer.echo(f"{name}| {line}", err=True)
 
     def announce(self) -> None:
         """The greeting, once the server is ready."""
@@ -49,8 +49,8 @@ class TerminalScreen:
         self._console.print(Text(f"ratoon: {text}", style="bold"))
 
     def child_says(self, name: ChildName, line: str) -> None:
-        """A child's line, dimmed."""
-        self._console.print(Text(line, style="dim"), soft_wrap=True)
+        """A child's line, marked with whose it is and dimmed."""
+        self._console.print(Text(f"{name}| {line}", style="dim"), soft_wrap=True)
 
     def announce(self) -> None:
         """The greeting in place of the spinner; unwrapped, so that it can be copied."""
@@ -68,5 +68,3 @@ def open_screen(loading: str, greeting: str) -> PlainScreen | TerminalScreen:
     if console.is_terminal:
         return TerminalScreen(loading, greeting, console)
     return PlainScreen(loading, greeting)
-
-

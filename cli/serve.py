@@ -6,6 +6,7 @@ Knows: the order of things. Does not know: how the processes are watched (`watch
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import aiohttp
 import msgspec
@@ -55,7 +56,7 @@ def serve(
                 engine_config(source, socket, engine),
                 gateway_config(source, model.data_dir, socket, gateway, bounds),
             ),
-            is_ready=Readiness(readiness_url(gateway)),
+            is_ready=partial(answers_ok, readiness_url(gateway)),
             policy=Policy(drain_s=gateway.grace_s + _STOP_MARGIN_S),
         )
         screen = open_screen(f"loading {source.name}", greeting(url, source.name, start.keys_file))
@@ -86,19 +87,11 @@ def readiness_url(gateway: GatewayFlags) -> str:
     return admin_url(gateway.host, gateway.port, gateway.admin_host, admin_port) + "/readyz"
 
 
-class Readiness:
-    """Asks one URL whether the server is ready; no answer is no."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    async def __call__(self) -> bool:
-        timeout = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
-        try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout) as session,
-                session.get(self._url) as response,
-            ):
-                return response.status == 200
-        except (aiohttp.ClientError, TimeoutError):
-            return False
+async def answers_ok(url: str) -> bool:
+    """Whether `url` answers 200 soon; no answer is no."""
+    timeout = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False

@@ -5,28 +5,25 @@ Knows: the order of flag, variable, default and `keys.env`. Does not know: HTTP.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cli.client_options import AdminFlags, TargetFlags
 from cli.compose import admin_url, base_url
 from cli.errors import BadSetting
-from cli.keys_env import ADMIN_KEY, DEMO_KEY, find_key, keys_path
+from gateway.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
+from gateway.private_file import PrivateFileError
 
 
 def admin_target(flags: AdminFlags) -> tuple[str, str]:
     """URL and key of the admin routes; BadSetting when there is no key or the URL is none."""
     url = flags.url or admin_url(flags.host, flags.port, flags.admin_host, flags.admin_port)
-    key = flags.admin_key or find_key(flags.data_dir, ADMIN_KEY)
-    if key is None:
-        raise _no_key("--admin-key", ADMIN_KEY, flags)
-    return checked_url(url), key
+    return checked_url(url), flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
 
 
 def load_target(flags: TargetFlags) -> tuple[str, str]:
     """URL and key of the server to load; BadSetting when there is no key or the URL is none."""
     url = flags.url or base_url(flags.host, flags.port)
-    key = flags.key or find_key(flags.data_dir, DEMO_KEY)
-    if key is None:
-        raise _no_key("--key", DEMO_KEY, flags)
-    return checked_url(url), key
+    return checked_url(url), flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
 
 
 def checked_url(url: str) -> str:
@@ -36,9 +33,13 @@ def checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _no_key(flag: str, name: str, flags: AdminFlags | TargetFlags) -> BadSetting:
-    return BadSetting(
-        flag,
-        f"not given, and there is no {name} in {keys_path(flags.data_dir)}; name the key, or "
-        "the server's data directory with --data-dir",
-    )
+def _key_of(flag: str, name: str, data_dir: Path) -> str:
+    """The key called `name` in `keys.env`; BadSetting when it is not to be had."""
+    path = data_dir / KEYS_FILE
+    try:
+        keys = read_keys(path)
+    except (PrivateFileError, OSError) as error:
+        raise BadSetting(flag, f"not given, and {error}; --data-dir names its directory") from error
+    if name not in keys:
+        raise BadSetting(flag, f"not given, and {path} has no {name}")
+    return keys[name]

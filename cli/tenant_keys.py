@@ -38,7 +38,9 @@ def create(
 
         ratoon tenants keys create acme --expires-in 30d > acme.key
     """
-    expires_at = None if expires_in is None else time.time() + parse_duration(expires_in)
+    expires_at = (
+        None if expires_in is None else time.time() + parse_duration("--expires-in", expires_in)
+    )
 
     async def use(client: AdminClient) -> Any:
         path = tenant_path(await find_tenant(client, tenant), "keys")
@@ -56,7 +58,7 @@ def list_all(admin: AdminFlags, tenant: TenantArgument) -> None:
     """
 
     async def use(client: AdminClient) -> list[dict[str, Any]]:
-        return await client.rows(tenant_path(await find_tenant(client, tenant), "keys"))
+        return await client.rows(tenant_path(await find_tenant(client, tenant), "keys"), "keys")
 
     keys = with_admin(admin, use)
     if admin.json:
@@ -74,17 +76,23 @@ def rotate(
     admin: AdminFlags,
     tenant: TenantArgument,
     key_id: KeyArgument,
+    overlap: Annotated[
+        str | None, typer.Option(help="How long the old key still works, such as 10m.")
+    ] = None,
 ) -> None:
-    """Issue a successor of a key and end the old one; the new key is shown this once.
+    """Issue a successor of a key; the new key is shown this once.
+
+    The old one ends at once, or after --overlap, so that its users have time to change.
 
     Example:
 
-        ratoon tenants keys rotate acme key_1f2e > acme.key
+        ratoon tenants keys rotate acme key_1f2e --overlap 10m > acme.key
     """
+    body = {} if overlap is None else {"overlap_s": parse_duration("--overlap", overlap)}
 
     async def use(client: AdminClient) -> Any:
         tenant_id = await find_tenant(client, tenant)
-        return await client.call("POST", tenant_path(tenant_id, "keys", key_id, "rotate"))
+        return await client.call("POST", tenant_path(tenant_id, "keys", key_id, "rotate"), body)
 
     _show_issued(admin, with_admin(admin, use))
 
@@ -108,11 +116,11 @@ def revoke(admin: AdminFlags, tenant: TenantArgument, key_id: KeyArgument) -> No
         typer.echo(f"Revoked {key_id}.")
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(flag: str, text: str) -> float:
     """Seconds of a duration such as 30d, 12h, 45m or 90s; BadSetting for anything else."""
     found = re.fullmatch(r"(\d{1,9})([smhd])", text)
     if found is None or int(found[1]) == 0:
-        raise BadSetting("--expires-in", f"'{text}' is not a duration such as 30d, 12h, 45m or 90s")
+        raise BadSetting(flag, f"'{text}' is not a duration such as 30d, 12h, 45m or 90s")
     return float(int(found[1]) * _SECONDS[found[2]])
 
 
@@ -120,7 +128,7 @@ def _show_issued(admin: AdminFlags, issued: dict[str, Any]) -> None:
     if admin.json:
         print_json(issued)
         return
-    typer.echo(f"Key {issued['id']}; it will not be shown again:", err=True)
+    typer.echo(f"Key {issued['record']['id']}; it will not be shown again:", err=True)
     typer.echo(issued["key"])
 
 

@@ -29,7 +29,7 @@ def tenant_path(tenant_id: str, *more: str) -> str:
 
 async def find_tenant(client: AdminClient, name_or_id: str) -> str:
     """The id of a tenant given by id or by name; BadSetting when there is none."""
-    for tenant in await client.rows(TENANTS):
+    for tenant in await client.rows(TENANTS, "tenants"):
         if name_or_id in (tenant["id"], tenant["name"]):
             return str(tenant["id"])
     raise BadSetting("TENANT", f"there is no tenant '{name_or_id}'; see 'ratoon tenants list'")
@@ -37,9 +37,11 @@ async def find_tenant(client: AdminClient, name_or_id: str) -> str:
 
 def create(
     admin: AdminFlags,
-    name: Annotated[str, typer.Argument(help="A name nobody else has.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="One that nobody else has.", show_default=False)
+    ],
     weight: Annotated[
-        float, typer.Option(help="Its share of the engine beside others.", min=0.01)
+        float, typer.Option(help="Its share of the engine beside others.", min=0.001, max=1000)
     ] = 1.0,
 ) -> None:
     """Add a tenant.
@@ -66,7 +68,7 @@ def list_all(admin: AdminFlags) -> None:
 
         ratoon tenants list --json
     """
-    tenants = with_admin(admin, lambda client: client.rows(TENANTS))
+    tenants = with_admin(admin, lambda client: client.rows(TENANTS, "tenants"))
     if admin.json:
         print_json(tenants)
         return

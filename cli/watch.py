@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from cli.child import Child
@@ -60,7 +60,7 @@ class Plan:
 
     commands: Mapping[ChildName, Sequence[str]]
     is_ready: Callable[[], Awaitable[bool]]  # whether the engine takes requests; must not raise
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     poll_s: float = 0.2  # between two questions to `is_ready`
 
 
@@ -138,7 +138,7 @@ class Watch:
         self._events.put_nowait(Exited(name, await child.wait()))
 
     async def _report_ready(self) -> None:
-        while not await self._plan.is_ready():
+        while not await self._plan.is_ready():  # noqa: ASYNC110 - HTTP is asked, not waited for
             await asyncio.sleep(self._plan.poll_s)
         self._events.put_nowait(EngineReady())
 

@@ -15,9 +15,21 @@ PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 # The first ids of a vocabulary are often special; bytes and common pieces follow.
 FIRST_ID = 10
 WORDS = (
-    "all and any are but can day did for get has her him his how its may new not now "
-    "old one our out see she the too two use was way who why you"
-).split()
+    "all",
+    "and",
+    "any",
+    "but",
+    "can",
+    "day",
+    "for",
+    "how",
+    "new",
+    "not",
+    "now",
+    "old",
+    "see",
+    "two",
+)
 
 Body = dict[str, Any]
 
