@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from os.path import expanduser
 from pathlib import Path
 from typing import cast
 
@@ -35,8 +36,8 @@ WEIGHT_PATTERNS = ("*.safetensors",)
 IGNORED_PATTERNS = ("original/*", "consolidated*", "onnx/*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
-# The base class of everything the hub's HTTP library raises; which library that is, is the hub's.
-_HttpError = cast(type[Exception], HfHubHTTPError.__base__)
+# What the hub's HTTP library raises: which library that is depends on the hub's version.
+_HttpError = cast(type[Exception], HfHubHTTPError.__bases__[0])
 
 Fetch = Callable[[str, Sequence[str]], str]
 
@@ -62,7 +63,7 @@ def resolve(
     """The directory and served name of `model`; ModelNotFound when there is none."""
     if model == EMBEDDED:
         return ModelSource(_complete(Path(str(files("handbook") / "model")), model), EMBEDDED)
-    path = Path(model).expanduser()
+    path = Path(expanduser(model))
     if path.is_dir():
         path = path.resolve()
         return ModelSource(_complete(path, model), path.name)
