@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 import cli
@@ -39,9 +40,9 @@ def python_environment() -> dict[str, str]:
 class Child:
     """A running process and its output. All methods are for one event loop."""
 
-    def __init__(self, process: asyncio.subprocess.Process, on_line: OnLine) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
         self._process = process
-        self._reading = asyncio.create_task(_read_lines(process.stdout, on_line))
+        self._reading = reading
 
     @classmethod
     async def start(cls, command: Sequence[str], on_line: OnLine) -> Child:
@@ -51,15 +52,22 @@ class Child:
         then ends its children in order.
         """
         tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
-        process = await asyncio.create_subprocess_exec(
-            *tied,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-            env=python_environment(),
-        )
-        return cls(process, on_line)
+        # A pipe of our own: with asyncio's, some versions see the exit only when it is closed,
+        # which what the child started can put off for ever.
+        output, its_output = os.pipe()
+        reading = asyncio.create_task(_read_lines(output, on_line))
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *tied,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=its_output,
+                stderr=its_output,
+                start_new_session=True,
+                env=python_environment(),
+            )
+        finally:
+            os.close(its_output)
+        return cls(process, reading)
 
     @property
     def pid(self) -> int:
@@ -84,9 +92,12 @@ class Child:
         return status
 
 
-async def _read_lines(stream: asyncio.StreamReader | None, on_line: OnLine) -> None:
-    if stream is None:
-        return
+async def _read_lines(pipe: int, on_line: OnLine) -> None:
+    """Read the pipe with this descriptor to its end, then close it."""
+    stream = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), FileIO(pipe, "rb")
+    )
     rest = b""
     while chunk := await stream.read(_CHUNK_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")

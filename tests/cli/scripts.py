@@ -30,5 +30,5 @@ def quick_policy() -> Policy:
 
 
 async def engine_ready(directory: Path) -> bool:
-    """Whether the fake engine says it is ready."""
-    return (directory / "ready").exists()
+    """Whether the fake engine says it is ready, and a gateway is there to pass it on."""
+    return (directory / "ready").exists() and (directory / "listens").exists()

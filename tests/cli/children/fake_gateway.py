@@ -13,6 +13,7 @@ def main(directory: Path, stubborn: bool) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     sys.stdout.write("gateway listens\n")
     sys.stdout.flush()
+    (directory / "listens").touch()
     while signal.sigtimedwait({signal.SIGTERM}, 0.02) is None or stubborn:
         if (directory / "gateway-dies").exists():
             return 7
