@@ -1,14 +1,51 @@
 """The gateway's end of the link.
 
 Knows: request ids, events, connection state. Does not know: HTTP, tenants or prompts.
+
+Every connection is a new socket, so nothing of a dead engine can be heard by its successor:
+
+    open socket -> Hello -> Welcome ... events ... -> the peer is gone
+         ^                                                |
+         `------- every running request fails <-----------'
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from engine.messages import EngineStats, Finished, Generate, Tokens, Welcome
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import recv_monitor_message
+
+from engine.codec import Codec, DecodeError, EncodeError
+from engine.errors import (
+    EngineDied,
+    EngineError,
+    EngineUnavailable,
+    InvalidRequest,
+    error_from_code,
+)
+from engine.messages import (
+    Cancel,
+    EngineStats,
+    Event,
+    Failed,
+    Finished,
+    Flush,
+    Flushed,
+    FromEngine,
+    Generate,
+    Hello,
+    StatsQuery,
+    StatsReply,
+    StepReply,
+    ToEngine,
+    Tokens,
+    Welcome,
+)
 
 
 class Engine(Protocol):
@@ -34,3 +71,218 @@ class Engine(Protocol):
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
         """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten."""
         ...
+
+
+_Socket: TypeAlias = zmq.asyncio.Socket
+_Inbox: TypeAlias = "asyncio.Queue[Event | EngineError]"
+_Answer: TypeAlias = "asyncio.Future[Flushed | StatsReply]"
+
+RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
+RECONNECT_MS = 50
+
+
+class EngineClient:
+    """An `Engine` behind a Unix socket. Belongs to one event loop; reconnects by itself."""
+
+    def __init__(self, socket_path: str, *, codec: Codec | None = None) -> None:
+        self._path = socket_path
+        self._codec = codec or Codec()
+        self._welcome: Welcome | None = None
+        self._welcomed = asyncio.Event()
+        self._socket: _Socket | None = None
+        self._requests: dict[str, _Inbox] = {}
+        self._queries: dict[str, _Answer] = {}
+        self._query_ids = itertools.count()
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the connected engine is; None while none is connected."""
+        return self._welcome
+
+    async def start(self) -> None:
+        """Begin connecting, in the background: the engine may come later."""
+        self._serving = asyncio.create_task(self._serve(), name="engine-client")
+
+    async def close(self) -> None:
+        """Drop the connection; what still runs fails with EngineDied."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+            self._serving = None
+
+    async def wait_until_welcome(self) -> Welcome:
+        """Wait for an engine to be connected."""
+        while self._welcome is None:
+            await self._welcomed.wait()
+        return self._welcome
+
+    async def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
+        """Yield `Tokens` as they come, then one `Finished`; see `Engine.generate`."""
+        inbox = self._begin(request)
+        try:
+            while True:
+                event = await inbox.get()
+                if isinstance(event, EngineError):
+                    raise event
+                if isinstance(event, Failed):
+                    raise error_from_code(event.code, event.message, event.retry_after_s)
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            # Still in the book: the caller left before the engine was done.
+            if self._requests.get(request.request_id) is inbox:
+                del self._requests[request.request_id]
+                self._say(Cancel(request.request_id))
+
+    async def stats(self) -> EngineStats:
+        """The engine's counters; raises EngineUnavailable while none is connected."""
+        query_id = str(next(self._query_ids))
+        reply = await self._ask(query_id, StatsQuery(query_id))
+        if not isinstance(reply, StatsReply):
+            raise EngineError("the engine answered a stats query with something else")
+        return reply.stats
+
+    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+        """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten."""
+        query_id = str(next(self._query_ids))
+        reply = await self._ask(
+            query_id, Flush(query_id=query_id, flow=flow, namespace=namespace)
+        )
+        if not isinstance(reply, Flushed):
+            raise EngineError("the engine answered a flush with something else")
+        return reply.blocks
+
+    # What callers say
+
+    def _begin(self, request: Generate) -> _Inbox:
+        if request.request_id in self._requests:
+            raise InvalidRequest("this request id is already running")
+        if self._welcome is None or not self._say(request):
+            raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
+        inbox: _Inbox = asyncio.Queue()
+        self._requests[request.request_id] = inbox
+        return inbox
+
+    async def _ask(self, query_id: str, query: StatsQuery | Flush) -> Flushed | StatsReply:
+        if self._welcome is None or not self._say(query):
+            raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        self._queries[query_id] = answer
+        try:
+            return await answer
+        finally:
+            self._queries.pop(query_id, None)
+
+    def _say(self, message: ToEngine) -> bool:
+        """Hand a message to the socket now; False when there is no peer to take it."""
+        if self._socket is None:
+            return False
+        try:
+            frame = self._codec.encode(message)
+        except EncodeError as error:
+            raise InvalidRequest(str(error)) from error
+        sending = self._socket.send(frame, zmq.NOBLOCK)
+        return sending.done() and sending.exception() is None
+
+    # What the engine says
+
+    def _hear(self, message: FromEngine) -> None:
+        if isinstance(message, StepReply):
+            for event in message.events:
+                self._deliver(event)
+        elif isinstance(message, Welcome):
+            self._greet(message)
+        else:
+            answer = self._queries.get(message.query_id)
+            if answer is not None and not answer.done():
+                answer.set_result(message)
+
+    def _deliver(self, event: Event) -> None:
+        """Give an event to its request; late ones, after a cancel, find nobody."""
+        if isinstance(event, Tokens):
+            inbox = self._requests.get(event.request_id)
+        else:
+            inbox = self._requests.pop(event.request_id, None)
+        if inbox is not None:
+            inbox.put_nowait(event)
+
+    def _greet(self, welcome: Welcome) -> None:
+        if self._welcome is not None and self._welcome.engine_id != welcome.engine_id:
+            self._forsake()
+        self._welcome = welcome
+        self._welcomed.set()
+
+    # The connection
+
+    async def _serve(self) -> None:
+        context = zmq.asyncio.Context()
+        try:
+            while True:
+                await self._connection(context)
+        finally:
+            context.term()
+
+    async def _connection(self, context: zmq.asyncio.Context) -> None:
+        """One connection, from the socket's opening to the peer's end."""
+        socket = _open(context, self._path, self._codec.max_frame_bytes)
+        monitor: _Socket = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        ends = [
+            asyncio.create_task(self._listen(socket), name="engine-client-listen"),
+            asyncio.create_task(_disconnected(monitor), name="engine-client-monitor"),
+        ]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._socket = None
+            self._forsake()
+            for end in ends:
+                end.cancel()
+            await asyncio.wait(ends)
+            socket.disable_monitor()
+            monitor.close(linger=0)
+            socket.close(linger=0)
+
+    async def _listen(self, socket: _Socket) -> None:
+        """Say hello once there is a peer, then hear it until it talks nonsense."""
+        await socket.send(self._codec.encode(Hello()))
+        self._socket = socket
+        while True:
+            try:
+                self._hear(self._codec.decode_from_engine(await socket.recv()))
+            except DecodeError:
+                return  # another version's engine, or a broken one: begin anew
+
+    def _forsake(self) -> None:
+        """The engine is gone: whatever waits for it fails now."""
+        self._welcome = None
+        self._welcomed.clear()
+        requests, self._requests = self._requests, {}
+        for inbox in requests.values():
+            inbox.put_nowait(EngineDied("the engine died", retry_after_s=RETRY_AFTER_S))
+        for answer in self._queries.values():
+            if not answer.done():
+                answer.set_exception(
+                    EngineUnavailable("the engine died", retry_after_s=RETRY_AFTER_S)
+                )
+
+
+def _open(context: zmq.asyncio.Context, path: str, max_frame_bytes: int) -> _Socket:
+    socket = context.socket(zmq.DEALER)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.IMMEDIATE, 1)  # nothing is queued to an engine that is not there
+    socket.set(zmq.SNDHWM, 0)
+    socket.set(zmq.RCVHWM, 0)
+    socket.set(zmq.MAXMSGSIZE, max_frame_bytes)
+    socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+    socket.connect(f"ipc://{path}")
+    return socket
+
+
+async def _disconnected(monitor: _Socket) -> None:
+    """Return once the peer is gone."""
+    while True:
+        event = await recv_monitor_message(monitor)
+        if event["event"] == zmq.EVENT_DISCONNECTED:
+            return

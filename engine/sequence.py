@@ -41,6 +41,7 @@ class Sequence:
     lease: Lease | None = None  # None while waiting
     admitted: float | None = None
     num_preemptions: int = 0
+    held_since: float | None = None  # when single flight first left it waiting
     first_tokens_sent: bool = field(default=False)
 
     @property

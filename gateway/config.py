@@ -15,15 +15,19 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = 16 << 20
     max_json_depth: int = 64
     max_messages: int = 4096
-    max_choices: int = 16  # n times the prompts of one request
-    max_prompts: int = 128  # prompts of one completions request
+    max_choices: int = 16  # of one prompt: n
+    max_prompts: int = 128  # of one completions request, times n
     max_logprobs: int = 20
     max_stops: int = 16
     max_stop_chars: int = 256
     max_logit_bias: int = 1024
     max_salt_chars: int = 1024
     max_streams_per_key: int = 1024
+    max_head_bytes: int = 64 << 10  # request line and headers
+    head_deadline_s: float = 10.0  # from the first byte of a request to the end of its headers
+    body_deadline_s: float = 60.0  # from there to the end of its body
     stalled_write_s: float = 30.0  # a client that reads nothing for so long is cut off
+    default_max_tokens: int = 16384  # of a chat that names none, if the context leaves so many
 
 
 class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):

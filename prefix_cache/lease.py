@@ -2,26 +2,37 @@
 
 Ownership, by position in `block_ids`:
 
-    0 ................ num_shared ................ num_blocks
-    | in the tree: read only, | private: this lease alone writes |
-    | kept by holding `node`  | them; freed with the lease       |
+    0 ........ matched ......... num_shared .......... num_blocks
+    |          |  T  T  D  D  T  |  private            |
+    | the tree's: read only,     | this lease alone    |
+    | kept by holding `node`,    | writes them         |
+    | which ends at num_shared   |                     |
 
-`PrefixCache.commit` moves `num_shared` to the right as blocks fill and enter the tree. A lease
-is released exactly once, by `PrefixCache.release`. Only `PrefixCache` changes a lease.
+`PrefixCache.commit` moves `num_shared` to the right as blocks fill. Each block it passes either
+enters the tree (T: it is the tree's from then on) or finds an equal one there (D: another
+sequence was first). A D block stays this lease's own, because steps on their way still read it;
+`duplicates` remembers where they lie.
+
+Memory is freed here and nowhere else:
+- release frees the private blocks and the D blocks, and lets go of `node`;
+- blocks before `num_shared` that are the tree's go by eviction, or, where a flush or a discard
+  has taken `node` out of the tree (detached), when the last lease at or below them lets go.
+
+A lease on a detached node commits nothing more: what it computes stays private. A lease is
+released exactly once. Only `PrefixCache` changes a lease.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from prefix_cache.allocator import BlockIds
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tree import Node
 from storage.move import Move
-
-BlockIds = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True, eq=False)
@@ -34,12 +45,38 @@ class Lease:
     block_ids: BlockIds  # slots of the device pool; the first num_blocks are valid
     num_blocks: int
     num_shared: int
-    node: Node  # deepest tree node held
+    node: Node  # deepest tree node held; ends at block num_shared
     cached_tokens: int  # tokens whose KV was there when the lease was taken
     moves: tuple[Move, ...]  # to be executed before the lease's first step
     released: bool = False
+    first_added: int | None = None  # first position whose block this lease put in the tree
+    duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
 
     @property
     def blocks(self) -> BlockIds:
         """A view of the valid block ids, in order of position."""
         return self.block_ids[: self.num_blocks]
+
+    def own_blocks(self) -> BlockIds:
+        """Return the ids that are freed with the lease: the duplicates and the private ones."""
+        return np.concatenate([self.block_ids[start:end] for start, end in self._own_ranges()])
+
+    def append(self, block_ids: BlockIds) -> None:
+        """Add private blocks at the tail, in amortised constant time per block."""
+        total = self.num_blocks + len(block_ids)
+        if total > len(self.block_ids):
+            grown = np.empty(total + total // 2, dtype=np.int32)
+            grown[: self.num_blocks] = self.blocks
+            self.block_ids = grown
+        self.block_ids[self.num_blocks : total] = block_ids
+        self.num_blocks = total
+
+    def add_duplicates(self, start: int, end: int) -> None:
+        """Remember that the blocks of positions [start, end) have equals in the tree."""
+        if self.duplicates and self.duplicates[-1][1] == start:
+            start = self.duplicates.pop()[0]
+        self.duplicates.append((start, end))
+
+    def _own_ranges(self) -> Iterator[tuple[int, int]]:
+        yield from self.duplicates
+        yield self.num_shared, self.num_blocks

@@ -57,5 +57,6 @@ class NamespacePath:
         return next(namespace for start, namespace in reversed(self.spans) if start <= block)
 
     def span_end(self, block: int) -> int | None:
-        """The first block behind the span that holds `block`; None for the last span."""
-        return next((start for start, _ in self.spans if start > block), None)
+        """The first block behind `block` that lies in another namespace; None if there is none."""
+        here = self.at(block)
+        return next((start for start, ns in self.spans if start > block and ns != here), None)

@@ -1,0 +1,108 @@
+"""Puts an engine together around a runner.
+
+Knows: which part needs which. Does not know: models and devices (`main.py` brings a runner),
+or signals (`process.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+from engine.core import EngineCore, Parts
+from engine.holdings import Holdings
+from engine.intake import Intake
+from engine.link import Link
+from engine.messages import Welcome
+from engine.queue import FairQueue, QueueLimits
+from engine.scheduler import Scheduler, StepLimits
+from engine.settle import Settler
+from engine.stats import Meter
+from engine.step import Runner
+from prefix_cache.cache import PrefixCache
+from prefix_cache.flight import SingleFlight
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the engine needs to know of the model that its runner computes."""
+
+    fingerprint: bytes
+    vocab_size: int
+    context_len: int  # tokens
+    eos_token_ids: tuple[int, ...]
+    device: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one engine."""
+
+    step: StepLimits
+    queue: QueueLimits
+    single_flight_deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Computer:
+    """A runner, its pool's size, and how it says that the device has no room."""
+
+    runner: Runner
+    facts: ModelFacts
+    num_blocks: int
+    block_size: int
+    out_of_memory: type[Exception]
+
+
+def assemble(
+    computer: Computer,
+    link: Link,
+    limits: Limits,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> EngineCore:
+    """An engine that serves `link` with `computer`."""
+    facts = computer.facts
+    cache = PrefixCache(num_blocks=computer.num_blocks, block_size=computer.block_size)
+    meter = Meter(started=clock())
+    holdings = Holdings(
+        cache, SingleFlight(), single_flight_deadline_s=limits.single_flight_deadline_s
+    )
+    scheduler = Scheduler(FairQueue(limits.queue), holdings, limits.step, meter)
+    welcome = _welcome(computer)
+    return EngineCore(
+        Parts(
+            link=link,
+            intake=Intake(
+                vocab_size=facts.vocab_size,
+                block_size=computer.block_size,
+                max_model_len=welcome.max_model_len,
+                fits=cache.fits,
+            ),
+            scheduler=scheduler,
+            settler=Settler(scheduler, holdings, meter, eos_token_ids=facts.eos_token_ids),
+            runner=computer.runner,
+            cache=cache,
+            meter=meter,
+            welcome=welcome,
+            clock=clock,
+            out_of_memory=computer.out_of_memory,
+        )
+    )
+
+
+def _welcome(computer: Computer) -> Welcome:
+    facts = computer.facts
+    return Welcome(
+        engine_id=uuid4().hex,
+        fingerprint=facts.fingerprint,
+        vocab_size=facts.vocab_size,
+        block_size=computer.block_size,
+        max_model_len=min(facts.context_len, computer.num_blocks * computer.block_size),
+        eos_token_ids=facts.eos_token_ids,
+        device=facts.device,
+        dtype=facts.dtype,
+    )

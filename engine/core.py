@@ -1,0 +1,225 @@
+"""The step: take -> schedule -> run -> settle -> reply.
+
+Knows: which requests are alive, and in what order things happen. Does not know: how any of
+them is done; nor signals, the process, or its end (`process.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from engine.errors import EngineError, EngineFailure, EngineUnavailable, InvalidRequest
+from engine.holdings import lease_of
+from engine.intake import Intake
+from engine.link import Incoming, Link
+from engine.messages import (
+    Cancel,
+    EngineStats,
+    Event,
+    Flush,
+    Flushed,
+    FromEngine,
+    Generate,
+    Hello,
+    StatsQuery,
+    StatsReply,
+    StepReply,
+    Welcome,
+)
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence
+from engine.settle import Reply, Settler, failed
+from engine.stats import Meter, pool_stats
+from engine.step import Runner, Sampled, Step
+from prefix_cache.cache import PrefixCache
+from prefix_cache.namespace import Namespace
+
+IDLE_WAIT_S = 0.1
+RETRY_AFTER_S = 2.0  # what an engine that drains asks for: its successor is up by then
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the core is made of, built by the composition root."""
+
+    link: Link
+    intake: Intake
+    scheduler: Scheduler
+    settler: Settler
+    runner: Runner
+    cache: PrefixCache
+    meter: Meter
+    welcome: Welcome
+    clock: Callable[[], float]  # seconds, monotonic
+    out_of_memory: type[Exception]  # what the runner raises when the device has no room
+
+
+class EngineCore:
+    """One engine's state and its step. One owner thread."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._link = parts.link
+        self._scheduler = parts.scheduler
+        self._settler = parts.settler
+        self._alive: dict[tuple[bytes, str], Sequence] = {}
+        self._outbox: list[Reply] = []
+        self._budget: int | None = None  # lowered when the device had no room
+        self._strikes = 0  # steps in a row for which the device had no room
+        self._is_draining = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is alive."""
+        return not self._alive
+
+    def step(self) -> None:
+        """One turn of the engine; waits a moment for messages when there is nothing to do."""
+        self._take(self._link.receive(timeout_s=IDLE_WAIT_S if self.is_idle else 0.0))
+        step = self._scheduler.schedule(self.parts.clock(), max_tokens=self._budget)
+        if step.rows:
+            sampled = self._run(step)
+            self._settle(step, sampled)
+        self._reply()
+
+    def drain(self) -> None:
+        """From now on refuse new requests; those alive run on."""
+        self._is_draining = True
+
+    def fail_all(self, error: EngineError) -> None:
+        """End every request that is alive with `error`, and say so."""
+        now = self.parts.clock()
+        self._post([self._settler.fail(one, error, now) for one in self._alive.values()])
+        self._reply()
+
+    def report_all(self, error: EngineError) -> None:
+        """Say that every request failed, without touching state that may be broken."""
+        self._outbox = [failed(one.client, one.request_id, error) for one in self._alive.values()]
+        self._alive.clear()
+        self._reply()
+
+    def check_invariants(self) -> None:
+        """Raise where the cache's books do not add up."""
+        self.parts.cache.check_invariants()
+
+    def stats(self) -> EngineStats:
+        """The counters as they are now."""
+        parts, now = self.parts, self.parts.clock()
+        return EngineStats(
+            engine_id=parts.welcome.engine_id,
+            fingerprint=parts.welcome.fingerprint,
+            uptime_s=parts.meter.uptime(now),
+            running=len(self._scheduler.running),
+            waiting=len(self._scheduler.queue),
+            preemptions=self._scheduler.num_preemptions,
+            steps=parts.meter.steps,
+            generated_tokens=parts.meter.generated_tokens,
+            windows=parts.meter.windows(now),
+            pool=pool_stats(parts.cache),
+            tree_nodes=parts.cache.num_nodes,
+            tree_depth=parts.cache.depth,
+            flows=parts.meter.flows(parts.cache),
+        )
+
+    # Take
+
+    def _take(self, incoming: Iterable[Incoming]) -> None:
+        for client, message in incoming:
+            match message:
+                case Generate():
+                    self._accept(client, message)
+                case Cancel():
+                    self._cancel(client, message)
+                case Hello():
+                    self._tell(client, self.parts.welcome)
+                case Flush():
+                    self._tell(client, self._flush(message))
+                case StatsQuery():
+                    self._tell(client, StatsReply(query_id=message.query_id, stats=self.stats()))
+
+    def _accept(self, client: bytes, request: Generate) -> None:
+        try:
+            self._enqueue(client, request)
+        except EngineError as error:
+            self._outbox.append(failed(client, request.request_id, error))
+
+    def _enqueue(self, client: bytes, request: Generate) -> None:
+        if self._is_draining:
+            raise EngineUnavailable("the engine is stopping", retry_after_s=RETRY_AFTER_S)
+        if (client, request.request_id) in self._alive:
+            raise InvalidRequest("this request id is already running")
+        sequence = self.parts.intake.accept(client, request, self.parts.clock())
+        self._scheduler.queue.push(sequence)
+        self._alive[client, request.request_id] = sequence
+
+    def _cancel(self, client: bytes, message: Cancel) -> None:
+        sequence = self._alive.get((client, message.request_id))
+        if sequence is not None:  # else it ended while the cancel was on its way
+            self._post([self._settler.cancel(sequence, self.parts.clock())])
+
+    def _flush(self, message: Flush) -> Flushed:
+        namespace = None if message.namespace is None else Namespace(message.namespace)
+        blocks = self.parts.cache.flush(namespace=namespace, owner=message.flow)
+        return Flushed(query_id=message.query_id, blocks=blocks)
+
+    # Run and settle
+
+    def _run(self, step: Step) -> list[Sampled] | None:
+        """What the step sampled; None when the device had no room for it."""
+        try:
+            return self.parts.runner.launch(step).collect()
+        except self.parts.out_of_memory:
+            return None
+
+    def _settle(self, step: Step, sampled: list[Sampled] | None) -> None:
+        if sampled is None:
+            self._make_do(step)
+            return
+        self._strikes = 0
+        self.parts.meter.steps += 1
+        self._post(self._settler.settle(step, sampled, self.parts.clock()))
+
+    def _make_do(self, step: Step) -> None:
+        """The device had no room: try a smaller step once, then fail the largest row.
+
+        Sequences that started in this step start over, since their first blocks may have been
+        half copied. What the others wrote is written again, the same.
+        """
+        now = self.parts.clock()
+        self._strikes += 1
+        largest = max(step.rows, key=lambda row: row.num_new).sequence
+        for row in step.rows:
+            if row.start == lease_of(row.sequence).cached_tokens:
+                self._scheduler.preempt(row.sequence, now)
+        if self._strikes == 1:
+            self._budget = step.num_tokens // 2
+        else:
+            error = EngineFailure("the device has no memory left for this request")
+            self._post([self._settler.fail(largest, error, now)])
+
+    # Reply
+
+    def _post(self, replies: list[Reply]) -> None:
+        """Take up what happened to sequences; the last event of one ends its life here."""
+        for reply in replies:
+            if reply.is_last:
+                del self._alive[reply.client, reply.event.request_id]
+        self._outbox += replies
+
+    def _reply(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        by_client: defaultdict[bytes, list[Event]] = defaultdict(list)
+        for client, event in outbox:
+            by_client[client].append(event)
+        for client, events in by_client.items():
+            self._tell(client, StepReply(events))
+
+    def _tell(self, client: bytes, message: FromEngine) -> None:
+        """Send a message; a client that is gone takes its requests along."""
+        if self._link.send(client, message):
+            return
+        now = self.parts.clock()
+        for owner, request_id in [key for key in self._alive if key[0] == client]:
+            self._settler.cancel(self._alive.pop((owner, request_id)), now)

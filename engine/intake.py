@@ -1,0 +1,133 @@
+"""From a `Generate` to a `Sequence`, or a typed refusal.
+
+The gateway has validated what its callers said. What is checked here is what would break the
+engine itself, or its promise to the others: a token id outside of the vocabulary reads foreign
+memory on a GPU, a NaN weight stops the queue.
+
+Knows: bounds. Does not know: the queue, or which requests are running (`core.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.codec import DecodeError, unpack_token_ids
+from engine.errors import InvalidRequest, PromptTooLong
+from engine.messages import Generate, SamplingParams
+from engine.sequence import Sequence, TokenIds
+from prefix_cache.namespace import Namespace, NamespacePath
+
+KEY_BYTES = 16
+MAX_WEIGHT = 1e6
+MAX_ID_CHARS = 256
+MAX_STOP_TOKENS = 1024
+MAX_LOGPROBS = 128
+MAX_TOP_K = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a request must fit into. Counts of tokens; `fits` asks the empty pool."""
+
+    vocab_size: int
+    block_size: int
+    max_model_len: int
+    fits: Callable[[int], bool]
+
+    def accept(self, client: bytes, request: Generate, now: float) -> Sequence:
+        """Return the sequence of a sound request; raises InvalidRequest or PromptTooLong."""
+        prompt = self._prompt(request.token_ids)
+        _check_turn(request)
+        self._check_sampling(request.sampling)
+        self._check_length(len(prompt), request.sampling.max_tokens)
+        self._check_keys(request, len(prompt))
+        tokens = np.zeros(len(prompt) + request.sampling.max_tokens, np.int32)
+        tokens[: len(prompt)] = prompt
+        return Sequence(
+            request_id=request.request_id,
+            client=client,
+            flow=request.flow,
+            weight=request.weight,
+            path=_path(request.namespaces),
+            block_keys=request.block_keys,
+            sampling=request.sampling,
+            prompt_len=len(prompt),
+            arrived=now,
+            tokens=tokens,
+            num_tokens=len(prompt),
+            use_cache=request.use_cache,
+        )
+
+    def _prompt(self, data: bytes) -> TokenIds:
+        try:
+            prompt = unpack_token_ids(data)
+        except DecodeError as error:
+            raise InvalidRequest(str(error)) from error
+        if not len(prompt):
+            raise InvalidRequest("the prompt has no tokens")
+        if prompt.min() < 0 or prompt.max() >= self.vocab_size:
+            raise InvalidRequest("the prompt has a token id outside of the vocabulary")
+        return prompt
+
+    def _check_length(self, prompt_len: int, max_tokens: int) -> None:
+        total = prompt_len + max_tokens
+        if total > self.max_model_len:
+            raise PromptTooLong(
+                f"{prompt_len} prompt tokens and {max_tokens} to generate are more than "
+                f"the context of {self.max_model_len}"
+            )
+        if not self.fits(total):
+            raise PromptTooLong(f"{total} tokens are more than the cache's pool holds")
+
+    def _check_keys(self, request: Generate, prompt_len: int) -> None:
+        expected = prompt_len // self.block_size * KEY_BYTES
+        if request.use_cache and len(request.block_keys) != expected:
+            raise InvalidRequest("the block keys do not fit the prompt")
+
+    def _check_sampling(self, sampling: SamplingParams) -> None:
+        numbers = (
+            sampling.temperature,
+            sampling.top_p,
+            sampling.min_p,
+            sampling.presence_penalty,
+            sampling.frequency_penalty,
+            sampling.repetition_penalty,
+            *sampling.logit_bias.values(),
+        )
+        if not all(math.isfinite(number) for number in numbers):
+            raise InvalidRequest("a sampling parameter is not finite")
+        if sampling.temperature < 0 or sampling.repetition_penalty <= 0:
+            raise InvalidRequest("a sampling parameter is out of its range")
+        if sampling.max_tokens < 1 or sampling.min_tokens < 0:
+            raise InvalidRequest("a sampling parameter is out of its range")
+        if not 0 <= sampling.top_k <= MAX_TOP_K:
+            raise InvalidRequest("a sampling parameter is out of its range")
+        if not 0 <= (sampling.num_logprobs or 0) <= min(MAX_LOGPROBS, self.vocab_size):
+            raise InvalidRequest("more logprobs than are kept")
+        if len(sampling.stop_token_ids) > MAX_STOP_TOKENS:
+            raise InvalidRequest("too many stop tokens")
+        self._check_token_ids((*sampling.stop_token_ids, *sampling.logit_bias))
+        if sampling.seed is not None and not -(2**63) <= sampling.seed < 2**63:
+            raise InvalidRequest("the seed has more than 64 bits")
+
+    def _check_token_ids(self, token_ids: tuple[int, ...]) -> None:
+        if any(not 0 <= token_id < self.vocab_size for token_id in token_ids):
+            raise InvalidRequest("a sampling parameter names a token outside of the vocabulary")
+
+
+def _check_turn(request: Generate) -> None:
+    if not 0 < len(request.request_id) <= MAX_ID_CHARS or len(request.flow) > MAX_ID_CHARS:
+        raise InvalidRequest("an id is empty or too long")
+    if not 0 < request.weight <= MAX_WEIGHT:  # refuses NaN too
+        raise InvalidRequest("the weight is no positive number within its bound")
+
+
+def _path(namespaces: tuple[tuple[int, bytes], ...]) -> NamespacePath:
+    try:
+        return NamespacePath(tuple((start, Namespace(name)) for start, name in namespaces))
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error

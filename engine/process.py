@@ -1,0 +1,99 @@
+"""The engine's process loop: step until told to stop, drain, or end loudly.
+
+    serving --SIGTERM, SIGINT--> draining --nothing alive, or grace over--> exit 0
+       `---------- anything raised: every request fails, exit 1 ----------'
+
+A broken invariant or a sticky device error leaves nothing that could be trusted to go on, so the
+process ends and its supervisor starts a fresh one.
+
+Knows: signals, grace, exit codes. Does not know: what a step does (`core.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from types import FrameType
+from typing import Protocol
+
+from engine.errors import EngineError, EngineFailure, EngineUnavailable
+
+EXIT_STOPPED = 0
+EXIT_BROKEN = 1
+CHECK_EVERY_S = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Core(Protocol):
+    """What the loop asks of `EngineCore`."""
+
+    @property
+    def is_idle(self) -> bool: ...  # noqa: D102
+
+    def step(self) -> None: ...  # noqa: D102
+
+    def drain(self) -> None: ...  # noqa: D102
+
+    def fail_all(self, error: EngineError) -> None: ...  # noqa: D102
+
+    def report_all(self, error: EngineError) -> None: ...  # noqa: D102
+
+    def check_invariants(self) -> None: ...  # noqa: D102
+
+
+class StopSignal:
+    """Remembers that the process was asked to stop."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def listen(self) -> None:
+        """Take over SIGTERM and SIGINT; for the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.is_set = True
+
+
+def serve(core: Core, stop: StopSignal, *, grace_s: float) -> int:
+    """Run the engine until it is stopped or breaks; returns the exit code."""
+    try:
+        _run(core, stop)
+        _drain(core, grace_s)
+    except Exception:  # noqa: BLE001  the loop's end: nothing behind it could still react
+        _log.exception("the engine broke and ends")
+        _report(core)
+        return EXIT_BROKEN
+    return EXIT_STOPPED
+
+
+def _run(core: Core, stop: StopSignal) -> None:
+    checked, dirty = time.monotonic(), False
+    while not stop.is_set:
+        core.step()
+        now = time.monotonic()
+        dirty = dirty or not core.is_idle
+        if dirty and core.is_idle and now - checked >= CHECK_EVERY_S:
+            core.check_invariants()
+            checked, dirty = now, False
+
+
+def _drain(core: Core, grace_s: float) -> None:
+    core.drain()
+    deadline = time.monotonic() + grace_s
+    while not core.is_idle and time.monotonic() < deadline:
+        core.step()
+    core.fail_all(EngineUnavailable("the engine stopped"))
+    core.check_invariants()
+
+
+def _report(core: Core) -> None:
+    """Tell whoever waits, if the link still works; the exit itself tells the rest."""
+    try:
+        core.report_all(EngineFailure("the engine broke while the request ran"))
+    except Exception:  # noqa: BLE001  the process ends either way
+        _log.exception("the running requests could not be told")

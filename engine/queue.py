@@ -1,0 +1,178 @@
+"""Whose turn it is: deficit round robin over flows, longest prefix first within one.
+
+    flow a  credit  120 | s1 s4 s7      Served in turn while their credit is positive. When no
+    flow b  credit  -30 | s2            flow that could go has any left, a round begins: every
+    flow c  credit -900 | (idle)        flow gets quantum x weight.
+
+What a flow uses is charged when the engine does the work (`charge`), not when the request
+comes, since nobody knows an output's length before. So credit goes below zero and a flow then
+waits for as many rounds as its debt takes. Idle flows pay off debts in rounds but save nothing:
+who returns starts at zero at best. Work that nobody else was waiting for leaves no debt.
+
+Order by cached prefix never crosses flows, so it tells no flow about another's prompts, and a
+sequence is passed over a bounded number of times.
+
+Knows: flows, weights, costs in tokens. Does not know: the cache (it is told ranks), the clock,
+or what a step is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from engine.errors import QueueFull
+from engine.sequence import Sequence
+
+Rank = Callable[[Sequence], int | None]
+"""Cached tokens of a waiting sequence, or None while it may not start."""
+
+RETRY_AFTER_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Bounds of the queue. `capacity` and `lookahead` in sequences, `quantum` in tokens."""
+
+    capacity: int = 1024
+    quantum: int = 512  # what a flow of weight 1 gets in a round
+    lookahead: int = 16  # oldest sequences of a flow that are compared by cached prefix
+    patience: int = 8  # times a sequence may be passed over within its flow
+    max_idle_flows: int = 4096  # indebted flows remembered
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    sequence: Sequence
+    passed_over: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Flow:
+    weight: float
+    credit: float = 0.0
+    waiting: list[_Waiting] = field(default_factory=list)
+
+
+class FairQueue:
+    """Waiting sequences. One owner thread."""
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self._limits = limits
+        self._flows: dict[str, _Flow] = {}  # in order of turn
+        self._length = 0
+        self._backlogged = 0  # flows with waiting sequences
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """All waiting sequences, flow by flow."""
+        for flow in self._flows.values():
+            yield from (entry.sequence for entry in flow.waiting)
+
+    def push(self, sequence: Sequence) -> None:
+        """Add a new sequence at the end of its flow; raises QueueFull."""
+        if self._length >= self._limits.capacity:
+            raise QueueFull("the engine's queue is full", retry_after_s=RETRY_AFTER_S)
+        flow = self._enter(sequence)
+        flow.waiting.append(_Waiting(sequence))
+
+    def push_front(self, sequence: Sequence) -> None:
+        """Put a preempted sequence back: it goes first in its flow, whatever the capacity."""
+        flow = self._enter(sequence)
+        flow.waiting.insert(0, _Waiting(sequence, passed_over=self._limits.patience))
+
+    def select(self, rank: Rank) -> Sequence | None:
+        """The sequence whose turn it is among those with a rank; it stays in the queue."""
+        broke: list[tuple[_Flow, Sequence]] = []
+        for flow in self._flows.values():
+            choice = self._choose(flow, rank)
+            if choice is None:
+                continue
+            if flow.credit > 0:
+                return choice
+            broke.append((flow, choice))
+        if not broke:
+            return None
+        self._begin_rounds([flow for flow, _ in broke])
+        return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
+
+    def take(self, sequence: Sequence) -> None:
+        """Remove a selected sequence: its flow's turn is over, its elders were passed over."""
+        flow = self._flows[sequence.flow]
+        index = _index(flow, sequence)
+        for elder in flow.waiting[:index]:
+            elder.passed_over += 1
+        self._leave(sequence.flow, flow, index)
+        if flow.waiting or flow.credit < 0:
+            self._flows[sequence.flow] = self._flows.pop(sequence.flow)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a waiting sequence that was cancelled."""
+        flow = self._flows[sequence.flow]
+        self._leave(sequence.flow, flow, _index(flow, sequence))
+
+    def charge(self, sequence: Sequence, cost: float) -> None:
+        """Charge a sequence's flow for work done, in tokens."""
+        flow = self._flows.get(sequence.flow)
+        own = 1 if flow is not None and flow.waiting else 0
+        if self._backlogged > own:
+            flow = flow or self._open(sequence)
+            flow.credit -= cost
+        elif flow is not None:
+            flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
+
+    def _choose(self, flow: _Flow, rank: Rank) -> Sequence | None:
+        """The overdue one, else the one with the longest cached prefix, else the eldest."""
+        best: Sequence | None = None
+        best_rank = -math.inf
+        for entry in flow.waiting[: self._limits.lookahead]:
+            cached = rank(entry.sequence)
+            if cached is None:
+                continue
+            if entry.passed_over >= self._limits.patience:
+                return entry.sequence
+            if cached > best_rank:
+                best, best_rank = entry.sequence, cached
+        return best
+
+    def _begin_rounds(self, broke: list[_Flow]) -> None:
+        """As many rounds as it takes until one of the flows has credit, in one go."""
+        quantum = self._limits.quantum
+        rounds = min(math.floor(-flow.credit / (quantum * flow.weight)) + 1 for flow in broke)
+        for name, flow in list(self._flows.items()):
+            share = quantum * flow.weight
+            most = share if flow.waiting else 0.0
+            flow.credit = min(flow.credit + rounds * share, most)
+            self._forget_if_clear(name, flow)
+
+    def _enter(self, sequence: Sequence) -> _Flow:
+        flow = self._flows.get(sequence.flow) or self._open(sequence)
+        flow.weight = sequence.weight
+        self._backlogged += not flow.waiting
+        self._length += 1
+        return flow
+
+    def _leave(self, name: str, flow: _Flow, index: int) -> None:
+        del flow.waiting[index]
+        self._length -= 1
+        if not flow.waiting:
+            self._backlogged -= 1
+            flow.credit = min(flow.credit, 0.0)
+            self._forget_if_clear(name, flow)
+
+    def _open(self, sequence: Sequence) -> _Flow:
+        if len(self._flows) - self._backlogged >= self._limits.max_idle_flows:
+            del self._flows[next(name for name, flow in self._flows.items() if not flow.waiting)]
+        flow = self._flows[sequence.flow] = _Flow(sequence.weight)
+        return flow
+
+    def _forget_if_clear(self, name: str, flow: _Flow) -> None:
+        if not flow.waiting and flow.credit >= 0:
+            del self._flows[name]
+
+
+def _index(flow: _Flow, sequence: Sequence) -> int:
+    return next(i for i, entry in enumerate(flow.waiting) if entry.sequence is sequence)

@@ -1,0 +1,167 @@
+"""Apply what a step produced: computed blocks to the tree, tokens to sequences, events out.
+
+This is the one place where `num_computed` advances and where a sequence's end is decided:
+
+    a stop token      eos unless ignore_eos, or one of stop_token_ids   -> Finished("stop")
+    max_tokens        the last token is sent, then                     -> Finished("length")
+    cancelled         at any stage                                     -> Finished("cancelled")
+    not finite        its blocks are forgotten                         -> Failed(NumericFailure)
+    engine at fault                                                    -> Failed(EngineFailure)
+
+Knows: rows, tokens, reasons. Does not know: how tokens were chosen (min_tokens is the
+sampler's business), or sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as List
+from typing import NamedTuple
+
+from engine.errors import EngineError, NumericFailure
+from engine.holdings import Holdings
+from engine.messages import Event, Failed, Finished, FinishReason, Tokens
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence
+from engine.stats import Meter
+from engine.step import Row, Sampled, Step
+
+
+class Reply(NamedTuple):
+    """An event and the connection it goes to."""
+
+    client: bytes
+    event: Event
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the request ends with it."""
+        return not isinstance(self.event, Tokens)
+
+
+class Settler:
+    """Ends steps and sequences. One owner thread."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        holdings: Holdings,
+        meter: Meter,
+        *,
+        eos_token_ids: tuple[int, ...],
+    ) -> None:
+        self._scheduler = scheduler
+        self._holdings = holdings
+        self._meter = meter
+        self._eos_token_ids = frozenset(eos_token_ids)
+
+    def settle(self, step: Step, sampled: List[Sampled], now: float) -> list[Reply]:
+        """Apply a computed step; `sampled` has one entry per row that samples, in row order."""
+        replies: list[Reply] = []
+        results = iter(sampled)
+        for row in step.rows:
+            if not row.samples:
+                self._advance(row, now)
+                continue
+            result = next(results)
+            if result.token_id is None:
+                replies.append(self._fail_numeric(row.sequence, now))
+                continue
+            self._advance(row, now)
+            replies += self._append(row.sequence, result.token_id, result, now)
+        return replies
+
+    def cancel(self, sequence: Sequence, now: float) -> Reply:
+        """End a sequence that nobody waits for, at whatever stage it is."""
+        self._scheduler.stop(sequence, now)
+        return _finished(sequence, "cancelled")
+
+    def fail(self, sequence: Sequence, error: EngineError, now: float) -> Reply:
+        """End a sequence that the engine cannot go on with."""
+        self._scheduler.stop(sequence, now)
+        return failed(sequence.client, sequence.request_id, error)
+
+    def _advance(self, row: Row, now: float) -> None:
+        sequence = row.sequence
+        sequence.num_computed = row.end
+        self._holdings.commit(sequence, row.start, row.end, now)
+        self._meter.computed(min(row.end, sequence.prompt_len) - row.start, now)
+
+    def _append(
+        self, sequence: Sequence, token_id: int, result: Sampled, now: float
+    ) -> list[Reply]:
+        sequence.append(token_id)
+        self._meter.generated(sequence.flow)
+        if self._stops(sequence, token_id):
+            return [self._finish(sequence, "stop", now, stop_token_id=token_id)]
+        replies = [_tokens(sequence, token_id, result)]
+        if sequence.num_output >= sequence.sampling.max_tokens:
+            replies.append(self._finish(sequence, "length", now))
+        return replies
+
+    def _stops(self, sequence: Sequence, token_id: int) -> bool:
+        sampling = sequence.sampling
+        if token_id in sampling.stop_token_ids:
+            return True
+        return token_id in self._eos_token_ids and not sampling.ignore_eos
+
+    def _finish(
+        self,
+        sequence: Sequence,
+        reason: FinishReason,
+        now: float,
+        *,
+        stop_token_id: int | None = None,
+    ) -> Reply:
+        self._scheduler.stop(sequence, now)
+        return _finished(sequence, reason, stop_token_id)
+
+    def _fail_numeric(self, sequence: Sequence, now: float) -> Reply:
+        self._scheduler.expel(sequence, now)
+        error = NumericFailure("the model produced numbers that are not finite")
+        return failed(sequence.client, sequence.request_id, error)
+
+
+def failed(client: bytes, request_id: str, error: EngineError) -> Reply:
+    """The reply that ends a request with an error."""
+    return Reply(
+        client,
+        Failed(
+            request_id=request_id,
+            code=error.code,
+            message=error.message,
+            retry_after_s=error.retry_after_s,
+        ),
+    )
+
+
+def _tokens(sequence: Sequence, token_id: int, result: Sampled) -> Reply:
+    first = not sequence.first_tokens_sent
+    sequence.first_tokens_sent = True
+    admitted = sequence.admitted if sequence.admitted is not None else sequence.arrived
+    return Reply(
+        sequence.client,
+        Tokens(
+            request_id=sequence.request_id,
+            token_ids=(token_id,),
+            logprobs=None if result.logprobs is None else (result.logprobs,),
+            cached_tokens=sequence.cached_tokens if first else None,
+            queue_seconds=admitted - sequence.arrived if first else None,
+        ),
+    )
+
+
+def _finished(
+    sequence: Sequence, reason: FinishReason, stop_token_id: int | None = None
+) -> Reply:
+    """`completion_tokens` counts every sampled token, the one that stopped it included."""
+    return Reply(
+        sequence.client,
+        Finished(
+            request_id=sequence.request_id,
+            reason=reason,
+            stop_token_id=stop_token_id,
+            prompt_tokens=sequence.prompt_len,
+            cached_tokens=sequence.cached_tokens,
+            completion_tokens=sequence.num_output,
+        ),
+    )

@@ -1,0 +1,269 @@
+"""Admission: from what a dialect asks to what the engine is sent. Done once, for good.
+
+Nothing behind this checks again: prompts are rendered, tokenised and within the context, token
+ids are in the vocabulary, the namespace is the caller's, blocks are hashed.
+
+Knows: tokenizer, chat template, the engine's limits, the server's secret. Does not know: wire
+formats (`openai/`) or what becomes of the tokens (`generation.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from engine.messages import Generate, SamplingParams, Welcome
+from gateway.caller import Caller
+from gateway.chat_template import ChatTemplate, Message, Scalar
+from gateway.config import Bounds
+from gateway.errors import BadRequest, Unavailable
+from gateway.tokenizer import TokenIds, Tokenizer
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
+
+T = TypeVar("T")
+
+_INLINE_SIZE = 4096  # characters or tokens; more is worth the hop to another thread
+_STARTING = "the engine is not ready yet"
+_SEEDS = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Messages to be rendered by the model's template."""
+
+    messages: tuple[Message, ...]
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    variables: Mapping[str, Scalar] | None = None
+
+
+Prompt = Chat | str | list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TextRules:
+    """How tokens become the text that is shown."""
+
+    stops: tuple[str, ...] = ()
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a dialect has understood of one request."""
+
+    request_id: str
+    prompts: tuple[Prompt, ...]
+    choices: int  # of each prompt
+    sampling: SamplingParams
+    max_tokens_may_shrink: bool  # it was not asked for: cut it to what the context leaves
+    text: TextRules
+    salt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What may run. Choice number i is `generates[i]`; the choices of a prompt lie together."""
+
+    generates: tuple[Generate, ...]
+    choices: int
+    prompt_tokens: int  # each prompt once, however many choices it has
+    text: TextRules
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    token_ids: TokenIds
+    keys: bytes
+
+
+class Admission:
+    """The one place where a request becomes `Generate` messages."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        namespaces: Namespaces,
+        welcome: Callable[[], Welcome | None],
+        pool: Executor,
+        bounds: Bounds,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._template = template
+        self._namespaces = namespaces
+        self._welcome = welcome
+        self._pool = pool
+        self._bounds = bounds
+
+    def engine_limits(self) -> Welcome:
+        """What the connected engine allows; Unavailable while there is none."""
+        welcome = self._welcome()
+        if welcome is None:
+            raise Unavailable(_STARTING, retry_after_s=2.0)
+        return welcome
+
+    async def admit(self, ask: Ask, caller: Caller) -> Admitted:
+        """Check, render, tokenise and hash `ask`; BadRequest or Unavailable when it cannot run."""
+        welcome = self.engine_limits()
+        _check_vocabulary(ask.sampling, welcome.vocab_size)
+        self._check_salt(ask.salt)
+        path = NamespacePath.single(
+            self._namespaces.of(caller.tenant_id, ask.salt, welcome.fingerprint)
+        )
+
+        def prepare() -> list[_Prepared]:
+            return [self._prepare(prompt, path, welcome) for prompt in ask.prompts]
+
+        prepared = await self._off_the_loop(prepare, sum(map(_size, ask.prompts)))
+        generates: list[Generate] = []
+        for prompt in prepared:
+            sampling = _within_context(ask, len(prompt.token_ids), welcome.max_model_len)
+            for choice in range(ask.choices):
+                generates.append(
+                    Generate(
+                        request_id=f"{ask.request_id}-{len(generates)}",
+                        token_ids=prompt.token_ids.astype("<i4", copy=False).tobytes(),
+                        namespaces=path.spans,
+                        block_keys=prompt.keys,
+                        flow=caller.tenant_id,
+                        weight=caller.weight,
+                        sampling=_of_choice(sampling, choice),
+                    )
+                )
+        prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)
+        return Admitted(tuple(generates), ask.choices, prompt_tokens, ask.text)
+
+    async def tokenize(self, prompt: Prompt, *, add_special_tokens: bool) -> TokenIds:
+        """The token ids of a prompt, without admitting it; BadRequest when it is far too long."""
+        welcome = self.engine_limits()
+
+        def tokenise() -> TokenIds:
+            return self._tokens(prompt, welcome, add_special_tokens=add_special_tokens)
+
+        return await self._off_the_loop(tokenise, _size(prompt))
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        """The text of `token_ids`, special tokens included; BadRequest for one out of range."""
+        _check_ids(token_ids, self.engine_limits().vocab_size, "tokens")
+
+        def decode() -> str:
+            return self.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+        return await self._off_the_loop(decode, len(token_ids))
+
+    async def _off_the_loop(self, work: Callable[[], T], size: int) -> T:
+        if size <= _INLINE_SIZE:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def _prepare(self, prompt: Prompt, path: NamespacePath, welcome: Welcome) -> _Prepared:
+        token_ids = self._tokens(prompt, welcome, add_special_tokens=isinstance(prompt, str))
+        if not len(token_ids):
+            raise BadRequest("the prompt is empty", param=_param(prompt))
+        return _Prepared(token_ids, block_keys(path, token_ids, welcome.block_size))
+
+    def _tokens(self, prompt: Prompt, welcome: Welcome, *, add_special_tokens: bool) -> TokenIds:
+        if isinstance(prompt, list):
+            if len(prompt) >= welcome.max_model_len:
+                raise _too_long(len(prompt), welcome.max_model_len, "prompt")
+            return _check_ids(prompt, welcome.vocab_size, "prompt")
+        text = self._render(prompt) if isinstance(prompt, Chat) else prompt
+        if len(text) > welcome.max_model_len * self.tokenizer.longest_token:
+            # Certainly over the context, so not worth the minutes that tokenising could take.
+            raise _too_long(None, welcome.max_model_len, _param(prompt))
+        return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def _render(self, chat: Chat) -> str:
+        if self._template is None:
+            raise BadRequest(
+                "the model has no chat template; use /v1/completions", param="messages"
+            )
+        return self._template.render(
+            chat.messages,
+            add_generation_prompt=chat.add_generation_prompt,
+            continue_final_message=chat.continue_final_message,
+            variables=chat.variables,
+        )
+
+    def _check_salt(self, salt: str | None) -> None:
+        if salt is not None and len(salt) > self._bounds.max_salt_chars:
+            raise BadRequest(
+                f"`cache_salt` has more than {self._bounds.max_salt_chars} characters",
+                param="cache_salt",
+            )
+
+
+class Namespaces:
+    """Who shares with whom. What a client sends only narrows what its key gives it."""
+
+    def __init__(self, secret: bytes, *, share_all: bool = False) -> None:
+        self._secret = secret
+        self._share_all = share_all
+
+    def of(self, tenant_id: str, salt: str | None, fingerprint: bytes) -> Namespace:
+        """The namespace of a tenant's requests, or of those with `salt`."""
+        scope = ("all",) if self._share_all else ("tenant", tenant_id)
+        narrowed = scope if salt is None else (*scope, "salt", salt)
+        return derive_namespace(self._secret, fingerprint, narrowed)
+
+
+def _size(prompt: Prompt) -> int:
+    """How much work a prompt is, in characters or tokens."""
+    if isinstance(prompt, Chat):
+        return sum(len(message["content"]) for message in prompt.messages)
+    return len(prompt)
+
+
+def _param(prompt: Prompt) -> str:
+    return "messages" if isinstance(prompt, Chat) else "prompt"
+
+
+def _check_ids(token_ids: list[int], vocab_size: int, param: str) -> TokenIds:
+    if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
+        raise BadRequest(f"a token id is not in the vocabulary of {vocab_size}", param=param)
+    return np.array(token_ids, dtype=np.int32)
+
+
+def _check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
+    _check_ids(list(sampling.logit_bias), vocab_size, "logit_bias")
+    _check_ids(list(sampling.stop_token_ids), vocab_size, "stop_token_ids")
+
+
+def _within_context(ask: Ask, prompt_tokens: int, max_model_len: int) -> SamplingParams:
+    """The request's sampling with a `max_tokens` that fits behind the prompt."""
+    left = max_model_len - prompt_tokens
+    sampling = ask.sampling
+    if left < 1 or (sampling.max_tokens > left and not ask.max_tokens_may_shrink):
+        wanted = prompt_tokens + (0 if ask.max_tokens_may_shrink else sampling.max_tokens)
+        raise _too_long(wanted, max_model_len, _param(ask.prompts[0]))
+    if sampling.max_tokens <= left:
+        return sampling
+    return msgspec.structs.replace(
+        sampling, max_tokens=left, min_tokens=min(sampling.min_tokens, left)
+    )
+
+
+def _too_long(tokens: int | None, max_model_len: int, param: str) -> BadRequest:
+    wanted = "far more" if tokens is None else f"{tokens} tokens with the answer"
+    return BadRequest(
+        f"the model's context is {max_model_len} tokens, the request needs {wanted}",
+        code="context_length_exceeded",
+        param=param,
+    )
+
+
+def _of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
+    """Choices of one seeded request differ from each other, and are the same every time."""
+    if sampling.seed is None or choice == 0:
+        return sampling
+    wrapped = (sampling.seed + choice + _SEEDS // 2) % _SEEDS - _SEEDS // 2
+    return msgspec.structs.replace(sampling, seed=wrapped)

@@ -1,0 +1,102 @@
+"""The web application: routers put together, every error spoken in one shape, nothing by default.
+
+Knows: which routers are served on which bind, what becomes of exceptions. Does not know: how
+anything is made (`main.py`) or how bytes come in (`connection.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from engine.errors import EngineError
+from gateway.disconnect import ClientGone
+from gateway.errors import BadRequest, GatewayError, from_engine
+from gateway.metrics import GatewayMetrics
+from gateway.openai.errors import error_response, from_http, internal_error_response
+from gateway.openai.openapi import schemas
+from gateway.request_head import RequestHead, request_id_of
+
+_LOG = logging.getLogger(__name__)
+_CLIENT_CLOSED = 499  # nobody reads it; nginx's word for it
+
+
+class GatewayApp(FastAPI):
+    """FastAPI without its own docs and redirects, and with a name for every request."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            title="Ratoon",
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+        )
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The stack, with the request's head around even its outermost part."""
+        return RequestHead(super().build_middleware_stack())
+
+    def openapi(self) -> dict[str, Any]:
+        """The description of all routes, with the schemas of bodies that FastAPI does not see."""
+        described = super().openapi()
+        described.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
+        return described
+
+
+def build_app(routers: Sequence[APIRouter], metrics: GatewayMetrics) -> GatewayApp:
+    """One application out of routers; whatever they raise ends in one typed answer."""
+    app = GatewayApp()
+    for router in routers:
+        app.include_router(router)
+    _speak_errors(app, metrics)
+    return app
+
+
+def _speak_errors(app: FastAPI, metrics: GatewayMetrics) -> None:
+    async def refused(request: Request, error: Exception) -> Response:
+        refusal = _as_gateway_error(request, error)
+        metrics.refused(_route(request), refusal.code)
+        headers = error.headers if isinstance(error, HTTPException) else None
+        return error_response(refusal, headers)
+
+    async def broke_off(_: Request, error: Exception) -> Response:
+        # The meter has counted it: the request had started.
+        return error_response(_as_gateway_error(_, error))
+
+    async def gone(_: Request, __: Exception) -> Response:
+        return Response(status_code=_CLIENT_CLOSED)
+
+    async def unforeseen(request: Request, _: Exception) -> Response:
+        _LOG.error("request %s broke the gateway", request_id_of(request.scope))
+        return internal_error_response()
+
+    for kind in (GatewayError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, refused)
+    app.add_exception_handler(EngineError, broke_off)
+    app.add_exception_handler(ClientGone, gone)
+    app.add_exception_handler(ClientDisconnect, gone)
+    app.add_exception_handler(Exception, unforeseen)
+
+
+def _as_gateway_error(request: Request, error: Exception) -> GatewayError:
+    if isinstance(error, GatewayError):
+        return error
+    if isinstance(error, EngineError):
+        return from_engine(error)
+    if isinstance(error, HTTPException):
+        return from_http(request, error)
+    return BadRequest("a parameter has the wrong type")
+
+
+def _route(request: Request) -> str:
+    """The route's template: a path itself could be anything."""
+    route = request.scope.get("route")
+    return getattr(route, "path", "unknown")

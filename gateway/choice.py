@@ -1,0 +1,117 @@
+"""One choice of an answer: the engine's events in, text to show out.
+
+Knows: detokenising, stop strings, how a choice ends. Does not know: the other choices of the
+request (`generation.py`) or how text is spoken (`openai/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.client import Engine
+from engine.errors import EngineFailure, EngineUnavailable
+from engine.messages import Finished, Generate, TokenLogprobs, Tokens
+from gateway.admission import TextRules
+from gateway.detokenizer import Decoder, Detokenizer
+from gateway.stop_strings import StopScanner
+
+EndReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What became of a step's tokens: text that may be shown, often less or more than theirs."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] | None
+    queue_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last of a choice."""
+
+    index: int
+    reason: EndReason
+    cached_tokens: int
+    completion_tokens: int
+
+
+async def run_choice(
+    engine: Engine, index: int, generate: Generate, rules: TextRules, decoder: Decoder
+) -> AsyncGenerator[Delta | Ended, None]:
+    """Any number of `Delta` and one `Ended`; an EngineError in place of the rest.
+
+    When a stop string is met the engine's stream is closed, which cancels it there, before
+    `Ended` is given out.
+    """
+    choice = _Choice(index, generate, rules, decoder)
+    ended: Ended | None = None
+    async with aclosing(engine.generate(generate)) as events:
+        async for event in events:
+            if isinstance(event, Finished):
+                delta, ended = choice.finish(event)
+            else:
+                delta, ended = choice.read(event)
+            yield delta
+            if ended is not None:
+                break
+    if ended is None:
+        raise EngineFailure("the engine's stream broke off")
+    yield ended
+
+
+class _Choice:
+    """The state of one choice between events."""
+
+    def __init__(self, index: int, generate: Generate, rules: TextRules, decoder: Decoder) -> None:
+        self._index = index
+        self._shown_stop_ids = generate.sampling.stop_token_ids if rules.include_stop else ()
+        self._text = Detokenizer(decoder, skip_special_tokens=rules.skip_special_tokens)
+        self._stops = StopScanner(rules.stops, include_stop=rules.include_stop)
+        self._min_tokens = generate.sampling.min_tokens
+        self._tokens = 0
+        self._cached = 0
+
+    def read(self, event: Tokens) -> tuple[Delta, Ended | None]:
+        """What `event` adds, and the end when a stop string is in it."""
+        if event.cached_tokens is not None:
+            self._cached = event.cached_tokens
+        text, count = self._show(event.token_ids)
+        logprobs = None if event.logprobs is None else event.logprobs[:count]
+        delta = Delta(self._index, text, event.token_ids[:count], logprobs, event.queue_seconds)
+        if self._stops.stopped_by is None:
+            return delta, None
+        return delta, Ended(self._index, "stop", self._cached, self._tokens)
+
+    def _show(self, token_ids: tuple[int, ...]) -> tuple[str, int]:
+        """The text of `token_ids` up to a stop string, and how many of them it took."""
+        pieces = []
+        for count, token_id in enumerate(token_ids, start=1):
+            self._tokens += 1
+            piece = self._text.push(token_id)
+            if self._tokens <= self._min_tokens:  # too early to stop: no stop string begins here
+                pieces.append(self._stops.flush() + piece)
+                continue
+            pieces.append(self._stops.feed(piece))
+            if self._stops.stopped_by is not None:
+                return "".join(pieces), count
+        return "".join(pieces), len(token_ids)
+
+    def finish(self, event: Finished) -> tuple[Delta, Ended]:
+        """The text that was still held back, and the end by the engine's word."""
+        if event.reason == "cancelled":
+            raise EngineUnavailable("the engine gave the request up")
+        text = ""
+        if event.stop_token_id is not None and event.stop_token_id in self._shown_stop_ids:
+            text = self._text.push(event.stop_token_id)
+        text = self._stops.feed(text + self._text.flush())
+        stopped = self._stops.stopped_by is not None
+        delta = Delta(self._index, text + self._stops.flush(), (), None, None)
+        reason: EndReason = "stop" if stopped else event.reason
+        return delta, Ended(self._index, reason, event.cached_tokens, event.completion_tokens)

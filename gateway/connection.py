@@ -1,0 +1,116 @@
+"""One client's connection, kept within bounds that the web server does not have.
+
+uvicorn waits for ever for a head that comes byte by byte, takes a head of any length, and waits
+for ever for a client that does not read. Each of these holds memory or a running request for
+somebody who gives nothing back.
+
+Knows: bytes, heads, deadlines. Does not know: routes or what is in a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.config import Bounds
+from gateway.errors import BadRequest
+from gateway.openai.errors import error_reply
+
+_HEAD_TOO_LARGE = BadRequest("the request's head is too large", code="head_too_large")
+_UNREADABLE = BadRequest("this is not a valid HTTP request", code="invalid_http")
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """uvicorn's connection with deadlines; a client that breaks one is cut off."""
+
+    bounds: ClassVar[Bounds]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._request_deadline: asyncio.TimerHandle | None = None
+        self._write_deadline: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._in_head = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A connection that says nothing is as good as one that says it slowly."""
+        super().connection_made(transport)
+        self._request_within(self.bounds.head_deadline_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._request_within(None)
+        self._write_within(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse `data`; refuse a head that passes its bound before it is all there."""
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > self.bounds.max_head_bytes:
+            self._refuse(431, _HEAD_TOO_LARGE)
+
+    def on_message_begin(self) -> None:
+        """A request's first byte has come."""
+        super().on_message_begin()
+        self._in_head = True
+        self._request_within(self.bounds.head_deadline_s)
+
+    def on_headers_complete(self) -> None:
+        """A request's head has come."""
+        self._in_head = False
+        self._head_bytes = 0
+        self._request_within(self.bounds.body_deadline_s)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A request has come whole."""
+        self._request_within(None)
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        super().pause_writing()
+        self._write_within(self.bounds.stalled_write_s)
+
+    def resume_writing(self) -> None:
+        """The client has read on."""
+        self._write_within(None)
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """Refuse bytes that are no HTTP request."""
+        self._refuse(400, _UNREADABLE)
+
+    def _refuse(self, status: int, error: BadRequest) -> None:
+        if self.transport.is_closing():
+            return
+        body = msgspec.json.encode(error_reply(error))
+        head = (
+            f"HTTP/1.1 {status} Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def _request_within(self, seconds: float | None) -> None:
+        if self._request_deadline is not None:
+            self._request_deadline.cancel()
+        self._request_deadline = self._cut_off_after(seconds)
+
+    def _write_within(self, seconds: float | None) -> None:
+        if self._write_deadline is not None:
+            self._write_deadline.cancel()
+        self._write_deadline = self._cut_off_after(seconds)
+
+    def _cut_off_after(self, seconds: float | None) -> asyncio.TimerHandle | None:
+        return None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+
+
+def connection_within(bounds: Bounds) -> type[BoundedConnection]:
+    """The connection class for uvicorn, which makes the instances itself."""
+    return type("Connection", (BoundedConnection,), {"bounds": bounds})

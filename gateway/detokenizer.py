@@ -1,0 +1,57 @@
+"""Token ids to text, one token at a time, in whole characters only.
+
+A character may be spread over several tokens, and some decoders treat the first token of a text
+unlike the rest, so each token is decoded together with the ones shown just before it and only
+the difference is given out. `tokenizers.decoders.DecodeStream` does the same, but it cannot give
+out what is left at the end, and holds without bound what never becomes a character.
+
+Knows: one choice's tokens. Does not know: stop strings or requests.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_MAX_HELD = 16  # a character has at most 4 bytes; what is held longer will never be one
+
+
+class Decoder(Protocol):
+    """What is asked of a tokenizer here."""
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
+        """The text of `token_ids`, with U+FFFD for bytes that are no character."""
+        ...
+
+
+class Detokenizer:
+    """One choice's text so far; the pieces it gives out join to the text of all its tokens."""
+
+    def __init__(self, decoder: Decoder, *, skip_special_tokens: bool) -> None:
+        self._decoder = decoder
+        self._skip_special_tokens = skip_special_tokens
+        self._shown: list[int] = []  # the tokens shown last: context for the next ones
+        self._shown_text = ""
+        self._held: list[int] = []
+
+    def push(self, token_id: int) -> str:
+        """The text that `token_id` completes, often none."""
+        self._held.append(token_id)
+        text = self._decode(self._shown + self._held)
+        is_whole = len(text) > len(self._shown_text) and not text.endswith(_REPLACEMENT)
+        if is_whole or len(self._held) >= _MAX_HELD:
+            return self._show(text)
+        return ""
+
+    def flush(self) -> str:
+        """What is left when no more tokens come; an unfinished character becomes U+FFFD."""
+        return self._show(self._decode(self._shown + self._held)) if self._held else ""
+
+    def _show(self, text: str) -> str:
+        piece = text[len(self._shown_text) :]
+        self._shown, self._held = self._held, []
+        self._shown_text = self._decode(self._shown)
+        return piece
+
+    def _decode(self, token_ids: list[int]) -> str:
+        return self._decoder.decode(token_ids, skip_special_tokens=self._skip_special_tokens)

@@ -1,0 +1,87 @@
+"""A request's choices, run together in the engine and told as one stream.
+
+The first error of a choice ends the request: the other choices are cancelled, the error is
+raised once. Leaving the `async with` early cancels everything that still runs, and does not
+return before it is cancelled.
+
+Knows: tasks, one bounded queue. Does not know: what the choices say or who listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+from engine.client import Engine
+from engine.errors import EngineUnavailable
+from gateway.admission import Admitted
+from gateway.choice import Delta, Ended, run_choice
+from gateway.detokenizer import Decoder
+
+Event = Delta | Ended
+
+# Events of a request that wait for a slow reader. It is also how long a stream can go on without
+# truly waiting: sending to a client that is gone returns at once, and would starve the loop.
+_MAX_WAITING = 64
+
+
+class _Over:
+    """A choice has ended and its engine stream is closed."""
+
+
+_Told = Event | _Over | BaseException
+
+
+@asynccontextmanager
+async def generating(
+    engine: Engine, admitted: Admitted, decoder: Decoder
+) -> AsyncIterator[AsyncGenerator[Event, None]]:
+    """Run all choices of `admitted`; the generator tells their events as they come."""
+    told: asyncio.Queue[_Told] = asyncio.Queue(_MAX_WAITING)
+    tasks = [
+        asyncio.create_task(
+            _tell(run_choice(engine, index, generate, admitted.text, decoder), told)
+        )
+        for index, generate in enumerate(admitted.generates)
+    ]
+    for task in tasks:
+        task.add_done_callback(lambda task: _tell_failure(task, told))
+    async with aclosing(_listen(told, len(tasks))) as events:
+        try:
+            yield events
+        finally:
+            await _cancel(tasks)
+
+
+async def _tell(events: AsyncGenerator[Event, None], told: asyncio.Queue[_Told]) -> None:
+    async with aclosing(events):
+        async for event in events:
+            await told.put(event)
+    await told.put(_Over())
+
+
+def _tell_failure(task: asyncio.Task[None], told: asyncio.Queue[_Told]) -> None:
+    """An error needs no room in the queue: nobody will read on behind it."""
+    error = EngineUnavailable("the request was cancelled") if task.cancelled() else task.exception()
+    if error is not None:
+        while told.full():
+            told.get_nowait()
+        told.put_nowait(error)
+
+
+async def _listen(told: asyncio.Queue[_Told], running: int) -> AsyncGenerator[Event, None]:
+    while running:
+        event = await told.get()
+        if isinstance(event, BaseException):
+            raise event
+        if isinstance(event, _Over):
+            running -= 1
+        else:
+            yield event
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,108 @@
+"""What one request used: its usage for the caller, its numbers for `/metrics`.
+
+Knows: events of choices and when they came. Does not know: who asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from engine.errors import EngineError
+from gateway.admission import Admitted
+from gateway.choice import Delta
+from gateway.generation import Event
+from gateway.metrics import GatewayMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request; `cached_tokens` is the part of the prompt that was not computed."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+class Meter:
+    """Sees every event of one request."""
+
+    def __init__(
+        self,
+        metrics: GatewayMetrics,
+        route: str,
+        admitted: Admitted,
+        arrived: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._metrics = metrics
+        self._route = route
+        self._admitted = admitted
+        self._arrived = arrived
+        self._clock = clock
+        self._last_token_at: dict[int, float] = {}
+        self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
+        self._cached: dict[int, int] = {}  # tokens by prompt
+        self._outcome = "internal_error"
+
+    def see(self, event: Event) -> None:
+        """Count one event."""
+        if isinstance(event, Delta):
+            self._streamed[event.index] = self._streamed.get(event.index, 0) + len(event.token_ids)
+            if event.token_ids:
+                self._time(event)
+            return
+        self._streamed[event.index] = event.completion_tokens
+        # The choices of a prompt share it: what one of them computed was not cached.
+        prompt = event.index // self._admitted.choices
+        self._cached[prompt] = min(
+            event.cached_tokens, self._cached.get(prompt, event.cached_tokens)
+        )
+        self._outcome = event.reason
+
+    def usage(self) -> Usage:
+        """What has been used so far; each prompt counts once, however many choices it has."""
+        return Usage(
+            prompt_tokens=self._admitted.prompt_tokens,
+            cached_tokens=sum(self._cached.values()),
+            completion_tokens=sum(self._streamed.values()),
+        )
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Report the request's start and, however it ends, its end."""
+        self._metrics.started(self._route)
+        try:
+            yield
+        except EngineError as error:
+            self._outcome = error.code
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            self._outcome = "cancelled"
+            raise
+        finally:
+            self._report()
+
+    def _report(self) -> None:
+        usage = self.usage()
+        self._metrics.ended(
+            self._route,
+            self._outcome,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            generated_tokens=usage.completion_tokens,
+            seconds=self._clock() - self._arrived,
+        )
+
+    def _time(self, delta: Delta) -> None:
+        now = self._clock()
+        if delta.queue_seconds is not None:
+            self._metrics.queued(delta.queue_seconds)
+        if not self._last_token_at:
+            self._metrics.first_token(now - self._arrived)
+        before = self._last_token_at.get(delta.index)
+        if before is not None:
+            self._metrics.gap(now - before)
+        self._last_token_at[delta.index] = now

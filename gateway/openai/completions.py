@@ -1,0 +1,126 @@
+"""`/v1/completions`: a text request understood, its answer told.
+
+Knows: OpenAI's dialect of text completions. Does not know: how an answer comes about
+(`gateway/answering.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gateway.admission import Ask, Prompt
+from gateway.choice import Delta
+from gateway.config import Bounds
+from gateway.errors import BadRequest
+from gateway.generation import Event
+from gateway.meter import Usage
+from gateway.openai.logprobs import completion_logprobs
+from gateway.openai.refusals import refuse_in_completion
+from gateway.openai.replies import Completion, CompletionChoice, CompletionLogprobs
+from gateway.openai.sampling import checked_choices, checked_logprobs, sampling_params, text_rules
+from gateway.openai.schema import CompletionRequest
+from gateway.openai.telling import Reply, Told, usage_reply
+from gateway.tokenizer import Tokenizer
+
+_DEFAULT_MAX_TOKENS = 16  # OpenAI's own
+
+
+def ask_of_completion(wire: CompletionRequest, request_id: str, bounds: Bounds) -> Ask:
+    """What the request asks; BadRequest names what cannot be understood or done."""
+    refuse_in_completion(wire)
+    prompts = prompts_of(wire.prompt)
+    num_logprobs = None
+    if wire.logprobs is not None:
+        num_logprobs = checked_logprobs("logprobs", wire.logprobs, bounds)
+    return Ask(
+        request_id=request_id,
+        prompts=prompts,
+        choices=checked_choices(wire.n, prompts=len(prompts), bounds=bounds),
+        sampling=sampling_params(
+            wire,
+            bounds,
+            max_tokens=wire.max_tokens or max(_DEFAULT_MAX_TOKENS, wire.min_tokens or 0),
+            num_logprobs=num_logprobs,
+        ),
+        max_tokens_may_shrink=wire.max_tokens is None,
+        text=text_rules(wire, bounds),
+        salt=wire.cache_salt,
+    )
+
+
+def prompts_of(prompt: str | Sequence[str | int | list[int]]) -> tuple[Prompt, ...]:
+    """A text, token ids, or a batch of either; BadRequest for a mixture or an empty one."""
+    if isinstance(prompt, str):
+        prompts: tuple[Prompt, ...] = (prompt,)
+    else:
+        ids = [item for item in prompt if isinstance(item, int)]
+        texts = [item for item in prompt if isinstance(item, str)]
+        lists = [item for item in prompt if isinstance(item, list)]
+        if sum(map(bool, (ids, texts, lists))) > 1:
+            raise BadRequest("`prompt` mixes texts and token ids", param="prompt")
+        prompts = (ids,) if ids else (*texts, *lists)
+    if not prompts or not all(prompts):
+        raise BadRequest("the prompt is empty", param="prompt")
+    return prompts
+
+
+@dataclass(slots=True, kw_only=True)
+class CompletionReply(Reply):
+    """Tells an answer as text completion, whole or in chunks."""
+
+    tokenizer: Tokenizer
+    ask: Ask
+    echo: bool
+    told: dict[int, int] = field(default_factory=dict)  # characters by choice, for text_offset
+
+    def chunk(self, event: Event) -> Completion | None:
+        """The chunk for `event`; None when there is nothing to tell."""
+        if not isinstance(event, Delta):
+            return self._completion([CompletionChoice(event.index, "", None, event.reason)])
+        text = event.text if event.index in self.begun else self._echo(event.index) + event.text
+        self.begun.add(event.index)
+        if not (text or event.logprobs):
+            return None
+        logprobs = self._logprobs(event, self.told.get(event.index, 0))
+        self.told[event.index] = self.told.get(event.index, 0) + len(text)
+        return self._completion([CompletionChoice(event.index, text, logprobs)])
+
+    def usage_chunk(self, usage: Usage) -> Completion:
+        """The chunk behind the last one, when usage was asked for."""
+        return self._completion([], usage)
+
+    def whole(self, choices: Sequence[Told], usage: Usage) -> Completion:
+        """The whole answer."""
+        return self._completion([self._choice(told) for told in choices], usage)
+
+    def _choice(self, told: Told) -> CompletionChoice:
+        text = self._echo(told.index) + told.text
+        return CompletionChoice(told.index, text, self._logprobs(told, 0), told.reason)
+
+    def _completion(
+        self, choices: list[CompletionChoice], usage: Usage | None = None
+    ) -> Completion:
+        return Completion(
+            id=self.id,
+            created=self.created,
+            model=self.model,
+            choices=choices,
+            usage=self.no_usage_yet if usage is None else usage_reply(usage),
+        )
+
+    def _echo(self, index: int) -> str:
+        """What to say before a choice: its prompt, when that is to be echoed."""
+        if not self.echo:
+            return ""
+        prompt = self.ask.prompts[index // self.ask.choices]
+        if isinstance(prompt, list):
+            return self.tokenizer.decode(
+                prompt, skip_special_tokens=self.ask.text.skip_special_tokens
+            )
+        return str(prompt)
+
+    def _logprobs(self, told: Delta | Told, offset: int) -> CompletionLogprobs | None:
+        if told.logprobs is None:
+            return None
+        return completion_logprobs(self.tokenizer, told.token_ids, told.logprobs, offset)

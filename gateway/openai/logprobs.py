@@ -1,0 +1,82 @@
+"""Log-probabilities in OpenAI's two shapes.
+
+Knows: how a token that is not a whole character is spelled. Does not know: how probabilities
+come about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.messages import TokenLogprobs
+from gateway.openai.replies import (
+    ChatLogprobs,
+    CompletionLogprobs,
+    TokenLogprob,
+    TopLogprob,
+)
+from gateway.tokenizer import Tokenizer
+
+_IMPOSSIBLE = -9999.0  # what OpenAI says for minus infinity, which JSON cannot
+
+
+def chat_logprobs(
+    tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
+) -> ChatLogprobs:
+    """For every token itself, its bytes, and the likeliest in its place."""
+    return ChatLogprobs(
+        [
+            _chosen(tokenizer, token_id, found)
+            for token_id, found in zip(token_ids, logprobs, strict=True)
+        ]
+    )
+
+
+def _chosen(tokenizer: Tokenizer, token_id: int, found: TokenLogprobs) -> TokenLogprob:
+    top = [_top(tokenizer, other, logprob) for other, logprob in found.top]
+    chosen = _top(tokenizer, token_id, found.chosen)
+    return TokenLogprob(chosen.token, chosen.logprob, chosen.bytes, top)
+
+
+def _top(tokenizer: Tokenizer, token_id: int, logprob: float) -> TopLogprob:
+    spelled = tokenizer.bytes_of(token_id)
+    return TopLogprob(spelled.decode(errors="replace"), _finite(logprob), list(spelled))
+
+
+def completion_logprobs(
+    tokenizer: Tokenizer,
+    token_ids: Sequence[int],
+    logprobs: Sequence[TokenLogprobs],
+    offset: int,
+) -> CompletionLogprobs:
+    """The same as parallel lists; `offset` is where the first token's text starts."""
+    names = [_name(tokenizer, token_id) for token_id in token_ids]
+    starts = []
+    for token_id in token_ids:
+        starts.append(offset)
+        offset += len(tokenizer.bytes_of(token_id).decode(errors="ignore"))
+    tops = [
+        {_name(tokenizer, other): _finite(logprob) for other, logprob in found.top}
+        | {name: _finite(found.chosen)}
+        for name, found in zip(names, logprobs, strict=True)
+    ]
+    has_tops = any(found.top for found in logprobs)
+    return CompletionLogprobs(
+        tokens=names,
+        token_logprobs=[_finite(found.chosen) for found in logprobs],
+        top_logprobs=tops if has_tops else None,
+        text_offset=starts,
+    )
+
+
+def _name(tokenizer: Tokenizer, token_id: int) -> str:
+    """The token as text; one that is not whole characters by its bytes, so names stay apart."""
+    spelled = tokenizer.bytes_of(token_id)
+    try:
+        return spelled.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, _IMPOSSIBLE)

@@ -1,0 +1,61 @@
+"""What OpenAI's dialect can ask for and Ratoon cannot do: said plainly, never quietly dropped.
+
+Knows: names with an effect on the answer. Does not know: names without one; those are ignored.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.errors import BadRequest
+from gateway.openai.schema import ChatMessage, ChatRequest, CompletionRequest, Generating
+
+_ASKS_NOTHING = {b"", b"null", b"false", b"[]", b"{}", b'""', b"0"}
+
+
+def refuse_unsupported(wire: Generating | ChatMessage, where: str = "") -> None:
+    """BadRequest naming the first `Raw` field that asks for something."""
+    for name in wire.__struct_fields__:
+        value = getattr(wire, name)
+        if isinstance(value, msgspec.Raw) and bytes(value).strip() not in _ASKS_NOTHING:
+            raise unsupported(f"{where}{name}")
+
+
+def unsupported(param: str) -> BadRequest:
+    """The error for a name that is known and not supported."""
+    return BadRequest(f"`{param}` is not supported", code="unsupported_parameter", param=param)
+
+
+def refuse_in_chat(wire: ChatRequest) -> ChatRequest:
+    """`wire` without its tool fields when no tool may be called; BadRequest for what is left."""
+    if bytes(wire.tool_choice) in (b'"none"', b'"auto"', b"null"):
+        no_tool = bytes(wire.tool_choice) == b'"none"'
+        wire = msgspec.structs.replace(
+            wire, tool_choice=msgspec.Raw(), tools=msgspec.Raw() if no_tool else wire.tools
+        )
+    refuse_unsupported(wire)
+    for place, message in enumerate(wire.messages):
+        refuse_unsupported(message, f"messages[{place}].")
+    _refuse_format(wire)
+    if wire.modalities is not None and wire.modalities != ["text"]:
+        raise unsupported("modalities")
+    return wire
+
+
+def refuse_in_completion(wire: CompletionRequest) -> None:
+    """BadRequest for what text completions cannot do."""
+    refuse_unsupported(wire)
+    _refuse_format(wire)
+    if wire.best_of is not None and wire.best_of != (wire.n or 1):
+        raise unsupported("best_of")
+    if wire.echo and wire.logprobs is not None:
+        raise BadRequest(
+            "`logprobs` cannot be given together with `echo`",
+            code="unsupported_parameter",
+            param="logprobs",
+        )
+
+
+def _refuse_format(wire: ChatRequest | CompletionRequest) -> None:
+    if wire.response_format is not None and wire.response_format.type != "text":
+        raise unsupported("response_format")

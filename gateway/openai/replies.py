@@ -1,0 +1,167 @@
+"""OpenAI's answers as Structs.
+
+Knows: names and their order. Does not know: where the values come from.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+EndReason = Literal["stop", "length"]
+
+
+class PromptDetails(Struct, frozen=True):
+    """Of the prompt's tokens, those that came from the cache."""
+
+    cached_tokens: int
+
+
+class UsageReply(Struct, frozen=True, kw_only=True):
+    """Tokens of one request. `prompt_tokens` includes the cached ones."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class TopLogprob(Struct, frozen=True):
+    """One likely token; `bytes` are what it stands for, which need not be whole characters."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(Struct, frozen=True):
+    """The chosen token and the likeliest ones in its place."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Struct, frozen=True):
+    """Log-probabilities of a message's tokens."""
+
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class AssistantMessage(Struct, frozen=True):
+    """The answer's text."""
+
+    content: str
+    role: Literal["assistant"] = "assistant"
+    refusal: None = None
+
+
+class ChatChoice(Struct, frozen=True):
+    """One of `n` answers."""
+
+    index: int
+    message: AssistantMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: EndReason
+
+
+class ChatCompletion(Struct, frozen=True, kw_only=True):
+    """The answer to a chat."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: UsageReply
+
+
+class MessageDelta(Struct, frozen=True):
+    """What a chunk adds to the message."""
+
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+class ChatChunkChoice(Struct, frozen=True):
+    """A piece of one of `n` answers."""
+
+    index: int
+    delta: MessageDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: EndReason | None = None
+
+
+class ChatChunk(Struct, frozen=True, kw_only=True):
+    """A piece of the answer to a chat."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: UsageReply | UnsetType | None = UNSET
+
+
+class CompletionLogprobs(Struct, frozen=True):
+    """Log-probabilities of a completion's tokens; `text_offset` counts characters."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
+class CompletionChoice(Struct, frozen=True):
+    """One completion, or a piece of it."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: EndReason | None = None
+
+
+class Completion(Struct, frozen=True, kw_only=True):
+    """The answer to a text completion, or a piece of it."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: UsageReply | UnsetType | None = UNSET
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """A model that can be named in requests. `max_model_len` is None while no engine is there."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+    max_model_len: int | None
+
+
+class ModelList(Struct, frozen=True, kw_only=True):
+    """All models."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class Tokenized(Struct, frozen=True, kw_only=True):
+    """A prompt's token ids."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(Struct, frozen=True):
+    """A text from token ids."""
+
+    prompt: str

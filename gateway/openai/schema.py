@@ -1,0 +1,145 @@
+"""OpenAI's requests as Structs: their names, types and ranges, and nothing else.
+
+`msgspec` checks types and ranges while it parses, so what comes out of here is well-typed; what
+depends on the model or on the deployment's bounds is checked in `sampling.py` and `admission.py`.
+Names that are not here are ignored. `Raw` fields are known and not supported: `refusals.py`.
+`None` means the same as leaving the name out, as in OpenAI's own clients.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Raw, Struct
+
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+Scalar = str | int | float | bool | None
+
+
+class StreamOptions(Struct, frozen=True):
+    """How a stream is to be told."""
+
+    include_usage: bool | None = None
+
+
+class ResponseFormat(Struct, frozen=True):
+    """The form the answer must have; `text` is any."""
+
+    type: str
+
+
+class Generating(Struct, frozen=True, kw_only=True):
+    """What chat and text completions have in common."""
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Count | None = None
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[int, Bias] | None = None
+    seed: Seed | None = None
+    stop: str | list[str] | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    # What vLLM's clients send beyond OpenAI's names.
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: list[TokenId] | None = None
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    # Known, with an effect on the answer, and not supported.
+    structured_outputs: Raw = Raw()
+    guided_json: Raw = Raw()
+    guided_regex: Raw = Raw()
+    guided_choice: Raw = Raw()
+    guided_grammar: Raw = Raw()
+    prompt_logprobs: Raw = Raw()
+    allowed_token_ids: Raw = Raw()
+    bad_words: Raw = Raw()
+    truncate_prompt_tokens: Raw = Raw()
+    use_beam_search: Raw = Raw()
+
+
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+    """A piece of a message's text."""
+
+    text: str
+
+
+class ChatMessage(Struct, frozen=True, kw_only=True):
+    """One turn of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: Raw = Raw()
+    function_call: Raw = Raw()
+    audio: Raw = Raw()
+
+
+class ChatRequest(Generating, frozen=True, kw_only=True):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0)] | None = None
+    response_format: ResponseFormat | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    modalities: list[str] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Scalar] | None = None
+    tool_choice: Raw = Raw()
+    tools: Raw = Raw()
+    functions: Raw = Raw()
+    function_call: Raw = Raw()
+    audio: Raw = Raw()
+    web_search_options: Raw = Raw()
+    chat_template: Raw = Raw()
+    documents: Raw = Raw()
+
+
+class CompletionRequest(Generating, frozen=True, kw_only=True):
+    """The body of `POST /v1/completions`."""
+
+    prompt: str | list[str | TokenId | list[TokenId]]
+    echo: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0)] | None = None
+    best_of: Count | None = None
+    response_format: ResponseFormat | None = None
+    suffix: Raw = Raw()
+
+
+class TokenizeRequest(Struct, frozen=True, kw_only=True):
+    """The body of `POST /tokenize`: a text, or a chat."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)] | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Scalar] | None = None
+
+
+class DetokenizeRequest(Struct, frozen=True, kw_only=True):
+    """The body of `POST /detokenize`."""
+
+    model: str | None = None
+    tokens: list[TokenId]

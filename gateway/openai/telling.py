@@ -1,0 +1,98 @@
+"""What chat and text completions have in common when an answer is told.
+
+Knows: choices gathered from events, usage in OpenAI's shape. Does not know: either's own shape.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from engine.messages import TokenLogprobs
+from gateway.choice import Delta, EndReason
+from gateway.generation import Event
+from gateway.meter import Usage
+from gateway.openai.replies import PromptDetails, UsageReply
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One whole choice."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] | None
+    reason: EndReason
+
+
+@dataclass(slots=True, kw_only=True)
+class Reply(ABC):
+    """How one request's answer is told. `id` and `created` are the same in all its pieces."""
+
+    id: str
+    created: int  # seconds since the epoch
+    model: str
+    include_usage: bool
+    begun: set[int] = field(default_factory=set)  # choices of which something was told
+
+    @property
+    def no_usage_yet(self) -> msgspec.UnsetType | None:
+        """`usage` in every chunk but the last: null when it will come, else not there."""
+        return None if self.include_usage else msgspec.UNSET
+
+    @abstractmethod
+    def chunk(self, event: Event) -> msgspec.Struct | None:
+        """The chunk for `event`; None when there is nothing to tell."""
+
+    @abstractmethod
+    def usage_chunk(self, usage: Usage) -> msgspec.Struct:
+        """The chunk behind the last one, when usage was asked for."""
+
+    @abstractmethod
+    def whole(self, choices: Sequence[Told], usage: Usage) -> msgspec.Struct:
+        """The whole answer."""
+
+
+async def gather(events: AsyncIterable[Event]) -> list[Told]:
+    """All choices of an answer, in the order of their index."""
+    gathering: dict[int, _Gathering] = {}
+    told = []
+    async for event in events:
+        choice = gathering.setdefault(event.index, _Gathering())
+        if isinstance(event, Delta):
+            choice.add(event)
+        else:
+            told.append(choice.told(event.index, event.reason))
+    return sorted(told, key=lambda choice: choice.index)
+
+
+@dataclass(slots=True)
+class _Gathering:
+    pieces: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] | None = None
+
+    def add(self, delta: Delta) -> None:
+        self.pieces.append(delta.text)
+        self.token_ids += delta.token_ids
+        if delta.logprobs is not None:
+            self.logprobs = self.logprobs or []
+            self.logprobs += delta.logprobs
+
+    def told(self, index: int, reason: EndReason) -> Told:
+        logprobs = None if self.logprobs is None else tuple(self.logprobs)
+        return Told(index, "".join(self.pieces), tuple(self.token_ids), logprobs, reason)
+
+
+def usage_reply(usage: Usage) -> UsageReply:
+    """Usage in OpenAI's shape."""
+    return UsageReply(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        prompt_tokens_details=PromptDetails(usage.cached_tokens),
+    )

@@ -1,0 +1,46 @@
+"""`/tokenize` and `/detokenize`, in the shape vLLM's clients know.
+
+Knows: their fields. Does not know: the tokenizer.
+"""
+
+from __future__ import annotations
+
+from gateway.admission import Admission, Prompt
+from gateway.config import Bounds
+from gateway.errors import BadRequest
+from gateway.openai.chat import chat_of
+from gateway.openai.refusals import refuse_unsupported
+from gateway.openai.replies import Detokenized, Tokenized
+from gateway.openai.schema import DetokenizeRequest, TokenizeRequest
+
+
+async def tokenize(wire: TokenizeRequest, admission: Admission, bounds: Bounds) -> Tokenized:
+    """The token ids of a text or of a chat, as a completion of it would have them."""
+    prompt = _prompt(wire, bounds)
+    add_special_tokens = wire.add_special_tokens
+    if add_special_tokens is None:
+        add_special_tokens = isinstance(prompt, str)
+    token_ids = await admission.tokenize(prompt, add_special_tokens=add_special_tokens)
+    tokens: list[int] = token_ids.tolist()
+    strings = [admission.tokenizer.bytes_of(token).decode(errors="replace") for token in tokens]
+    return Tokenized(
+        count=len(tokens),
+        max_model_len=admission.engine_limits().max_model_len,
+        tokens=tokens,
+        token_strs=strings if wire.return_token_strs else None,
+    )
+
+
+async def detokenize(wire: DetokenizeRequest, admission: Admission) -> Detokenized:
+    """The text of token ids."""
+    return Detokenized(await admission.detokenize(wire.tokens))
+
+
+def _prompt(wire: TokenizeRequest, bounds: Bounds) -> Prompt:
+    if (wire.prompt is None) == (wire.messages is None):
+        raise BadRequest("give either `prompt` or `messages`", param="prompt")
+    if wire.messages is not None:
+        for place, message in enumerate(wire.messages):
+            refuse_unsupported(message, f"messages[{place}].")
+        return chat_of(wire.messages, wire, bounds)
+    return wire.prompt or ""

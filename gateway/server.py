@@ -1,0 +1,94 @@
+"""Applications on their addresses, in one event loop, until a signal asks to end.
+
+Knows: uvicorn, signals, draining. Does not know: what the applications do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from gateway.config import Bounds
+from gateway.connection import connection_within
+
+_KEEP_ALIVE_S = 75  # longer than load balancers keep idle connections, so that they close first
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """An application and where it is served."""
+
+    app: ASGIApp
+    host: str
+    port: int  # 0: any free one
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which leaves the process's signals alone: one process may run several."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Capture none; `serve` does it once for all servers."""
+        yield
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once it has started."""
+        port: int = self.servers[0].sockets[0].getsockname()[1]
+        return port
+
+
+def make_server(bind: Bind, bounds: Bounds, grace_s: float) -> Server:
+    """A server that is not started yet."""
+    return Server(
+        uvicorn.Config(
+            bind.app,
+            host=bind.host,
+            port=bind.port,
+            http=connection_within(bounds),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=max(1, round(grace_s)),
+        )
+    )
+
+
+async def serve(servers: Sequence[Server]) -> None:
+    """Run until SIGTERM or SIGINT, or until one of them ends; then drain all.
+
+    Running requests may go on for the servers' grace, new connections are refused.
+    """
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, _end, servers)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for server in servers:
+                group.create_task(server.serve()).add_done_callback(lambda _: _drain(servers))
+    finally:
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(name)
+
+
+def _end(servers: Sequence[Server]) -> None:
+    """A signal: drain; asked again, wait for nobody."""
+    if all(server.should_exit for server in servers):
+        for server in servers:
+            server.force_exit = True
+    _drain(servers)
+
+
+def _drain(servers: Sequence[Server]) -> None:
+    for server in servers:
+        server.should_exit = True

@@ -1,0 +1,45 @@
+"""The free list of the device pool: which block ids nobody has.
+
+Knows: ids from 0 to total - 1. Does not know: who holds the others, or what evicting is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from prefix_cache.errors import InvariantBroken
+
+BlockIds = npt.NDArray[np.int32]
+
+
+class BlockAllocator:
+    """A stack of free ids; the one freed last is taken first. Fresh, it gives 0, 1, 2, ..."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.num_free = total
+        self._stack: BlockIds = np.arange(total, dtype=np.int32)[::-1].copy()
+        self._is_free = np.ones(total, dtype=np.bool_)
+
+    def allocate(self, count: int) -> BlockIds:
+        """Take `count` ids, (count,) int32. The caller has looked at `num_free` first."""
+        if count > self.num_free:
+            raise InvariantBroken(f"{count} blocks asked for, {self.num_free} free")
+        left = self.num_free - count
+        ids = self._stack[left : self.num_free][::-1].copy()
+        self.num_free = left
+        self._is_free[ids] = False
+        return ids
+
+    def free(self, ids: BlockIds) -> None:
+        """Give ids back; one that is free already raises InvariantBroken and changes nothing."""
+        if self._is_free[ids].any() or self.num_free + len(ids) > self.total:
+            raise InvariantBroken(f"a block of {ids.tolist()} is freed twice")
+        self._stack[self.num_free : self.num_free + len(ids)] = ids[::-1]
+        self.num_free += len(ids)
+        self._is_free[ids] = True
+
+    def free_ids(self) -> BlockIds:
+        """Return a copy of the ids that are free, for checks."""
+        return self._stack[: self.num_free].copy()

@@ -1,0 +1,230 @@
+"""The prefix cache: which blocks a sequence may read, which it may write, and who gives way.
+
+Everything is decided before anything is changed, so an answer of "not now" leaves no trace.
+One thread owns it; there are no locks and no clock (`now` is float seconds, monotonic).
+
+Knows: block ids, token ids, namespaces, owners. Does not know: what is in a block. A copy it
+wants made is returned as a move, in the lease.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from prefix_cache.allocator import BlockIds
+from prefix_cache.commit import Committer
+from prefix_cache.errors import LeaseError
+from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
+from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
+from prefix_cache.holds import Holds
+from prefix_cache.invariants import check
+from prefix_cache.lease import Lease
+from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.owners import OwnerUse
+from prefix_cache.supply import Supply
+from prefix_cache.tree import Node, Position, RadixTree
+from storage.move import Move, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """The device pool, in blocks: total = free + used, used = evictable + leased."""
+
+    total: int
+    free: int
+    used: int
+    evictable: int  # could be had by evicting
+    leased: int  # held in the tree, private to a lease, or detached and not yet let go
+
+
+class PrefixCache:
+    """A radix tree, a free list and the leases on both."""
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int,
+        block_size: int,
+        policy: EvictionPolicy | None = None,
+        digest: Digest = xxh3_128_digest,
+    ) -> None:
+        """`digest` makes the keys of generated blocks; give the one that made the prompts'."""
+        self.block_size = block_size
+        self._tree = RadixTree(block_size)
+        self._holds = Holds(self._tree, policy or LeastRecentlyUsed())
+        self._supply = Supply(num_blocks, self._holds)
+        self._committer = Committer(self._tree, self._holds, digest)
+        self._leases: set[Lease] = set()
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes in the tree, the root not counted."""
+        return self._tree.num_nodes
+
+    @property
+    def depth(self) -> int:
+        """Nodes on the longest path. Walks the whole tree: for reports, not for every step."""
+        return self._tree.depth
+
+    def fits(self, num_tokens: int) -> bool:
+        """Whether the whole pool, were it empty, could hold so many tokens."""
+        return self._blocks_for(num_tokens) <= self._supply.allocator.total
+
+    def match_length(self, path: NamespacePath, token_ids: TokenIds) -> int:
+        """Return how many tokens, in whole blocks, are in the tree. Changes nothing."""
+        return self._tree.walk(path, token_ids).num_blocks * self.block_size
+
+    def acquire(
+        self,
+        path: NamespacePath,
+        token_ids: TokenIds,
+        *,
+        owner: str,
+        now: float,
+        shares: bool = True,
+    ) -> Lease | None:
+        """Lease blocks for all of `token_ids`; None: not now, and nothing has changed.
+
+        What is cached is never the whole: the last token is left to be computed, for its
+        logits. Blocks of the tree come first, then private ones, into the first of which the
+        lease's move copies the block that shares most of the tokens that come next.
+
+        With `shares` false nothing is read from the tree, and commits do nothing.
+        """
+        known = token_ids[:-1] if shares else token_ids[:0]
+        at = self._tree.walk(path, known)
+        missing = self._blocks_for(len(token_ids)) - at.num_blocks
+        if missing > self._supply.obtainable - self._holds.cost(at):
+            return None
+        partial = self._tree.partial(at, path, known)
+        node = self._holds.split_at(at)
+        self._holds.hold(node)
+        self._holds.touch(node, now)
+        fresh, partial = self._supply.take_beside(partial, missing, owner)
+        lease = Lease(
+            path=path,
+            owner=owner,
+            shares=shares,
+            block_ids=np.concatenate([_block_ids_to(node), fresh]),
+            num_blocks=at.num_blocks + missing,
+            num_shared=at.num_blocks,
+            node=node,
+            cached_tokens=at.num_blocks * self.block_size,
+            moves=(),
+        )
+        if partial is not None:
+            lease.cached_tokens += partial.num_tokens
+            lease.moves = (Move(Tier.DEVICE, partial.block_id, Tier.DEVICE, int(fresh[0])),)
+        self._leases.add(lease)
+        return lease
+
+    def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
+        """Make room for `num_tokens` in all; False: not now, and nothing has changed."""
+        _check_open(lease)
+        missing = self._blocks_for(num_tokens) - lease.num_blocks
+        if missing <= 0:
+            return True
+        if missing > self._supply.obtainable:
+            return False
+        lease.append(self._supply.take(missing, lease.owner))
+        self._holds.touch(lease.node, now)
+        return True
+
+    def commit(
+        self,
+        lease: Lease,
+        token_ids: TokenIds,
+        num_computed: int,
+        block_keys: bytes,
+        *,
+        now: float,
+    ) -> None:
+        """Put the whole blocks of `token_ids[:num_computed]` in the tree.
+
+        `token_ids` are the sequence's from position 0, and their KV up to `num_computed` is in
+        the lease's blocks. `block_keys` are the prompt's, 16 bytes a whole block; those of
+        generated blocks are made here. Where the tree has an equal block, the lease keeps its
+        own and goes on behind that one.
+        """
+        _check_open(lease)
+        whole = num_computed // self.block_size
+        if num_computed > len(token_ids) or self._blocks_for(num_computed) > lease.num_blocks:
+            raise LeaseError(f"{num_computed} tokens committed, {lease.num_blocks} blocks leased")
+        if lease.shares and lease.node.attached and whole > lease.num_shared:
+            tokens = token_ids[: whole * self.block_size]
+            self._committer.commit(lease, tokens, block_keys, now=now)
+
+    def release(self, lease: Lease, *, now: float) -> None:
+        """Give everything back; what was committed stays in the tree. Exactly once."""
+        _check_open(lease)
+        lease.released = True
+        self._leases.discard(lease)
+        self._supply.give_back(lease.own_blocks(), lease.owner)
+        self._holds.touch(lease.node, now)
+        self._supply.give_back_nodes(self._holds.let_go(lease.node))
+
+    def discard(self, lease: Lease, *, now: float) -> None:
+        """Release, and forget each block this lease put in the tree and all that builds on it."""
+        _check_open(lease)
+        if lease.first_added is not None and lease.node.attached:
+            self._detach(self._from_block(lease.node, lease.first_added))
+        self.release(lease, now=now)
+
+    def flush(self, *, namespace: Namespace | None = None, owner: str | None = None) -> int:
+        """Forget all blocks of a namespace, of an owner, of both at once, or (None) just all.
+
+        What hangs below a forgotten block goes with it. Leased blocks stay valid for their
+        holders and are freed on release. Returns how many blocks the tree forgot.
+        """
+        chosen = [
+            node
+            for node in self._tree.nodes()
+            if namespace in (None, node.namespace) and owner in (None, node.owner)
+        ]
+        return sum(self._detach(node) for node in chosen if node.attached)
+
+    def pool(self) -> PoolUse:
+        """Return the use of the pool now."""
+        total, free = self._supply.allocator.total, self._supply.allocator.num_free
+        evictable = self._holds.evictable_blocks
+        return PoolUse(total, free, total - free, evictable, total - free - evictable)
+
+    def owners(self) -> dict[str, OwnerUse]:
+        """Return what each owner holds, took from others and lost."""
+        return self._supply.books.by_owner()
+
+    def check_invariants(self) -> None:
+        """Recompute every count from scratch; raise InvariantBroken where one differs."""
+        check(self._tree, self._holds, self._supply, self._leases)
+
+    def _blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def _from_block(self, node: Node, block: int) -> Node:
+        """Return the node on the way to `node` that begins with `block`, splitting if need be."""
+        while node.start > block and node.parent is not None:
+            node = node.parent
+        if node.start < block:
+            self._holds.split_at(Position(node, block - node.start, block))
+        return node
+
+    def _detach(self, node: Node) -> int:
+        blocks, nobodys = self._holds.detach(node)
+        self._supply.give_back_nodes(nobodys)
+        return blocks
+
+
+def _check_open(lease: Lease) -> None:
+    if lease.released:
+        raise LeaseError("the lease has been released")
+
+
+def _block_ids_to(node: Node) -> BlockIds:
+    """Return the block ids of all positions up to the node's end."""
+    parts = [node.edge.block_ids]
+    while node.parent is not None:
+        node = node.parent
+        parts.append(node.edge.block_ids)
+    return np.concatenate(parts[::-1])

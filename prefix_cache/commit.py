@@ -1,0 +1,94 @@
+"""How a lease's full blocks enter the tree.
+
+    num_shared                                            whole
+    |  equal blocks are there already  |  nobody has these  |
+    |  -> `_follow`: keep our copies,  |  -> `_insert`: one |
+    |     hold the tree's last one     |     run a namespace |
+
+A sequence that generates commits a block every few steps. Its node grows in place, so a long
+answer is one node and not a chain of them.
+
+Knows: leases, the tree, holds. Does not know: the free list; nothing is taken or freed here.
+"""
+
+from __future__ import annotations
+
+from prefix_cache.edge import Edge
+from prefix_cache.hashing import KEY_BYTES, Digest, TokenIds, block_keys
+from prefix_cache.holds import Holds
+from prefix_cache.lease import Lease
+from prefix_cache.namespace import Namespace
+from prefix_cache.tree import Node, Position, RadixTree
+
+
+class Committer:
+    """Moves leases along the tree and adds to it what is new."""
+
+    def __init__(self, tree: RadixTree, holds: Holds, digest: Digest) -> None:
+        self._tree = tree
+        self._holds = holds
+        self._digest = digest
+
+    def commit(self, lease: Lease, tokens: TokenIds, prompt_keys: bytes, *, now: float) -> None:
+        """Share all of `tokens`: whole blocks from position 0, more of them than are shared.
+
+        The lease's node is attached. `prompt_keys` are the keys of the first blocks; those
+        of the others are made here.
+        """
+        first = lease.num_shared
+        keys = self._keys(lease, tokens, prompt_keys)
+        self._follow(lease, self._tree.walk(lease.path, tokens, lease.node))
+        self._insert(lease, tokens, keys[(lease.num_shared - first) * KEY_BYTES :], now)
+        self._holds.touch(lease.node, now)
+
+    def _keys(self, lease: Lease, tokens: TokenIds, prompt_keys: bytes) -> bytes:
+        """Return the keys of all blocks behind the shared ones."""
+        size = self._tree.block_size
+        known = prompt_keys[lease.num_shared * KEY_BYTES : len(tokens) // size * KEY_BYTES]
+        first = lease.num_shared + len(known) // KEY_BYTES
+        return known + block_keys(
+            lease.path,
+            tokens[first * size :],
+            size,
+            digest=self._digest,
+            parent=known[-KEY_BYTES:] or lease.node.last_key,
+            first_block=first,
+        )
+
+    def _follow(self, lease: Lease, at: Position) -> None:
+        if at.num_blocks > lease.num_shared:
+            lease.add_duplicates(lease.num_shared, at.num_blocks)
+            self._move_on(lease, self._holds.split_at(at))
+
+    def _insert(self, lease: Lease, tokens: TokenIds, keys: bytes, now: float) -> None:
+        size, last = self._tree.block_size, len(tokens) // self._tree.block_size
+        first = lease.num_shared
+        while lease.num_shared < last:
+            start = lease.num_shared
+            end = min(lease.path.span_end(start) or last, last)
+            run = Edge(
+                tokens[start * size : end * size],
+                lease.block_ids[start:end],
+                keys[(start - first) * KEY_BYTES : (end - first) * KEY_BYTES],
+                size,
+            )
+            if lease.first_added is None:
+                lease.first_added = start
+            self._append(lease, lease.path.at(start), run, now)
+
+    def _append(self, lease: Lease, namespace: Namespace, run: Edge, now: float) -> None:
+        """Grow the lease's node if nobody else relies on where it ends; else add a child."""
+        node = lease.node
+        alone = node.leases == 1 and not len(node.children)
+        if alone and (node.namespace, node.owner) == (namespace, lease.owner):
+            node.edge.append(run)
+            lease.num_shared = node.end
+        else:
+            child = self._tree.add(node, namespace, run, owner=lease.owner, now=now)
+            self._holds.entered(child)
+            self._move_on(lease, child)
+
+    def _move_on(self, lease: Lease, node: Node) -> None:
+        self._holds.hold(node)
+        self._holds.let_go(lease.node)
+        lease.node, lease.num_shared = node, node.end

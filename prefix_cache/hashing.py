@@ -1,0 +1,59 @@
+"""The key of a block: what the tiers below the device and the router find it by.
+
+    key of block i = digest(namespace of block i | key of block i - 1 | token ids, int32 LE)
+
+The parent of block 0 is 16 zero bytes. A key finds and never decides: whoever finds by key
+compares token ids after it, so a collision costs a miss and nothing else.
+
+Knows: paths, token ids, a digest. Does not know: the tree, or where a block lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_128_digest as xxh3_128_digest  # exported: the digest of all keys
+
+from prefix_cache.namespace import NamespacePath
+
+TokenIds = npt.NDArray[np.int32]
+Digest = Callable[[bytes], bytes]
+
+KEY_BYTES = 16
+ROOT_KEY = bytes(KEY_BYTES)
+
+
+def block_keys(
+    path: NamespacePath,
+    token_ids: TokenIds,
+    block_size: int,
+    *,
+    digest: Digest = xxh3_128_digest,
+    parent: bytes | None = None,
+    first_block: int = 0,
+) -> bytes:
+    """Return 16 bytes for each whole block of `token_ids`, which start at block `first_block`.
+
+    `parent` is the key of block `first_block - 1`; None for block 0. A last block that is not
+    full has no key.
+    """
+    key = ROOT_KEY if parent is None else parent
+    data = token_ids.astype("<i4", copy=False).tobytes()
+    step = 4 * block_size
+    end = first_block + len(token_ids) // block_size
+    keys: list[bytes] = []
+    block = first_block
+    while block < end:
+        namespace, run_end = path.at(block), min(end, path.span_end(block) or end)
+        for at in range((block - first_block) * step, (run_end - first_block) * step, step):
+            key = digest(namespace + key + data[at : at + step])
+            keys.append(key)
+        block = run_end
+    return b"".join(keys)
+
+
+def split_keys(keys: bytes) -> list[bytes]:
+    """Cut what `block_keys` returned into one key a block."""
+    return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]

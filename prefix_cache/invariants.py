@@ -1,0 +1,128 @@
+"""Recomputes from scratch what the cache keeps up step by step, and says where they differ.
+
+Costs a walk over the tree and the leases: for tests after every operation, and for an idle
+engine. Reads everything, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from prefix_cache.allocator import BlockAllocator
+from prefix_cache.errors import InvariantBroken
+from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.holds import Holds
+from prefix_cache.lease import Lease
+from prefix_cache.owners import OwnerBooks
+from prefix_cache.supply import Supply
+from prefix_cache.tree import Node, RadixTree
+
+
+def check(
+    tree: RadixTree,
+    holds: Holds,
+    supply: Supply,
+    leases: Iterable[Lease],
+) -> None:
+    """Raise InvariantBroken at the first thing that does not add up."""
+    leases = list(leases)
+    attached = list(tree.nodes())
+    detached = _detached(leases)
+    for node in (tree.root, *attached, *detached):
+        _check_node(tree, node)
+    for lease in leases:
+        _check_lease(lease)
+    _expect("node count", tree.num_nodes, len(attached))
+    _check_holds([tree.root, *attached], detached, leases)
+    _check_candidates(tree, holds, attached)
+    _check_blocks(supply.allocator, [*attached, *detached], leases)
+    _check_owners(supply.books, [*attached, *detached], leases)
+
+
+def _expect(what: str, kept: object, recomputed: object) -> None:
+    if kept != recomputed:
+        raise InvariantBroken(f"{what}: kept {kept}, recomputed {recomputed}")
+
+
+def _detached(leases: list[Lease]) -> list[Node]:
+    """Return the nodes that no walk finds any more and that a lease keeps from being freed."""
+    found: dict[Node, None] = {}
+    for lease in leases:
+        node: Node | None = lease.node
+        while node is not None and not node.attached:
+            found[node] = None
+            node = node.parent
+    return list(found)
+
+
+def _check_node(tree: RadixTree, node: Node) -> None:
+    size, edge = tree.block_size, node.edge
+    _expect("edge is empty", len(edge) == 0, node is tree.root)
+    _expect("tokens of an edge", len(edge.tokens), len(edge) * size)
+    _expect("keys of an edge", len(edge.keys), len(edge) * KEY_BYTES)
+    for child in node.children:
+        found = node.children.get(child.namespace + child.edge.block(0).tobytes())
+        _expect("child by its first block", found, child)
+        _expect("parent of a child", child.parent, node)
+        _expect("start of a child", child.start, node.end)
+        _expect("child attached as its parent is", child.attached, node.attached)
+
+
+def _check_lease(lease: Lease) -> None:
+    _expect("a live lease is released", lease.released, False)
+    _expect("where a lease's node ends", lease.num_shared, lease.node.end)
+    _expect("shared blocks within a lease", 0 <= lease.num_shared <= lease.num_blocks, True)
+    node: Node | None = lease.node
+    own = {at for start, end in lease.duplicates for at in range(start, end)}
+    while node is not None:
+        if node.start < node.end and node.parent is not None:
+            _expect("edge in the path's namespace", node.namespace, lease.path.at(node.start))
+        for at in range(node.start, node.end):
+            same = lease.block_ids[at] == node.edge.block_ids[at - node.start]
+            _expect(f"block {at} is the tree's", bool(same), at not in own)
+        node = node.parent
+
+
+def _check_holds(attached: list[Node], detached: list[Node], leases: list[Lease]) -> None:
+    counts = Counter(lease.node for lease in leases)
+    for node in (*attached, *detached):
+        _expect("leases on a node", node.leases, counts[node])
+        held = sum(child.is_held for child in node.children)
+        _expect("held children", node.held_children, held)
+    for node in detached:
+        _expect("a detached node is held", node.is_held, True)
+
+
+def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> None:
+    free = [node for node in attached if not node.is_held]
+    leaves = {node for node in free if not len(node.children)}
+    _expect("candidates", set(holds.candidates), leaves)
+    _expect("number of candidates", len(holds.candidates), len(leaves))
+    _expect("misplaced candidates", holds.candidates.misplaced(), [])
+    _expect("evictable blocks", holds.evictable_blocks, sum(len(node.edge) for node in free))
+    _expect("the root is attached", tree.root.attached and tree.root.parent is None, True)
+
+
+def _check_blocks(allocator: BlockAllocator, nodes: list[Node], leases: list[Lease]) -> None:
+    """Every block is in exactly one place: free, in a node, or a lease's own."""
+    places = [allocator.free_ids()]
+    places += [node.edge.block_ids for node in nodes]
+    places += [lease.own_blocks() for lease in leases]
+    everywhere = np.sort(np.concatenate(places))
+    _expect("blocks", everywhere.tolist(), list(range(allocator.total)))
+
+
+def _check_owners(books: OwnerBooks, nodes: list[Node], leases: list[Lease]) -> None:
+    held: Counter[str] = Counter()
+    for node in nodes:
+        held[node.owner] += len(node.edge)
+    for lease in leases:
+        held[lease.owner] += len(lease.own_blocks())
+    uses = books.by_owner()
+    _expect("blocks by owner", Counter({o: u.blocks_held for o, u in uses.items()}), held)
+    caused = sum(use.evictions_caused for use in uses.values())
+    suffered = sum(use.evictions_suffered for use in uses.values())
+    _expect("evictions caused and suffered", caused, suffered)

@@ -1,0 +1,50 @@
+"""Whose the blocks are, and who pushed out whom.
+
+Every block that is not free is charged to exactly one owner: the one whose lease took it, in
+the tree or not, until it is free again.
+
+Knows: counts by owner. Does not know: which blocks they are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerUse:
+    """One owner's part, in blocks. An owner that evicts its own blocks counts on both sides."""
+
+    blocks_held: int  # now
+    evictions_caused: int  # ever: blocks of anyone that went to make room for this owner
+    evictions_suffered: int  # ever: blocks of this owner that went to make room for anyone
+
+
+class OwnerBooks:
+    """The running counts."""
+
+    def __init__(self) -> None:
+        self._held: defaultdict[str, int] = defaultdict(int)
+        self._caused: defaultdict[str, int] = defaultdict(int)
+        self._suffered: defaultdict[str, int] = defaultdict(int)
+
+    def took(self, owner: str, blocks: int) -> None:
+        """`owner` was given blocks."""
+        self._held[owner] += blocks
+
+    def gave_back(self, owner: str, blocks: int) -> None:
+        """Blocks charged to `owner` are free again."""
+        self._held[owner] -= blocks
+
+    def evicted(self, *, for_owner: str, of_owner: str, blocks: int) -> None:
+        """Blocks of one owner went to make room for another."""
+        self._caused[for_owner] += blocks
+        self._suffered[of_owner] += blocks
+
+    def by_owner(self) -> dict[str, OwnerUse]:
+        """Everyone who ever held a block."""
+        return {
+            owner: OwnerUse(self._held[owner], self._caused[owner], self._suffered[owner])
+            for owner in sorted(self._held)
+        }

@@ -1,0 +1,241 @@
+"""The radix tree over blocks. Its edges carry the namespace, so it says who may find what.
+
+    root
+     |- published: system prompt           edges of one path may run published -> group
+     |   |- tenant a: conversation 1       -> tenant -> salt; an edge never crosses from
+     |   `- tenant b: the same tokens      one namespace into another
+     `- tenant a: a prompt of its own
+
+Tokens decide: a child is found by its namespace and the tokens of its first block, and the rest
+of its edge is compared token by token, whole arrays at a time.
+
+Knows: structure. Does not know: which blocks are free, what is evicted when, or leases beyond
+the two counts it carries along when it splits a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from sortedcontainers import SortedDict
+
+from prefix_cache.edge import Edge, common_prefix
+from prefix_cache.hashing import ROOT_KEY, TokenIds
+from prefix_cache.namespace import Namespace, NamespacePath
+
+
+class Children:
+    """A node's children, by namespace and first block; made only when there is one."""
+
+    __slots__ = ("_by_key",)
+
+    def __init__(self) -> None:
+        self._by_key: SortedDict[bytes, Node] | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_key) if self._by_key else 0
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._by_key.values()) if self._by_key else iter(())
+
+    def get(self, key: bytes) -> Node | None:
+        """Return the child with exactly this key."""
+        return self._by_key.get(key) if self._by_key else None
+
+    def put(self, key: bytes, child: Node) -> None:
+        """Add a child, or put another node in the place of one."""
+        if self._by_key is None:
+            self._by_key = SortedDict()
+        self._by_key[key] = child
+
+    def remove(self, key: bytes) -> None:
+        """Forget the child with this key."""
+        if self._by_key is not None:
+            del self._by_key[key]
+
+    def neighbours(self, key: bytes) -> list[Node]:
+        """Return the children on either side of `key`'s place in byte order.
+
+        No other child has more leading bytes in common with `key` than one of these two.
+        """
+        if not self._by_key:
+            return []
+        at = self._by_key.bisect_left(key)
+        around = range(max(at - 1, 0), min(at + 1, len(self._by_key)))
+        return [self._by_key.peekitem(index)[1] for index in around]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A run of blocks behind its parent's; identity is the object itself."""
+
+    namespace: Namespace
+    edge: Edge
+    owner: str  # who computed these blocks
+    start: int  # position of the first block, counted from the prompt's block 0
+    parent: Node | None  # None for the root, and for the top of a detached subtree
+    last_used: float
+    children: Children = field(default_factory=Children)
+    leases: int = 0  # leases whose deepest node is this one
+    held_children: int = 0  # children that are held
+    attached: bool = True  # False: flushed or discarded; no match finds it any more
+
+    @property
+    def end(self) -> int:
+        """Position of the first block behind this node."""
+        return self.start + len(self.edge)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a lease holds this node or one below it."""
+        return self.leases > 0 or self.held_children > 0
+
+    @property
+    def last_key(self) -> bytes:
+        """The key of the last block on the way here; that of no block for the root."""
+        return self.edge.last_key if len(self.edge) else ROOT_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a walk came."""
+
+    node: Node  # deepest node reached
+    inside: int  # blocks of its edge that matched; all of them unless the walk ended within
+    num_blocks: int  # blocks matched from position 0
+
+    @property
+    def within(self) -> bool:
+        """Whether the walk ended inside the node's edge, and not at its end."""
+        return self.inside < len(self.node.edge)
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A block in the tree whose leading tokens are those wanted next, but not all of them."""
+
+    node: Node
+    block_id: int
+    num_tokens: int
+
+
+class RadixTree:
+    """Nodes and how to find, split, add and remove them."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.root = Node(
+            namespace=Namespace(b""),
+            edge=Edge(np.empty(0, np.int32), np.empty(0, np.int32), b"", block_size),
+            owner="",
+            start=0,
+            parent=None,
+            last_used=0.0,
+        )
+        self.num_nodes = 0  # the root is not counted
+
+    @property
+    def depth(self) -> int:
+        """Nodes on the longest path; walks the whole tree."""
+        deepest, level = -1, [self.root]
+        while level:
+            deepest += 1
+            level = [child for node in level for child in node.children]
+        return deepest
+
+    def nodes(self, top: Node | None = None) -> Iterator[Node]:
+        """Yield `top` (or everything but the root), parents first."""
+        waiting = list(self.root.children) if top is None else [top]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(node.children)
+
+    def walk(self, path: NamespacePath, tokens: TokenIds, start: Node | None = None) -> Position:
+        """Follow whole blocks of `tokens`, which begin at position 0, as far as they are here.
+
+        `start` is a node known to lie on the way; the walk begins behind it.
+        """
+        node = self.root if start is None else start
+        block, last = node.end, len(tokens) // self.block_size
+        while block < last:
+            child = node.children.get(self._child_key(path.at(block), self._from(tokens, block)))
+            if child is None:
+                break
+            span_end = min(path.span_end(block) or last, last)
+            same = child.edge.common_blocks(
+                tokens[block * self.block_size : span_end * self.block_size]
+            )
+            node, block = child, block + same
+            if same < len(child.edge):
+                return Position(node, same, block)
+        return Position(node, len(node.edge), block)
+
+    def partial(self, at: Position, path: NamespacePath, tokens: TokenIds) -> Partial | None:
+        """Return the block behind `at` that shares most leading tokens, at least one."""
+        wanted = self._from(tokens, at.num_blocks)
+        namespace = path.at(at.num_blocks)
+        if at.within:
+            nearby = [(at.node, at.inside)]
+        else:
+            key = self._child_key(namespace, wanted)
+            nearby = [(child, 0) for child in at.node.children.neighbours(key)]
+        found = [
+            Partial(
+                node,
+                int(node.edge.block_ids[index]),
+                common_prefix(node.edge.block(index), wanted),
+            )
+            for node, index in nearby
+            if node.namespace == namespace
+        ]
+        best = max(found, key=lambda partial: partial.num_tokens, default=None)
+        return best if best is not None and best.num_tokens > 0 else None
+
+    def split(self, node: Node, at: int) -> Node:
+        """Cut `node` behind its first `at` blocks (0 < at < all) and return the new upper part.
+
+        The lower part stays the same object, so what holds it is still right.
+        """
+        parent = node.parent
+        upper = Node(
+            namespace=node.namespace,
+            edge=node.edge.split(at),
+            owner=node.owner,
+            start=node.start,
+            parent=parent,
+            last_used=node.last_used,
+            held_children=int(node.is_held),
+        )
+        if parent is not None:
+            parent.children.put(self._key_of(upper), upper)
+        node.parent, node.start = upper, node.start + at
+        upper.children.put(self._key_of(node), node)
+        self.num_nodes += 1
+        return upper
+
+    def add(
+        self, parent: Node, namespace: Namespace, edge: Edge, *, owner: str, now: float
+    ) -> Node:
+        """Hang a new leaf below `parent`, which has no child that begins with the same block."""
+        node = Node(namespace, edge, owner, parent.end, parent, now)
+        parent.children.put(self._key_of(node), node)
+        self.num_nodes += 1
+        return node
+
+    def unlink(self, node: Node) -> None:
+        """Take a node with all below it from its parent; `num_nodes` is the caller's to settle."""
+        if node.parent is not None:
+            node.parent.children.remove(self._key_of(node))
+            node.parent = None
+
+    def _key_of(self, node: Node) -> bytes:
+        return self._child_key(node.namespace, node.edge.first_block())
+
+    def _child_key(self, namespace: Namespace, tokens: TokenIds) -> bytes:
+        return namespace + tokens.tobytes()
+
+    def _from(self, tokens: TokenIds, block: int) -> TokenIds:
+        return tokens[block * self.block_size : (block + 1) * self.block_size]

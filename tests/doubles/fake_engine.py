@@ -1,0 +1,214 @@
+"""An engine without a model: tells what it was scripted to, and counts what became of requests.
+
+It implements `engine.client.Engine`. Its prefix cache is a set of block keys, so `cached_tokens`
+behaves as in the real one: nothing is shared between namespaces. Counters may be read, and
+waited for, from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+import numpy as np
+
+from engine.errors import EngineError
+from engine.messages import (
+    EngineStats,
+    Finished,
+    Generate,
+    PoolStats,
+    TokenLogprobs,
+    Tokens,
+    Welcome,
+)
+
+Script = Callable[[Generate], Sequence[int]]
+Pace = Callable[[Generate, int], Awaitable[None]]
+
+EOS = 257
+WELCOME = Welcome(
+    engine_id="fake",
+    fingerprint=b"fingerprint",
+    vocab_size=260,
+    block_size=16,
+    max_model_len=4096,
+    eos_token_ids=(EOS,),
+    device="none",
+    dtype="none",
+)
+_KEY_BYTES = 16
+
+
+def parrot(request: Generate) -> list[int]:
+    """Repeat the prompt."""
+    return prompt_of(request)
+
+
+def prompt_of(request: Generate) -> list[int]:
+    """The prompt's token ids."""
+    ids: list[int] = np.frombuffer(request.token_ids, "<i4").tolist()
+    return ids
+
+
+def saying(text: str) -> Script:
+    """Say `text`, of which every byte is a token of the tiny tokenizer."""
+    return lambda _: list(text.encode())
+
+
+async def at_once(_: Generate, __: int) -> None:
+    """Let others run between tokens."""
+    await asyncio.sleep(0)
+
+
+def hanging_at(position: int) -> Pace:
+    """Tell `position` tokens and then nothing more, until the request is cancelled."""
+
+    async def pace(_: Generate, at: int) -> None:
+        await (asyncio.Event().wait() if at >= position else asyncio.sleep(0))
+
+    return pace
+
+
+def failing_at(position: int, error: EngineError) -> Pace:
+    """Tell `position` tokens and then raise `error`."""
+
+    async def pace(_: Generate, at: int) -> None:
+        await asyncio.sleep(0)
+        if at >= position:
+            raise error
+
+    return pace
+
+
+def timed(first_s: float, gap_s: float) -> Pace:
+    """The first token after `first_s` seconds, the others `gap_s` apart."""
+
+    async def pace(_: Generate, at: int) -> None:
+        await asyncio.sleep(gap_s if at else first_s)
+
+    return pace
+
+
+class FakeEngine:
+    """Scripted by `script` (which tokens), `pace` (when, or what goes wrong) and `per_step`."""
+
+    def __init__(self, welcome: Welcome | None = WELCOME) -> None:
+        self.welcome = welcome
+        self._changed = threading.Condition()
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew: default script, empty cache, counters at zero."""
+        self.script: Script = parrot
+        self.pace: Pace = at_once
+        self.per_step = 1
+        self.requests: list[Generate] = []
+        self.running = 0
+        self.finished = 0
+        self.failed = 0
+        self.cancelled = 0
+        self._cached_keys: set[bytes] = set()
+
+    async def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
+        """Tell the scripted tokens up to `max_tokens`, then how it ended."""
+        self.requests.append(request)
+        self._count(running=1)
+        ended = False
+        try:
+            cached = self._look_up(request)
+            told = 0
+            script = list(self.script(request))
+            planned = script[: request.sampling.max_tokens]
+            while told < len(planned):
+                await self.pace(request, told)
+                step = tuple(planned[told : told + self.per_step])
+                yield _tokens(request, step, cached if told == 0 else None)
+                told += len(step)
+            await self.pace(request, told)
+            ended = True
+            stopped = len(script) < request.sampling.max_tokens
+            yield Finished(
+                request_id=request.request_id,
+                reason="stop" if stopped else "length",
+                stop_token_id=EOS if stopped else None,
+                prompt_tokens=len(prompt_of(request)),
+                cached_tokens=cached,
+                completion_tokens=told + stopped,
+            )
+        except EngineError:
+            ended = True
+            self._count(failed=1)
+            raise
+        finally:
+            self._count(running=-1, cancelled=not ended, finished=ended)
+
+    async def stats(self) -> EngineStats:
+        """As many numbers as the double has."""
+        return EngineStats(
+            engine_id="fake",
+            fingerprint=b"fingerprint",
+            uptime_s=1.0,
+            running=self.running,
+            waiting=0,
+            preemptions=0,
+            steps=0,
+            generated_tokens=0,
+            windows={},
+            pool=PoolStats(block_size=16, total=1, free=1, used=0, evictable=0, leased=0),
+            tree_nodes=0,
+            tree_depth=0,
+            flows={},
+        )
+
+    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+        """Forget everything, whatever was asked."""
+        forgotten = len(self._cached_keys)
+        self._cached_keys.clear()
+        return forgotten
+
+    def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 10.0) -> bool:
+        """Wait until `holds` of the counters; False when it did not within `timeout` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: holds(self), timeout)
+
+    def _look_up(self, request: Generate) -> int:
+        """Tokens found in the cache; all of the prompt's blocks are in it from now on."""
+        keys = [
+            request.block_keys[at : at + _KEY_BYTES]
+            for at in range(0, len(request.block_keys), _KEY_BYTES)
+        ]
+        hits = 0
+        while hits < len(keys) and keys[hits] in self._cached_keys:
+            hits += 1
+        self._cached_keys.update(keys)
+        # The last token is always computed: its logits are needed.
+        return min(hits * 16, len(prompt_of(request)) - 1)
+
+    def _count(
+        self, *, running: int = 0, cancelled: int = 0, finished: int = 0, failed: int = 0
+    ) -> None:
+        with self._changed:
+            self.running += running
+            self.cancelled += cancelled
+            self.finished += finished
+            self.failed += failed
+            self._changed.notify_all()
+
+
+def _tokens(request: Generate, step: tuple[int, ...], cached: int | None) -> Tokens:
+    wanted = request.sampling.num_logprobs
+    logprobs = None
+    if wanted is not None:
+        logprobs = tuple(
+            TokenLogprobs(-0.5, tuple((token + i, -0.5 - i) for i in range(wanted)))
+            for token in step
+        )
+    return Tokens(
+        request_id=request.request_id,
+        token_ids=step,
+        logprobs=logprobs,
+        cached_tokens=cached,
+        queue_seconds=None if cached is None else 0.001,
+    )

@@ -1,0 +1,148 @@
+"""A runner whose every token depends on all the KV it should have read, block by block.
+
+The "KV" of a position is a chain: a number made from the KV before it, as read back through the
+row's blocks, and the token. The next token is made from all the KV up to the row's end. So a
+block that was shared wrongly, copied wrongly, freed too early or written by two changes what
+comes out, and `expected_output` says what should have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.messages import TokenLogprobs
+from engine.sequence import Sequence
+from engine.step import Row, Sampled, Step
+from storage.move import Tier
+
+VOCAB_SIZE = 64
+_MASK = (1 << 61) - 1
+
+
+class KvCorrupt(AssertionError):
+    """The runner read or wrote where it should not."""
+
+
+def next_kv(previous: int, token_id: int) -> int:
+    """The KV of a position: depends on everything before it."""
+    return (previous * 1_000_003 + token_id * 7_919 + 12_345) % _MASK
+
+
+def next_token(kv: Iterable[int], vocab_size: int = VOCAB_SIZE) -> int:
+    """The token that follows KV: depends on every number of it."""
+    mixed = 0
+    for value in kv:
+        mixed = (mixed * 31 + value) % _MASK
+    return (mixed >> 7) % vocab_size
+
+
+def expected_output(
+    prompt: Iterable[int], n: int, stops: Collection[int] = (), vocab_size: int = VOCAB_SIZE
+) -> list[int]:
+    """What follows `prompt`: `n` tokens, or fewer up to and with the first of `stops`."""
+    kv: list[int] = []
+    for token_id in prompt:
+        kv.append(next_kv(kv[-1] if kv else 0, token_id))
+    output: list[int] = []
+    while len(output) < n and not (output and output[-1] in stops):
+        output.append(next_token(kv, vocab_size))
+        kv.append(next_kv(kv[-1], output[-1]))
+    return output
+
+
+@dataclass(frozen=True)
+class FakeLaunched:
+    sampled: list[Sampled]
+
+    def collect(self) -> list[Sampled]:
+        return self.sampled
+
+
+@dataclass
+class FakeRunner:
+    """A `Runner` over a dict of blocks. Keeps the steps it was given."""
+
+    block_size: int
+    num_blocks: int
+    vocab_size: int = VOCAB_SIZE
+    not_finite: set[str] = field(default_factory=set)  # request ids whose logits are NaN
+    raising: list[Exception] = field(default_factory=list)  # raised by the next launches
+    steps: list[Step] = field(default_factory=list)
+    tokens_computed: int = 0
+    blocks: dict[int, list[int | None]] = field(default_factory=dict)
+
+    def launch(self, step: Step) -> FakeLaunched:
+        self._check_shape(step)
+        for move in step.moves:
+            if (move.source_tier, move.target_tier) != (Tier.DEVICE, Tier.DEVICE):
+                raise KvCorrupt(f"no tier for {move}")
+            self.blocks[move.target] = list(self._block(move.source))
+        self._check_single_writer(step)
+        if self.raising:
+            self._write(step.rows[0])  # a step that breaks may have done a part of its work
+            raise self.raising.pop(0)
+        for row in step.rows:
+            self._write(row)
+        self.steps.append(step)
+        self.tokens_computed += step.num_tokens
+        return FakeLaunched([self._sample(row) for row in step.rows if row.samples])
+
+    def _write(self, row: Row) -> None:
+        for position in range(row.start, row.end):
+            previous = self._read(row.sequence, position - 1) if position else 0
+            block, offset = self._place(row.sequence, position)
+            kv = next_kv(previous, int(row.sequence.tokens[position]))
+            self._block(block)[offset] = kv
+
+    def _sample(self, row: Row) -> Sampled:
+        if row.sequence.request_id in self.not_finite:
+            return Sampled(None)
+        kv = [self._read(row.sequence, position) for position in range(row.end)]
+        token_id = next_token(kv, self.vocab_size)
+        if row.sequence.sampling.num_logprobs is None:
+            return Sampled(token_id)
+        return Sampled(token_id, TokenLogprobs(-0.5, ((token_id, -0.5),)))
+
+    def _read(self, sequence: Sequence, position: int) -> int:
+        block, offset = self._place(sequence, position)
+        kv = self._block(block)[offset]
+        if kv is None:
+            raise KvCorrupt(f"{sequence.request_id} reads position {position}: never written")
+        return kv
+
+    def _place(self, sequence: Sequence, position: int) -> tuple[int, int]:
+        if sequence.lease is None or sequence.lease.released:
+            raise KvCorrupt(f"{sequence.request_id} runs without a lease")
+        block = int(sequence.lease.blocks[position // self.block_size])
+        if not 0 <= block < self.num_blocks:
+            raise KvCorrupt(f"block {block} is outside of the pool")
+        return block, position % self.block_size
+
+    def _block(self, block: int) -> list[int | None]:
+        return self.blocks.setdefault(block, [None] * self.block_size)
+
+    def _check_shape(self, step: Step) -> None:
+        lengths = [row.num_new for row in step.rows]
+        if not lengths or min(lengths) < 1:
+            raise KvCorrupt(f"a step of {lengths} tokens")
+        if sorted(lengths, key=lambda length: length > 1) != lengths:
+            raise KvCorrupt("rows with one token come first")
+
+    def _check_single_writer(self, step: Step) -> None:
+        """No block that one row writes may be read or written by another row of the step."""
+        written: list[int] = []
+        used: list[set[int]] = []
+        for row in step.rows:
+            places = {self._place(row.sequence, position)[0] for position in range(row.end)}
+            first = row.start // self.block_size
+            lease = row.sequence.lease
+            blocks = np.zeros(0, np.int32) if lease is None else lease.blocks
+            last = (row.end - 1) // self.block_size
+            written += [int(block) for block in blocks[first : last + 1]]
+            used.append(places)
+        for block in written:
+            if sum(block in places for places in used) != 1:
+                raise KvCorrupt(f"block {block} is written by one row and used by another")

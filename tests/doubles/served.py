@@ -1,0 +1,89 @@
+"""The real gateway on a loopback port, in a thread, before an engine of the test's choice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from engine.client import Engine
+from gateway.config import GatewayConfig
+from gateway.first_start import FirstStart, ensure_first_start
+from gateway.main import composed
+from gateway.open_streams import OpenStreams
+from gateway.server import Server, make_server
+
+MODEL = "tiny"
+
+
+@dataclass
+class Served:
+    """A running gateway."""
+
+    port: int
+    key: str
+    other_key: str
+    admin_key: str
+    streams: OpenStreams
+    server: Server
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+class _Thread(threading.Thread):
+    def __init__(self, config: GatewayConfig, engine: Engine) -> None:
+        super().__init__(name="gateway")
+        self.config = config
+        self.engine = engine
+        self.ready = threading.Event()
+        self.served: Served | None = None
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            uvloop.run(self._main())
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self.ready.set()
+
+    async def _main(self) -> None:
+        keys = await ensure_first_start(Path(self.config.data_dir), clock=time.time)
+        async with composed(self.config, self.engine) as gateway:
+            server = make_server(gateway.binds[0], self.config.bounds, self.config.grace_s)
+            serving = asyncio.create_task(server.serve())
+            while not server.started:
+                await asyncio.sleep(0.005)
+            self.served = _served(server, keys, gateway.streams)
+            self.ready.set()
+            await serving
+
+
+def _served(server: Server, keys: FirstStart, streams: OpenStreams) -> Served:
+    assert keys.demo_key is not None
+    assert keys.demo2_key is not None
+    return Served(server.port, keys.demo_key, keys.demo2_key, keys.admin_key, streams, server)
+
+
+@contextmanager
+def serving(config: GatewayConfig, engine: Engine) -> Iterator[Served]:
+    """Start the gateway of `config`, which must have port 0; stop it at the end."""
+    thread = _Thread(config, engine)
+    thread.start()
+    assert thread.ready.wait(30)
+    if thread.served is None:
+        raise RuntimeError("the gateway did not start") from thread.failure
+    try:
+        yield thread.served
+    finally:
+        thread.served.server.should_exit = True
+        thread.join(30)

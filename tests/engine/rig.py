@@ -1,0 +1,135 @@
+"""A whole engine without tensors or sockets: the real cache, a fake runner, a link of two lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.assembly import Computer, Limits, ModelFacts, assemble
+from engine.codec import pack_token_ids
+from engine.core import EngineCore
+from engine.messages import Failed, Finished, Generate, SamplingParams
+from engine.queue import QueueLimits
+from engine.scheduler import StepLimits
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace, NamespacePath
+from tests.doubles.fake_runner import VOCAB_SIZE, FakeRunner, expected_output
+from tests.doubles.memory_link import MemoryLink
+
+EOS = 0
+NAMESPACE = Namespace(b"n" * 16)
+CLIENT = b"gateway"
+
+
+class Clock:
+    """Time that a test moves."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def generate(
+    request_id: str,
+    prompt: Sequence[int],
+    *,
+    max_tokens: int = 4,
+    flow: str = "flow",
+    weight: float = 1.0,
+    namespace: Namespace = NAMESPACE,
+    use_cache: bool = True,
+    block_size: int = 4,
+    sampling: SamplingParams | None = None,
+) -> Generate:
+    """A sound request."""
+    path = NamespacePath.single(namespace)
+    return Generate(
+        request_id=request_id,
+        token_ids=pack_token_ids(prompt),
+        namespaces=path.spans,
+        block_keys=block_keys(path, np.array(prompt, np.int32), block_size),
+        flow=flow,
+        weight=weight,
+        sampling=sampling or SamplingParams(max_tokens=max_tokens, ignore_eos=True),
+        use_cache=use_cache,
+    )
+
+
+@dataclass
+class Rig:
+    """An engine under test, its parts in reach."""
+
+    num_blocks: int = 64
+    block_size: int = 4
+    max_batch_tokens: int = 16
+    max_running: int = 8
+    max_waiting: int = 1000
+    context_len: int = 10_000
+    deadline_s: float = 10.0
+    quantum: int = 16
+    clock: Clock = field(default_factory=Clock)
+    link: MemoryLink = field(default_factory=MemoryLink)
+
+    def __post_init__(self) -> None:
+        self.runner = FakeRunner(self.block_size, self.num_blocks)
+        facts = ModelFacts(b"f" * 32, VOCAB_SIZE, self.context_len, (EOS,), "cpu", "float32")
+        self.core: EngineCore = assemble(
+            Computer(self.runner, facts, self.num_blocks, self.block_size, MemoryError),
+            self.link,
+            Limits(
+                StepLimits(self.max_batch_tokens, self.max_running),
+                QueueLimits(capacity=self.max_waiting, quantum=self.quantum),
+                self.deadline_s,
+            ),
+            clock=self.clock,
+        )
+        self.cache = self.core.parts.cache
+        self.scheduler = self.core.parts.scheduler
+
+    def submit(self, request: Generate, client: bytes = CLIENT) -> None:
+        self.link.say(request, client)
+
+    def step(self, times: int = 1) -> None:
+        """Steps, each a millisecond, with the cache's books checked after each."""
+        for _ in range(times):
+            self.core.step()
+            self.clock.now += 0.001
+            self.cache.check_invariants()
+
+    def run(self, max_steps: int = 2000) -> int:
+        """Step until nothing is alive; returns how many steps it took."""
+        self.step()
+        for taken in range(1, max_steps):
+            if self.core.is_idle:
+                return taken
+            self.step()
+        raise AssertionError(f"still alive after {max_steps} steps")
+
+    def finished(self, request_id: str) -> Finished:
+        last = self.link.last(request_id)
+        assert isinstance(last, Finished), last
+        return last
+
+    def failed(self, request_id: str) -> Failed:
+        last = self.link.last(request_id)
+        assert isinstance(last, Failed), last
+        return last
+
+    def expect_output(self, request: Generate) -> None:
+        """The request ran to its max_tokens, and every token is right."""
+        prompt = np.frombuffer(request.token_ids, np.int32).tolist()
+        expected = expected_output(prompt, request.sampling.max_tokens)
+        assert self.link.tokens(request.request_id) == expected
+        assert self.finished(request.request_id).completion_tokens == len(expected)
+
+    def expect_nothing_left(self) -> None:
+        """Nobody holds a block or a place in the queue."""
+        self.cache.flush()
+        pool = self.cache.pool()
+        assert (pool.free, pool.leased) == (pool.total, 0)
+        assert self.scheduler.is_idle
+        self.cache.check_invariants()

@@ -1,0 +1,103 @@
+"""Whatever is shared, chunked, preempted, evicted or cancelled: the tokens are the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.messages import Cancel, Finished
+from prefix_cache.namespace import Namespace
+from tests.doubles.fake_runner import expected_output
+from tests.engine.rig import Rig, generate
+
+NAMESPACES = [Namespace(b"a" * 16), Namespace(b"b" * 16)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One request of a mix: when it comes, what it shares, when its client leaves."""
+
+    at_step: int
+    shared: int  # tokens of the common prefix
+    private: tuple[int, ...]
+    max_tokens: int
+    namespace: Namespace
+    flow: str
+    use_cache: bool
+    cancel_after: int | None
+
+    def prompt(self, common: list[int]) -> list[int]:
+        return common[: self.shared] + list(self.private)
+
+
+plans = st.builds(
+    Plan,
+    at_step=st.integers(0, 20),
+    shared=st.integers(1, 24),
+    private=st.lists(st.integers(0, 2), max_size=8).map(tuple),
+    max_tokens=st.integers(1, 16),
+    namespace=st.sampled_from(NAMESPACES),
+    flow=st.sampled_from(["x", "y", "z"]),
+    use_cache=st.integers(0, 5).map(bool),
+    cancel_after=st.none() | st.integers(0, 30),
+)
+
+
+@st.composite
+def rigs(draw: st.DrawFn) -> Rig:
+    block_size = draw(st.sampled_from([1, 2, 4]))
+    max_running = draw(st.integers(1, 6))
+    longest = 24 + 8 + 16
+    return Rig(
+        block_size=block_size,
+        # from what one request may need at most, upwards: pressure is the rule
+        num_blocks=-(-longest // block_size) + draw(st.integers(0, 40)),
+        max_running=max_running,
+        max_batch_tokens=max_running + draw(st.integers(0, 20)),
+        deadline_s=draw(st.sampled_from([0.0, 0.005, 10.0])),
+        quantum=draw(st.sampled_from([1, 16, 256])),
+    )
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(rig=rigs(), mix=st.lists(plans, min_size=1, max_size=12), base=st.integers(1, 3))
+def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Plan], base: int) -> None:
+    common = [(i * base) % 3 for i in range(24)]
+    cancels: dict[int, list[str]] = {}
+    for step in range(21):
+        for number, plan in enumerate(mix):
+            if plan.at_step == step:
+                rig.submit(
+                    generate(
+                        str(number),
+                        plan.prompt(common),
+                        max_tokens=plan.max_tokens,
+                        flow=plan.flow,
+                        namespace=plan.namespace,
+                        use_cache=plan.use_cache,
+                        block_size=rig.block_size,
+                    )
+                )
+                if plan.cancel_after is not None:
+                    cancels.setdefault(step + plan.cancel_after, []).append(str(number))
+        for request_id in cancels.pop(step, []):
+            rig.link.say(Cancel(request_id))
+        rig.step()
+    for step in range(21, 60):
+        for request_id in cancels.pop(step, []):
+            rig.link.say(Cancel(request_id))
+        rig.step()
+    rig.run()
+    for number, plan in enumerate(mix):
+        expected = expected_output(plan.prompt(common), plan.max_tokens)
+        tokens = rig.link.tokens(str(number))
+        last = rig.finished(str(number))
+        assert tokens == expected[: len(tokens)]
+        assert last.completion_tokens == len(tokens)
+        assert last.cached_tokens <= last.prompt_tokens == len(plan.prompt(common))
+        assert last.reason == "length" or plan.cancel_after is not None
+        if last.reason == "length":
+            assert tokens == expected
+    rig.expect_nothing_left()

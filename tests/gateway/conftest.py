@@ -1,0 +1,60 @@
+"""A gateway before a fake engine, shared by the tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+
+from gateway.config import Bounds, GatewayConfig
+from tests.doubles.fake_engine import WELCOME, FakeEngine
+from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.tiny_model import write_tiny_model
+
+BOUNDS = Bounds(max_body_bytes=1 << 20, max_streams_per_key=64)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def module_engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture(scope="module")
+def served(
+    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine
+) -> Iterator[Served]:
+    config = GatewayConfig(
+        model_dir=str(tiny_model),
+        model_name=MODEL,
+        data_dir=str(tmp_path_factory.mktemp("data")),
+        engine_socket="",
+        port=0,
+        bounds=BOUNDS,
+        grace_s=1.0,
+    )
+    with serving(config, module_engine) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def engine(module_engine: FakeEngine) -> Iterator[FakeEngine]:
+    """The served gateway's engine, with nothing left running behind the test."""
+    module_engine.reset()
+    module_engine.welcome = WELCOME
+    yield module_engine
+    assert module_engine.wait_until(lambda engine: engine.running == 0)
+
+
+@pytest.fixture
+def client(served: Served, engine: FakeEngine) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=f"{served.url}/v1", api_key=served.key, max_retries=0, timeout=20
+    ) as client:
+        yield client
