@@ -32,12 +32,12 @@ class BoundsFlags:
     max_messages: Annotated[int, bound("--max-messages", "Messages of a chat.")] = (
         _DEFAULTS.max_messages
     )
-    max_choices: Annotated[
-        int, bound("--max-choices", "Choices of a request: n times its prompts.")
-    ] = _DEFAULTS.max_choices
-    max_prompts: Annotated[int, bound("--max-prompts", "Prompts of one completions request.")] = (
-        _DEFAULTS.max_prompts
+    max_choices: Annotated[int, bound("--max-choices", "Choices of one prompt (n).")] = (
+        _DEFAULTS.max_choices
     )
+    max_prompts: Annotated[
+        int, bound("--max-prompts", "Prompts of one completions request, times n.")
+    ] = _DEFAULTS.max_prompts
     max_logprobs: Annotated[int, bound("--max-logprobs", "Alternatives per token.")] = (
         _DEFAULTS.max_logprobs
     )
@@ -54,6 +54,18 @@ class BoundsFlags:
     max_streams_per_key: Annotated[
         int, bound("--max-streams-per-key", "Requests of one key in flight.")
     ] = _DEFAULTS.max_streams_per_key
+    max_head_bytes: Annotated[
+        int, bound("--max-head-bytes", "Bytes of the request line and headers.")
+    ] = _DEFAULTS.max_head_bytes
+    head_deadline_s: Annotated[
+        float, bound("--head-deadline-s", "Seconds from a request's first byte to its last header.")
+    ] = _DEFAULTS.head_deadline_s
+    body_deadline_s: Annotated[
+        float, bound("--body-deadline-s", "Seconds from there to the end of the body.")
+    ] = _DEFAULTS.body_deadline_s
+    default_max_tokens: Annotated[
+        int, bound("--default-max-tokens", "Tokens of an answer to a chat that names none.")
+    ] = _DEFAULTS.default_max_tokens
     stalled_write_s: Annotated[
         float,
         bound("--stalled-write-s", "Seconds after which a client that reads nothing is cut off."),

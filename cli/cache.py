@@ -82,7 +82,9 @@ def _as_records(section: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def plain(value: Any) -> str:
-    """A number or text as a person reads it."""
+    """A number or text as a person reads it; a dash for what is not known."""
+    if value is None:
+        return "-"
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
     return str(value)
