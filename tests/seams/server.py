@@ -28,9 +28,8 @@ class Server:
         self.process = process
         self.url = url
         self.data_dir = data_dir
-        self.keys = dict(
-            line.split("=", 1) for line in (data_dir / "keys.env").read_text().split() if "=" in line
-        )
+        lines = (data_dir / "keys.env").read_text().split()
+        self.keys = dict(line.split("=", 1) for line in lines if "=" in line)
         self.demo_key = self.keys["RATOON_DEMO_KEY"]
         self.demo2_key = self.keys["RATOON_DEMO2_KEY"]
         self.admin_key = self.keys["RATOON_ADMIN_KEY"]
