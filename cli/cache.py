@@ -1,6 +1,6 @@
 """`ratoon cache`: what the prefix cache of a running server holds and does.
 
-Knows: the admin routes of the cache and what is shown of them. Does not know: the cache.
+Knows: the admin routes of the cache. Does not know: how their numbers are shown (`cache_tables`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from cli.admin_client import AdminClient, with_admin
+from cli.cache_tables import show
 from cli.client_options import AdminFlags
-from cli.output import print_json, print_table
+from cli.output import print_json
 from cli.tenants import find_tenant
 
 STATS = "/admin/cache/stats"
@@ -31,8 +32,7 @@ def stats(admin: AdminFlags) -> None:
     if admin.json:
         print_json(answer)
         return
-    for name, section in sections(answer).items():
-        show_section(name, section)
+    show(answer)
 
 
 def flush(
@@ -57,34 +57,3 @@ def flush(
         print_json(answer)
     else:
         typer.echo(f"Forgot {answer['flushed_blocks']} blocks.")
-
-
-def sections(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer's tables by name, its single values together under "cache"."""
-    single = {name: value for name, value in answer.items() if not isinstance(value, dict | list)}
-    return {"cache": single} | {name: answer[name] for name in answer if name not in single}
-
-
-def show_section(name: str, section: Any) -> None:
-    """One table: a row for each record, or for each value where there are no records."""
-    records = section if isinstance(section, list) else _as_records(section)
-    if not records:
-        return
-    columns = list(dict.fromkeys(column for record in records for column in record))
-    rows = ([plain(record.get(column, "")) for column in columns] for record in records)
-    print_table(name, columns, rows)
-
-
-def _as_records(section: dict[str, Any]) -> list[dict[str, Any]]:
-    if section and all(isinstance(value, dict) for value in section.values()):
-        return [{"": name} | record for name, record in section.items()]
-    return [{"": name, "value": value} for name, value in section.items()]
-
-
-def plain(value: Any) -> str:
-    """A number or text as a person reads it; a dash for what is not known."""
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
-    return str(value)

@@ -31,6 +31,12 @@ def engine_config(source: ModelSource, socket: Path, flags: EngineFlags) -> Engi
             "--cache-tokens",
             f"{settings.cache_tokens} is less than one block of {settings.block_size} tokens",
         )
+    if settings.max_batch_tokens is not None and settings.max_batch_tokens < settings.max_running:
+        raise BadSetting(
+            "--max-batch-tokens",
+            f"{settings.max_batch_tokens} leaves some of --max-running {settings.max_running} "
+            "sequences without a token in a step",
+        )
     return settings
 
 

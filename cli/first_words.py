@@ -73,7 +73,7 @@ def chat(model: str, system: str, question: str) -> str:
 def curl(url: str, body: str) -> str:
     """A shell command that posts a chat as the first demo tenant."""
     return (
-        f"curl -s {shlex.quote(url + '/v1/chat/completions')} \\\n"
+        f"curl -sw '\\n' {shlex.quote(url + '/v1/chat/completions')} \\\n"
         '  -H "Authorization: Bearer $RATOON_DEMO_KEY" \\\n'
         "  -H 'Content-Type: application/json' \\\n"
         f"  -d {shlex.quote(body)}"

@@ -57,7 +57,7 @@ class Transcript:
             return
         event = msgspec.json.decode(data)
         if event.get("error"):
-            self.error = f"stream {event['error'].get('code') or 'error'}"
+            self.error = f"stream {_code(event['error']) or 'error'}"
         if event.get("usage"):
             self.usage = event["usage"]
         if any(_content(choice) for choice in event.get("choices") or ()):
@@ -98,7 +98,7 @@ class Caller:
                 return await self._listen(response, Transcript(sent_at))
         except TimeoutError:
             return Outcome(e2e_s=self.clock() - sent_at, error="timeout")
-        except (aiohttp.ClientError, msgspec.DecodeError) as error:
+        except (aiohttp.ClientError, msgspec.DecodeError, ValueError) as error:
             return Outcome(e2e_s=self.clock() - sent_at, error=type(error).__name__)
 
     async def _listen(self, response: aiohttp.ClientResponse, transcript: Transcript) -> Outcome:
@@ -131,10 +131,15 @@ async def closed_loop(
 def refusal_code(status: int, content: bytes) -> str:
     """A short name for an answer that is not 200: its status, and its code where it has one."""
     try:
-        code = msgspec.json.decode(content)["error"]["code"]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        code = None
+        answer = msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        answer = None
+    code = _code(answer.get("error")) if isinstance(answer, dict) else None
     return f"{status} {code}" if code else str(status)
+
+
+def _code(error: Any) -> str | None:
+    return error.get("code") if isinstance(error, dict) else None
 
 
 def _content(choice: dict[str, Any]) -> bool:

@@ -21,7 +21,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on standard output; numbers should come aligned by their columns' names."""
+    """A table on standard output; every row has a cell for each column."""
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")

@@ -103,6 +103,16 @@ def test_the_cache_holds_a_block_at_least(cache_tokens: int, fine: bool) -> None
             engine_config(SOURCE, SOCKET, flags)
 
 
+@pytest.mark.parametrize(("budget", "fine"), [(None, True), (64, True), (63, False)])
+def test_every_running_sequence_has_a_token_in_a_step(budget: int | None, fine: bool) -> None:
+    flags = EngineFlags(max_batch_tokens=budget, max_running=64)
+    if fine:
+        assert engine_config(SOURCE, SOCKET, flags).max_batch_tokens == budget
+    else:
+        with pytest.raises(BadSetting, match="--max-batch-tokens: 63 leaves"):
+            engine_config(SOURCE, SOCKET, flags)
+
+
 def test_the_admin_port_is_another_port() -> None:
     with pytest.raises(BadSetting, match="--admin-port: 8000 is --port already"):
         gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8000), BoundsFlags())

@@ -32,6 +32,21 @@ class Served:
     admin_key: str
     streams: OpenStreams
     server: Server
+    loop: asyncio.AbstractEventLoop
+
+    def wait_idle(self, timeout: float = 10.0) -> bool:
+        """Wait until no key has a choice running; False when one still has after `timeout`."""
+        waiting = asyncio.run_coroutine_threadsafe(self._idle(), self.loop)
+        try:
+            waiting.result(timeout)
+        except TimeoutError:
+            waiting.cancel()
+            return False
+        return True
+
+    async def _idle(self) -> None:
+        while len(self.streams):
+            await asyncio.sleep(0.001)
 
     @property
     def url(self) -> str:
@@ -71,7 +86,15 @@ class _Thread(threading.Thread):
 def _served(server: Server, keys: FirstStart, streams: OpenStreams) -> Served:
     assert keys.demo_key is not None
     assert keys.demo2_key is not None
-    return Served(server.port, keys.demo_key, keys.demo2_key, keys.admin_key, streams, server)
+    return Served(
+        port=server.port,
+        key=keys.demo_key,
+        other_key=keys.demo2_key,
+        admin_key=keys.admin_key,
+        streams=streams,
+        server=server,
+        loop=asyncio.get_running_loop(),
+    )
 
 
 @contextmanager

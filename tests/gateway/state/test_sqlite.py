@@ -169,6 +169,20 @@ async def test_a_writer_waits_for_another_process_to_commit(path: Path, store: S
     assert await store.list_tenants() == [a_tenant()]
 
 
+async def test_opening_waits_for_a_process_that_has_not_reached_wal_yet(path: Path) -> None:
+    path.touch(0o600)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    opening = asyncio.ensure_future(asyncio.to_thread(SqliteStore, path))
+    done, _ = await asyncio.wait({opening}, timeout=0.05)
+    assert not done
+    holder.execute("COMMIT")
+    holder.close()
+    store = await opening
+    assert await store.list_tenants() == []
+    await store.close()
+
+
 async def test_statements_run_on_one_thread_that_is_not_the_loop_s(path: Path) -> None:
     before = set(threading.enumerate())
     store = SqliteStore(path)

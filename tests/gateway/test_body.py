@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.types import Message
+
+from gateway.body import parse, read_body
+from gateway.errors import BadRequest, BodyTooLarge
+from gateway.openai.schema import ChatRequest, CompletionRequest
+
+CHAT = msgspec.json.Decoder(ChatRequest)
+COMPLETION = msgspec.json.Decoder(CompletionRequest)
+GOOD = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "n": 1, "stop": ["a"]}'
+
+
+def in_pieces(*pieces: bytes, length: str | None = None) -> Request:
+    """A request whose body comes as `pieces`."""
+    coming = list(pieces)
+
+    async def receive() -> Message:
+        body = coming.pop(0)
+        return {"type": "http.request", "body": body, "more_body": bool(coming)}
+
+    headers = [] if length is None else [(b"content-length", length.encode())]
+    return Request({"type": "http", "headers": headers}, receive)
+
+
+async def test_a_body_up_to_its_bound() -> None:
+    assert await read_body(in_pieces(b"ab", b"", b"cd"), 4) == b"abcd"
+
+
+@pytest.mark.parametrize("length", [None, "1", "-5", "many", "5"])
+async def test_a_body_over_its_bound_whatever_it_declares(length: str | None) -> None:
+    with pytest.raises(BodyTooLarge):
+        await read_body(in_pieces(b"ab", b"cd", b"e", length=length), 4)
+
+
+async def test_a_declared_length_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(BodyTooLarge):
+        await read_body(in_pieces(length="9" * 5000), 4)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_are_a_struct_or_a_bad_request(body: bytes) -> None:
+    with pytest.raises(BadRequest):
+        parse(CHAT, body, 64)
+
+
+@given(st.data())
+def test_a_good_body_with_bytes_changed_is_a_struct_or_a_bad_request(data: st.DataObject) -> None:
+    body = bytearray(GOOD)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(body) - 1))
+        body[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    try:
+        parsed = parse(CHAT, bytes(body), 64)
+    except BadRequest as refused:
+        assert refused.status == 400
+    else:
+        assert parsed.messages
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(CompletionRequest.__struct_fields__), JSON)
+def test_any_value_in_any_field_is_a_struct_or_a_bad_request(name: str, value: object) -> None:
+    body = json.dumps({"model": "m", "prompt": "x", name: value}).encode()
+    try:
+        parse(COMPLETION, body, 64)
+    except BadRequest as refused:
+        assert refused.param is None or refused.param.startswith((name, "model", "prompt"))
+
+
+def test_depth_counts_brackets_outside_of_strings() -> None:
+    def nested(depth: int, more: bytes = b"") -> bytes:
+        return GOOD[:-1] + b', "zzz": ' + b"[" * depth + more + b"]" * depth + b"}"
+
+    assert parse(CHAT, nested(9), 10)
+    assert parse(CHAT, nested(9, rb'"[[[\"[[[\\"'), 10)
+    with pytest.raises(BadRequest, match="deeper"):
+        parse(CHAT, nested(10), 10)
+    with pytest.raises(BadRequest, match="deeper"):
+        parse(CHAT, nested(10, rb'"[[[\"[[[\\"'), 10)
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(BadRequest, match="`messages`") as refused:
+        parse(CHAT, b'{"model": "m"}', 64)
+    assert refused.value.code == "missing_required_parameter"

@@ -1,0 +1,116 @@
+"""A connection that gives nothing back is cut off, the others are served."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.config import Bounds, GatewayConfig
+from tests.doubles.fake_engine import FakeEngine, saying
+from tests.doubles.served import MODEL, Served, serving
+from tests.gateway.raw_http import connected, head, post, read_answer, request
+
+CHAT = "/v1/chat/completions"
+BODY = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}).encode()
+
+
+@pytest.fixture(scope="module")
+def served(
+    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine
+) -> Iterator[Served]:
+    config = GatewayConfig(
+        model_dir=str(tiny_model),
+        model_name=MODEL,
+        data_dir=str(tmp_path_factory.mktemp("data")),
+        engine_socket="",
+        port=0,
+        bounds=Bounds(
+            head_deadline_s=0.3, body_deadline_s=0.3, stalled_write_s=0.3, max_head_bytes=8192
+        ),
+        grace_s=1.0,
+    )
+    with serving(config, module_engine) as gateway:
+        yield gateway
+
+
+def is_cut_off(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(65536) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/chat", b"POST /v1 HTTP/1.1\r\nhost: x\r\nx-a: "])
+def test_a_slow_head(served: Served, engine: FakeEngine, sent: bytes) -> None:
+    with connected(served) as connection:
+        connection.sendall(sent)
+        assert is_cut_off(connection)
+    assert post(served, CHAT, BODY).status == 200
+
+
+def test_a_slow_second_head(served: Served, engine: FakeEngine) -> None:
+    with connected(served) as connection:
+        connection.sendall(request(served, CHAT, BODY))
+        assert read_answer(connection).status == 200
+        connection.sendall(b"POST /v1")
+        assert is_cut_off(connection)
+
+
+def test_a_slow_body(served: Served, engine: FakeEngine) -> None:
+    with connected(served) as connection:
+        connection.sendall(head(served, CHAT, f"content-length: {len(BODY)}") + BODY[:-1])
+        assert is_cut_off(connection)
+    assert engine.requests == []
+
+
+def test_a_head_over_the_bound(served: Served, engine: FakeEngine) -> None:
+    with connected(served) as connection:
+        connection.sendall(b"GET /v1/models HTTP/1.1\r\nx-a: " + b"a" * 10_000)
+        answer = read_answer(connection)
+    assert (answer.status, answer.error["code"]) == (431, "head_too_large")
+
+
+def test_bytes_that_are_no_http(served: Served, engine: FakeEngine) -> None:
+    with connected(served) as connection:
+        connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        answer = read_answer(connection)
+    assert (answer.status, answer.error["code"]) == (400, "invalid_http")
+
+
+def test_a_client_that_does_not_read(served: Served, engine: FakeEngine) -> None:
+    """It is cut off although it stays connected, and its choices are cancelled."""
+    engine.script = saying("x" * 4000)
+    many = json.dumps(
+        {
+            "model": MODEL,
+            "messages": [{"role": "user", "content": "hi"}],
+            "stream": True,
+            "n": 16,
+            "logprobs": True,
+            "top_logprobs": 20,
+        }
+    ).encode()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(10)
+        connection.connect(("127.0.0.1", served.port))
+        connection.sendall(request(served, CHAT, many))
+        assert engine.wait_until(lambda engine: engine.running == 16)
+        assert engine.wait_until(lambda engine: engine.cancelled >= 1)
+        assert engine.wait_until(lambda engine: engine.running == 0)
+    assert served.wait_idle()
+
+
+def test_a_client_that_reads_is_served_to_the_end(served: Served, engine: FakeEngine) -> None:
+    engine.script = saying("x" * 2000)
+    streamed = BODY[:-1] + b', "stream": true}'
+    with connected(served) as connection:
+        connection.sendall(request(served, CHAT, streamed))
+        told = b""
+        while b"[DONE]" not in told:
+            told += connection.recv(65536)
+    assert told.count(b'"content":"x"') == 2000
