@@ -59,32 +59,31 @@ def _detached(leases: list[Lease]) -> list[Node]:
 
 
 def _check_node(tree: RadixTree, node: Node) -> None:
-    edge = node.edge
-    _expect("edge is empty", len(edge) == 0, node is tree.root)
-    lengths = (len(edge) * tree.block_size, len(edge) * KEY_BYTES)
+    edge, blocks = node.edge, len(node.edge)
+    _expect("edge is empty", blocks == 0, node is tree.root)
+    lengths = (blocks * tree.block_size, blocks * KEY_BYTES)
     _expect("tokens and keys of an edge", (len(edge.tokens), len(edge.keys)), lengths)
+    below = (node, node.end, node.attached)
     for child in node.children:
-        found = node.children.get(child.namespace + child.edge.block(0).tobytes())
+        found = node.children.get(child.namespace + child.edge.first_block().tobytes())
         _expect("child by its first block", found, child)
-        links = (child.parent, child.start, child.attached)
-        _expect("parent, start, attachment", links, (node, node.end, node.attached))
+        _expect("parent, start, attachment", (child.parent, child.start, child.attached), below)
 
 
 def _check_lease(lease: Lease) -> None:
     _expect("a live lease is released", lease.released, False)
     _expect("where a lease's node ends", lease.num_shared, lease.node.end)
     _expect("shared blocks within a lease", 0 <= lease.num_shared <= lease.num_blocks, True)
-    own = np.zeros(lease.num_shared, dtype=np.bool_)
+    own = [False] * lease.num_shared
     for start, end in lease.duplicates:
-        own[start:end] = True
-    node = lease.node
+        own[start:end] = [True] * (end - start)
+    node, block_ids = lease.node, np.zeros(lease.num_shared, dtype=np.int32)
     while node.parent is not None:
         _expect("namespace of an edge", node.namespace, lease.path.at(node.start))
-        positions = slice(node.start, node.end)
-        differs = lease.block_ids[positions] != node.edge.block_ids
-        if (differs != own[positions]).any():
-            raise InvariantBroken(f"a lease and the tree disagree on blocks {positions}")
+        block_ids[node.start : node.end] = node.edge.block_ids
         node = node.parent
+    differs = lease.block_ids[: lease.num_shared] != block_ids
+    _expect("blocks of a lease that are not the tree's", differs.tolist(), own)
     _expect("the top of a lease's way", node.attached, True)
 
 
@@ -119,14 +118,15 @@ def _check_blocks(allocator: BlockAllocator, nodes: list[Node], leases: list[Lea
 
 
 def _check_owners(books: OwnerBooks, nodes: list[Node], leases: list[Lease]) -> None:
-    held: Counter[str] = Counter()
+    uses = books.by_owner()
+    held = dict.fromkeys(uses, 0)
     for node in nodes:
-        held[node.owner] += len(node.edge)
+        held[node.owner] = held.get(node.owner, 0) + len(node.edge)
     for lease in leases:
         duplicates = sum(end - start for start, end in lease.duplicates)
-        held[lease.owner] += lease.num_blocks - lease.num_shared + duplicates
-    uses = books.by_owner()
-    _expect("blocks by owner", Counter({o: u.blocks_held for o, u in uses.items()}), held)
+        own = lease.num_blocks - lease.num_shared + duplicates
+        held[lease.owner] = held.get(lease.owner, 0) + own
+    _expect("blocks by owner", {owner: use.blocks_held for owner, use in uses.items()}, held)
     caused = sum(use.evictions_caused for use in uses.values())
     suffered = sum(use.evictions_suffered for use in uses.values())
     _expect("evictions caused and suffered", caused, suffered)
