@@ -222,7 +222,7 @@ class EngineClient:
             while True:
                 await self._connection(context)
         finally:
-            context.term()
+            context.destroy(linger=0)
 
     async def _connection(self, context: zmq.asyncio.Context) -> None:
         """One connection, from the socket's opening to the peer's end."""
@@ -230,7 +230,7 @@ class EngineClient:
         monitor: _Socket = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         ends = [
             asyncio.create_task(self._listen(socket), name="engine-client-listen"),
-            asyncio.create_task(_disconnected(monitor), name="engine-client-monitor"),
+            asyncio.create_task(_peer_gone(socket, monitor), name="engine-client-monitor"),
         ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -239,10 +239,12 @@ class EngineClient:
             self._forsake()
             for end in ends:
                 end.cancel()
-            await asyncio.wait(ends)
-            socket.disable_monitor()
-            monitor.close(linger=0)
-            socket.close(linger=0)
+            try:
+                await asyncio.wait(ends)
+            finally:
+                socket.disable_monitor()
+                monitor.close(linger=0)
+                socket.close(linger=0)
 
     async def _listen(self, socket: _Socket) -> None:
         """Say hello once there is a peer, then hear it until it talks nonsense."""
@@ -271,7 +273,8 @@ class EngineClient:
 def _open(context: zmq.asyncio.Context, path: str, max_frame_bytes: int) -> _Socket:
     socket = context.socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
-    socket.set(zmq.IMMEDIATE, 1)  # nothing is queued to an engine that is not there
+    # Not IMMEDIATE: that drops what the engine said last. Nothing is queued to an absent engine
+    # all the same, since requests are taken only after its welcome.
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.MAXMSGSIZE, max_frame_bytes)
@@ -280,9 +283,10 @@ def _open(context: zmq.asyncio.Context, path: str, max_frame_bytes: int) -> _Soc
     return socket
 
 
-async def _disconnected(monitor: _Socket) -> None:
-    """Return once the peer is gone."""
-    while True:
-        event = await recv_monitor_message(monitor)
-        if event["event"] == zmq.EVENT_DISCONNECTED:
-            return
+async def _peer_gone(socket: _Socket, monitor: _Socket) -> None:
+    """Return once the peer is gone and what it said last has been heard."""
+    event = zmq.Event(0)
+    while event != zmq.EVENT_DISCONNECTED:
+        event = (await recv_monitor_message(monitor))["event"]
+    while await socket.poll(0):
+        await asyncio.sleep(0)

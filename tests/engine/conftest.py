@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
         return made[name]
 
     return get
+
+
+@pytest.fixture
+def socket_path() -> Iterator[str]:
+    """A path short enough for a Unix socket, in a directory that is not there yet."""
+    with tempfile.TemporaryDirectory(prefix="ratoon") as directory:
+        yield str(Path(directory, "run", "engine.sock"))
