@@ -19,6 +19,7 @@ T = TypeVar("T")
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
+_MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _QUOTED_INPUT = re.compile(r"^Invalid (?:enum )?value .*", re.DOTALL)
 
 
@@ -81,6 +82,9 @@ def _invalid(message: str) -> BadRequest:
     """What msgspec found, with the field as `param` and without a copy of the input."""
     found = _AT.search(message)
     what = message[: found.start()] if found else message
-    param = found["path"] if found else None
-    code = "missing_required_parameter" if "missing required" in what else None
-    return BadRequest(_QUOTED_INPUT.sub("Invalid value", what), code=code, param=param or None)
+    at = found["path"] if found else ""
+    missing = _MISSING.search(what)
+    if missing is not None:
+        param = f"{at}.{missing['name']}" if at else missing["name"]
+        return BadRequest(what, code="missing_required_parameter", param=param)
+    return BadRequest(_QUOTED_INPUT.sub("Invalid value", what), param=at or None)

@@ -53,7 +53,9 @@ def ask_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Ask:
     )
 
 
-def chat_of(messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest, bounds: Bounds) -> Chat:
+def chat_of(
+    messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest, bounds: Bounds
+) -> Chat:
     """The messages as the template is given them."""
     if len(messages) > bounds.max_messages:
         raise BadRequest(f"there are more than {bounds.max_messages} messages", param="messages")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -60,16 +60,16 @@ class Generating(Struct, frozen=True, kw_only=True):
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     # Known, with an effect on the answer, and not supported.
-    structured_outputs: Raw = Raw()
-    guided_json: Raw = Raw()
-    guided_regex: Raw = Raw()
-    guided_choice: Raw = Raw()
-    guided_grammar: Raw = Raw()
-    prompt_logprobs: Raw = Raw()
-    allowed_token_ids: Raw = Raw()
-    bad_words: Raw = Raw()
-    truncate_prompt_tokens: Raw = Raw()
-    use_beam_search: Raw = Raw()
+    structured_outputs: Raw = field(default_factory=Raw)
+    guided_json: Raw = field(default_factory=Raw)
+    guided_regex: Raw = field(default_factory=Raw)
+    guided_choice: Raw = field(default_factory=Raw)
+    guided_grammar: Raw = field(default_factory=Raw)
+    prompt_logprobs: Raw = field(default_factory=Raw)
+    allowed_token_ids: Raw = field(default_factory=Raw)
+    bad_words: Raw = field(default_factory=Raw)
+    truncate_prompt_tokens: Raw = field(default_factory=Raw)
+    use_beam_search: Raw = field(default_factory=Raw)
 
 
 class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
@@ -85,9 +85,9 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     content: str | list[TextPart] | None = None
     name: str | None = None
     tool_call_id: str | None = None
-    tool_calls: Raw = Raw()
-    function_call: Raw = Raw()
-    audio: Raw = Raw()
+    tool_calls: Raw = field(default_factory=Raw)
+    function_call: Raw = field(default_factory=Raw)
+    audio: Raw = field(default_factory=Raw)
 
 
 class ChatRequest(Generating, frozen=True, kw_only=True):
@@ -104,14 +104,14 @@ class ChatRequest(Generating, frozen=True, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Scalar] | None = None
-    tool_choice: Raw = Raw()
-    tools: Raw = Raw()
-    functions: Raw = Raw()
-    function_call: Raw = Raw()
-    audio: Raw = Raw()
-    web_search_options: Raw = Raw()
-    chat_template: Raw = Raw()
-    documents: Raw = Raw()
+    tool_choice: Raw = field(default_factory=Raw)
+    tools: Raw = field(default_factory=Raw)
+    functions: Raw = field(default_factory=Raw)
+    function_call: Raw = field(default_factory=Raw)
+    audio: Raw = field(default_factory=Raw)
+    web_search_options: Raw = field(default_factory=Raw)
+    chat_template: Raw = field(default_factory=Raw)
+    documents: Raw = field(default_factory=Raw)
 
 
 class CompletionRequest(Generating, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class CompletionRequest(Generating, frozen=True, kw_only=True):
     logprobs: Annotated[int, Meta(ge=0)] | None = None
     best_of: Count | None = None
     response_format: ResponseFormat | None = None
-    suffix: Raw = Raw()
+    suffix: Raw = field(default_factory=Raw)
 
 
 class TokenizeRequest(Struct, frozen=True, kw_only=True):

@@ -233,7 +233,7 @@ PARAMS = {
     "chat: logit_bias for no token": "logit_bias",
     "chat: tools": "tools",
     "chat: json_schema": "response_format",
-    "chat: no messages": None,
+    "chat: no messages": "messages",
     "chat: an image": "messages[0].content[0].type",
     "completion: suffix": "suffix",
     "completion: token negative": "prompt[0]",
@@ -297,9 +297,7 @@ def test_its_control_is_answered(served: Served, engine: FakeEngine, name: str) 
     assert answer.status == 200, answer.body
 
 
-def test_streams_of_malformed_requests_are_statuses_too(
-    served: Served, engine: FakeEngine
-) -> None:
+def test_streams_of_malformed_requests_are_statuses_too(served: Served, engine: FakeEngine) -> None:
     for name, body in CHATS.items():
         if name.startswith("stream"):
             continue

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +14,7 @@ CUTS = st.lists(st.integers(0, 30), max_size=10)
 
 def pieces_of(text: str, cuts: list[int]) -> list[str]:
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    return [text[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(places)]
 
 
 def scan(pieces: list[str], stops: list[str], *, include: bool) -> tuple[str, str | None]:

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from engine.messages import SamplingParams
+from gateway.admission import Admission, Ask, Chat, Namespaces, Prompt, TextRules
+from gateway.caller import Caller
+from gateway.chat_template import ChatTemplate
+from gateway.config import Bounds
+from gateway.errors import BadRequest, Unavailable
+from gateway.tokenizer import Tokenizer
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import NamespacePath
+from tests.doubles.fake_engine import WELCOME, prompt_of
+from tests.doubles.tiny_model import BOS, TURN
+
+ADA = Caller("tenant-a", "ada", "key-1", weight=2.0)
+BOB = Caller("tenant-b", "bob", "key-2")
+NAMESPACES = Namespaces(b"s" * 32)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1, "admission") as pool:
+        yield pool
+
+
+@pytest.fixture
+def admission(tiny_model: Path, pool: ThreadPoolExecutor) -> Admission:
+    return Admission(
+        Tokenizer.load(tiny_model),
+        ChatTemplate.load(tiny_model),
+        NAMESPACES,
+        lambda: WELCOME,
+        pool,
+        Bounds(),
+    )
+
+
+def ask(
+    *prompts: Prompt,
+    choices: int = 1,
+    max_tokens: int = 4,
+    may_shrink: bool = False,
+    salt: str | None = None,
+    seed: int | None = None,
+) -> Ask:
+    return Ask(
+        request_id="r",
+        prompts=prompts,
+        choices=choices,
+        sampling=SamplingParams(max_tokens=max_tokens, seed=seed),
+        max_tokens_may_shrink=may_shrink,
+        text=TextRules(),
+        salt=salt,
+    )
+
+
+async def test_prompts_times_choices(admission: Admission) -> None:
+    admitted = await admission.admit(ask("ab", [1, 2, 3], choices=2), ADA)
+    assert [prompt_of(generate) for generate in admitted.generates] == [
+        [BOS, 97, 98],
+        [BOS, 97, 98],
+        [1, 2, 3],
+        [1, 2, 3],
+    ]
+    assert [generate.request_id for generate in admitted.generates] == ["r-0", "r-1", "r-2", "r-3"]
+    assert admitted.prompt_tokens == 6
+    assert {(generate.flow, generate.weight) for generate in admitted.generates} == {
+        ("tenant-a", 2.0)
+    }
+
+
+async def test_what_admission_returns_cannot_be_changed(admission: Admission) -> None:
+    admitted = await admission.admit(ask("ab"), ADA)
+    with pytest.raises(AttributeError):
+        admitted.choices = 2  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        admitted.generates[0].flow = "other"  # type: ignore[misc]
+
+
+async def test_block_keys_and_namespace_are_the_callers(admission: Admission) -> None:
+    (generate,) = (await admission.admit(ask([7] * 40), ADA)).generates
+    namespace = NAMESPACES.of("tenant-a", None, WELCOME.fingerprint)
+    path = NamespacePath.single(namespace)
+    assert generate.namespaces == path.spans
+    assert generate.block_keys == block_keys(path, np.full(40, 7, np.int32), 16)
+    assert len(generate.block_keys) == 2 * 16
+    (other,) = (await admission.admit(ask([7] * 40), BOB)).generates
+    assert other.namespaces != generate.namespaces
+    assert other.block_keys != generate.block_keys
+
+
+def test_a_salt_narrows_and_never_chooses() -> None:
+    seen = {
+        NAMESPACES.of(tenant, salt, fingerprint)
+        for tenant in ("a", "b", "a\x00", "tenant")
+        for salt in (None, "", "b", "salt", "a")
+        for fingerprint in (b"1", b"2")
+    }
+    assert len(seen) == 4 * 5 * 2
+    assert NAMESPACES.of("a", "b", b"1") == Namespaces(b"s" * 32).of("a", "b", b"1")
+    assert NAMESPACES.of("a", "b", b"1") != Namespaces(b"t" * 32).of("a", "b", b"1")
+
+
+def test_one_owner_shares_all_but_what_is_salted() -> None:
+    shared = Namespaces(b"s" * 32, share_all=True)
+    assert shared.of("a", None, b"1") == shared.of("b", None, b"1")
+    assert shared.of("a", "x", b"1") == shared.of("b", "x", b"1")
+    assert shared.of("a", "x", b"1") != shared.of("a", None, b"1")
+    assert shared.of("all", None, b"1") != NAMESPACES.of("all", None, b"1")
+
+
+@pytest.mark.parametrize("size", [10, 20_000])
+async def test_long_prompts_are_prepared_off_the_loop(
+    admission: Admission, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    encode = Tokenizer.encode
+
+    def watched(self: Tokenizer, text: str, *, add_special_tokens: bool) -> object:
+        threads.append(threading.current_thread())
+        return encode(self, text, add_special_tokens=add_special_tokens)
+
+    monkeypatch.setattr(Tokenizer, "encode", watched)
+    await admission.tokenize("x" * size, add_special_tokens=False)
+    assert (threads == [threading.main_thread()]) == (size == 10)
+
+
+async def test_the_loop_goes_on_while_a_prompt_is_prepared(
+    admission: Admission, pool: ThreadPoolExecutor
+) -> None:
+    release = threading.Event()
+    pool.submit(release.wait, 10)
+    waiting = asyncio.create_task(admission.tokenize("x" * 20_000, add_special_tokens=False))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    release.set()
+    assert len(await waiting) == 20_000
+
+
+async def test_the_context_is_for_prompt_and_answer(admission: Admission) -> None:
+    (fits,) = (await admission.admit(ask([1] * 4092), ADA)).generates
+    assert fits.sampling.max_tokens == 4
+    with pytest.raises(BadRequest) as refused:
+        await admission.admit(ask([1] * 4093), ADA)
+    assert refused.value.code == "context_length_exceeded"
+    (cut,) = (await admission.admit(ask([1] * 4093, may_shrink=True), ADA)).generates
+    assert cut.sampling.max_tokens == 3
+    with pytest.raises(BadRequest):
+        await admission.admit(ask([1] * 4096, may_shrink=True), ADA)
+
+
+async def test_choices_of_a_seeded_request_differ_and_are_the_same_every_time(
+    admission: Admission,
+) -> None:
+    top = 2**63 - 1
+    first, second = [
+        [
+            generate.sampling.seed
+            for generate in (await admission.admit(ask("x", choices=3, seed=top), ADA)).generates
+        ]
+        for _ in range(2)
+    ]
+    assert first == second == [top, -(2**63), -(2**63) + 1]
+    unseeded = (await admission.admit(ask("x", choices=2), ADA)).generates
+    assert [generate.sampling.seed for generate in unseeded] == [None, None]
+
+
+async def test_a_chat_is_rendered(admission: Admission) -> None:
+    chat = Chat(
+        ({"role": "user", "content": "a"}, {"role": "assistant", "content": "b "}),
+        add_generation_prompt=False,
+        continue_final_message=True,
+    )
+    (generate,) = (await admission.admit(ask(chat), ADA)).generates
+    assert prompt_of(generate) == [BOS, TURN, *b"user:a", TURN, *b"assistant:b "]
+
+
+async def test_no_template_no_chat(tiny_model: Path, pool: ThreadPoolExecutor) -> None:
+    admission = Admission(
+        Tokenizer.load(tiny_model), None, NAMESPACES, lambda: WELCOME, pool, Bounds()
+    )
+    with pytest.raises(BadRequest, match="no chat template"):
+        await admission.admit(ask(Chat(({"role": "user", "content": "a"},))), ADA)
+    assert (await admission.admit(ask("a"), ADA)).generates
+
+
+async def test_no_engine_no_admission(tiny_model: Path, pool: ThreadPoolExecutor) -> None:
+    admission = Admission(
+        Tokenizer.load(tiny_model), None, NAMESPACES, lambda: None, pool, Bounds()
+    )
+    with pytest.raises(Unavailable) as away:
+        await admission.admit(ask("a"), ADA)
+    assert away.value.retry_after_s
+
+
+async def test_every_vocabulary_check_is_against_the_engines(
+    tiny_model: Path, pool: ThreadPoolExecutor
+) -> None:
+    small = msgspec.structs.replace(WELCOME, vocab_size=100)
+    admission = Admission(
+        Tokenizer.load(tiny_model), None, NAMESPACES, lambda: small, pool, Bounds()
+    )
+    assert (await admission.admit(ask([99]), ADA)).generates
+    with pytest.raises(BadRequest):
+        await admission.admit(ask([100]), ADA)

@@ -1,0 +1,96 @@
+"""The gateway as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from gateway.config import GatewayConfig
+from gateway.first_start import FirstStart, ensure_first_start
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@contextmanager
+def process(config: GatewayConfig) -> Iterator[subprocess.Popen[str]]:
+    running = subprocess.Popen(
+        [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def get_when_up(url: str) -> httpx.Response:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return httpx.get(url)
+        except httpx.ConnectError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def first_start(data_dir: Path) -> FirstStart:
+    return asyncio.run(ensure_first_start(data_dir, clock=time.time))
+
+
+def test_it_serves_before_the_engine_is_there_and_ends_on_a_signal(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    keys = first_start(tmp_path)
+    config = GatewayConfig(
+        model_dir=str(tiny_model),
+        model_name="tiny",
+        data_dir=str(tmp_path),
+        engine_socket=str(tmp_path / "engine.sock"),
+        port=free_port(),
+        admin_port=free_port(),
+    )
+    url, admin_url = (f"http://127.0.0.1:{port}" for port in (config.port, config.admin_port))
+    with process(config) as running:
+        assert get_when_up(f"{url}/healthz").status_code == 200
+        assert get_when_up(f"{admin_url}/healthz").status_code == 200
+        assert httpx.get(f"{url}/readyz").status_code == 503
+        tenant = {"authorization": f"Bearer {keys.demo_key}"}
+        operator = {"authorization": f"Bearer {keys.admin_key}"}
+        assert httpx.get(f"{url}/v1/models", headers=tenant).status_code == 200
+        assert httpx.get(f"{url}/admin/tenants", headers=operator).status_code == 404
+        assert httpx.get(f"{admin_url}/admin/tenants", headers=operator).status_code == 200
+        assert httpx.get(f"{admin_url}/v1/models", headers=tenant).status_code == 404
+        away = httpx.post(
+            f"{url}/v1/completions", headers=tenant, json={"model": "tiny", "prompt": "x"}
+        )
+        assert (away.status_code, away.headers["retry-after"]) == (503, "2")
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(20) == 0
+        assert running.stderr is not None
+        assert "Traceback" not in running.stderr.read()
+
+
+def test_importing_the_gateway_loads_nothing_heavy() -> None:
+    script = (
+        "import sys, gateway.main;"
+        "print(*{'torch', 'triton', 'transformers', 'lmdb', 'fastapi'} & sys.modules.keys())"
+    )
+    found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    assert found.stdout.split() == [b"fastapi"]
