@@ -20,6 +20,7 @@ from cli import tether
 
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 20
+_LAST_WORDS_S = 1.0
 
 OnLine = Callable[[str], None]
 
@@ -88,16 +89,25 @@ class Child:
         """Its exit status, once it is gone, its own children too, and its output was read."""
         status = await self._process.wait()
         self.kill()
-        await self._reading
+        # What left the process group lives on, and may hold the pipe open.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._reading, _LAST_WORDS_S)
         return status
 
 
 async def _read_lines(pipe: int, on_line: OnLine) -> None:
     """Read the pipe with this descriptor to its end, then close it."""
     stream = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), FileIO(pipe, "rb")
     )
+    try:
+        await _pass_on_lines(stream, on_line)
+    finally:
+        transport.close()
+
+
+async def _pass_on_lines(stream: asyncio.StreamReader, on_line: OnLine) -> None:
     rest = b""
     while chunk := await stream.read(_CHUNK_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")

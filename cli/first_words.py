@@ -12,15 +12,16 @@ from pathlib import Path
 from cli.model_source import EMBEDDED
 
 HANDBOOK = """\
-Welcome to Alder Logistics. This handbook answers the questions that come up most often.
+This is the handbook of Alder Logistics. Answer briefly and only from it.
 The support code for Berlin is 4821.
-The support code for Lisbon is 7350.
+The support code for Lisbon is 73506.
 The support code for Oslo is 1966.
+The support code for Krakow is 50217.
 The door code for Berlin is 3307.
 The door code for Lisbon is 5148.
-The opening time for Oslo is 8:30.
-The parking level for Berlin is level 2.
-The meeting room for Lisbon is room 14.
+The door code for Oslo is 9062.
+The manager for Berlin is Hanna Vogel.
+The manager for Lisbon is Rui Tavares.
 The manager for Oslo is Ingrid Solberg."""
 HANDBOOK_QUESTIONS = (
     "What is the support code for Berlin?",

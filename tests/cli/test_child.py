@@ -1,6 +1,7 @@
 import asyncio
 import os
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,20 @@ async def test_what_a_child_started_goes_with_it() -> None:
     status, lines = await run(code)
     assert status == 0
     assert has_ended(int(lines[0]))
+
+
+async def test_what_left_the_group_does_not_keep_us_waiting() -> None:
+    code = (
+        "import subprocess, sys;"
+        "sleeper = 'import signal; signal.pause()';"
+        "command = [sys.executable, '-S', '-c', sleeper];"
+        "print(subprocess.Popen(command, start_new_session=True).pid)"
+    )
+    status, lines = await run(code)
+    assert status == 0
+    escaped = int(lines[0])
+    os.kill(escaped, signal.SIGKILL)  # raises if it did not live on
+    assert has_ended(escaped)
 
 
 async def test_ending_what_is_gone_already_is_fine() -> None:
