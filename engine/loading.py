@@ -67,7 +67,12 @@ def open_model(config: EngineConfig) -> OpenedModel:
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     model = read_model_config(Path(config.model_dir))
-    check_attention(model.num_heads, model.num_kv_heads, model.head_dim, config.block_size)
+    check_attention(
+        model.num_heads,
+        model.num_kv_heads,
+        block_size=config.block_size,
+        head_dim=model.head_dim,
+    )
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
     limits = _limits(config, model, device)

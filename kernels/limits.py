@@ -47,7 +47,7 @@ def check_head_groups(num_q_heads: int, num_kv_heads: int) -> None:
         )
 
 
-def check_attention(num_q_heads: int, num_kv_heads: int, block_size: int, head_dim: int) -> None:
+def check_attention(num_q_heads: int, num_kv_heads: int, *, block_size: int, head_dim: int) -> None:
     """Raise UnsupportedShape unless attention of this geometry can be computed."""
     check_head_groups(num_q_heads, num_kv_heads)
     check_head_dim(head_dim)

@@ -30,7 +30,7 @@ def reference(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tenso
     Plain PyTorch, float32 inside, one row after the other: this is what serves on a CPU.
     Raises UnsupportedShape.
     """
-    check_attention(q.shape[1], *_geometry(kv))
+    _check(q, kv)
     out = torch.empty_like(q)
     starts, contexts = layout.query_starts.tolist(), layout.context_lens.tolist()
     for row, context in enumerate(contexts):
@@ -71,14 +71,13 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
 
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
     """As `reference`, on the device; q is contiguous and a slot of kv is D contiguous numbers."""
-    check_attention(q.shape[1], *_geometry(kv))
+    _check(q, kv)
     out = torch.empty_like(q)
     decode_attention.launch(q, kv, layout, scale, out)
     prefill_attention.launch(q, kv, layout, scale, out)
     return out
 
 
-def _geometry(kv: Tensor) -> tuple[int, int, int]:
-    """(KV heads, block size, head dim)."""
+def _check(q: Tensor, kv: Tensor) -> None:
     _, _, num_kv_heads, block_size, head_dim = kv.shape
-    return num_kv_heads, block_size, head_dim
+    check_attention(q.shape[1], num_kv_heads, block_size=block_size, head_dim=head_dim)

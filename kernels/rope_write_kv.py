@@ -42,7 +42,7 @@ def reference(
     strided, of the dtype of qkv. Raises UnsupportedShape.
     """
     _, _, num_kv_heads, block_size, head_dim = kv.shape
-    check_attention(num_q_heads, num_kv_heads, block_size, head_dim)
+    check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
     heads = qkv.view(qkv.shape[0], num_q_heads + 2 * num_kv_heads, head_dim)
     q, k, v = heads.split([num_q_heads, num_kv_heads, num_kv_heads], dim=1)
     cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=-1)
@@ -155,7 +155,7 @@ def launch(
 ) -> Tensor:
     """As `reference`, on the device, in one kernel. A slot of kv is D contiguous numbers."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
-    check_attention(num_q_heads, num_kv_heads, block_size, head_dim)
+    check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
     tokens = qkv.shape[0]
     q_out = torch.empty((tokens, num_q_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
     if tokens:
