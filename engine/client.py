@@ -147,9 +147,7 @@ class EngineClient:
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
         """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten."""
         query_id = str(next(self._query_ids))
-        reply = await self._ask(
-            query_id, Flush(query_id=query_id, flow=flow, namespace=namespace)
-        )
+        reply = await self._ask(query_id, Flush(query_id=query_id, flow=flow, namespace=namespace))
         if not isinstance(reply, Flushed):
             raise EngineError("the engine answered a flush with something else")
         return reply.blocks
@@ -183,7 +181,7 @@ class EngineClient:
             frame = self._codec.encode(message)
         except EncodeError as error:
             raise InvalidRequest(str(error)) from error
-        sending = self._socket.send(frame, zmq.NOBLOCK)
+        sending = asyncio.ensure_future(self._socket.send(frame, zmq.NOBLOCK))
         return sending.done() and sending.exception() is None
 
     # What the engine says
@@ -285,8 +283,7 @@ def _open(context: zmq.asyncio.Context, path: str, max_frame_bytes: int) -> _Soc
 
 async def _peer_gone(socket: _Socket, monitor: _Socket) -> None:
     """Return once the peer is gone and what it said last has been heard."""
-    event = zmq.Event(0)
-    while event != zmq.EVENT_DISCONNECTED:
-        event = (await recv_monitor_message(monitor))["event"]
-    while await socket.poll(0):
+    while (await recv_monitor_message(monitor))["event"] != zmq.EVENT_DISCONNECTED:
+        continue
+    while await socket.poll(0):  # noqa: ASYNC110  a socket has no event to wait for its end by
         await asyncio.sleep(0)

@@ -162,9 +162,7 @@ class Scheduler:
         if sequence.admitted is None:
             sequence.admitted = now
             sequence.cached_tokens = min(lease.cached_tokens, sequence.prompt_len)
-            self._meter.admitted(
-                sequence.flow, sequence.prompt_len, sequence.cached_tokens, now
-            )
+            self._meter.admitted(sequence.flow, sequence.prompt_len, sequence.cached_tokens, now)
         plan.moves.extend(lease.moves)
         self.queue.charge(sequence, CACHED_TOKEN_COST * lease.cached_tokens)
         self._charge(plan.add(sequence))

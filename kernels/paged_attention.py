@@ -42,7 +42,7 @@ def reference(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tenso
 
 def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     """Keys and values (Hkv, context, D) of one row, contiguous by head, float32."""
-    num_kv_heads, block_size, head_dim = _geometry(kv)
+    _, _, num_kv_heads, block_size, head_dim = kv.shape
     blocks = table[: -(-context // block_size)].long()
     # Selecting behind the heads lands contiguous: twice as fast as gathering and transposing.
     gathered = kv.permute(1, 2, 0, 3, 4).index_select(2, blocks)

@@ -94,7 +94,8 @@ def _check_holds(attached: list[Node], detached: list[Node], leases: list[Lease]
         _expect("leases on a node", node.leases, counts[node])
         _expect("held children", node.held_children, held[node])
     for node in detached:
-        _expect("a detached node is held", node.is_held, True)
+        all_held = node.is_held and all(child.is_held for child in node.children)
+        _expect("a detached node and its children are held", all_held, True)
 
 
 def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> None:

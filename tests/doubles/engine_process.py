@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from engine.assembly import Computer, Limits, ModelFacts, assemble
 from engine.codec import Codec
-from engine.link import Link, SocketLink
 from engine.core import EngineCore
+from engine.link import Link, SocketLink
 from engine.process import StopSignal, serve
 from engine.queue import QueueLimits
 from engine.scheduler import StepLimits

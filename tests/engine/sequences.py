@@ -6,8 +6,8 @@ import numpy as np
 
 from engine.messages import SamplingParams
 from engine.sequence import Sequence
-from tests.engine.rig import NAMESPACE
 from prefix_cache.namespace import NamespacePath
+from tests.engine.rig import NAMESPACE
 
 
 def waiting(

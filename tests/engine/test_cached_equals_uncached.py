@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.messages import Cancel, Finished
+from engine.messages import Cancel
 from prefix_cache.namespace import Namespace
 from tests.doubles.fake_runner import expected_output
 from tests.engine.rig import Rig, generate

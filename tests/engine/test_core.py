@@ -174,7 +174,7 @@ class TestOutOfMemory:
     def test_once_is_survived_by_all(self) -> None:
         rig = Rig(max_batch_tokens=32)
         requests = [generate(str(n), range(n, n + 20), max_tokens=4) for n in range(4)]
-        rig.submit(generate("warm", range(0, 18), max_tokens=12))
+        rig.submit(generate("warm", range(18), max_tokens=12))
         rig.step(2)
         rig.runner.raising = [MemoryError()]
         for request in requests:
@@ -183,7 +183,7 @@ class TestOutOfMemory:
         assert rig.runner.raising == []
         for request in requests:
             rig.expect_output(request)
-        rig.expect_output(generate("warm", range(0, 18), max_tokens=12))
+        rig.expect_output(generate("warm", range(18), max_tokens=12))
         rig.expect_nothing_left()
 
     def test_the_retry_is_smaller(self) -> None:

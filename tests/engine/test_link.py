@@ -12,7 +12,7 @@ import zmq
 
 from engine.codec import Codec
 from engine.link import MAX_MESSAGES_PER_RECEIVE, SocketLink
-from engine.messages import Cancel, Hello, StepReply
+from engine.messages import Cancel, Hello, StepReply, ToEngine
 
 CODEC = Codec()
 TIMEOUT_S = 10.0
@@ -83,14 +83,16 @@ def test_undecodable_frames_are_counted_and_dropped(link: SocketLink, dial: Dial
     for frames in ([b""], [b"\xc1garbage"], [CODEC.encode(Hello()), b"more"], [b"", b""]):
         gateway.send_multipart(frames)
     gateway.send(CODEC.encode(Hello()))
-    messages = []
+    messages: list[ToEngine] = []
     while not messages:
         messages = [message for _, message in link.receive(timeout_s=TIMEOUT_S)]
     assert messages == [Hello()]
     assert link.dropped_frames == 4
 
 
-def test_a_frame_over_the_bound_costs_its_sender_the_connection(link: SocketLink, dial: Dial) -> None:
+def test_a_frame_over_the_bound_costs_its_sender_the_connection(
+    link: SocketLink, dial: Dial
+) -> None:
     rude, polite = dial(), dial()
     rude.send(bytes((1 << 16) + 1))
     polite.send(CODEC.encode(Hello()))

@@ -55,9 +55,7 @@ class TestStops:
         assert len(rig.link.tokens("a")) == 2
 
     def test_a_first_token_that_stops_leaves_only_the_end(self) -> None:
-        rig = run(
-            generate("a", prompt_where(EOS, 0), sampling=SamplingParams(max_tokens=8))
-        )
+        rig = run(generate("a", prompt_where(EOS, 0), sampling=SamplingParams(max_tokens=8)))
         assert rig.link.events("a") == [rig.finished("a")]
 
     def test_a_stop_token_at_the_last_place_is_a_stop(self) -> None:

@@ -30,9 +30,7 @@ class TestWindows:
         gaps=st.lists(st.tuples(st.floats(0, 400), st.integers(0, 9), st.integers(0, 2))),
         seconds=st.sampled_from([1, 60, 600]),
     )
-    def test_against_a_plain_list(
-        self, gaps: list[tuple[float, int, int]], seconds: int
-    ) -> None:
+    def test_against_a_plain_list(self, gaps: list[tuple[float, int, int]], seconds: int) -> None:
         counter, entries, now = WindowCounter(), [], 0.0
         for gap, amount, column in gaps:
             now += gap

@@ -303,6 +303,17 @@ def test_a_lease_on_a_detached_node_does_not_enter_the_tree_again() -> None:
     assert scene.cache.pool().free == 13
 
 
+def test_a_flush_keeps_no_branch_that_nobody_reads() -> None:
+    scene = Scene(16)
+    scene.run(A, IDS)
+    lease = scene.must_acquire(A, IDS[:9])  # holds the first two blocks of five
+    assert scene.cache.flush() == 5
+    scene.cache.check_invariants()
+    assert scene.cache.pool().leased == 3
+    scene.release(lease)
+    assert scene.cache.pool().free == 16
+
+
 def test_a_detached_lease_keeps_the_blocks_before_it_from_eviction() -> None:
     scene, where = Scene(6), path("pub", "tenant", length=2)
     lease = scene.start(where, IDS)

@@ -207,5 +207,5 @@ def test_another_policy_chooses_otherwise() -> None:
     scene.run(A, IDS)
     scene.release(scene.must_acquire(B, prompt(500, 16)))
     assert (scene.matches(A, prompt(0, 8)), scene.matches(A, IDS)) == (8, 8)
-    scene.run(A, IDS[:6])  # splits the other node while it is a candidate
+    assert scene.acquire(A, tokens(*IDS[:4], 9)) is not None  # splits a candidate
     scene.cache.check_invariants()
