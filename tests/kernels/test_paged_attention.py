@@ -24,6 +24,7 @@ BATCHES: dict[str, Rows] = {
     "decode-of-uneven-lengths": [(1, 1), (1, 700), (1, 257)],
     "prefill-without-prefix": [(5, 5)],
     "prefill-of-whole-blocks": [(32, 32)],
+    "prefill-over-one-token": [(6, 7)],
     "prefill-over-a-prefix": [(7, 40)],
     "prefill-over-a-prefix-of-blocks": [(16, 64)],
     "prefill-of-many-query-blocks": [(150, 150)],
@@ -182,3 +183,12 @@ def test_refuses_what_it_cannot_compute(ops: Ops, geometry: Geometry, names: str
     q = torch.zeros(1, g.q_heads, g.head_dim)
     with pytest.raises(UnsupportedShape, match=names):
         ops.paged_attention(q, kv, case.layout, 1.0)
+
+
+def test_the_reference_serves_bf16_with_float32_inside() -> None:
+    case = make_case(Geometry(dtype=torch.bfloat16), BATCHES["mixed"])
+    got = attend(torch_ops(), case)
+    assert got.dtype == torch.bfloat16
+    rounded_once = case.truth().to(torch.bfloat16)
+    assert relative_error(got, rounded_once.double()) < 1e-4
+    assert relative_error(got, case.truth()) < 3e-3
