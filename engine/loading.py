@@ -15,8 +15,9 @@ import torch
 
 from engine.activation import activation_bytes
 from engine.config import EngineConfig
-from engine.device import dtype_name, free_bytes, resolve_device, resolve_dtype
+from engine.device import dtype_name, resolve_device, resolve_dtype
 from engine.fingerprint import BlockOrigin, dummy_digest, tokenizer_digest, weights_digest
+from engine.free_memory import free_bytes
 from engine.model.config import ModelConfig, read_model_config
 from engine.model.decoder import Decoder, build_decoder
 from engine.model.dummy import dummy_parameters
