@@ -20,7 +20,6 @@ from engine.sequence import Sequence as TokenSequence
 from engine.staging import to_device
 from engine.step import Row
 from kernels.batch_layout import BatchLayout
-from prefix_cache.lease import BlockIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ def _block_tables(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
     return tables
 
 
-def _blocks(sequence: TokenSequence) -> BlockIds:
+def _blocks(sequence: TokenSequence) -> npt.NDArray[np.int32]:
     if sequence.lease is None:
         raise RuntimeError(f"{sequence.request_id} is in a step without a lease")
     return sequence.lease.blocks

@@ -5,8 +5,6 @@ Knows: torch's devices and dtypes. Does not know: models beyond the name of thei
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from engine.config import DeviceName, DtypeName
@@ -46,14 +44,6 @@ def resolve_dtype(
 def dtype_name(dtype: torch.dtype) -> str:
     """The name of a dtype as configs spell it."""
     return next(name for name, known in DTYPES.items() if known == dtype)
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory of `device` that nobody uses, in bytes; of the CPU, what the system calls free."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def mark(device: torch.device) -> torch.cuda.Event | None:

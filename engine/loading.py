@@ -15,20 +15,23 @@ import torch
 
 from engine.activation import activation_bytes
 from engine.config import EngineConfig
-from engine.device import dtype_name, free_bytes, resolve_device, resolve_dtype
+from engine.device import dtype_name, resolve_device, resolve_dtype
 from engine.fingerprint import BlockOrigin, dummy_digest, tokenizer_digest, weights_digest
+from engine.free_memory import free_bytes
 from engine.model.config import ModelConfig, read_model_config
 from engine.model.decoder import Decoder, build_decoder
 from engine.model.dummy import dummy_parameters
-from engine.model.errors import BadConfig
+from engine.model.errors import BadConfig, PoolTooSmall, UnsupportedModel
 from engine.model.weights import load_parameters
 from engine.pool_size import Memory, blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
 from engine.runner import ModelRunner
 from engine.sampler.planner import Planner
 from engine.sampler.sampler import Sampler
-from kernels.limits import check_attention
+from kernels.errors import UnsupportedShape
+from kernels.limits import check_attention, check_hidden_size
 from kernels.ops import ops_for
 from storage.device_pool import BlockShape, DevicePool
+from storage.errors import PoolDoesNotFit
 from storage.mover import Mover
 
 DUMMY_SEED = 0
@@ -62,17 +65,12 @@ class _Limits:
 def open_model(config: EngineConfig) -> OpenedModel:
     """Load the model of `config` and allocate its pool.
 
-    Raises ModelError, or the kernels' UnsupportedShape and the pool's PoolDoesNotFit.
+    Raises ModelError, whatever the fault.
     """
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     model = read_model_config(Path(config.model_dir))
-    check_attention(
-        model.num_heads,
-        model.num_kv_heads,
-        block_size=config.block_size,
-        head_dim=model.head_dim,
-    )
+    _check_geometry(model, config.block_size)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
     limits = _limits(config, model, device)
@@ -80,7 +78,7 @@ def open_model(config: EngineConfig) -> OpenedModel:
     shape = BlockShape(
         model.num_layers, model.num_kv_heads, config.block_size, model.head_dim, dtype
     )
-    pool = DevicePool(shape, _num_blocks(config, decoder, shape, limits), device)
+    pool = _pool(shape, _num_blocks(config, decoder, shape, limits), device)
     fresh_seed = partial(secrets.randbits, 64)
     planner = Planner(model.vocab_size, model.eos_token_ids, fresh_seed)
     return OpenedModel(
@@ -94,6 +92,23 @@ def open_model(config: EngineConfig) -> OpenedModel:
         device=str(device),
         dtype=dtype_name(dtype),
     )
+
+
+def _check_geometry(model: ModelConfig, block_size: int) -> None:
+    try:
+        check_attention(
+            model.num_heads, model.num_kv_heads, block_size=block_size, head_dim=model.head_dim
+        )
+        check_hidden_size(model.hidden_size)
+    except UnsupportedShape as error:
+        raise UnsupportedModel(str(error)) from error
+
+
+def _pool(shape: BlockShape, num_blocks: int, device: torch.device) -> DevicePool:
+    try:
+        return DevicePool(shape, num_blocks, device)
+    except PoolDoesNotFit as error:
+        raise PoolTooSmall(str(error)) from error
 
 
 def _limits(config: EngineConfig, model: ModelConfig, device: torch.device) -> _Limits:

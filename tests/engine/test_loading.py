@@ -11,9 +11,8 @@ from engine.activation import largest_batch
 from engine.config import EngineConfig
 from engine.device import resolve_device
 from engine.loading import OpenedModel, open_model
-from engine.model.errors import BadConfig, PoolTooSmall
+from engine.model.errors import BadConfig, PoolTooSmall, UnsupportedModel
 from engine.runner import ModelRunner
-from kernels.errors import UnsupportedShape
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.hand_driven import HandDriven, output, random_prompt, sampling
 
@@ -73,7 +72,7 @@ def test_without_cache_tokens_the_pool_is_sized_from_memory(checkpoint: MakeChec
     [
         ({"max_model_len": 513}, BadConfig),
         ({"cache_tokens": 15}, PoolTooSmall),
-        ({"block_size": 12}, UnsupportedShape),
+        ({"block_size": 12}, UnsupportedModel),
     ],
 )
 def test_what_cannot_be_opened_is_refused(
