@@ -168,6 +168,34 @@ class TestPreemption:
         rig.expect_nothing_left()
 
 
+class TestFairness:
+    def test_a_flood_does_not_keep_another_flow_waiting(self) -> None:
+        rig = Rig(num_blocks=256, max_running=4, max_batch_tokens=16, quantum=16)
+        for n in range(60):
+            rig.submit(generate(f"flood {n}", [n, n + 1, n + 2], max_tokens=8, flow="flood"))
+        rig.step(5)
+        rig.submit(generate("quiet", [61, 62, 63], max_tokens=8, flow="quiet"))
+        steps = 0
+        while len(rig.link.tokens("quiet")) < 8:
+            rig.step()
+            steps += 1
+        assert steps <= 3 * 8  # a place falls vacant within 8 steps, and it takes 8 itself
+        assert rig.core.stats().waiting > 30
+
+    def test_a_cold_request_is_not_starved_by_warm_ones_of_its_flow(self) -> None:
+        rig = Rig(num_blocks=256, max_running=1, max_batch_tokens=64)
+        warm = [7] * 16
+        rig.submit(generate("first", warm, max_tokens=1))
+        rig.run()
+        rig.submit(generate("running", warm, max_tokens=2))
+        rig.submit(generate("cold", range(20, 40), max_tokens=1))
+        for n in range(30):
+            rig.submit(generate(f"warm {n}", [*warm, n], max_tokens=2))
+            rig.step(2)
+        assert rig.finished("cold").reason == "length"
+        assert rig.scheduler.queue  # the warm ones never ran out
+
+
 class TestEnds:
     def test_a_queue_that_nothing_leaves_is_a_defect(self) -> None:
         rig = Rig(num_blocks=8, block_size=4)
