@@ -18,7 +18,14 @@ from cli.child import python_command, python_environment
 from cli.compose import engine_config, gateway_config
 from cli.installation import SOCKET_NAME, first_start
 from cli.model_source import resolve
-from cli.options import AdminKeyFlags, EngineFlags, GatewayFlags, ModelFlags, SocketFlags
+from cli.options import (
+    AdminKeyFlags,
+    EngineFlags,
+    EngineGraceFlags,
+    GatewayFlags,
+    ModelFlags,
+    SocketFlags,
+)
 
 
 def gateway(
@@ -43,7 +50,9 @@ def gateway(
     become("gateway", config)
 
 
-def engine(model: ModelFlags, socket: SocketFlags, engine: EngineFlags) -> None:
+def engine(
+    model: ModelFlags, socket: SocketFlags, engine: EngineFlags, grace: EngineGraceFlags
+) -> None:
     """Run the engine alone: it owns the accelerator and the cache.
 
     For a process supervisor of one's own. It serves the gateways that meet it at --socket and
@@ -55,7 +64,7 @@ def engine(model: ModelFlags, socket: SocketFlags, engine: EngineFlags) -> None:
     """
     source = resolve(model.model, engine.load_format)
     place = meeting_place(model, socket)
-    config = engine_config(source, place, engine)
+    config = engine_config(source, place, engine, grace.grace_s)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     become("engine", config)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from cli.bounds_options import BoundsFlags
 from cli.errors import BadSetting
 from cli.model_source import ModelSource
-from cli.options import EngineFlags, GatewayFlags
+from cli.options import ENGINE_DEFAULTS, EngineFlags, GatewayFlags
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
 
@@ -21,21 +21,23 @@ MAX_SOCKET_BYTES = 100
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
 
-def engine_config(source: ModelSource, socket: Path, flags: EngineFlags) -> EngineConfig:
+def engine_config(
+    source: ModelSource,
+    socket: Path,
+    flags: EngineFlags,
+    grace_s: float = ENGINE_DEFAULTS.grace_s,
+) -> EngineConfig:
     """The engine's config; BadSetting where values cannot work together."""
     settings = EngineConfig(
-        model_dir=str(source.directory), socket=checked_socket(socket), **asdict(flags)
+        model_dir=str(source.directory),
+        socket=checked_socket(socket),
+        grace_s=grace_s,
+        **asdict(flags),
     )
     if settings.cache_tokens is not None and settings.cache_tokens < settings.block_size:
         raise BadSetting(
             "--cache-tokens",
             f"{settings.cache_tokens} is less than one block of {settings.block_size} tokens",
-        )
-    if settings.max_batch_tokens is not None and settings.max_batch_tokens < settings.max_running:
-        raise BadSetting(
-            "--max-batch-tokens",
-            f"{settings.max_batch_tokens} leaves some of --max-running {settings.max_running} "
-            "sequences without a token in a step",
         )
     return settings
 

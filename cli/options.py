@@ -156,6 +156,21 @@ class EngineFlags:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineGraceFlags:
+    """How an engine that is started alone stops; beside a gateway, that one's grace counts."""
+
+    grace_s: Annotated[
+        float,
+        flag(
+            "--grace-s",
+            "Seconds that running requests may go on after SIGTERM.",
+            panel=ENGINE,
+            min=0.0,
+        ),
+    ] = ENGINE_DEFAULTS.grace_s
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayFlags:
     """The gateway's settings: field for field those of `GatewayConfig` that a person chooses."""
 

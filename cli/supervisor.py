@@ -28,6 +28,7 @@ class Policy:
     max_delay_s: float = 10.0
     healthy_after_s: float = 60.0  # a run so long forgives the deaths before it
     max_unready_runs: int = 3  # deaths in a row before ever being ready: it will not get better
+    hopeless_status: int = 2  # with which an engine says that it cannot start
     drain_s: float = 35.0  # for the gateway to stop; its own grace and a margin
     stop_s: float = 10.0  # for the engine to stop
 
@@ -158,6 +159,9 @@ def _engine_exited(state: State, status: int, at: float, policy: Policy) -> Deci
         short_runs=0 if ran_s >= policy.healthy_after_s else state.short_runs + 1,
         unready_runs=0 if was_ready else state.unready_runs + 1,
     )
+    if not state.announced and status == policy.hopeless_status:
+        reason = "the engine cannot start; its own words are above"
+        return _drain(replace(state, failure=reason), at, policy)
     if state.unready_runs >= policy.max_unready_runs:
         reason = (
             f"the engine {describe_status(status)}, {state.unready_runs} times in a row before "

@@ -61,6 +61,10 @@ def test_every_engine_flag_arrives() -> None:
         assert getattr(composed, name) != getattr(EngineFlags(), name), f"{name} is not tried"
 
 
+def test_an_engine_alone_may_have_a_grace_of_its_own() -> None:
+    assert engine_config(SOURCE, SOCKET, EngineFlags(), grace_s=60.0).grace_s == 60.0
+
+
 def test_every_gateway_flag_and_bound_arrives() -> None:
     flags = GatewayFlags(
         host="0.0.0.0",
@@ -100,16 +104,6 @@ def test_the_cache_holds_a_block_at_least(cache_tokens: int, fine: bool) -> None
         assert engine_config(SOURCE, SOCKET, flags).cache_tokens == cache_tokens
     else:
         with pytest.raises(BadSetting, match=r"--cache-tokens: 15 is less than one block of 16"):
-            engine_config(SOURCE, SOCKET, flags)
-
-
-@pytest.mark.parametrize(("budget", "fine"), [(None, True), (64, True), (63, False)])
-def test_every_running_sequence_has_a_token_in_a_step(budget: int | None, fine: bool) -> None:
-    flags = EngineFlags(max_batch_tokens=budget, max_running=64)
-    if fine:
-        assert engine_config(SOURCE, SOCKET, flags).max_batch_tokens == budget
-    else:
-        with pytest.raises(BadSetting, match="--max-batch-tokens: 63 leaves"):
             engine_config(SOURCE, SOCKET, flags)
 
 

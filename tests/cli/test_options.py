@@ -8,7 +8,14 @@ import pytest
 
 from cli.bounds_options import BoundsFlags
 from cli.client_options import AdminFlags, LoadFlags, TargetFlags
-from cli.options import AdminKeyFlags, EngineFlags, GatewayFlags, ModelFlags, SocketFlags
+from cli.options import (
+    AdminKeyFlags,
+    EngineFlags,
+    EngineGraceFlags,
+    GatewayFlags,
+    ModelFlags,
+    SocketFlags,
+)
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
 
@@ -16,6 +23,7 @@ GROUPS = [
     ModelFlags,
     SocketFlags,
     EngineFlags,
+    EngineGraceFlags,
     GatewayFlags,
     BoundsFlags,
     AdminKeyFlags,
@@ -37,7 +45,7 @@ def options(group: type[Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("flags", "config", "given_otherwise"),
     [
-        (EngineFlags, EngineConfig, {"model_dir", "socket"}),
+        (EngineFlags, EngineConfig, {"model_dir", "socket", "grace_s"}),
         (
             GatewayFlags,
             GatewayConfig,
@@ -54,7 +62,12 @@ def test_every_setting_has_a_flag(
 
 @pytest.mark.parametrize(
     ("flags", "config"),
-    [(EngineFlags, EngineConfig), (GatewayFlags, GatewayConfig), (BoundsFlags, Bounds)],
+    [
+        (EngineFlags, EngineConfig),
+        (EngineGraceFlags, EngineConfig),
+        (GatewayFlags, GatewayConfig),
+        (BoundsFlags, Bounds),
+    ],
 )
 def test_defaults_are_the_configs_own(flags: type[Any], config: type[msgspec.Struct]) -> None:
     defaults = {field.name: field.default for field in msgspec.structs.fields(config)}

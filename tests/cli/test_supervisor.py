@@ -124,30 +124,42 @@ def test_a_long_run_forgives_the_deaths_before_it() -> None:
 def test_an_engine_that_never_gets_ready_is_given_up() -> None:
     state, done = live(
         SERVING,
-        (1.0, Exited("engine", 2)),
+        (1.0, Exited("engine", 3)),
         (1.1, Tick()),
-        (2.0, Exited("engine", 2)),
+        (2.0, Exited("engine", 3)),
         (3.0, Tick()),
     )
     assert done == [StartEngine(), StartEngine()]
     assert state.phase is Phase.SERVING
-    state, done = live(state, (4.0, Exited("engine", 2)))
+    state, done = live(state, (4.0, Exited("engine", 3)))
     assert done == [Terminate("gateway")]
     assert state.failure is not None
-    assert "ended with status 2, 3 times in a row" in state.failure
+    assert "ended with status 3, 3 times in a row" in state.failure
     state, done = live(state, (5.0, Exited("gateway", 0)))
     assert (state.phase, done) == (Phase.DONE, [])
+
+
+def test_an_engine_that_says_it_cannot_start_is_not_asked_again() -> None:
+    state, done = live(SERVING, (1.0, Exited("engine", 2)))
+    assert done == [Terminate("gateway")]
+    assert state.failure == "the engine cannot start; its own words are above"
+
+
+def test_one_that_has_served_before_is_asked_again() -> None:
+    state, done = live(READY, (1.0, Exited("engine", 2)), (1.1, Tick()), (2.0, Exited("engine", 2)))
+    assert done == [StartEngine()]
+    assert state.phase is Phase.SERVING
 
 
 def test_being_ready_once_starts_the_count_anew() -> None:
     state, _ = live(
         SERVING,
-        (1.0, Exited("engine", 2)),
+        (1.0, Exited("engine", 3)),
         (1.1, Tick()),
-        (2.0, Exited("engine", 2)),
+        (2.0, Exited("engine", 3)),
         (3.0, Tick()),
         (4.0, EngineReady()),
-        (5.0, Exited("engine", 2)),
+        (5.0, Exited("engine", 3)),
     )
     assert state.phase is Phase.SERVING
     assert state.unready_runs == 0
