@@ -8,16 +8,21 @@ from __future__ import annotations
 import msgspec
 
 from gateway.errors import BadRequest
-from gateway.openai.schema import ChatMessage, ChatRequest, CompletionRequest, Generating
+from gateway.openai.schema import ChatMessage, ChatRequest, CompletionRequest
 
+_UNSUPPORTED = {
+    struct: [field.name for field in msgspec.structs.fields(struct) if field.type is msgspec.Raw]
+    for struct in (ChatRequest, CompletionRequest, ChatMessage)
+}
 _ASKS_NOTHING = {b"", b"null", b"false", b"[]", b"{}", b'""', b"0"}
 
 
-def refuse_unsupported(wire: Generating | ChatMessage, where: str = "") -> None:
+def refuse_unsupported(
+    wire: ChatRequest | CompletionRequest | ChatMessage, where: str = ""
+) -> None:
     """BadRequest naming the first `Raw` field that asks for something."""
-    for name in wire.__struct_fields__:
-        value = getattr(wire, name)
-        if isinstance(value, msgspec.Raw) and bytes(value).strip() not in _ASKS_NOTHING:
+    for name in _UNSUPPORTED[type(wire)]:
+        if bytes(getattr(wire, name)).strip() not in _ASKS_NOTHING:
             raise unsupported(f"{where}{name}")
 
 

@@ -38,7 +38,7 @@ from gateway.openai.schema import (
     Generating,
     TokenizeRequest,
 )
-from gateway.openai.stream import DONE, EventStream, sse
+from gateway.openai.stream import EventStream, sse
 from gateway.openai.telling import Reply, gather
 from gateway.openai.tokenize import detokenize, tokenize
 from gateway.request_head import arrived_at, request_id_of
@@ -153,7 +153,6 @@ async def _frames(answering: Answering, exchange: _Exchange) -> AsyncGenerator[b
                 yield sse(chunk)
         if reply.include_usage:
             yield sse(reply.usage_chunk(meter.usage()))
-    yield DONE
 
 
 def _includes_usage(wire: Generating) -> bool:

@@ -20,7 +20,7 @@ from gateway.disconnect import ClientGone, until_gone
 from gateway.errors import from_engine
 from gateway.openai.errors import error_reply
 
-DONE = b"data: [DONE]\n\n"
+_DONE = b"data: [DONE]\n\n"
 
 _ENCODER = msgspec.json.Encoder()
 _HEADERS = {
@@ -54,10 +54,10 @@ class EventStream(Response):
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
             await send({"type": "http.response.body", "body": first, "more_body": True})
+            last = _DONE
             try:
                 async for frame in frames:
                     await send({"type": "http.response.body", "body": frame, "more_body": True})
             except EngineError as error:
-                frame = sse(error_reply(from_engine(error)))
-                await send({"type": "http.response.body", "body": frame, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                last = sse(error_reply(from_engine(error)))
+        await send({"type": "http.response.body", "body": last, "more_body": False})
