@@ -35,9 +35,7 @@ class Bounds:
 class RealEngine:
     """Steps a real engine by hand. Keys are made with `digest`."""
 
-    def __init__(
-        self, model_dir: str, bounds: Bounds, *, digest: Digest = xxh3_128_digest
-    ) -> None:
+    def __init__(self, model_dir: str, bounds: Bounds, *, digest: Digest = xxh3_128_digest) -> None:
         self.bounds = bounds
         self.link = MemoryLink()
         self._digest = digest

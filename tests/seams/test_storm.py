@@ -65,9 +65,7 @@ async def _abandon(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_every_request_has_one_answer_and_no_block_is_lost(
-    server: Server, seed: int
-) -> None:
+async def test_every_request_has_one_answer_and_no_block_is_lost(server: Server, seed: int) -> None:
     rng = random.Random(seed)
     bodies = [json.dumps(GOOD | bad).encode() for bad in BAD_FIELDS] + RAW_BODIES
     rng.shuffle(bodies)
