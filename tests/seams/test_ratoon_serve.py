@@ -1,6 +1,5 @@
 """`ratoon serve` as it is typed: real gateway, real engine, a tiny model with random weights."""
 
-import importlib.util
 import os
 import re
 import signal
@@ -19,10 +18,6 @@ import pytest
 from cli.child import python_environment
 from gateway.first_start import DEMO2_KEY, DEMO_KEY, read_keys
 from tests.doubles.tiny_model import write_tiny_model
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("engine.main") is None, reason="there is no engine to start"
-)
 
 SERVE = "from cli.main import main; main()"
 CONFIG = {
