@@ -147,9 +147,7 @@ class EngineClient:
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
         """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten."""
         query_id = str(next(self._query_ids))
-        reply = await self._ask(
-            query_id, Flush(query_id=query_id, flow=flow, namespace=namespace)
-        )
+        reply = await self._ask(query_id, Flush(query_id=query_id, flow=flow, namespace=namespace))
         if not isinstance(reply, Flushed):
             raise EngineError("the engine answered a flush with something else")
         return reply.blocks
@@ -183,7 +181,7 @@ class EngineClient:
             frame = self._codec.encode(message)
         except EncodeError as error:
             raise InvalidRequest(str(error)) from error
-        sending = self._socket.send(frame, zmq.NOBLOCK)
+        sending = asyncio.ensure_future(self._socket.send(frame, zmq.NOBLOCK))
         return sending.done() and sending.exception() is None
 
     # What the engine says
@@ -222,7 +220,7 @@ class EngineClient:
             while True:
                 await self._connection(context)
         finally:
-            context.term()
+            context.destroy(linger=0)
 
     async def _connection(self, context: zmq.asyncio.Context) -> None:
         """One connection, from the socket's opening to the peer's end."""
@@ -230,7 +228,7 @@ class EngineClient:
         monitor: _Socket = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         ends = [
             asyncio.create_task(self._listen(socket), name="engine-client-listen"),
-            asyncio.create_task(_disconnected(monitor), name="engine-client-monitor"),
+            asyncio.create_task(_peer_gone(socket, monitor), name="engine-client-monitor"),
         ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -239,10 +237,12 @@ class EngineClient:
             self._forsake()
             for end in ends:
                 end.cancel()
-            await asyncio.wait(ends)
-            socket.disable_monitor()
-            monitor.close(linger=0)
-            socket.close(linger=0)
+            try:
+                await asyncio.wait(ends)
+            finally:
+                socket.disable_monitor()
+                monitor.close(linger=0)
+                socket.close(linger=0)
 
     async def _listen(self, socket: _Socket) -> None:
         """Say hello once there is a peer, then hear it until it talks nonsense."""
@@ -271,7 +271,8 @@ class EngineClient:
 def _open(context: zmq.asyncio.Context, path: str, max_frame_bytes: int) -> _Socket:
     socket = context.socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
-    socket.set(zmq.IMMEDIATE, 1)  # nothing is queued to an engine that is not there
+    # Not IMMEDIATE: that drops what the engine said last. Nothing is queued to an absent engine
+    # all the same, since requests are taken only after its welcome.
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.MAXMSGSIZE, max_frame_bytes)
@@ -280,9 +281,9 @@ def _open(context: zmq.asyncio.Context, path: str, max_frame_bytes: int) -> _Soc
     return socket
 
 
-async def _disconnected(monitor: _Socket) -> None:
-    """Return once the peer is gone."""
-    while True:
-        event = await recv_monitor_message(monitor)
-        if event["event"] == zmq.EVENT_DISCONNECTED:
-            return
+async def _peer_gone(socket: _Socket, monitor: _Socket) -> None:
+    """Return once the peer is gone and what it said last has been heard."""
+    while (await recv_monitor_message(monitor))["event"] != zmq.EVENT_DISCONNECTED:
+        continue
+    while await socket.poll(0):  # noqa: ASYNC110  a socket has no event to wait for its end by
+        await asyncio.sleep(0)

@@ -31,4 +31,5 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int = 256
     max_waiting: int = 1024
     single_flight_deadline_s: float = 10.0
+    grace_s: float = 5.0  # how long running requests may go on after SIGTERM
     num_threads: int | None = None  # of the CPU; None: torch's choice

@@ -96,7 +96,7 @@ class EngineCore:
 
     def report_all(self, error: EngineError) -> None:
         """Say that every request failed, without touching state that may be broken."""
-        self._outbox = [failed(one.client, one.request_id, error) for one in self._alive.values()]
+        self._outbox += [failed(one.client, one.request_id, error) for one in self._alive.values()]
         self._alive.clear()
         self._reply()
 

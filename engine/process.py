@@ -21,6 +21,7 @@ from engine.errors import EngineError, EngineFailure, EngineUnavailable
 
 EXIT_STOPPED = 0
 EXIT_BROKEN = 1
+EXIT_CANNOT_START = 2
 CHECK_EVERY_S = 60.0
 
 _log = logging.getLogger(__name__)

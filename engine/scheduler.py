@@ -79,7 +79,7 @@ class Scheduler:
         self.queue = queue
         self.running: list[Sequence] = []  # in order of arrival
         self.num_preemptions = 0
-        self._holdings = holdings
+        self.holdings = holdings
         self._limits = limits
         self._meter = meter
 
@@ -114,12 +114,12 @@ class Scheduler:
             self.queue.remove(sequence)
         else:
             self.running.remove(sequence)
-            self._holdings.give_back(sequence, now)
+            self.holdings.give_back(sequence, now)
 
     def expel(self, sequence: Sequence, now: float) -> None:
         """Take a running sequence out and forget the blocks that it computed."""
         self.running.remove(sequence)
-        self._holdings.discard(sequence, now)
+        self.holdings.discard(sequence, now)
 
     def _continue_decodes(self, plan: _Plan, now: float) -> None:
         """Rows for sequences with one token to go, the eldest first.
@@ -133,7 +133,7 @@ class Scheduler:
 
     def _make_room(self, sequence: Sequence, now: float) -> bool:
         """Room for the sequence's last token; False when it had to give way itself."""
-        while not self._holdings.grow(sequence, now):
+        while not self.holdings.grow(sequence, now):
             victim = self.running[-1]
             self.preempt(victim, now)
             if victim is sequence:
@@ -148,8 +148,8 @@ class Scheduler:
 
     def _admit(self, plan: _Plan, now: float) -> None:
         while plan.budget and len(self.running) < self._limits.max_running:
-            sequence = self.queue.select(lambda waiting: self._holdings.look_up(waiting, now))
-            if sequence is None or not self._holdings.take(sequence, now):
+            sequence = self.queue.select(lambda waiting: self.holdings.look_up(waiting, now))
+            if sequence is None or not self.holdings.take(sequence, now):
                 break
             self.queue.take(sequence)
             self._start(sequence, plan, now)
@@ -162,9 +162,7 @@ class Scheduler:
         if sequence.admitted is None:
             sequence.admitted = now
             sequence.cached_tokens = min(lease.cached_tokens, sequence.prompt_len)
-            self._meter.admitted(
-                sequence.flow, sequence.prompt_len, sequence.cached_tokens, now
-            )
+            self._meter.admitted(sequence.flow, sequence.prompt_len, sequence.cached_tokens, now)
         plan.moves.extend(lease.moves)
         self.queue.charge(sequence, CACHED_TOKEN_COST * lease.cached_tokens)
         self._charge(plan.add(sequence))

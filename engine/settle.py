@@ -150,9 +150,7 @@ def _tokens(sequence: Sequence, token_id: int, result: Sampled) -> Reply:
     )
 
 
-def _finished(
-    sequence: Sequence, reason: FinishReason, stop_token_id: int | None = None
-) -> Reply:
+def _finished(sequence: Sequence, reason: FinishReason, stop_token_id: int | None = None) -> Reply:
     """`completion_tokens` counts every sampled token, the one that stopped it included."""
     return Reply(
         sequence.client,

@@ -93,7 +93,9 @@ class Meter:
         owners = cache.owners()
         flows = {}
         for name, counts in self._flows.items():
-            copy = FlowStats(**{field: getattr(counts, field) for field in counts.__struct_fields__})
+            copy = FlowStats(
+                **{field: getattr(counts, field) for field in counts.__struct_fields__}
+            )
             if name in owners:
                 copy.blocks_held = owners[name].blocks_held
                 copy.evictions_caused = owners[name].evictions_caused

@@ -8,8 +8,10 @@ Knows: shapes. Does not know: sequences, leases or where the numbers come from.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,4 +57,9 @@ def layer_view(pool: Tensor, layer: int) -> Tensor:
 
 def empty_pool(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Allocate a pool. Zeroed, so that a masked read of a never-written slot is finite."""
-    return torch.zeros(shape, dtype=dtype, device=device)
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # numpy's zeros are memory that the system hands out when it is first written; torch's are
+    # written at once, which takes seconds and gigabytes that may never be used.
+    zeros = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(zeros).view(dtype).view(shape)

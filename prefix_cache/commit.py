@@ -79,7 +79,7 @@ class Committer:
     def _append(self, lease: Lease, namespace: Namespace, run: Edge, now: float) -> None:
         """Grow the lease's node if nobody else relies on where it ends; else add a child."""
         node = lease.node
-        alone = node.leases == 1 and not len(node.children)
+        alone = node.leases == 1 and not node.held_children and not len(node.children)
         if alone and (node.namespace, node.owner) == (namespace, lease.owner):
             node.edge.append(run)
             lease.num_shared = node.end

@@ -89,9 +89,9 @@ class Holds:
         """Take a subtree out of every match's way.
 
         Returns how many blocks the tree forgot, and the nodes that nobody holds. The others
-        stay linked to each other until `let_go` returns them.
+        stay linked to each other until `let_go` returns them, and go on holding the attached
+        node above them: whoever reads them reads its blocks too.
         """
-        parent, was_held = top.parent, top.is_held
         self._tree.unlink(top)
         subtree = list(self._tree.nodes(top))
         self._tree.num_nodes -= len(subtree)
@@ -102,43 +102,33 @@ class Holds:
             self.candidates.discard(node)
             self.evictable_blocks -= len(node.edge)
             self._tree.unlink(node)
-        if parent is not None:
-            self._lost_child(parent, was_held=was_held)
+        self._offer(top.parent)
         return sum(len(node.edge) for node in subtree), free
 
     def _remove_leaf(self, node: Node) -> None:
-        parent = node.parent
         self.candidates.discard(node)
         self._tree.unlink(node)
         self._tree.num_nodes -= 1
         node.attached = False
-        if parent is not None:
-            self._lost_child(parent, was_held=False)
-
-    def _lost_child(self, parent: Node, *, was_held: bool) -> None:
-        if was_held:
-            parent.held_children -= 1
-            if not parent.is_held:
-                self._no_longer_held(parent)
-        elif not parent.is_held:
-            self._offer(parent)
+        self._offer(node.parent)
 
     def _no_longer_held(self, node: Node) -> list[Node]:
         nobodys: list[Node] = []
         current: Node | None = node
         while current is not None and not current.is_held:
-            parent = current.parent
             if current.attached:
                 self.evictable_blocks += len(current.edge)
                 self._offer(current)
             else:
                 nobodys.append(current)
                 self._tree.unlink(current)
-            if parent is not None:
-                parent.held_children -= 1
-            current = parent
+            current = current.parent
+            if current is not None:
+                current.held_children -= 1
         return nobodys
 
-    def _offer(self, node: Node) -> None:
-        if node.parent is not None and not len(node.children):
-            self.candidates.add(node)
+    def _offer(self, node: Node | None) -> None:
+        """Make a candidate of a node that may just have become an unheld leaf."""
+        if node is None or node is self._tree.root or node.is_held or len(node.children):
+            return
+        self.candidates.add(node)

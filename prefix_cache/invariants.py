@@ -59,41 +59,43 @@ def _detached(leases: list[Lease]) -> list[Node]:
 
 
 def _check_node(tree: RadixTree, node: Node) -> None:
-    size, edge = tree.block_size, node.edge
-    _expect("edge is empty", len(edge) == 0, node is tree.root)
-    _expect("tokens of an edge", len(edge.tokens), len(edge) * size)
-    _expect("keys of an edge", len(edge.keys), len(edge) * KEY_BYTES)
+    edge, blocks = node.edge, len(node.edge)
+    _expect("edge is empty", blocks == 0, node is tree.root)
+    lengths = (blocks * tree.block_size, blocks * KEY_BYTES)
+    _expect("tokens and keys of an edge", (len(edge.tokens), len(edge.keys)), lengths)
+    below = (node, node.end, node.attached)
     for child in node.children:
-        found = node.children.get(child.namespace + child.edge.block(0).tobytes())
+        found = node.children.get(child.namespace + child.edge.first_block().tobytes())
         _expect("child by its first block", found, child)
-        _expect("parent of a child", child.parent, node)
-        _expect("start of a child", child.start, node.end)
-        _expect("child attached as its parent is", child.attached, node.attached)
+        _expect("parent, start, attachment", (child.parent, child.start, child.attached), below)
 
 
 def _check_lease(lease: Lease) -> None:
     _expect("a live lease is released", lease.released, False)
     _expect("where a lease's node ends", lease.num_shared, lease.node.end)
     _expect("shared blocks within a lease", 0 <= lease.num_shared <= lease.num_blocks, True)
-    node: Node | None = lease.node
-    own = {at for start, end in lease.duplicates for at in range(start, end)}
-    while node is not None:
-        if node.start < node.end and node.parent is not None:
-            _expect("edge in the path's namespace", node.namespace, lease.path.at(node.start))
-        for at in range(node.start, node.end):
-            same = lease.block_ids[at] == node.edge.block_ids[at - node.start]
-            _expect(f"block {at} is the tree's", bool(same), at not in own)
+    own = [False] * lease.num_shared
+    for start, end in lease.duplicates:
+        own[start:end] = [True] * (end - start)
+    node, block_ids = lease.node, np.zeros(lease.num_shared, dtype=np.int32)
+    while node.parent is not None:
+        _expect("namespace of an edge", node.namespace, lease.path.at(node.start))
+        block_ids[node.start : node.end] = node.edge.block_ids
         node = node.parent
+    differs = lease.block_ids[: lease.num_shared] != block_ids
+    _expect("blocks of a lease that are not the tree's", differs.tolist(), own)
+    _expect("the top of a lease's way", node.attached, True)
 
 
 def _check_holds(attached: list[Node], detached: list[Node], leases: list[Lease]) -> None:
     counts = Counter(lease.node for lease in leases)
+    held = Counter(node.parent for node in (*attached, *detached) if node.is_held)
     for node in (*attached, *detached):
         _expect("leases on a node", node.leases, counts[node])
-        held = sum(child.is_held for child in node.children)
-        _expect("held children", node.held_children, held)
+        _expect("held children", node.held_children, held[node])
     for node in detached:
-        _expect("a detached node is held", node.is_held, True)
+        all_held = node.is_held and all(child.is_held for child in node.children)
+        _expect("a detached node and its children are held", all_held, True)
 
 
 def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> None:
@@ -102,6 +104,7 @@ def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> No
     _expect("candidates", set(holds.candidates), leaves)
     _expect("number of candidates", len(holds.candidates), len(leaves))
     _expect("misplaced candidates", holds.candidates.misplaced(), [])
+    _expect("mislaid candidates", holds.candidates.mislaid(), 0)
     _expect("evictable blocks", holds.evictable_blocks, sum(len(node.edge) for node in free))
     _expect("the root is attached", tree.root.attached and tree.root.parent is None, True)
 
@@ -116,13 +119,15 @@ def _check_blocks(allocator: BlockAllocator, nodes: list[Node], leases: list[Lea
 
 
 def _check_owners(books: OwnerBooks, nodes: list[Node], leases: list[Lease]) -> None:
-    held: Counter[str] = Counter()
-    for node in nodes:
-        held[node.owner] += len(node.edge)
-    for lease in leases:
-        held[lease.owner] += len(lease.own_blocks())
     uses = books.by_owner()
-    _expect("blocks by owner", Counter({o: u.blocks_held for o, u in uses.items()}), held)
+    held = dict.fromkeys(uses, 0)
+    for node in nodes:
+        held[node.owner] = held.get(node.owner, 0) + len(node.edge)
+    for lease in leases:
+        duplicates = sum(end - start for start, end in lease.duplicates)
+        own = lease.num_blocks - lease.num_shared + duplicates
+        held[lease.owner] = held.get(lease.owner, 0) + own
+    _expect("blocks by owner", {owner: use.blocks_held for owner, use in uses.items()}, held)
     caused = sum(use.evictions_caused for use in uses.values())
     suffered = sum(use.evictions_suffered for use in uses.values())
     _expect("evictions caused and suffered", caused, suffered)

@@ -16,7 +16,7 @@ sequence was first). A D block stays this lease's own, because steps on their wa
 Memory is freed here and nowhere else:
 - release frees the private blocks and the D blocks, and lets go of `node`;
 - blocks before `num_shared` that are the tree's go by eviction, or, where a flush or a discard
-  has taken `node` out of the tree (detached), when the last lease at or below them lets go.
+  has taken them out of the tree (detached), when the last lease at or below them lets go.
 
 A lease on a detached node commits nothing more: what it computes stays private. A lease is
 released exactly once. Only `PrefixCache` changes a lease.

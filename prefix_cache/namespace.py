@@ -54,7 +54,10 @@ class NamespacePath:
 
     def at(self, block: int) -> Namespace:
         """The namespace of block number `block`."""
-        return next(namespace for start, namespace in reversed(self.spans) if start <= block)
+        for start, namespace in reversed(self.spans):
+            if start <= block:
+                return namespace
+        raise ValueError(f"no block {block}")
 
     def span_end(self, block: int) -> int | None:
         """The first block behind `block` that lies in another namespace; None if there is none."""

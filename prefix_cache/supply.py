@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from prefix_cache.allocator import BlockAllocator, BlockIds
 from prefix_cache.errors import InvariantBroken
 from prefix_cache.holds import Holds
@@ -32,13 +34,8 @@ class Supply:
 
         The caller has looked at `obtainable` first.
         """
-        while (short := count - self.allocator.num_free) > 0:
-            evicted = self._holds.evict(short)
-            if evicted is None:
-                raise InvariantBroken(f"{short} blocks short though they were counted evictable")
-            node, ids = evicted
-            self.give_back(ids, node.owner)
-            self.books.evicted(for_owner=owner, of_owner=node.owner, blocks=len(ids))
+        if count > self.allocator.num_free:
+            self._evict(count - self.allocator.num_free, owner)
         self.books.took(owner, count)
         return self.allocator.allocate(count)
 
@@ -63,3 +60,16 @@ class Supply:
         """Free the blocks of nodes that are in nobody's reach any more."""
         for node in nodes:
             self.give_back(node.edge.block_ids, node.owner)
+
+    def _evict(self, count: int, for_owner: str) -> None:
+        freed: list[BlockIds] = []
+        while count > 0:
+            evicted = self._holds.evict(count)
+            if evicted is None:
+                raise InvariantBroken(f"{count} blocks short though they were counted evictable")
+            node, ids = evicted
+            freed.append(ids)
+            count -= len(ids)
+            self.books.gave_back(node.owner, len(ids))
+            self.books.evicted(for_owner=for_owner, of_owner=node.owner, blocks=len(ids))
+        self.allocator.free(np.concatenate(freed))

@@ -75,11 +75,11 @@ class Node:
     edge: Edge
     owner: str  # who computed these blocks
     start: int  # position of the first block, counted from the prompt's block 0
-    parent: Node | None  # None for the root, and for the top of a detached subtree
+    parent: Node | None  # None for the root alone
     last_used: float
     children: Children = field(default_factory=Children)
     leases: int = 0  # leases whose deepest node is this one
-    held_children: int = 0  # children that are held
+    held_children: int = 0  # held nodes whose parent this is, detached ones too
     attached: bool = True  # False: flushed or discarded; no match finds it any more
 
     @property
@@ -226,10 +226,15 @@ class RadixTree:
         return node
 
     def unlink(self, node: Node) -> None:
-        """Take a node with all below it from its parent; `num_nodes` is the caller's to settle."""
+        """Take a node with all below it from its parent's children.
+
+        It still knows its parent, whose blocks come before its own. No matter if it is not among
+        the children any more, or an equal one is. `num_nodes` is the caller's to settle.
+        """
         if node.parent is not None:
-            node.parent.children.remove(self._key_of(node))
-            node.parent = None
+            key = self._key_of(node)
+            if node.parent.children.get(key) is node:
+                node.parent.children.remove(key)
 
     def _key_of(self, node: Node) -> bytes:
         return self._child_key(node.namespace, node.edge.first_block())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.messages import Cancel, Finished
+from engine.messages import Cancel
 from prefix_cache.namespace import Namespace
 from tests.doubles.fake_runner import expected_output
 from tests.engine.rig import Rig, generate
@@ -100,4 +101,22 @@ def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Plan], base:
         assert last.reason == "length" or plan.cancel_after is not None
         if last.reason == "length":
             assert tokens == expected
+    rig.expect_nothing_left()
+
+
+def test_with_block_keys_that_are_all_the_same_every_output_is_right() -> None:
+    """Keys find and never decide: colliding, they cost waiting and nothing else."""
+    rig = Rig(num_blocks=64, max_batch_tokens=32, deadline_s=0.02)
+    requests = [
+        msgspec.structs.replace(
+            generate(str(n), [n % 3, *range(12), n, n], max_tokens=6), block_keys=bytes(16 * 3)
+        )
+        for n in range(12)
+    ]
+    for request in requests:
+        rig.submit(request)
+    rig.run()
+    for request in requests:
+        rig.expect_output(request)
+    assert rig.core.stats().windows["all"].hit_tokens > 0
     rig.expect_nothing_left()

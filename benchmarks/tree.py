@@ -1,0 +1,173 @@
+"""How long the prefix cache takes over a 32k-token prompt, with 10,000 other prefixes beside it.
+
+    python -m benchmarks.tree
+
+prints a table and one JSON line, in microseconds (median and 99th percentile) of CPU time: what
+else runs on the machine does not count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from time import thread_time_ns
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from prefix_cache.cache import PrefixCache
+from prefix_cache.hashing import TokenIds, block_keys
+from prefix_cache.lease import Lease
+from prefix_cache.namespace import Namespace, NamespacePath
+
+BLOCK_SIZE = 16
+PATH = NamespacePath(((0, Namespace(b"published.......")), (64, Namespace(b"tenant.........."))))
+Times = list[float]
+
+
+class Bench:
+    """A cache filled with other prompts, and a clock."""
+
+    def __init__(self, *, prefixes: int, num_tokens: int, repeats: int) -> None:
+        self.random = np.random.default_rng(7)
+        self.num_tokens = num_tokens
+        room = 2 * num_tokens // BLOCK_SIZE + repeats
+        self.cache = PrefixCache(num_blocks=64 + 4 * prefixes + room, block_size=BLOCK_SIZE)
+        self.now = 0.0
+        self.system = self.draw(64 * BLOCK_SIZE)  # published, in front of half of the prompts
+        for index in range(prefixes):
+            tail = self.draw(4 * BLOCK_SIZE)
+            self.put(np.concatenate([self.system, tail]) if index % 2 else tail, owner="others")
+
+    def draw(self, count: int) -> TokenIds:
+        """Random tokens; a first block no other prompt has."""
+        return self.random.integers(0, 150_000, count, dtype=np.int32)
+
+    def prompt(self) -> TokenIds:
+        """A new long prompt behind the published prefix."""
+        return np.concatenate([self.system, self.draw(self.num_tokens - len(self.system))])
+
+    def acquire(self, ids: TokenIds, owner: str = "bench") -> Lease:
+        """Lease blocks for `ids`; there always are enough."""
+        self.now += 1.0
+        lease = self.cache.acquire(PATH, ids, owner=owner, now=self.now)
+        if lease is None:
+            raise RuntimeError("the pool is too small for this benchmark")
+        return lease
+
+    def commit(self, lease: Lease, ids: TokenIds, keys: bytes) -> None:
+        """All of `ids` is computed."""
+        self.cache.commit(lease, ids, len(ids), keys, now=self.now)
+
+    def release(self, lease: Lease) -> None:
+        """The sequence is done."""
+        self.cache.release(lease, now=self.now)
+
+    def acquire_and_release(self, ids: TokenIds) -> None:
+        """The cache's part of a request that finds everything."""
+        self.release(self.acquire(ids))
+
+    def put(self, ids: TokenIds, owner: str = "bench") -> None:
+        """A whole request."""
+        lease = self.acquire(ids, owner)
+        self.commit(lease, ids, block_keys(PATH, ids, BLOCK_SIZE))
+        self.release(lease)
+
+    def tidy(self) -> None:
+        """Leave the others alone in the cache."""
+        self.cache.flush(owner="bench")
+
+
+def micros(work: Callable[..., object], *arguments: object) -> float:
+    """Time one call, in microseconds."""
+    start = thread_time_ns()
+    work(*arguments)
+    return (thread_time_ns() - start) / 1000
+
+
+def match(bench: Bench, repeats: int) -> Times:
+    """Find all of a prompt that is there."""
+    ids = bench.prompt()
+    bench.put(ids)
+    return [micros(bench.cache.match_length, PATH, ids) for _ in range(repeats)]
+
+
+def acquire_and_release(bench: Bench, repeats: int) -> Times:
+    """Find, hold and let go of a prompt that is there; its last block is copied."""
+    ids = bench.prompt()
+    bench.put(ids)
+    return [micros(bench.acquire_and_release, ids) for _ in range(repeats)]
+
+
+def hash_prompt(bench: Bench, repeats: int) -> Times:
+    """Make all keys of a prompt, which the gateway does once."""
+    ids = bench.prompt()
+    return [micros(block_keys, PATH, ids, BLOCK_SIZE) for _ in range(repeats)]
+
+
+def insert(bench: Bench, repeats: int) -> Times:
+    """Commit a whole new prompt in one step."""
+    times: Times = []
+    for _ in range(repeats):
+        ids = bench.prompt()
+        keys, lease = block_keys(PATH, ids, BLOCK_SIZE), bench.acquire(ids)
+        times.append(micros(bench.commit, lease, ids, keys))
+        bench.release(lease)
+        bench.tidy()
+    return times
+
+
+def commit_one_block(bench: Bench, repeats: int) -> Times:
+    """Fill one block after another behind a long prompt, as generating does."""
+    ids = np.concatenate([bench.prompt(), bench.draw(repeats * BLOCK_SIZE)])
+    prompt = ids[: bench.num_tokens]
+    keys, lease = block_keys(PATH, prompt, BLOCK_SIZE), bench.acquire(prompt)
+    bench.commit(lease, prompt, keys)
+    times: Times = []
+    for end in range(bench.num_tokens + BLOCK_SIZE, len(ids) + 1, BLOCK_SIZE):
+        bench.cache.extend(lease, end, now=bench.now)
+        times.append(micros(bench.commit, lease, ids[:end], keys))
+    bench.release(lease)
+    return times
+
+
+def evict(bench: Bench, repeats: int) -> Times:
+    """Acquire 1,000 blocks when none is free, from 250 other prompts."""
+    bench.acquire(bench.draw(bench.cache.pool().free * BLOCK_SIZE))
+    prompts = [bench.draw(1000 * BLOCK_SIZE) for _ in range(repeats)]
+    times = [micros(bench.acquire, ids) for ids in prompts]
+    if bench.cache.owners()["others"].evictions_suffered != 1000 * repeats:
+        raise RuntimeError("this measured something other than eviction")
+    return times
+
+
+MEASUREMENTS: dict[str, tuple[Callable[[Bench, int], Times], int]] = {
+    "match, hot": (match, 500),
+    "acquire + release, hot": (acquire_and_release, 500),
+    "block_keys": (hash_prompt, 100),
+    "insert (commit of the whole prompt)": (insert, 100),
+    "commit of one block": (commit_one_block, 500),
+    "acquire that evicts 1000 blocks": (evict, 20),
+}
+
+
+def main(prefixes: int = 10_000, num_tokens: int = 32_768) -> None:
+    """Fill, measure, print."""
+    bench = Bench(prefixes=prefixes, num_tokens=num_tokens, repeats=500)
+    nodes = bench.cache.num_nodes
+    table = Table("what", "p50 µs", "p99 µs", title=f"{num_tokens} tokens, {nodes} nodes beside")
+    medians: dict[str, float] = {}
+    for name, (measure, repeats) in MEASUREMENTS.items():
+        times = measure(bench, repeats)
+        bench.tidy()
+        p50, p99 = np.percentile(times, (50, 99))
+        table.add_row(name, f"{p50:.1f}", f"{p99:.1f}")
+        medians[name] = round(float(p50), 1)
+    Console().print(table)
+    print(json.dumps({"num_tokens": num_tokens, "nodes": nodes, "p50_us": medians}))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,84 @@
+"""Speaks to the admin routes of a running server.
+
+Knows: HTTP, the admin key, how the server words its errors. Does not know: what the routes are
+for (`tenants`, `cache`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from cli.client_options import AdminFlags
+from cli.errors import ServerRefused, ServerUnreachable
+from cli.target import admin_target
+
+_TIMEOUT_S = 30.0
+Answer = TypeVar("Answer")
+
+
+class AdminClient:
+    """The admin routes of one server. For one event loop; used inside `async with`."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._url = url
+        self._headers = {"Authorization": f"Bearer {key}"}
+
+    async def __aenter__(self) -> AdminClient:
+        self._session = aiohttp.ClientSession(
+            headers=self._headers, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The decoded answer, None when it is empty; ServerRefused or ServerUnreachable."""
+        try:
+            async with self._session.request(method, self._url + path, json=body) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ServerUnreachable(
+                f"no answer from {self._url} ({error or 'timed out'}); is 'ratoon serve' running "
+                "there?"
+            ) from error
+        if response.status >= 400:
+            raise ServerRefused(error_message(content, response.status), status=response.status)
+        return _decoded(content)
+
+    async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
+        """The records that the server answers with under `name`."""
+        rows: list[dict[str, Any]] = (await self.call("GET", path))[name]
+        return rows
+
+
+def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]]) -> Answer:
+    """Open a client for the server that `flags` mean, and give back what `use` makes of it."""
+    url, key = admin_target(flags)
+
+    async def run() -> Answer:
+        async with AdminClient(url, key) as client:
+            return await use(client)
+
+    return asyncio.run(run())
+
+
+def error_message(content: bytes, status: int) -> str:
+    """What the server says went wrong, in its words where it has any."""
+    answer = _decoded(content)
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if isinstance(error, dict) and error.get("message"):
+        return f"{error['message']} ({status})"
+    return f"the server answered {status}"
+
+
+def _decoded(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content) if content else None
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,114 @@
+"""`ratoon bench`: loads a running server and says how it did.
+
+Knows: the order of a run. Does not know: the prompts (`workload`), the clockwork (`load`) or the
+numbers (`report`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import aiohttp
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.admin_client import error_message
+from cli.client_options import LoadFlags, TargetFlags
+from cli.errors import CliError, ServerRefused, ServerUnreachable
+from cli.load import Caller, Outcome, closed_loop
+from cli.output import print_json
+from cli.report import Report, make_report, show
+from cli.target import load_target
+from cli.workload import PATHS, Body, draw_bodies
+
+
+def bench(target: TargetFlags, load: LoadFlags) -> None:
+    """Load a running server; report times, tokens/s and the run's cache hit rate.
+
+    So many callers each send their next request when the last one ended (a closed loop). All
+    prompts begin with the same --shared-tokens, so that the cache has something to find; every
+    run draws new prompts unless --seed is given. TTFT is from sending a request to its first
+    chunk with content, ITL every gap between two chunks, E2E the whole request.
+
+    Example: 200 requests by 16 callers, three quarters of each prompt shared:
+
+        ratoon bench --requests 200 --concurrency 16 --prompt-tokens 1024 --shared-tokens 768
+
+    Ends with status 1 when no request succeeded.
+    """
+    url, key = load_target(target)
+    seed = secrets.randbits(32) if load.seed is None else load.seed
+    report = asyncio.run(run_load(url, key, target.served_model, load, seed))
+    if load.json:
+        print_json(report)
+    else:
+        show(report)
+    if not report.succeeded:
+        raise CliError("no request succeeded")
+
+
+async def run_load(url: str, key: str, model: str | None, load: LoadFlags, seed: int) -> Report:
+    """Run the load against `url` and report it."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=load.timeout_s)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        model = model or await first_model(session, url, key)
+        bodies = draw_bodies(load, model, seed)
+        caller = Caller(session, url + PATHS[load.endpoint], key)
+        with progress_bar(len(bodies)) as advance:
+            return await _timed(bodies, load.concurrency, caller, advance, seed)
+
+
+async def first_model(session: aiohttp.ClientSession, url: str, key: str) -> str:
+    """The name of the model that the server serves; ServerRefused or ServerUnreachable."""
+    headers = {"Authorization": f"Bearer {key}"}
+    try:
+        async with session.get(url + "/v1/models", headers=headers) as response:
+            if response.status != 200:
+                message = error_message(await response.read(), response.status)
+                raise ServerRefused(message, status=response.status)
+            models = (await response.json())["data"]
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ServerUnreachable(
+            f"no answer from {url} ({error or 'timed out'}); is 'ratoon serve' running there?"
+        ) from error
+    return str(models[0]["id"])
+
+
+async def _timed(
+    bodies: Sequence[Body],
+    concurrency: int,
+    caller: Caller,
+    advance: Callable[[Outcome], None],
+    seed: int,
+) -> Report:
+    started_at = time.perf_counter()
+    outcomes = await closed_loop(bodies, concurrency, caller.ask, advance)
+    return make_report(outcomes, time.perf_counter() - started_at, seed)
+
+
+@contextmanager
+def progress_bar(total: int) -> Iterator[Callable[[Outcome], None]]:
+    """A bar on standard error that counts outcomes; nothing where that is not a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("requests", total=total)
+        failed = 0
+
+        def advance(outcome: Outcome) -> None:
+            nonlocal failed
+            failed += outcome.error is not None
+            description = f"requests ({failed} failed)" if failed else "requests"
+            progress.update(task, advance=1, description=description)
+
+        yield advance

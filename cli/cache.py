@@ -1,0 +1,59 @@
+"""`ratoon cache`: what the prefix cache of a running server holds and does.
+
+Knows: the admin routes of the cache. Does not know: how their numbers are shown (`cache_tables`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cli.admin_client import AdminClient, with_admin
+from cli.cache_tables import show
+from cli.client_options import AdminFlags
+from cli.output import print_json
+from cli.tenants import find_tenant
+
+STATS = "/admin/cache/stats"
+FLUSH = "/admin/cache/flush"
+
+
+def stats(admin: AdminFlags) -> None:
+    """Show what the cache holds and how much of what was asked it had.
+
+    Hit rate: prompt tokens found in the cache, of all looked up, over one minute, ten, and all.
+
+    Example:
+
+        ratoon cache stats --json | jq '.windows.all.hit_rate'
+    """
+    answer = with_admin(admin, lambda client: client.call("GET", STATS))
+    if admin.json:
+        print_json(answer)
+        return
+    show(answer)
+
+
+def flush(
+    admin: AdminFlags,
+    tenant: Annotated[str | None, typer.Option(help="Of this tenant alone, by name or id.")] = None,
+) -> None:
+    """Forget cached prefixes: of one tenant, or of all.
+
+    What running requests hold is forgotten when they end.
+
+    Example:
+
+        ratoon cache flush --tenant acme
+    """
+
+    async def use(client: AdminClient) -> Any:
+        body = {} if tenant is None else {"tenant": await find_tenant(client, tenant)}
+        return await client.call("POST", FLUSH, body)
+
+    answer = with_admin(admin, use)
+    if admin.json:
+        print_json(answer)
+    else:
+        typer.echo(f"Forgot {answer['flushed_blocks']} blocks.")

@@ -1,0 +1,142 @@
+"""The flags of the commands that talk to a running server: `tenants`, `cache` and `bench`.
+
+Knows: flags. Does not know: how the URL or the key is found when they are left out (`target`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from cli.options import DEFAULT_DATA_DIR, GATEWAY_DEFAULTS, LOAD, SERVER, DataDir, Json, flag
+
+EndpointName = Literal["completions", "chat"]
+
+# The variables that tell a server where to listen tell its clients where to look.
+_Host = Annotated[str, typer.Option("--host", envvar="RATOON_HOST", hidden=True)]
+_Port = Annotated[int, typer.Option("--port", envvar="RATOON_PORT", hidden=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class AdminFlags:
+    """Where the admin routes are and the key that opens them."""
+
+    url: Annotated[
+        str | None,
+        flag(
+            "--url",
+            "Of the admin routes. [dim]\\[default: http://RATOON_HOST:RATOON_PORT, or "
+            "RATOON_ADMIN_HOST:RATOON_ADMIN_PORT where that is set][/dim]",
+            panel=SERVER,
+            show_default=False,
+        ),
+    ] = None
+    admin_key: Annotated[
+        str | None,
+        flag(
+            "--admin-key",
+            "The admin key. [dim]\\[default: RATOON_ADMIN_KEY in DATA_DIR/keys.env][/dim]",
+            panel=SERVER,
+            show_default=False,
+        ),
+    ] = None
+    data_dir: DataDir = DEFAULT_DATA_DIR
+    host: _Host = GATEWAY_DEFAULTS.host
+    port: _Port = GATEWAY_DEFAULTS.port
+    admin_host: Annotated[
+        str, typer.Option("--admin-host", envvar="RATOON_ADMIN_HOST", hidden=True)
+    ] = GATEWAY_DEFAULTS.admin_host
+    admin_port: Annotated[
+        int | None, typer.Option("--admin-port", envvar="RATOON_ADMIN_PORT", hidden=True)
+    ] = None
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFlags:
+    """Which server, model and key a load run uses."""
+
+    url: Annotated[
+        str | None,
+        flag(
+            "--url",
+            "Of the server. [dim]\\[default: http://RATOON_HOST:RATOON_PORT][/dim]",
+            panel=SERVER,
+            show_default=False,
+        ),
+    ] = None
+    key: Annotated[
+        str | None,
+        flag(
+            "--key",
+            "A tenant's key. [dim]\\[default: RATOON_DEMO_KEY in DATA_DIR/keys.env][/dim]",
+            panel=SERVER,
+            show_default=False,
+        ),
+    ] = None
+    served_model: Annotated[
+        str | None,
+        flag(
+            "--served-model",
+            "The model's name. [dim]\\[default: the first of /v1/models][/dim]",
+            panel=SERVER,
+            show_default=False,
+        ),
+    ] = None
+    data_dir: DataDir = DEFAULT_DATA_DIR
+    host: _Host = GATEWAY_DEFAULTS.host
+    port: _Port = GATEWAY_DEFAULTS.port
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFlags:
+    """How much is asked for, and how."""
+
+    endpoint: Annotated[
+        EndpointName,
+        flag(
+            "--endpoint",
+            "'completions' sends token ids; 'chat' sends words, whose tokens are about as many.",
+            panel=LOAD,
+        ),
+    ] = "completions"
+    requests: Annotated[int, flag("--requests", "Requests in all.", panel=LOAD, min=1)] = 64
+    concurrency: Annotated[
+        int, flag("--concurrency", "Requests in flight at once.", panel=LOAD, min=1)
+    ] = 8
+    prompt_tokens: Annotated[
+        int, flag("--prompt-tokens", "Tokens of every prompt.", panel=LOAD, min=1)
+    ] = 512
+    shared_tokens: Annotated[
+        int,
+        flag("--shared-tokens", "Of these, the first that all prompts share.", panel=LOAD, min=0),
+    ] = 256
+    output_tokens: Annotated[
+        int, flag("--output-tokens", "Tokens of every answer.", panel=LOAD, min=1)
+    ] = 64
+    vocab: Annotated[
+        int,
+        flag(
+            "--vocab",
+            "Token ids are drawn below this; keep it within the model's vocabulary.",
+            panel=LOAD,
+            min=16,
+        ),
+    ] = 256
+    seed: Annotated[
+        int | None,
+        flag(
+            "--seed",
+            "Of the prompts. Left out: a new one, so that no run hits an earlier one's prefixes.",
+            panel=LOAD,
+        ),
+    ] = None
+    timeout_s: Annotated[
+        float,
+        flag(
+            "--timeout-s", "Seconds of silence after which a request failed.", panel=LOAD, min=0.1
+        ),
+    ] = 120.0
+    json: Json = False

@@ -1,0 +1,77 @@
+"""From flags to configs: the one place where the settings of the processes are put together.
+
+Knows: which flag goes into which field, and which values cannot work together. Does not know:
+where the flags came from (`options`), nor how the configs travel (`processes`). Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from cli.bounds_options import BoundsFlags
+from cli.errors import BadSetting
+from cli.model_source import ModelSource
+from cli.options import ENGINE_DEFAULTS, EngineFlags, GatewayFlags
+from engine.config import EngineConfig
+from gateway.config import Bounds, GatewayConfig
+
+# sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
+MAX_SOCKET_BYTES = 100
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+
+
+def engine_config(
+    source: ModelSource,
+    socket: Path,
+    flags: EngineFlags,
+    grace_s: float = ENGINE_DEFAULTS.grace_s,
+) -> EngineConfig:
+    """The engine's config; BadSetting where values cannot work together."""
+    settings = EngineConfig(
+        model_dir=str(source.directory),
+        socket=checked_socket(socket),
+        grace_s=grace_s,
+        **asdict(flags),
+    )
+    if settings.cache_tokens is not None and settings.cache_tokens < settings.block_size:
+        raise BadSetting(
+            "--cache-tokens",
+            f"{settings.cache_tokens} is less than one block of {settings.block_size} tokens",
+        )
+    return settings
+
+
+def gateway_config(
+    source: ModelSource, data_dir: Path, socket: Path, flags: GatewayFlags, bounds: BoundsFlags
+) -> GatewayConfig:
+    """The gateway's config; BadSetting where values cannot work together."""
+    if flags.admin_port == flags.port:
+        raise BadSetting("--admin-port", f"{flags.port} is --port already; leave it out instead")
+    return GatewayConfig(
+        model_dir=str(source.directory),
+        model_name=source.name,
+        data_dir=str(data_dir.absolute()),
+        engine_socket=checked_socket(socket),
+        bounds=Bounds(**asdict(bounds)),
+        **asdict(flags),
+    )
+
+
+def checked_socket(socket: Path) -> str:
+    """The absolute path as a string; BadSetting when a Unix socket cannot have it."""
+    path = str(socket.absolute())
+    if len(path.encode()) >= MAX_SOCKET_BYTES:
+        raise BadSetting("--socket", f"{path} is too long: a Unix socket has {MAX_SOCKET_BYTES}")
+    return path
+
+
+def base_url(host: str, port: int) -> str:
+    """The URL at which a server that listens on `host` is reached from this machine."""
+    host = _EVERYWHERE.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def admin_url(host: str, port: int, admin_host: str, admin_port: int | None) -> str:
+    """The URL of the admin routes, which are on `port` unless they have their own."""
+    return base_url(host, port) if admin_port is None else base_url(admin_host, admin_port)

@@ -1,0 +1,55 @@
+"""What ends a command with one clear line and no traceback.
+
+CliError                exit 1
+ |- BadSetting          exit 2  a flag or variable has a value that cannot work; `flag` names it
+ |- ModelNotFound       exit 2  MODEL names nothing that can be loaded
+ |- ServerUnreachable   exit 1  nobody answers at the URL
+ |- ServerRefused       exit 1  the server answered, with an error
+ `- ServingFailed       exit 1  a process that `ratoon serve` watches could not be kept alive
+
+Knows: messages and exit codes. Does not know: how they are shown (`flags`).
+"""
+
+from __future__ import annotations
+
+
+class CliError(Exception):
+    """Base of what a command reports in place of a result."""
+
+    exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class BadSetting(CliError):
+    """A flag, or the variable that stands for it, has a value that cannot work."""
+
+    exit_code = 2
+
+    def __init__(self, flag: str, message: str) -> None:
+        super().__init__(f"{flag}: {message}")
+        self.flag = flag
+
+
+class ModelNotFound(CliError):
+    """MODEL names nothing that can be loaded."""
+
+    exit_code = 2
+
+
+class ServerUnreachable(CliError):
+    """Nobody answers at the URL."""
+
+
+class ServerRefused(CliError):
+    """The server answered with an error; `status` is its HTTP status."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ServingFailed(CliError):
+    """A process that `ratoon serve` watches could not be kept alive."""

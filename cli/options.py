@@ -1,0 +1,227 @@
+"""Every flag, once: its name, its `RATOON_*` variable, its bounds and what it is for.
+
+The groups' fields carry the names of the fields of `EngineConfig`, `GatewayConfig` and `Bounds`
+and take their defaults from there; `compose` puts the groups into the configs.
+
+Knows: flags. Does not know: which command takes which group (`main`), nor what follows from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from engine.config import DeviceName, DtypeName, EngineConfig, LoadFormat
+from gateway.config import Bounds, GatewayConfig
+
+ENGINE_DEFAULTS = EngineConfig(model_dir="", socket="")
+GATEWAY_DEFAULTS = GatewayConfig(model_dir="", model_name="", data_dir="", engine_socket="")
+BOUNDS_DEFAULTS = Bounds()
+DEFAULT_DATA_DIR = Path(".ratoon")
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def flag(name: str, help_text: str, *, panel: str, **bounds: Any) -> Any:
+    """An option `--name` that `RATOON_NAME` may stand in for."""
+    variable = "RATOON_" + name.strip("-").split("/")[0].replace("-", "_").upper()
+    return typer.Option(name, envvar=variable, help=help_text, rich_help_panel=panel, **bounds)
+
+
+MODEL = "Model"
+ENGINE = "Engine"
+GATEWAY = "Gateway"
+BOUNDS = "Bounds on one request or key"
+SERVER = "Where the server is"
+LOAD = "Load"
+
+DataDir = Annotated[
+    Path, flag("--data-dir", "Where keys, tenants and secrets are kept.", panel=MODEL)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFlags:
+    """What is served and where the server keeps its state."""
+
+    model: Annotated[
+        str,
+        flag(
+            "--model",
+            "'handbook' (the embedded demo), a directory with config.json, or a hub id "
+            "(owner/name).",
+            panel=MODEL,
+        ),
+    ] = "handbook"
+    data_dir: DataDir = DEFAULT_DATA_DIR
+
+
+@dataclass(frozen=True, slots=True)
+class SocketFlags:
+    """Where a gateway and an engine that are started apart meet."""
+
+    socket: Annotated[
+        Path | None,
+        flag(
+            "--socket",
+            "Unix socket between gateway and engine. [dim]\\[default: DATA_DIR/engine.sock][/dim]",
+            panel=MODEL,
+            show_default=False,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFlags:
+    """The engine's settings: field for field those of `EngineConfig` that a person chooses."""
+
+    device: Annotated[DeviceName, flag("--device", "Where the model runs.", panel=ENGINE)] = (
+        ENGINE_DEFAULTS.device
+    )
+    dtype: Annotated[
+        DtypeName,
+        flag(
+            "--dtype",
+            "Of weights and KV; auto is float32 on cpu, the checkpoint's own on cuda.",
+            panel=ENGINE,
+        ),
+    ] = ENGINE_DEFAULTS.dtype
+    load_format: Annotated[
+        LoadFormat,
+        flag("--load-format", "'dummy' fills random weights, for benchmarks.", panel=ENGINE),
+    ] = ENGINE_DEFAULTS.load_format
+    block_size: Annotated[
+        int, flag("--block-size", "Tokens per block of the cache.", panel=ENGINE, min=1, max=256)
+    ] = ENGINE_DEFAULTS.block_size
+    cache_tokens: Annotated[
+        int | None,
+        flag(
+            "--cache-tokens",
+            "Tokens the cache holds. Left out: sized from free memory.",
+            panel=ENGINE,
+            min=1,
+        ),
+    ] = ENGINE_DEFAULTS.cache_tokens
+    memory_fraction: Annotated[
+        float,
+        flag(
+            "--memory-fraction",
+            "Of the device's free memory, when --cache-tokens is left out.",
+            panel=ENGINE,
+            min=0.01,
+            max=1.0,
+        ),
+    ] = ENGINE_DEFAULTS.memory_fraction
+    max_model_len: Annotated[
+        int | None,
+        flag(
+            "--max-model-len",
+            "Tokens of prompt and answer together. Left out: the model's own.",
+            panel=ENGINE,
+            min=1,
+        ),
+    ] = ENGINE_DEFAULTS.max_model_len
+    max_batch_tokens: Annotated[
+        int | None,
+        flag(
+            "--max-batch-tokens",
+            "Tokens computed in one step. Left out: 512 on cpu, 8192 on cuda.",
+            panel=ENGINE,
+            min=1,
+        ),
+    ] = ENGINE_DEFAULTS.max_batch_tokens
+    max_running: Annotated[
+        int, flag("--max-running", "Sequences that run at once.", panel=ENGINE, min=1)
+    ] = ENGINE_DEFAULTS.max_running
+    max_waiting: Annotated[
+        int,
+        flag("--max-waiting", "Sequences that may queue; more are 429.", panel=ENGINE, min=1),
+    ] = ENGINE_DEFAULTS.max_waiting
+    single_flight_deadline_s: Annotated[
+        float,
+        flag(
+            "--single-flight-deadline-s",
+            "Seconds a request waits for another that computes the same prefix.",
+            panel=ENGINE,
+            min=0.0,
+        ),
+    ] = ENGINE_DEFAULTS.single_flight_deadline_s
+    num_threads: Annotated[
+        int | None,
+        flag("--num-threads", "CPU threads. Left out: torch's choice.", panel=ENGINE, min=1),
+    ] = ENGINE_DEFAULTS.num_threads
+
+
+@dataclass(frozen=True, slots=True)
+class EngineGraceFlags:
+    """How an engine that is started alone stops; beside a gateway, that one's grace counts."""
+
+    grace_s: Annotated[
+        float,
+        flag(
+            "--grace-s",
+            "Seconds that running requests may go on after SIGTERM.",
+            panel=ENGINE,
+            min=0.0,
+        ),
+    ] = ENGINE_DEFAULTS.grace_s
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayFlags:
+    """The gateway's settings: field for field those of `GatewayConfig` that a person chooses."""
+
+    host: Annotated[
+        str, flag("--host", "Address to listen on; 0.0.0.0 is all of them.", panel=GATEWAY)
+    ] = GATEWAY_DEFAULTS.host
+    port: Annotated[int, flag("--port", "Port to listen on.", panel=GATEWAY, min=1, max=65535)] = (
+        GATEWAY_DEFAULTS.port
+    )
+    admin_host: Annotated[str, flag("--admin-host", "Address of --admin-port.", panel=GATEWAY)] = (
+        GATEWAY_DEFAULTS.admin_host
+    )
+    admin_port: Annotated[
+        int | None,
+        flag(
+            "--admin-port",
+            "Port of /admin, /healthz, /readyz and /metrics. Left out: --port.",
+            panel=GATEWAY,
+            min=1,
+            max=65535,
+        ),
+    ] = GATEWAY_DEFAULTS.admin_port
+    share_all: Annotated[
+        bool,
+        flag("--share-all", "One owner: all tenants share one cache.", panel=GATEWAY),
+    ] = GATEWAY_DEFAULTS.share_all
+    grace_s: Annotated[
+        float,
+        flag(
+            "--grace-s",
+            "Seconds that open streams may run on after SIGTERM.",
+            panel=GATEWAY,
+            min=0.0,
+        ),
+    ] = GATEWAY_DEFAULTS.grace_s
+    log_level: Annotated[LogLevel, flag("--log-level", "How much is logged.", panel=GATEWAY)] = (
+        "info"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AdminKeyFlags:
+    """The key that opens the admin routes of the server being started."""
+
+    admin_key: Annotated[
+        str | None,
+        flag(
+            "--admin-key",
+            "The admin key; written to keys.env. [dim]\\[default: the one in "
+            "DATA_DIR/keys.env][/dim]",
+            panel=GATEWAY,
+            show_default=False,
+        ),
+    ] = None

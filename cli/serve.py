@@ -1,0 +1,97 @@
+"""`ratoon serve`: gateway and engine together, from the first start to the last stream.
+
+Knows: the order of things. Does not know: how the processes are watched (`watch`, `supervisor`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import aiohttp
+import msgspec
+
+from cli.bounds_options import BoundsFlags
+from cli.child import python_command
+from cli.compose import admin_url, base_url, engine_config, gateway_config
+from cli.first_words import greeting
+from cli.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
+from cli.model_source import resolve
+from cli.options import AdminKeyFlags, EngineFlags, GatewayFlags, ModelFlags
+from cli.screen import open_screen
+from cli.supervisor import ChildName, Policy
+from cli.watch import Plan, Watch
+
+_STOP_MARGIN_S = 5.0
+_PROBE_TIMEOUT_S = 2.0
+
+
+def serve(
+    model: ModelFlags,
+    admin: AdminKeyFlags,
+    gateway: GatewayFlags,
+    engine: EngineFlags,
+    bounds: BoundsFlags,
+) -> None:
+    """Serve a model: gateway and engine together.
+
+    Starts both, restarts the engine when it dies, and prints the URL and a first call once the
+    model is loaded. The first start makes the data directory with an admin key and the keys of
+    two demo tenants in keys.env. Ctrl-C or SIGTERM lets open streams finish first.
+
+    Examples: the embedded demo model; one's own on a GPU, for the whole network:
+
+        ratoon serve
+
+        ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --host 0.0.0.0
+    """
+    source = resolve(model.model, engine.load_format)
+    check_ports(gateway)
+    start = first_start(model.data_dir, admin.admin_key)
+    url = base_url(gateway.host, gateway.port)
+    with runtime_directory() as directory:
+        socket = directory / SOCKET_NAME
+        plan = Plan(
+            commands=commands(
+                engine_config(source, socket, engine),
+                gateway_config(source, model.data_dir, socket, gateway, bounds),
+            ),
+            is_ready=partial(answers_ok, readiness_url(gateway)),
+            policy=Policy(drain_s=gateway.grace_s + _STOP_MARGIN_S),
+        )
+        screen = open_screen(f"loading {source.name}", greeting(url, source.name, start.keys_file))
+        try:
+            asyncio.run(Watch(plan, screen).run())
+        finally:
+            screen.close()
+
+
+def commands(engine: msgspec.Struct, gateway: msgspec.Struct) -> dict[ChildName, list[str]]:
+    """The command lines of both processes. Their configs hold no secret: others can see these."""
+    return {
+        "engine": python_command("engine", msgspec.json.encode(engine).decode()),
+        "gateway": python_command("gateway", msgspec.json.encode(gateway).decode()),
+    }
+
+
+def check_ports(gateway: GatewayFlags) -> None:
+    """BadSetting when a port is taken: another server's /readyz must not pass for ours."""
+    check_port_free("--port", gateway.host, gateway.port)
+    if gateway.admin_port is not None:
+        check_port_free("--admin-port", gateway.admin_host, gateway.admin_port)
+
+
+def readiness_url(gateway: GatewayFlags) -> str:
+    """Where the gateway says whether its engine takes requests."""
+    admin_port = gateway.admin_port
+    return admin_url(gateway.host, gateway.port, gateway.admin_host, admin_port) + "/readyz"
+
+
+async def answers_ok(url: str) -> bool:
+    """Whether `url` answers 200 soon; no answer is no."""
+    timeout = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
+            return response.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False

@@ -1,0 +1,76 @@
+"""Measures what the largest step takes on a CUDA device besides weights and pool.
+
+Knows: how to make a step of the largest size without sequences. Does not know: what the number
+is used for (`pool_size`).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from engine.batch import Batch
+from engine.model.decoder import Decoder
+from kernels.batch_layout import BatchLayout, empty_pool, kv_pool_shape
+
+# Copies of the sampled rows' logits, in float32, that the most demanding sampling holds at once:
+# sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks.
+SAMPLING_COPIES = 12
+
+
+def activation_bytes(
+    decoder: Decoder, *, batch_tokens: int, max_rows: int, max_model_len: int, block_size: int
+) -> int:
+    """Peak bytes, on top of what is held before, of a step of `batch_tokens` tokens on CUDA."""
+    device = decoder.parameters.embedding.device
+    batch = largest_batch(batch_tokens, max_model_len, block_size, device)
+    config = decoder.config
+    shape = kv_pool_shape(
+        num_blocks=_blocks_per_row(batch_tokens, max_model_len, block_size),
+        num_layers=config.num_layers,
+        num_kv_heads=config.num_kv_heads,
+        block_size=block_size,
+        head_dim=config.head_dim,
+    )
+    pool = empty_pool(shape, decoder.parameters.embedding.dtype, device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
+    torch.cuda.synchronize(device)
+    forward = torch.cuda.max_memory_allocated(device) - before
+    del pool
+    torch.cuda.empty_cache()
+    return forward + sampling_bytes(max_rows, config.vocab_size)
+
+
+def sampling_bytes(max_rows: int, vocab_size: int) -> int:
+    """An upper bound of what sampling `max_rows` rows takes."""
+    return SAMPLING_COPIES * 4 * max_rows * vocab_size
+
+
+def _blocks_per_row(batch_tokens: int, max_model_len: int, block_size: int) -> int:
+    return -(-min(batch_tokens, max_model_len) // block_size)
+
+
+def largest_batch(
+    batch_tokens: int, max_model_len: int, block_size: int, device: torch.device
+) -> Batch:
+    """`batch_tokens` tokens as rows of up to `max_model_len`, all in the same first blocks."""
+    lengths = [
+        min(max_model_len, batch_tokens - start) for start in range(0, batch_tokens, max_model_len)
+    ]
+    num_blocks = _blocks_per_row(batch_tokens, max_model_len, block_size)
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    starts = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    tables = torch.arange(num_blocks, dtype=torch.int32).repeat(len(lengths), 1)
+    layout = BatchLayout(
+        query_starts=starts.to(device),
+        context_lens=torch.tensor(lengths, dtype=torch.int32, device=device),
+        block_tables=tables.to(device),
+        positions=positions.to(device),
+        slots=positions.to(device),
+        num_decodes=0,
+        max_query_len=max(lengths),
+        max_context_len=max(lengths),
+    )
+    token_ids = torch.zeros(batch_tokens, dtype=torch.int64, device=device)
+    return Batch(token_ids, layout, (starts[1:] - 1).to(device, torch.int64))

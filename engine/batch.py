@@ -1,0 +1,119 @@
+"""Lays the rows of a step flat, as the tensors that a decoder reads.
+
+Everything is built on the host with numpy, per row at most, and goes to the device in one copy.
+
+Knows: rows, leases' block ids, the block size. Does not know: the model, or how tokens are
+chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.sequence import Sequence as TokenSequence
+from engine.staging import to_device
+from engine.step import Row
+from kernels.batch_layout import BatchLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step's input on the device.
+
+    `token_ids` (T,) int64; `outputs` (S,) int64: the flat index of the last token of every row
+    that samples, in row order.
+    """
+
+    token_ids: Tensor
+    layout: BatchLayout
+    outputs: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _HostBatch:
+    token_ids: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int64]
+    outputs: npt.NDArray[np.int64]
+    query_starts: npt.NDArray[np.int32]
+    context_lens: npt.NDArray[np.int32]
+    block_tables: npt.NDArray[np.int32]
+
+
+def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> Batch:
+    """The flat form of `rows`, at least one, those with one token first."""
+    host = _host_batch(rows, block_size)
+    token_ids, positions, slots, outputs, query_starts, context_lens, block_tables = to_device(
+        (
+            host.token_ids,
+            host.positions,
+            host.slots,
+            host.outputs,
+            host.query_starts,
+            host.context_lens,
+            host.block_tables,
+        ),
+        device,
+    )
+    layout = BatchLayout(
+        query_starts=query_starts,
+        context_lens=context_lens,
+        block_tables=block_tables,
+        positions=positions,
+        slots=slots,
+        num_decodes=_num_decodes(rows),
+        max_query_len=max(row.num_new for row in rows),
+        max_context_len=int(host.context_lens.max()),
+    )
+    return Batch(token_ids, layout, outputs)
+
+
+def _num_decodes(rows: Sequence[Row]) -> int:
+    return next((index for index, row in enumerate(rows) if row.num_new > 1), len(rows))
+
+
+def _host_batch(rows: Sequence[Row], block_size: int) -> _HostBatch:
+    num_new = np.array([row.num_new for row in rows], dtype=np.int64)
+    starts = np.array([row.start for row in rows], dtype=np.int64)
+    query_starts = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(num_new, out=query_starts[1:])
+    tables = _block_tables(rows)
+    row_of_token = np.repeat(np.arange(len(rows)), num_new)
+    positions = np.arange(query_starts[-1]) + (starts - query_starts[:-1])[row_of_token]
+    blocks = tables[row_of_token, positions // block_size].astype(np.int64)
+    samples = np.array([row.samples for row in rows], dtype=np.bool_)
+    return _HostBatch(
+        token_ids=_token_ids(rows),
+        positions=positions,
+        slots=blocks * block_size + positions % block_size,
+        outputs=query_starts[1:][samples] - 1,
+        query_starts=query_starts.astype(np.int32),
+        context_lens=(starts + num_new).astype(np.int32),
+        block_tables=tables,
+    )
+
+
+def _token_ids(rows: Sequence[Row]) -> npt.NDArray[np.int64]:
+    parts = [row.sequence.tokens[row.start : row.end] for row in rows]
+    return np.concatenate(parts, dtype=np.int64)
+
+
+def _block_tables(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
+    """Block ids by row and position; zero, a block there is, behind a row's last one."""
+    leased = [_blocks(row.sequence) for row in rows]
+    tables = np.zeros((len(rows), max(len(blocks) for blocks in leased)), dtype=np.int32)
+    for table, blocks in zip(tables, leased, strict=True):
+        table[: len(blocks)] = blocks
+    return tables
+
+
+def _blocks(sequence: TokenSequence) -> npt.NDArray[np.int32]:
+    if sequence.lease is None:
+        raise RuntimeError(f"{sequence.request_id} is in a step without a lease")
+    return sequence.lease.blocks

@@ -1,0 +1,55 @@
+"""Which device and dtype to compute with, from what was asked and what is there.
+
+Knows: torch's devices and dtypes. Does not know: models beyond the name of their dtype.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from engine.config import DeviceName, DtypeName
+from engine.model.errors import DeviceUnavailable
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def resolve_device(name: DeviceName) -> torch.device:
+    """The device meant by `name`; `auto` is the first CUDA device where there is one.
+
+    Raises DeviceUnavailable where CUDA is asked for and absent.
+    """
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise DeviceUnavailable("device 'cuda' was asked for, but torch sees no CUDA device")
+    if name == "cpu" or not there:
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def resolve_dtype(
+    name: DtypeName, device: torch.device, checkpoint_dtype: str | None
+) -> torch.dtype:
+    """The dtype meant by `name`; `auto` is float32 on the CPU, the checkpoint's own on CUDA."""
+    if name != "auto":
+        return DTYPES[name]
+    if device.type == "cpu":
+        return torch.float32
+    return DTYPES[checkpoint_dtype or "bfloat16"]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a dtype as configs spell it."""
+    return next(name for name, known in DTYPES.items() if known == dtype)
+
+
+def mark(device: torch.device) -> torch.cuda.Event | None:
+    """An event behind what was launched on `device` so far; None where launching is computing."""
+    if device.type != "cuda":
+        return None
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
+    return event

@@ -1,0 +1,166 @@
+"""Puts a model on its device: config, weights, pool, runner, fingerprint.
+
+Knows: in which order, and what each step needs of the one before. Does not know: the scheduler
+or the link, which get what is opened here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from engine.activation import activation_bytes
+from engine.config import EngineConfig
+from engine.device import dtype_name, resolve_device, resolve_dtype
+from engine.fingerprint import BlockOrigin, dummy_digest, tokenizer_digest, weights_digest
+from engine.free_memory import free_bytes
+from engine.model.config import ModelConfig, read_model_config
+from engine.model.decoder import Decoder, build_decoder
+from engine.model.dummy import dummy_parameters
+from engine.model.errors import BadConfig, PoolTooSmall, UnsupportedModel
+from engine.model.weights import load_parameters
+from engine.pool_size import Memory, blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
+from engine.runner import ModelRunner
+from engine.sampler.planner import Planner
+from engine.sampler.sampler import Sampler
+from kernels.errors import UnsupportedShape
+from kernels.limits import check_attention, check_hidden_size
+from kernels.ops import ops_for
+from storage.device_pool import BlockShape, DevicePool
+from storage.errors import PoolDoesNotFit
+from storage.mover import Mover
+
+DUMMY_SEED = 0
+CPU_BATCH_TOKENS = 512
+CUDA_BATCH_TOKENS = 8192
+# Raised whenever a kernel's results may differ in a bit from those of the release before.
+NUMERICS_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model ready to compute steps, with what the rest of the engine has to know of it."""
+
+    runner: ModelRunner
+    model: ModelConfig
+    num_blocks: int
+    block_size: int
+    max_model_len: int  # tokens: what was asked for or the model's, and no more than the pool
+    max_batch_tokens: int
+    fingerprint: bytes
+    device: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    model_len: int
+    batch_tokens: int
+
+
+def open_model(config: EngineConfig) -> OpenedModel:
+    """Load the model of `config` and allocate its pool.
+
+    Raises ModelError, whatever the fault.
+    """
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    model = read_model_config(Path(config.model_dir))
+    _check_geometry(model, config.block_size)
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config.dtype, device, model.dtype)
+    limits = _limits(config, model, device)
+    decoder = _decoder(config, model, dtype, limits.model_len, device)
+    shape = BlockShape(
+        model.num_layers, model.num_kv_heads, config.block_size, model.head_dim, dtype
+    )
+    pool = _pool(shape, _num_blocks(config, decoder, shape, limits), device)
+    fresh_seed = partial(secrets.randbits, 64)
+    planner = Planner(model.vocab_size, model.eos_token_ids, fresh_seed)
+    return OpenedModel(
+        runner=ModelRunner(decoder, Sampler(planner), pool, Mover(pool, decoder.ops.copy_blocks)),
+        model=model,
+        num_blocks=pool.num_blocks,
+        block_size=config.block_size,
+        max_model_len=min(limits.model_len, pool.num_blocks * config.block_size),
+        max_batch_tokens=limits.batch_tokens,
+        fingerprint=_origin(config, model, dtype, device).fingerprint(),
+        device=str(device),
+        dtype=dtype_name(dtype),
+    )
+
+
+def _check_geometry(model: ModelConfig, block_size: int) -> None:
+    try:
+        check_attention(
+            model.num_heads, model.num_kv_heads, block_size=block_size, head_dim=model.head_dim
+        )
+        check_hidden_size(model.hidden_size)
+    except UnsupportedShape as error:
+        raise UnsupportedModel(str(error)) from error
+
+
+def _pool(shape: BlockShape, num_blocks: int, device: torch.device) -> DevicePool:
+    try:
+        return DevicePool(shape, num_blocks, device)
+    except PoolDoesNotFit as error:
+        raise PoolTooSmall(str(error)) from error
+
+
+def _limits(config: EngineConfig, model: ModelConfig, device: torch.device) -> _Limits:
+    asked = config.max_model_len
+    if asked is not None and asked > model.max_positions:
+        raise BadConfig(f"max_model_len {asked}: the model has {model.max_positions} positions")
+    usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
+    return _Limits(asked or model.max_positions, config.max_batch_tokens or usual)
+
+
+def _decoder(
+    config: EngineConfig,
+    model: ModelConfig,
+    dtype: torch.dtype,
+    num_positions: int,
+    device: torch.device,
+) -> Decoder:
+    if config.load_format == "dummy":
+        parameters = dummy_parameters(model, dtype, device, DUMMY_SEED)
+    else:
+        parameters = load_parameters(Path(config.model_dir), model, dtype, device)
+    return build_decoder(model, parameters, ops_for(device), num_positions)
+
+
+def _num_blocks(config: EngineConfig, decoder: Decoder, shape: BlockShape, limits: _Limits) -> int:
+    if config.cache_tokens is not None:
+        return blocks_for_tokens(config.cache_tokens, config.block_size)
+    device = decoder.parameters.embedding.device
+    if device.type == "cpu":
+        return blocks_on_cpu(free_bytes(device), shape.block_bytes)
+    activations = activation_bytes(
+        decoder,
+        batch_tokens=limits.batch_tokens,
+        max_rows=config.max_running,
+        max_model_len=limits.model_len,
+        block_size=config.block_size,
+    )
+    memory = Memory(free_bytes(device), decoder.parameters.num_bytes, activations)
+    return blocks_on_cuda(memory, config.memory_fraction, shape.block_bytes)
+
+
+def _origin(
+    config: EngineConfig, model: ModelConfig, dtype: torch.dtype, device: torch.device
+) -> BlockOrigin:
+    model_dir = Path(config.model_dir)
+    dummy = config.load_format == "dummy"
+    return BlockOrigin(
+        weights=dummy_digest(DUMMY_SEED) if dummy else weights_digest(model_dir),
+        model=model,
+        tokenizer=tokenizer_digest(model_dir),
+        weight_dtype=dtype_name(dtype),
+        kv_dtype=dtype_name(dtype),
+        block_size=config.block_size,
+        numerics=f"{device.type}-{NUMERICS_VERSION}",
+    )

@@ -1,0 +1,86 @@
+"""The engine's composition root: from an `EngineConfig` to a process that serves.
+
+Knows: which parts there are and in what order they come up. Does not know: how any of them
+works. Where the settings come from is `cli`'s matter.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+
+import msgspec
+import torch
+
+from engine.assembly import Computer, Limits, ModelFacts, assemble
+from engine.codec import Codec
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.link import Link, SocketLink
+from engine.loading import OpenedModel, open_model
+from engine.model.errors import ModelError
+from engine.process import EXIT_CANNOT_START, StopSignal, serve
+from engine.queue import QueueLimits
+from engine.scheduler import StepLimits
+
+_log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str]) -> int:
+    """Run one engine process; returns its exit code. `arguments`: an `EngineConfig` as JSON."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    try:
+        [settings] = arguments
+        config = msgspec.json.decode(settings, type=EngineConfig)
+    except (ValueError, msgspec.DecodeError) as error:
+        _log.error("usage: python -m engine CONFIG, an EngineConfig as JSON: %s", error)
+        return EXIT_CANNOT_START
+    try:
+        model = open_model(config)
+        link = SocketLink(config.socket, codec=Codec())
+    except (ModelError, OSError) as error:
+        _log.error("the engine cannot start: %s", error)
+        return EXIT_CANNOT_START
+    try:
+        return _serve(config, model, link)
+    finally:
+        link.close()
+
+
+def _serve(config: EngineConfig, model: OpenedModel, link: Link) -> int:
+    core = build_core(config, model, link)
+    stop = StopSignal()
+    stop.listen()
+    gc.collect()
+    gc.freeze()  # what is there now stays: collections need not look at it again
+    _log.info("serving %s on %s", config.model_dir, config.socket)
+    return serve(core, stop, grace_s=config.grace_s)
+
+
+def build_core(config: EngineConfig, model: OpenedModel, link: Link) -> EngineCore:
+    """The engine that serves `model` on `link` under the bounds of `config`."""
+    facts = ModelFacts(
+        fingerprint=model.fingerprint,
+        vocab_size=model.model.vocab_size,
+        context_len=model.max_model_len,
+        eos_token_ids=tuple(model.model.eos_token_ids),
+        device=model.device,
+        dtype=model.dtype,
+    )
+    computer = Computer(
+        runner=model.runner,
+        facts=facts,
+        num_blocks=model.num_blocks,
+        block_size=model.block_size,
+        out_of_memory=torch.OutOfMemoryError,
+    )
+    limits = Limits(
+        step=StepLimits(
+            max_batch_tokens=model.max_batch_tokens,
+            max_running=min(config.max_running, model.max_batch_tokens),
+        ),
+        queue=QueueLimits(capacity=config.max_waiting),
+        single_flight_deadline_s=config.single_flight_deadline_s,
+    )
+    return assemble(computer, link, limits)

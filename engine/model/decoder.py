@@ -1,0 +1,94 @@
+"""The forward pass of every decoder this engine serves.
+
+Knows: the order of norms, projections, attention and MLP. Does not know: which kernels do the
+work (`Ops`), how weights came here, or which sequences the tokens are of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model.config import ModelConfig
+from engine.model.parameters import LayerParameters, Parameters
+from engine.model.rope import rope_table
+from kernels.batch_layout import BatchLayout, layer_view
+from kernels.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A decoder on its device. `cos_sin` (positions, D) float32."""
+
+    config: ModelConfig
+    parameters: Parameters
+    cos_sin: Tensor
+    ops: Ops
+
+    @torch.inference_mode()
+    def logits(
+        self, token_ids: Tensor, layout: BatchLayout, pool: Tensor, outputs: Tensor
+    ) -> Tensor:
+        """Compute T tokens, write their KV to `pool`, return logits of the tokens at `outputs`.
+
+        `token_ids` (T,) int64, `outputs` (S,) int64 indices into T; (S, V) float32. The result
+        is the caller's to change. Does not wait for the device.
+        """
+        eps = self.config.rms_norm_eps
+        hidden, residual = self._layers(token_ids, layout, pool)
+        if outputs.shape[0] == 0:
+            return hidden.new_empty((0, self.config.vocab_size), dtype=torch.float32)
+        # Only the tokens that are followed by a sampled one need the head, and few are.
+        hidden, _ = self.ops.add_rms_norm(
+            hidden[outputs], residual[outputs], self.parameters.final_norm, eps
+        )
+        return F.linear(hidden, self.parameters.head).float()
+
+    def _layers(
+        self, token_ids: Tensor, layout: BatchLayout, pool: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The last layer's output and the residual it is still to be added to, (T, H) each."""
+        eps, layers = self.config.rms_norm_eps, self.parameters.layers
+        residual = F.embedding(token_ids, self.parameters.embedding)
+        hidden = self.ops.rms_norm(residual, layers[0].input_norm, eps)
+        for index, layer in enumerate(layers):
+            if index > 0:
+                hidden, residual = self.ops.add_rms_norm(hidden, residual, layer.input_norm, eps)
+            attended = self._attention(layer, hidden, layout, layer_view(pool, index))
+            hidden, residual = self.ops.add_rms_norm(attended, residual, layer.post_norm, eps)
+            hidden = self._mlp(layer, hidden)
+        return hidden, residual
+
+    def _attention(
+        self, layer: LayerParameters, hidden: Tensor, layout: BatchLayout, kv: Tensor
+    ) -> Tensor:
+        config = self.config
+        queries = self.ops.rope_write_kv(
+            F.linear(hidden, layer.qkv.weight, layer.qkv.bias),
+            layout.positions,
+            self.cos_sin,
+            layer.q_norm,
+            layer.k_norm,
+            config.rms_norm_eps,
+            kv,
+            layout.slots,
+            config.num_heads,
+        )
+        attended = self.ops.paged_attention(queries, kv, layout, config.head_dim**-0.5)
+        return F.linear(attended.flatten(1), layer.output.weight, layer.output.bias)
+
+    def _mlp(self, layer: LayerParameters, hidden: Tensor) -> Tensor:
+        gate_up = F.linear(hidden, layer.gate_up.weight, layer.gate_up.bias)
+        return F.linear(self.ops.silu_mul(gate_up), layer.down.weight, layer.down.bias)
+
+
+def build_decoder(
+    config: ModelConfig, parameters: Parameters, ops: Ops, num_positions: int
+) -> Decoder:
+    """A decoder for sequences of up to `num_positions` tokens, on the parameters' device."""
+    device = parameters.embedding.device
+    table = rope_table(config.rope, config.head_dim, num_positions, device)
+    return Decoder(config, parameters, table, ops)

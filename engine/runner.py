@@ -1,0 +1,76 @@
+"""Computes steps: moves, batch, forward pass, sampling.
+
+Knows: in which order they go to the device, and that nothing here waits for it. Does not know:
+why a step holds the rows it holds, or what becomes of the tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.batch import build_batch
+from engine.device import mark
+from engine.model.decoder import Decoder
+from engine.sampler.sampler import Sampler
+from engine.step import Launched, Sampled, Step
+from storage.move import Move
+
+
+class Pool(Protocol):
+    """Where the KV is: `tensor` (blocks, layers, 2, kv heads, block size, head dim)."""
+
+    @property
+    def tensor(self) -> Tensor:
+        """The whole pool."""
+        ...
+
+
+class Mover(Protocol):
+    """Executes moves on the stream that computes, before what is launched next."""
+
+    def execute(self, moves: Sequence[Move]) -> None:
+        """Copy every move's block."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRunner:
+    """The runner of one model on one device; implements `Runner`."""
+
+    decoder: Decoder
+    sampler: Sampler
+    pool: Pool
+    mover: Mover
+
+    @torch.inference_mode()
+    def launch(self, step: Step) -> Launched:
+        """Start computing `step`; on CUDA this returns before the device is done."""
+        if step.moves:
+            self.mover.execute(step.moves)
+        pool = self.pool.tensor
+        if not step.rows:
+            return LaunchedWithoutOutput(mark(pool.device))
+        batch = build_batch(step.rows, pool.shape[4], pool.device)
+        logits = self.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
+        sampling = [row.sequence for row in step.rows if row.samples]
+        if not sampling:
+            return LaunchedWithoutOutput(mark(pool.device))
+        return self.sampler.launch(logits, sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedWithoutOutput:
+    """A step in which no row samples; implements `Launched`."""
+
+    done: torch.cuda.Event | None
+
+    def collect(self) -> list[Sampled]:
+        """Wait for the step, which yields nothing."""
+        if self.done is not None:
+            self.done.synchronize()
+        return []

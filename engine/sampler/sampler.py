@@ -1,0 +1,99 @@
+"""From logits to the next token of every row, without waiting for the device.
+
+    logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> draw -> one copy back
+
+Knows: the order of these. Does not know: their formulas, or the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from engine.sampler.adjust import edit, penalise
+from engine.sampler.draw import draw_filtered, draw_plain
+from engine.sampler.logprobs import normalised, report
+from engine.sampler.plan import DevicePlan, HostPlan, on_device
+from engine.sampler.planner import Planner
+from engine.sampler.results import LaunchedSample, ReportShape, Transfer, pack
+from engine.sequence import Sequence as TokenSequence
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Chooses tokens for one model."""
+
+    planner: Planner
+
+    @torch.inference_mode()
+    def launch(self, logits: Tensor, sequences: Sequence[TokenSequence]) -> LaunchedSample:
+        """Choose a token for each of `sequences`, given `logits` (R, V) float32, contiguous.
+
+        Changes `logits`. A row with a logit that is not finite yields no token; it leaves the
+        other rows as they are.
+        """
+        host_plan = self.planner.plan(sequences)
+        plan = on_device(host_plan, logits.device)
+        finite = all_finite(logits)
+        logprobs = None if plan.wanted is None else normalised(logits, plan.wanted)
+        adjust(logits, plan)
+        tokens = choose(logits, plan)
+        reported = (
+            None
+            if plan.wanted is None or logprobs is None
+            else report(logprobs, tokens, plan.wanted)
+        )
+        packed = pack(tokens, finite, reported)
+        return LaunchedSample(Transfer(packed), len(sequences), _report_shape(host_plan))
+
+
+def all_finite(logits: Tensor) -> Tensor:
+    """(R,) bool: whether a row of `logits` (R, V) has neither NaN nor infinity."""
+    least, greatest = logits.aminmax(dim=-1)  # both are NaN where any is
+    return least.isfinite() & greatest.isfinite()
+
+
+def adjust(logits: Tensor, plan: DevicePlan) -> None:
+    """Apply penalties and edits to `logits` (R, V) in place."""
+    if plan.penalties is not None:
+        penalise(logits, plan.penalties)
+    if plan.edits is not None:
+        edit(logits, plan.edits)
+
+
+def choose(logits: Tensor, plan: DevicePlan) -> Tensor:
+    """A token for every row of `logits` (R, V), (R,) int64."""
+    choices = _choices(plan)
+    if len(choices) == 1:
+        return choices[0][1](logits)
+    tokens = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
+    for rows, choice in choices:
+        tokens[rows] = choice(logits[rows])
+    return tokens
+
+
+def _choices(plan: DevicePlan) -> Sequence[tuple[Tensor, Callable[[Tensor], Tensor]]]:
+    """The groups that have rows, each with the way its rows are chosen."""
+    choices: list[tuple[Tensor, Callable[[Tensor], Tensor]]] = []
+    if plan.greedy is not None:
+        choices.append((plan.greedy, _greedy))
+    if plan.plain is not None:
+        choices.append((plan.plain.rows, partial(draw_plain, draw=plan.plain)))
+    for filtered in (plan.searched, plan.sorted):
+        if filtered is not None:
+            choices.append((filtered.draw.rows, partial(draw_filtered, filtered=filtered)))
+    return choices
+
+
+def _greedy(logits: Tensor) -> Tensor:
+    return logits.argmax(-1)
+
+
+def _report_shape(plan: HostPlan) -> ReportShape:
+    if plan.wanted is None:
+        return ReportShape((), ())
+    return ReportShape(tuple(plan.wanted.rows.tolist()), plan.wanted.counts)

@@ -1,0 +1,74 @@
+"""Residual add and RMS norm in one pass: r' = x + residual, y = rms_norm(r', weight, eps).
+
+The sum is rounded to the dtype of x before it is normed, as it is when the two steps run one
+after the other. Knows two tensors and one weight; does not know layers.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels import rms_norm
+from kernels.limits import check_hidden_size
+from kernels.rms_norm import row_warps, scaled_rows
+
+
+def reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """x, residual (T, H), weight (H,) of one dtype -> (normed, new residual), both (T, H).
+
+    Neither input is changed. Raises UnsupportedShape.
+    """
+    total = x + residual
+    return rms_norm.reference(total, weight, eps), total
+
+
+@triton.jit
+def _kernel(
+    x: tl.tensor,
+    residual: tl.tensor,
+    weight: tl.tensor,
+    normed: tl.tensor,
+    total: tl.tensor,
+    eps: tl.tensor,
+    x_stride: tl.tensor,
+    residual_stride: tl.tensor,
+    H: tl.constexpr,
+    H_PADDED: tl.constexpr,
+) -> None:
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, H_PADDED)[None, :]
+    inside = column < H
+    left = tl.load(x + row * x_stride + column, mask=inside, other=0.0)
+    right = tl.load(residual + row * residual_stride + column, mask=inside, other=0.0)
+    summed = (left.to(tl.float32) + right.to(tl.float32)).to(left.dtype)
+    tl.store(total + row * H + column, summed, mask=inside)
+    scale = tl.load(weight + column, mask=inside, other=0.0)
+    result = scaled_rows(summed.to(tl.float32), scale, eps, H)
+    tl.store(normed + row * H + column, result, mask=inside)
+
+
+def launch(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """As `reference`, on the device, for inputs whose rows are contiguous; any row stride."""
+    tokens, hidden = x.shape
+    check_hidden_size(hidden)
+    normed = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)
+    total = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)
+    if tokens:
+        padded = triton.next_power_of_2(hidden)
+        strides = (x.stride(0), residual.stride(0))
+        _kernel[(tokens,)](
+            x,
+            residual,
+            weight,
+            normed,
+            total,
+            eps,
+            *strides,
+            H=hidden,
+            H_PADDED=padded,
+            num_warps=row_warps(padded),
+        )
+    return normed, total

@@ -1,0 +1,74 @@
+"""One step of online softmax over one tile of paged keys: what decode and prefill share.
+
+For query rows q (M, D) and a tile of keys and values k, v (TILE, D), in float32:
+
+    s  = scale * log2(e) * q k^T             scores, so that exp2 serves for exp
+    m' = max(m, max s);  p = exp2(s - m')
+    l' = l * exp2(m - m') + sum p;  acc' = acc * exp2(m - m') + p v
+
+Device code only. Knows how a block is found in the table and what lies behind a context:
+a table entry or a slot behind `end` is never dereferenced, nor counted. Does not know rows.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LOG2_E = 1.4426950408889634
+
+
+@triton.jit
+def attend_tile(
+    q: tl.tensor,
+    acc: tl.tensor,
+    m: tl.tensor,
+    total: tl.tensor,
+    kv: tl.tensor,
+    table: tl.tensor,
+    start: tl.tensor,
+    end: tl.tensor,
+    last_key: tl.tensor,
+    log2_scale: tl.tensor,
+    block_stride: tl.tensor,
+    value_stride: tl.tensor,
+    B: tl.constexpr,
+    D: tl.constexpr,
+    D_PADDED: tl.constexpr,
+    TILE: tl.constexpr,
+    MASKED: tl.constexpr,
+) -> tl.tensor:
+    """Fold keys [start, start + TILE) into (acc, m, total) and return the new three.
+
+    `kv` points at this KV head in block 0, `table` at this row's block ids. With MASKED, keys
+    from `end` on are not read and row i of q sees keys up to and including last_key[i];
+    without, all of the tile exists and is visible to every row.
+    """
+    key = start + tl.arange(0, TILE)
+    column = tl.arange(0, D_PADDED)
+    real = key < end
+    block = tl.load(table + key // B, mask=real, other=0)
+    address = kv + block.to(tl.int64) * block_stride + (key % B) * D
+    address = address[:, None] + column[None, :]
+    if MASKED:
+        wanted = real[:, None] & (column < D)[None, :]
+        k = tl.load(address, mask=wanted, other=0.0)
+        v = tl.load(address + value_stride, mask=wanted, other=0.0)
+    elif D_PADDED != D:
+        wanted = (column < D)[None, :]
+        k = tl.load(address, mask=wanted, other=0.0)
+        v = tl.load(address + value_stride, mask=wanted, other=0.0)
+    else:
+        k = tl.load(address)
+        v = tl.load(address + value_stride)
+
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * log2_scale
+    if MASKED:
+        visible = key[None, :] <= last_key[:, None]
+        scores = tl.where(visible, scores, float("-inf"))
+    m_new = tl.maximum(m, tl.max(scores, axis=1))
+    shrink = tl.exp2(m - m_new)
+    p = tl.exp2(scores - m_new[:, None])
+    total = total * shrink + tl.sum(p, axis=1)
+    acc = acc * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    return acc, m_new, total

@@ -1,0 +1,49 @@
+"""Whole-block copies inside one pool: pool[target[i]] = pool[source[i]] for every i, at once.
+
+"At once" is the contract: no order between the copies is promised, so a target may be neither
+a source nor another target. `storage.mover` cuts a plan into calls that hold to that. Does
+not know layers, heads or what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_CHUNK = 8192  # elements one program copies
+
+
+def reference(pool: Tensor, source: Tensor, target: Tensor) -> None:
+    """pool (N, L, 2, Hkv, B, D) in place; source, target (n,) int64 block ids. Plain PyTorch.
+
+    Targets are distinct and none is a source; what happens otherwise is undefined.
+    """
+    pool.index_copy_(0, target, pool.index_select(0, source))
+
+
+@triton.jit
+def _kernel(
+    pool: tl.tensor,
+    source: tl.tensor,
+    target: tl.tensor,
+    SIZE: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    CHUNK: tl.constexpr,
+) -> None:
+    copy = tl.program_id(0) // CHUNKS
+    offset = (tl.program_id(0) % CHUNKS) * CHUNK + tl.arange(0, CHUNK)
+    inside = offset < SIZE
+    origin = tl.load(source + copy).to(tl.int64) * SIZE
+    goal = tl.load(target + copy).to(tl.int64) * SIZE
+    tl.store(pool + goal + offset, tl.load(pool + origin + offset, mask=inside), mask=inside)
+
+
+def launch(pool: Tensor, source: Tensor, target: Tensor) -> None:
+    """As `reference`, on the device; the pool is contiguous. One launch for all copies."""
+    if copies := source.shape[0]:
+        size = pool.stride(0)
+        chunks = triton.cdiv(size, _CHUNK)
+        _kernel[(copies * chunks,)](
+            pool, source, target, SIZE=size, CHUNKS=chunks, CHUNK=_CHUNK, num_warps=8
+        )

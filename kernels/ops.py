@@ -1,0 +1,115 @@
+"""The ops a model is computed with, chosen once by device.
+
+Knows which function serves which device. Does not know the models that call them. Shapes,
+dtypes and errors are told in the module of each op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from kernels import (
+    add_rms_norm,
+    copy_blocks,
+    paged_attention,
+    rms_norm,
+    rope_write_kv,
+    silu_mul,
+)
+from kernels.batch_layout import BatchLayout
+
+
+class RmsNorm(Protocol):
+    """x (T, H), weight (H,) -> (T, H)."""
+
+    def __call__(self, x: Tensor, weight: Tensor, eps: float) -> Tensor: ...  # noqa: D102
+
+
+class AddRmsNorm(Protocol):
+    """x, residual (T, H), weight (H,) -> (normed (T, H), new residual (T, H))."""
+
+    def __call__(  # noqa: D102
+        self, x: Tensor, residual: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]: ...
+
+
+class SiluMul(Protocol):
+    """gate_up (T, 2I) -> (T, I)."""
+
+    def __call__(self, gate_up: Tensor) -> Tensor: ...  # noqa: D102
+
+
+class RopeWriteKv(Protocol):
+    """qkv (T, (Hq + 2 Hkv) * D) -> q (T, Hq, D), with k and v written to their slots."""
+
+    def __call__(  # noqa: D102
+        self,
+        qkv: Tensor,
+        positions: Tensor,
+        cos_sin: Tensor,
+        q_norm: Tensor | None,
+        k_norm: Tensor | None,
+        eps: float,
+        kv: Tensor,
+        slots: Tensor,
+        num_q_heads: int,
+    ) -> Tensor: ...
+
+
+class PagedAttention(Protocol):
+    """q (T, Hq, D), kv (N, 2, Hkv, B, D) -> (T, Hq, D)."""
+
+    def __call__(  # noqa: D102
+        self, q: Tensor, kv: Tensor, layout: BatchLayout, scale: float
+    ) -> Tensor: ...
+
+
+class CopyBlocks(Protocol):
+    """pool (N, L, 2, Hkv, B, D) in place; source, target (n,) int64, no target a source."""
+
+    def __call__(self, pool: Tensor, source: Tensor, target: Tensor) -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Ops:
+    """One way to compute each op. All of them on tensors of one device."""
+
+    rms_norm: RmsNorm
+    add_rms_norm: AddRmsNorm
+    silu_mul: SiluMul
+    rope_write_kv: RopeWriteKv
+    paged_attention: PagedAttention
+    copy_blocks: CopyBlocks
+
+
+def torch_ops() -> Ops:
+    """Plain PyTorch, for any device; it waits for the device where lengths are read."""
+    return Ops(
+        rms_norm=rms_norm.reference,
+        add_rms_norm=add_rms_norm.reference,
+        silu_mul=silu_mul.reference,
+        rope_write_kv=rope_write_kv.reference,
+        paged_attention=paged_attention.reference,
+        copy_blocks=copy_blocks.reference,
+    )
+
+
+def triton_ops() -> Ops:
+    """Triton kernels, for CUDA; nothing waits for the device, and nothing compiles before use."""
+    return Ops(
+        rms_norm=rms_norm.launch,
+        add_rms_norm=add_rms_norm.launch,
+        silu_mul=silu_mul.launch,
+        rope_write_kv=rope_write_kv.launch,
+        paged_attention=paged_attention.launch,
+        copy_blocks=copy_blocks.launch,
+    )
+
+
+def ops_for(device: torch.device) -> Ops:
+    """The ops that serve on `device`."""
+    return triton_ops() if device.type == "cuda" else torch_ops()

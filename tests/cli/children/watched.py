@@ -1,0 +1,44 @@
+"""Watches a fake gateway and a fake engine; says on stdout what an operator would see.
+
+usage: watched.py DIRECTORY DEATHS. A line `pids GATEWAY ENGINE` follows the greeting.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from cli.supervisor import ChildName
+from cli.watch import Plan, Watch
+from tests.cli.scripts import engine_ready, fake_commands, quick_policy
+
+
+class StdoutScreen:
+    """Prints everything."""
+
+    def say(self, text: str) -> None:
+        """A line of the supervisor's own."""
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+    def child_says(self, name: ChildName, line: str) -> None:
+        """A child's line."""
+        self.say(f"{name}| {line}")
+
+    def announce(self) -> None:
+        """The greeting."""
+        self.say("ready")
+
+
+def main(directory: Path, deaths: int) -> None:
+    """Watch until asked to stop."""
+    plan = Plan(
+        commands=fake_commands(directory, deaths=deaths),
+        is_ready=lambda: engine_ready(directory),
+        policy=quick_policy(),
+        poll_s=0.02,
+    )
+    asyncio.run(Watch(plan, StdoutScreen()).run())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

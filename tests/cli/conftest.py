@@ -1,0 +1,56 @@
+"""What all tests of the command line share."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.config import GatewayConfig
+from tests.cli.console import Console
+from tests.doubles.fake_engine import FakeEngine
+from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.tiny_model import write_tiny_model
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No RATOON_* variable of whoever runs the tests reaches them; help is wide and plain."""
+    for name in list(os.environ):
+        if name.startswith("RATOON_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+
+
+@pytest.fixture
+def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Console:
+    """A shell prompt in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    return Console()
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    """A directory that looks like a model."""
+    directory = tmp_path / "tiny-model"
+    directory.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (directory / name).write_text("{}")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A real gateway before a fake engine."""
+    config = GatewayConfig(
+        model_dir=str(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")),
+        model_name=MODEL,
+        data_dir=str(tmp_path_factory.mktemp("data")),
+        engine_socket="",
+        port=0,
+        grace_s=1.0,
+    )
+    with serving(config, FakeEngine()) as served:
+        yield served

@@ -1,0 +1,38 @@
+"""Types commands at `ratoon` and keeps what they print."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from typer.testing import CliRunner
+
+from cli.main import build_app
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output, decoded."""
+        return msgspec.json.decode(self.out)
+
+
+class Console:
+    """A shell prompt. An exception that no command should let through fails the test."""
+
+    def __init__(self) -> None:
+        self._runner = CliRunner()
+        self._app = build_app()
+
+    def type(self, *words: str, env: dict[str, str] | None = None, answer: str = "") -> Printed:
+        """Run one command line."""
+        result = self._runner.invoke(self._app, list(words), env=env, input=answer)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Printed(result.exit_code, result.stdout, result.stderr)

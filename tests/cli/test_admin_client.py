@@ -1,0 +1,71 @@
+import pytest
+from aiohttp import web
+
+from cli.admin_client import AdminClient, error_message, with_admin
+from cli.client_options import AdminFlags
+from cli.errors import ServerRefused, ServerUnreachable
+from tests.cli.http_double import served
+
+
+class AdminDouble:
+    """Answers what it was given to answer, and keeps what it was asked."""
+
+    def __init__(self, status: int = 200, body: bytes = b"{}") -> None:
+        self._status = status
+        self._body = body
+        self.asked: list[tuple[str, str, str, bytes]] = []
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        return app
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        key = request.headers.get("Authorization", "")
+        self.asked.append((request.method, request.path, key, await request.read()))
+        return web.Response(status=self._status, body=self._body)
+
+
+def call(double: AdminDouble, body: dict[str, object] | None = None) -> object:
+    with served(double.app) as url:
+        flags = AdminFlags(url=url, admin_key="secret")
+        return with_admin(flags, lambda client: client.call("POST", "/admin/x", body))
+
+
+def test_a_call_carries_the_key_and_the_body() -> None:
+    double = AdminDouble(body=b'{"id": 1}')
+    assert call(double, {"name": "acme"}) == {"id": 1}
+    assert double.asked == [("POST", "/admin/x", "Bearer secret", b'{"name": "acme"}')]
+
+
+def test_an_empty_answer_is_none() -> None:
+    assert call(AdminDouble(status=204, body=b"")) is None
+
+
+def test_a_refusal_has_the_servers_words_and_status() -> None:
+    body = b'{"error": {"message": "No such tenant.", "code": "not_found"}}'
+    with pytest.raises(ServerRefused, match=r"No such tenant\. \(404\)") as refusal:
+        call(AdminDouble(404, body))
+    assert refusal.value.status == 404
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>bad gateway</html>", b"[]", b'{"error": "text"}', b'{"error": {}}']
+)
+def test_a_refusal_without_words_is_told_by_its_status(body: bytes) -> None:
+    assert error_message(body, 502) == "the server answered 502"
+
+
+def test_nobody_there_is_told_with_the_url() -> None:
+    with served(AdminDouble().app) as url:
+        pass
+    flags = AdminFlags(url=url, admin_key="secret")
+    with pytest.raises(ServerUnreachable, match=f"no answer from {url}"):
+        with_admin(flags, lambda client: client.call("GET", "/admin/x"))
+
+
+async def test_rows_are_taken_from_under_their_name() -> None:
+    double = AdminDouble(body=b'{"keys": [{"id": "k"}]}')
+    with served(double.app) as url:
+        async with AdminClient(url, "secret") as client:
+            assert await client.rows("/admin/x", "keys") == [{"id": "k"}]

@@ -1,0 +1,144 @@
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli.bounds_options import BoundsFlags
+from cli.compose import (
+    MAX_SOCKET_BYTES,
+    admin_url,
+    base_url,
+    checked_socket,
+    engine_config,
+    gateway_config,
+)
+from cli.errors import BadSetting
+from cli.model_source import ModelSource
+from cli.options import EngineFlags, GatewayFlags
+from engine.config import EngineConfig
+from gateway.config import Bounds, GatewayConfig
+
+SOURCE = ModelSource(Path("/models/tiny"), "tiny")
+SOCKET = Path("/run/ratoon/engine.sock")
+DATA_DIR = Path("/var/lib/ratoon")
+
+
+def test_untouched_flags_give_the_default_engine() -> None:
+    assert engine_config(SOURCE, SOCKET, EngineFlags()) == EngineConfig(
+        model_dir="/models/tiny", socket="/run/ratoon/engine.sock"
+    )
+
+
+def test_untouched_flags_give_the_default_gateway() -> None:
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(), BoundsFlags())
+    assert composed == GatewayConfig(
+        model_dir="/models/tiny",
+        model_name="tiny",
+        data_dir="/var/lib/ratoon",
+        engine_socket="/run/ratoon/engine.sock",
+    )
+
+
+def test_every_engine_flag_arrives() -> None:
+    flags = EngineFlags(
+        device="cpu",
+        dtype="float32",
+        load_format="dummy",
+        block_size=8,
+        cache_tokens=4096,
+        memory_fraction=0.5,
+        max_model_len=2048,
+        max_batch_tokens=256,
+        max_running=3,
+        max_waiting=5,
+        single_flight_deadline_s=1.5,
+        num_threads=2,
+    )
+    composed = engine_config(SOURCE, SOCKET, flags)
+    for name in EngineFlags.__dataclass_fields__:
+        assert getattr(composed, name) == getattr(flags, name)
+        assert getattr(composed, name) != getattr(EngineFlags(), name), f"{name} is not tried"
+
+
+def test_an_engine_alone_may_have_a_grace_of_its_own() -> None:
+    assert engine_config(SOURCE, SOCKET, EngineFlags(), grace_s=60.0).grace_s == 60.0
+
+
+def test_every_gateway_flag_and_bound_arrives() -> None:
+    flags = GatewayFlags(
+        host="0.0.0.0",
+        port=9000,
+        admin_host="10.0.0.1",
+        admin_port=9001,
+        share_all=True,
+        grace_s=3.0,
+        log_level="debug",
+    )
+    bounds = replace(BoundsFlags(), max_choices=2, stalled_write_s=1.0)
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, bounds)
+    for name in GatewayFlags.__dataclass_fields__:
+        assert getattr(composed, name) == getattr(flags, name)
+        assert getattr(composed, name) != getattr(GatewayFlags(), name), f"{name} is not tried"
+    assert composed.bounds == Bounds(max_choices=2, stalled_write_s=1.0)
+
+
+def test_configs_survive_the_command_line() -> None:
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(port=81), BoundsFlags())
+    encoded = msgspec.json.encode(composed)
+    assert msgspec.json.decode(encoded, type=GatewayConfig) == composed
+
+
+def test_relative_places_become_absolute() -> None:
+    composed = gateway_config(
+        SOURCE, Path(".ratoon"), Path("e.sock"), GatewayFlags(), BoundsFlags()
+    )
+    assert composed.data_dir == str(Path.cwd() / ".ratoon")
+    assert composed.engine_socket == str(Path.cwd() / "e.sock")
+
+
+@pytest.mark.parametrize(("cache_tokens", "fine"), [(16, True), (17, True), (15, False)])
+def test_the_cache_holds_a_block_at_least(cache_tokens: int, fine: bool) -> None:
+    flags = EngineFlags(cache_tokens=cache_tokens)
+    if fine:
+        assert engine_config(SOURCE, SOCKET, flags).cache_tokens == cache_tokens
+    else:
+        with pytest.raises(BadSetting, match=r"--cache-tokens: 15 is less than one block of 16"):
+            engine_config(SOURCE, SOCKET, flags)
+
+
+def test_the_admin_port_is_another_port() -> None:
+    with pytest.raises(BadSetting, match="--admin-port: 8000 is --port already"):
+        gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8000), BoundsFlags())
+    composed = gateway_config(
+        SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8001), BoundsFlags()
+    )
+    assert composed.admin_port == 8001
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_socket_path_is_bounded_in_bytes(letter: str) -> None:
+    room = MAX_SOCKET_BYTES - 1 - len("/")
+    fits = Path("/" + letter * (room // len(letter.encode())))
+    assert checked_socket(fits) == str(fits)
+    with pytest.raises(BadSetting, match="--socket"):
+        checked_socket(Path(f"{fits}{letter}"))
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+        ("::1", "http://[::1]:80"),
+        ("gpu7.example", "http://gpu7.example:80"),
+    ],
+)
+def test_a_url_reaches_what_listens(host: str, url: str) -> None:
+    assert base_url(host, 80) == url
+
+
+def test_admin_routes_have_their_own_port_or_none() -> None:
+    assert admin_url("10.0.0.1", 80, "127.0.0.1", None) == "http://10.0.0.1:80"
+    assert admin_url("10.0.0.1", 80, "127.0.0.1", 81) == "http://127.0.0.1:81"

@@ -1,0 +1,110 @@
+"""Tiny random checkpoints of every family, made with `transformers`, the truth to compare with."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # what a library warns of at its import is its own affair
+    import transformers
+
+VOCAB_SIZE = 300
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 512,
+    "bos_token_id": None,
+    "eos_token_id": 2,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One checkpoint: an architecture's name, what differs from SHAPE, how it is saved."""
+
+    family: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    max_shard_size: str = "5GB"
+
+
+RECIPES = {
+    "llama": Recipe("Llama"),
+    "llama-tied-mha": Recipe("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
+    "llama3-rope": Recipe("Llama", {"rope_parameters": LLAMA3_ROPE}),
+    "llama-linear-rope": Recipe(
+        "Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}}
+    ),
+    "llama-biases": Recipe("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama-sharded": Recipe("Llama", max_shard_size="60KB"),
+    "mistral": Recipe("Mistral", {"sliding_window": None, "head_dim": 32}),
+    "qwen2": Recipe("Qwen2", {"tie_word_embeddings": True}),
+    "qwen3": Recipe("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
+    "qwen3-biases": Recipe("Qwen3", {"attention_bias": True}),
+}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A saved model and the same model in `transformers`."""
+
+    model_dir: Path
+    truth: Any
+
+    @torch.inference_mode()
+    def logits(self, token_ids: list[int]) -> Tensor:
+        """(tokens, V) float32, in one pass, without any cache."""
+        ids = torch.tensor([token_ids], device=self.truth.device)
+        return torch.as_tensor(self.truth(ids, use_cache=False).logits[0].float())
+
+    def greedy(self, token_ids: list[int], num_tokens: int) -> list[int]:
+        """The most likely continuation, each token from a fresh pass over everything before."""
+        ids = list(token_ids)
+        for _ in range(num_tokens):
+            ids.append(int(self.logits(ids)[-1].argmax()))
+        return ids[len(token_ids) :]
+
+
+def make_checkpoint(recipe: Recipe, model_dir: Path, seed: int = 0) -> Checkpoint:
+    """Build, randomise and save the model of `recipe`."""
+    torch.manual_seed(seed)
+    config_class = getattr(transformers, f"{recipe.family}Config")
+    fields = {**SHAPE, **recipe.fields}
+    if recipe.family == "Qwen2":
+        del fields["head_dim"]  # not of its config: hidden / heads
+        fields["hidden_size"] = 64
+    config = config_class(**fields)
+    model = getattr(transformers, f"{recipe.family}ForCausalLM")(config).eval()
+    _randomise(model)
+    model.save_pretrained(model_dir, max_shard_size=recipe.max_shard_size)
+    return Checkpoint(model_dir, model)
+
+
+def _randomise(model: Any) -> None:
+    """Weights at which logits spread, and norms and biases that matter."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.normal_(1.0, 0.2)
+            elif name.endswith("bias"):
+                parameter.normal_(0.0, 0.3)
+            else:
+                parameter.normal_(0.0, 1.5 * parameter.shape[1] ** -0.5)

@@ -1,0 +1,36 @@
+"""Fixtures that several modules of the engine's tests share."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.checkpoints import RECIPES, Checkpoint, make_checkpoint
+
+MakeCheckpoint = Callable[[str], Checkpoint]
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
+    """The checkpoint of a recipe's name, made once; read only."""
+    torch.set_num_threads(1)
+    made: dict[str, Checkpoint] = {}
+
+    def get(name: str) -> Checkpoint:
+        if name not in made:
+            model_dir: Path = tmp_path_factory.mktemp(name)
+            made[name] = make_checkpoint(RECIPES[name], model_dir)
+        return made[name]
+
+    return get
+
+
+@pytest.fixture
+def socket_path() -> Iterator[str]:
+    """A path short enough for a Unix socket, in a directory that is not there yet."""
+    with tempfile.TemporaryDirectory(prefix="ratoon") as directory:
+        yield str(Path(directory, "run", "engine.sock"))

@@ -1,0 +1,94 @@
+"""The decoder against `transformers`, on the same weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.batch import build_batch
+from engine.sequence import Sequence
+from engine.step import Row
+from tests.engine.checkpoints import RECIPES
+from tests.engine.conftest import MakeCheckpoint
+from tests.engine.hand_driven import BLOCK_SIZE, HandDriven, build_runner, random_prompt
+
+TOLERANCE = 1e-4
+
+
+def logits_of(driven: HandDriven, rows: list[Row]) -> torch.Tensor:
+    """Logits of every token of `rows`, as one step computes them."""
+    batch = build_batch(rows, BLOCK_SIZE, torch.device("cpu"))
+    every = torch.arange(len(batch.token_ids))
+    return driven.runner.decoder.logits(
+        batch.token_ids, batch.layout, driven.runner.pool.tensor, every
+    )
+
+
+def chunked(driven: HandDriven, sequence: Sequence, chunks: list[int]) -> torch.Tensor:
+    starts = [sum(chunks[:index]) for index in range(len(chunks))]
+    parts = [
+        logits_of(driven, [Row(sequence, start, new)])
+        for start, new in zip(starts, chunks, strict=True)
+    ]
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("length", [1, 17, 131])
+def test_logits_are_those_of_transformers(
+    checkpoint: MakeCheckpoint, name: str, length: int
+) -> None:
+    driven = HandDriven(build_runner(checkpoint(name).model_dir))
+    prompt = random_prompt(length)
+    expected = checkpoint(name).logits(prompt)
+    got = logits_of(driven, [Row(driven.add(prompt), 0, length)])
+    assert expected.std() > 0.5, "logits this flat would agree whatever they are"
+    assert (got - expected).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_logits_do_not_depend_on_how_the_prompt_is_cut(
+    checkpoint: MakeCheckpoint, name: str
+) -> None:
+    driven = HandDriven(build_runner(checkpoint(name).model_dir))
+    prompt = random_prompt(75)
+    expected = checkpoint(name).logits(prompt)
+    for chunks in ([75], [1] * 75, [16, 16, 16, 27], [5, 40, 1, 29]):
+        got = chunked(driven, driven.add(prompt), chunks)
+        assert (got - expected).abs().max() < TOLERANCE, chunks
+
+
+@pytest.mark.parametrize("name", ["llama3-rope", "qwen3"])
+def test_rows_of_a_mixed_batch_do_not_disturb_each_other(
+    checkpoint: MakeCheckpoint, name: str
+) -> None:
+    driven = HandDriven(build_runner(checkpoint(name).model_dir))
+    prompts = [random_prompt(length, seed=length) for length in (33, 18, 50, 7)]
+    sequences = [driven.add(prompt) for prompt in prompts]
+    # Two rows that decode (their prefix computed before), one in mid-prompt, one whole.
+    logits_of(driven, [Row(sequences[0], 0, 32), Row(sequences[1], 0, 17)])
+    logits_of(driven, [Row(sequences[2], 0, 21)])
+    mixed = [
+        Row(sequences[0], 32, 1),
+        Row(sequences[1], 17, 1),
+        Row(sequences[2], 21, 29),
+        Row(sequences[3], 0, 7),
+    ]
+    got = logits_of(driven, mixed).split([row.num_new for row in mixed])  # type: ignore[no-untyped-call]
+    for row, prompt, logits in zip(mixed, prompts, got, strict=True):
+        expected = checkpoint(name).logits(prompt)[row.start : row.end]
+        assert (logits - expected).abs().max() < TOLERANCE
+
+
+def test_only_the_asked_for_tokens_get_logits(checkpoint: MakeCheckpoint) -> None:
+    driven = HandDriven(build_runner(checkpoint("llama").model_dir))
+    prompt = random_prompt(20)
+    batch = build_batch([Row(driven.add(prompt), 0, 20)], BLOCK_SIZE, torch.device("cpu"))
+    pool = driven.runner.pool.tensor
+    every = driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, torch.arange(20))
+    for outputs in ([19], [3, 11], []):
+        index = torch.tensor(outputs, dtype=torch.int64)
+        some = driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, index)
+        assert some.shape == (len(outputs), driven.model.vocab_size)
+        assert some.dtype == torch.float32
+        torch.testing.assert_close(some, every[index])

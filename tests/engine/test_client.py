@@ -1,0 +1,316 @@
+"""The client against a real engine behind a real socket; only the model is a fake."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+import zmq.asyncio
+
+from engine.client import EngineClient
+from engine.codec import Codec
+from engine.errors import (
+    EngineDied,
+    EngineFailure,
+    EngineUnavailable,
+    InvalidRequest,
+    PromptTooLong,
+)
+from engine.messages import EngineStats, Finished, Generate, Tokens
+from tests.doubles.engine_thread import EngineThread
+from tests.doubles.fake_runner import expected_output
+from tests.engine.rig import generate
+
+ROOT = Path(__file__).parents[2]
+LONG = 3000  # tokens: more than any test waits for
+
+
+@asynccontextmanager
+async def connected(path: str) -> AsyncIterator[EngineClient]:
+    client = EngineClient(path)
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def engine_process(path: str, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    command = [sys.executable, "-m", "tests.doubles.engine_process", path, *arguments]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def collect(client: EngineClient, request: Generate) -> tuple[list[int], Finished]:
+    tokens: list[int] = []
+    async for event in client.generate(request):
+        if isinstance(event, Finished):
+            return tokens, event
+        tokens += event.token_ids
+    raise AssertionError("the stream ended without an end")
+
+
+async def until(client: EngineClient, condition: Callable[[EngineStats], bool]) -> EngineStats:
+    """Ask the engine until it reports what is waited for."""
+    while not condition(stats := await client.stats()):  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    return stats
+
+
+def at_rest(stats: EngineStats) -> bool:
+    return stats.running == stats.waiting == stats.pool.leased == 0
+
+
+async def running(client: EngineClient, request: Generate) -> asyncio.Task[object]:
+    """A request that has streamed its first token and goes on in a task."""
+    stream = client.generate(request)
+    first = await anext(stream)
+    assert isinstance(first, Tokens)
+
+    async def drain() -> None:
+        async with aclosing(stream):
+            async for _ in stream:
+                pass
+
+    task = asyncio.create_task(drain())
+    await asyncio.sleep(0)  # a task that is cancelled before it began would not close the stream
+    return task
+
+
+async def ask_until_refused(client: EngineClient) -> None:
+    for number in range(10_000):
+        await collect(client, generate(f"late {number}", [2], max_tokens=1))
+
+
+class TestStreams:
+    async def test_a_request_streams_to_its_end(self, socket_path: str) -> None:
+        with EngineThread(socket_path):
+            async with connected(socket_path) as client:
+                welcome = await client.wait_until_welcome()
+                assert (welcome.vocab_size, welcome.block_size) == (64, 4)
+                tokens, finished = await collect(client, generate("a", range(10), max_tokens=12))
+        assert tokens == expected_output(range(10), 12)
+        assert finished.completion_tokens == 12
+
+    async def test_many_at_once_are_not_mixed_up(self, socket_path: str) -> None:
+        requests = [generate(str(n), [n % 64, n // 2, 5], max_tokens=6) for n in range(60)]
+        with EngineThread(socket_path, pace_s=0.0):
+            async with connected(socket_path) as client:
+                await client.wait_until_welcome()
+                results = await asyncio.gather(*(collect(client, r) for r in requests))
+                assert at_rest(await client.stats())
+        for n, (tokens, _) in enumerate(results):
+            assert tokens == expected_output([n % 64, n // 2, 5], 6)
+
+    async def test_a_refusal_is_a_typed_error(self, socket_path: str) -> None:
+        with EngineThread(socket_path):
+            async with connected(socket_path) as client:
+                await client.wait_until_welcome()
+                with pytest.raises(PromptTooLong):
+                    await collect(client, generate("a", range(10), max_tokens=10_000))
+                with pytest.raises(InvalidRequest):
+                    await collect(client, generate("b", []))
+                await collect(client, generate("c", range(10)))
+
+    async def test_the_same_id_twice_at_once(self, socket_path: str) -> None:
+        with EngineThread(socket_path):
+            async with connected(socket_path) as client:
+                await client.wait_until_welcome()
+                first = await running(client, generate("a", range(9), max_tokens=50))
+                with pytest.raises(InvalidRequest):
+                    await collect(client, generate("a", range(9)))
+                await first
+
+    async def test_leaving_early_cancels(self, socket_path: str) -> None:
+        with EngineThread(socket_path):
+            async with connected(socket_path) as client:
+                await client.wait_until_welcome()
+                async with aclosing(client.generate(generate("a", [1], max_tokens=LONG))) as stream:
+                    await anext(stream)
+                stats = await until(client, at_rest)
+                assert stats.generated_tokens < LONG
+                task = await running(client, generate("b", [1], max_tokens=LONG))
+                task.cancel()
+                stats = await until(client, at_rest)
+                assert stats.generated_tokens < LONG
+
+    async def test_flush_and_stats(self, socket_path: str) -> None:
+        with EngineThread(socket_path):
+            async with connected(socket_path) as client:
+                await client.wait_until_welcome()
+                await collect(client, generate("a", range(17), flow="x", max_tokens=1))
+                assert (await client.stats()).flows["x"].blocks_held == 4
+                assert await client.flush(flow="y") == 0
+                assert await client.flush(flow="x") == 4
+                assert (await client.stats()).pool.used == 0
+
+
+class TestConnection:
+    async def test_without_an_engine_everything_is_unavailable(self, socket_path: str) -> None:
+        async with connected(socket_path) as client:
+            assert client.welcome is None
+            with pytest.raises(EngineUnavailable) as refusal:
+                await collect(client, generate("a", range(10)))
+            assert refusal.value.retry_after_s
+            with pytest.raises(EngineUnavailable):
+                await client.stats()
+            with pytest.raises(EngineUnavailable):
+                await client.flush()
+
+    async def test_the_engine_may_come_later(self, socket_path: str) -> None:
+        async with connected(socket_path) as client:
+            with pytest.raises(EngineUnavailable):
+                await collect(client, generate("a", range(10)))
+            with EngineThread(socket_path):
+                await client.wait_until_welcome()
+                await collect(client, generate("a", range(10)))
+
+    async def test_an_engine_that_stops_fails_what_runs(self, socket_path: str) -> None:
+        async with connected(socket_path) as client:
+            with EngineThread(socket_path) as engine:
+                await client.wait_until_welcome()
+                task = await running(client, generate("a", [1], max_tokens=LONG))
+            with pytest.raises(EngineUnavailable):
+                await task
+            assert engine.exit_code == 0
+
+    async def test_closing_fails_what_runs_and_leaves_no_task(self, socket_path: str) -> None:
+        before = asyncio.all_tasks()
+        with EngineThread(socket_path):
+            client = EngineClient(socket_path)
+            await client.start()
+            await client.wait_until_welcome()
+            task = await running(client, generate("a", [1], max_tokens=LONG))
+            await client.close()
+            with pytest.raises(EngineDied):
+                await task
+            assert client.welcome is None
+            assert asyncio.all_tasks() == before
+            await client.close()
+
+    async def test_a_gateway_that_vanishes_leaves_nothing_behind(self, socket_path: str) -> None:
+        with EngineThread(socket_path):
+            async with connected(socket_path) as stays:
+                await stays.wait_until_welcome()
+                vanishes = EngineClient(socket_path)
+                await vanishes.start()
+                await vanishes.wait_until_welcome()
+                tasks = [
+                    await running(vanishes, generate(str(n), [n], max_tokens=LONG))
+                    for n in range(3)
+                ]
+                mine = await running(stays, generate("0", [1], max_tokens=40))
+                assert (await stays.stats()).running >= 3
+                await vanishes.close()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await mine
+                stats = await until(stays, at_rest)
+                assert stats.generated_tokens < LONG
+
+    async def test_garbage_from_a_stranger_disturbs_nobody(self, socket_path: str) -> None:
+        context = zmq.asyncio.Context()
+        with EngineThread(socket_path) as engine:
+            async with connected(socket_path) as client:
+                await client.wait_until_welcome()
+                task = asyncio.create_task(collect(client, generate("a", range(5), max_tokens=50)))
+                stranger = context.socket(zmq.DEALER)
+                stranger.connect(f"ipc://{socket_path}")
+                for number in range(50):
+                    await stranger.send(os.urandom(number))
+                    await stranger.send_multipart([b"x", b"y"])
+                tokens, _ = await task
+                assert tokens == expected_output(range(5), 50)
+                # all of the garbage has been read once a later message was answered
+                await stranger.send(Codec().encode(generate("b", [])))
+                await stranger.recv()
+                stranger.close(linger=0)
+        context.destroy(linger=0)
+        assert engine.dropped_frames == 100
+
+    async def test_nonsense_from_the_engine_ends_the_connection(self, socket_path: str) -> None:
+        Path(socket_path).parent.mkdir()
+        context = zmq.asyncio.Context()
+        mad = context.socket(zmq.ROUTER)
+        mad.bind(f"ipc://{socket_path}")
+        async with connected(socket_path):
+            first, _ = await mad.recv_multipart()
+            await mad.send_multipart([first, b"\xc1 nonsense"])
+            second, _ = await mad.recv_multipart()  # it says hello on a new connection
+            assert second != first
+            mad.close(linger=0)
+        context.destroy(linger=0)
+
+
+class TestDeath:
+    async def test_killed_and_back(self, socket_path: str) -> None:
+        async with connected(socket_path) as client:
+            async with engine_process(socket_path) as process:
+                welcome = await client.wait_until_welcome()
+                tasks = [
+                    await running(client, generate(str(n), [n], max_tokens=LONG)) for n in range(3)
+                ]
+                process.send_signal(signal.SIGKILL)
+                async with asyncio.timeout(5):  # a bound on hanging, not a measurement
+                    for task in tasks:
+                        with pytest.raises(EngineDied):
+                            await task
+                assert client.welcome is None
+                with pytest.raises(EngineUnavailable):
+                    await collect(client, generate("in between", range(5)))
+            async with engine_process(socket_path):
+                successor = await client.wait_until_welcome()
+                assert successor.engine_id != welcome.engine_id
+                tokens, _ = await collect(client, generate("0", range(5), max_tokens=5))
+                assert tokens == expected_output(range(5), 5)
+
+    async def test_sigterm_lets_requests_finish_and_takes_no_new(self, socket_path: str) -> None:
+        async with connected(socket_path) as client, engine_process(socket_path) as process:
+            await client.wait_until_welcome()
+            request = generate("a", range(5), max_tokens=300)
+            stream = client.generate(request)
+            await anext(stream)
+            process.send_signal(signal.SIGTERM)
+            # Refused once the signal has been seen; until then requests are taken.
+            with pytest.raises(EngineUnavailable):
+                await ask_until_refused(client)
+            rest = [event async for event in stream]
+            assert isinstance(rest[-1], Finished)
+            assert rest[-1].reason == "length"
+            assert await process.wait() == 0
+        assert not os.path.lexists(socket_path)
+
+    async def test_grace_has_an_end(self, socket_path: str) -> None:
+        async with (
+            connected(socket_path) as client,
+            engine_process(socket_path, "--grace", "0") as process,
+        ):
+            await client.wait_until_welcome()
+            task = await running(client, generate("a", [1], max_tokens=LONG))
+            process.send_signal(signal.SIGTERM)
+            with pytest.raises(EngineUnavailable):
+                await task
+            assert await process.wait() == 0
+
+    async def test_a_broken_device_ends_the_process_loudly(self, socket_path: str) -> None:
+        async with (
+            connected(socket_path) as client,
+            engine_process(socket_path, "--break-at-step", "20") as process,
+        ):
+            await client.wait_until_welcome()
+            task = await running(client, generate("a", [1], max_tokens=LONG))
+            with pytest.raises(EngineFailure):
+                await task
+            assert await process.wait() == 1

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import pytest
+
+from engine.core import IDLE_WAIT_S
+from engine.errors import EngineDied, EngineUnavailable
+from engine.holdings import lease_of
+from engine.messages import (
+    Failed,
+    Flush,
+    Flushed,
+    Hello,
+    StatsQuery,
+    StatsReply,
+    StepReply,
+    Tokens,
+    Welcome,
+)
+from prefix_cache.errors import InvariantBroken
+from prefix_cache.namespace import Namespace
+from tests.engine.rig import CLIENT, Rig, generate
+
+
+class TestQueries:
+    def test_hello_is_answered_by_welcome(self) -> None:
+        rig = Rig(num_blocks=16, block_size=4)
+        rig.link.say(Hello())
+        rig.step()
+        [welcome] = rig.link.sent[CLIENT]
+        assert isinstance(welcome, Welcome)
+        assert welcome.max_model_len == 64  # the pool is smaller than the context
+        assert welcome.engine_id != Rig().core.parts.welcome.engine_id
+
+    def test_flush_by_namespace_and_by_flow(self) -> None:
+        other = Namespace(b"o" * 16)
+        rig = Rig()
+        rig.submit(generate("a", range(9), flow="x", max_tokens=1))
+        rig.submit(generate("b", range(17), flow="y", max_tokens=1, namespace=other))
+        rig.run()
+        rig.link.say(Flush(query_id="1", namespace=other))
+        rig.link.say(Flush(query_id="2", namespace=other))
+        rig.link.say(Flush(query_id="3", flow="x"))
+        rig.link.say(Flush(query_id="4"))
+        rig.link.say(Flush(query_id="5", namespace=b"not a namespace"))
+        rig.step()
+        flushed = [message for message in rig.link.sent[CLIENT] if isinstance(message, Flushed)]
+        assert [reply.query_id for reply in flushed] == ["1", "2", "3", "4", "5"]
+        assert [reply.blocks for reply in flushed] == [4, 0, 2, 0, 0]
+
+    def test_flush_while_it_is_used_harms_nobody(self) -> None:
+        rig = Rig()
+        request = generate("a", range(20), max_tokens=8)
+        rig.submit(request)
+        rig.step(3)
+        rig.link.say(Flush(query_id="1"))
+        rig.run()
+        rig.expect_output(request)
+        rig.expect_nothing_left()
+
+    def test_stats(self) -> None:
+        rig = Rig()
+        rig.link.say(StatsQuery("7"))
+        rig.step()
+        [reply] = rig.link.sent[CLIENT]
+        assert isinstance(reply, StatsReply)
+        assert (reply.query_id, reply.stats.pool.total) == ("7", 64)
+
+
+class TestRefusals:
+    def test_each_gets_exactly_one_failed(self) -> None:
+        rig = Rig(max_waiting=1, max_running=1)
+        rig.submit(generate("runs", range(6), max_tokens=8))
+        rig.step()
+        rig.submit(generate("waits", range(6)))
+        rig.submit(generate("too many", range(6)))
+        rig.submit(generate("too long", range(6), max_tokens=10_000))
+        rig.submit(generate("empty", []))
+        rig.run()
+        codes = {name: rig.failed(name).code for name in ("too many", "too long", "empty")}
+        assert codes == {
+            "too many": "queue_full",
+            "too long": "prompt_too_long",
+            "empty": "invalid_request",
+        }
+        assert rig.failed("too many").retry_after_s
+        rig.expect_output(generate("runs", range(6), max_tokens=8))
+        rig.expect_output(generate("waits", range(6)))
+
+    def test_an_id_that_is_running_is_refused_and_the_running_one_goes_on(self) -> None:
+        rig = Rig()
+        request = generate("a", range(6), max_tokens=6)
+        rig.submit(request)
+        rig.step()
+        rig.submit(generate("a", range(9), max_tokens=2))
+        rig.run()
+        events = rig.link.events("a")
+        [refusal] = [event for event in events if isinstance(event, Failed)]
+        assert refusal.code == "invalid_request"
+        assert len(rig.link.tokens("a")) == 6
+        assert len(events) == 8
+        rig.submit(generate("a", range(9), max_tokens=2))  # it may be used again once it is over
+        rig.run()
+        assert len(rig.link.tokens("a")) == 8
+
+    def test_a_draining_engine_finishes_and_takes_nothing_new(self) -> None:
+        rig = Rig()
+        request = generate("a", range(6), max_tokens=6)
+        rig.submit(request)
+        rig.step()
+        rig.core.drain()
+        rig.submit(generate("late", range(6)))
+        rig.run()
+        assert rig.failed("late").code == "engine_unavailable"
+        rig.expect_output(request)
+
+    def test_failing_all_leaves_nothing(self) -> None:
+        rig = Rig(max_running=1)
+        for name in "ab":
+            rig.submit(generate(name, range(6), max_tokens=9))
+        rig.step(2)
+        rig.core.fail_all(EngineUnavailable("stopped", retry_after_s=3.0))
+        for name in "ab":
+            assert rig.failed(name).code == "engine_unavailable"
+            assert rig.failed(name).retry_after_s == 3.0
+        rig.expect_nothing_left()
+
+    def test_reporting_all_touches_no_state(self) -> None:
+        rig = Rig(max_running=1)
+        for name in "ab":
+            rig.submit(generate(name, range(6), max_tokens=9))
+        rig.step()
+        leased = rig.cache.pool().leased
+        rig.core.report_all(EngineDied("broken"))
+        assert rig.failed("a").code == rig.failed("b").code == "engine_died"
+        assert rig.cache.pool().leased == leased
+
+
+class TestReplies:
+    def test_one_message_a_step_and_gateway(self) -> None:
+        rig = Rig(max_batch_tokens=64)
+        for client in (b"one", b"two"):
+            for name in "abc":
+                rig.submit(generate(name, [ord(name) % 64, 1], max_tokens=3), client)
+        rig.step()
+        for client in (b"one", b"two"):
+            [reply] = rig.link.sent[client]
+            assert isinstance(reply, StepReply)
+            assert [event.request_id for event in reply.events] == ["a", "b", "c"]
+            assert all(isinstance(event, Tokens) for event in reply.events)
+
+    def test_a_client_that_is_gone_takes_its_requests_along(self) -> None:
+        rig = Rig(max_running=2)
+        for name in "abcd":
+            rig.submit(generate(name, range(6), max_tokens=40), b"gone")
+        stays = generate("stays", range(6), max_tokens=20)
+        rig.submit(stays)
+        rig.step()
+        rig.link.gone.add(b"gone")
+        rig.step()
+        assert [sequence.client for sequence in rig.scheduler.running] == []
+        rig.run()
+        rig.expect_output(stays)
+        rig.expect_nothing_left()
+
+    def test_it_waits_for_messages_only_when_nothing_is_alive(self) -> None:
+        rig = Rig()
+        rig.step()
+        rig.submit(generate("a", range(6), max_tokens=2))
+        rig.step(3)
+        assert rig.link.waits == [IDLE_WAIT_S, IDLE_WAIT_S, 0.0, IDLE_WAIT_S]
+
+
+class TestOutOfMemory:
+    def test_once_is_survived_by_all(self) -> None:
+        rig = Rig(max_batch_tokens=32)
+        requests = [generate(str(n), range(n, n + 20), max_tokens=4) for n in range(4)]
+        rig.submit(generate("warm", range(18), max_tokens=12))
+        rig.step(2)
+        rig.runner.raising = [MemoryError()]
+        for request in requests:
+            rig.submit(request)
+        rig.run()
+        assert rig.runner.raising == []
+        for request in requests:
+            rig.expect_output(request)
+        rig.expect_output(generate("warm", range(18), max_tokens=12))
+        rig.expect_nothing_left()
+
+    def test_the_retry_is_smaller(self) -> None:
+        rig = Rig(max_batch_tokens=32, max_running=4)
+        rig.runner.raising = [MemoryError()]
+        rig.submit(generate("a", range(30)))
+        rig.step(2)
+        assert rig.runner.steps[-1].num_tokens == 15
+
+    def test_twice_in_a_row_fails_the_largest_alone(self) -> None:
+        rig = Rig(max_batch_tokens=32)
+        small = generate("small", [1, 2, 3], max_tokens=12)
+        rig.submit(small)
+        rig.step(2)
+        rig.runner.raising = [MemoryError(), MemoryError()]
+        rig.submit(generate("large", range(30)))
+        rig.run()
+        assert rig.failed("large").code == "engine_failure"
+        rig.expect_output(small)
+        rig.expect_nothing_left()
+
+    def test_a_copy_that_was_half_done_is_done_again(self) -> None:
+        rig = Rig(max_batch_tokens=32)
+        rig.submit(generate("first", range(10), max_tokens=1))
+        rig.run()
+        second = generate("second", [*range(7), 50, 51], max_tokens=4)
+        rig.submit(second)
+        rig.runner.raising = [MemoryError()]
+        rig.run()
+        assert rig.finished("second").cached_tokens == 7
+        rig.expect_output(second)
+
+    def test_another_error_ends_the_step_loudly(self) -> None:
+        rig = Rig()
+        rig.runner.raising = [RuntimeError("CUDA error: an illegal memory access")]
+        rig.submit(generate("a", range(6)))
+        with pytest.raises(RuntimeError, match="CUDA error"):
+            rig.step()
+
+
+def test_a_broken_book_is_found() -> None:
+    rig = Rig()
+    rig.submit(generate("a", range(20), max_tokens=9))
+    rig.step(2)
+    rig.core.check_invariants()
+    [sequence] = rig.scheduler.running
+    lease_of(sequence).num_blocks -= 1
+    with pytest.raises(InvariantBroken):
+        rig.core.check_invariants()

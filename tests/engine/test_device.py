@@ -1,0 +1,49 @@
+"""Which device and dtype is meant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.device import dtype_name, mark, resolve_device, resolve_dtype
+from engine.model.errors import DeviceUnavailable
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def test_cpu_is_always_there() -> None:
+    assert resolve_device("cpu") == CPU
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_absent_cuda_is_refused_and_auto_falls_back() -> None:
+    with pytest.raises(DeviceUnavailable):
+        resolve_device("cuda")
+    assert resolve_device("auto") == CPU
+
+
+@pytest.mark.parametrize(
+    ("device", "checkpoint", "expected"),
+    [
+        (CPU, "bfloat16", torch.float32),
+        (CPU, None, torch.float32),
+        (CUDA, "bfloat16", torch.bfloat16),
+        (CUDA, "float16", torch.float16),
+        (CUDA, "float32", torch.float32),
+        (CUDA, None, torch.bfloat16),
+    ],
+)
+def test_auto_dtype_follows_the_device(
+    device: torch.device, checkpoint: str | None, expected: torch.dtype
+) -> None:
+    assert resolve_dtype("auto", device, checkpoint) == expected
+
+
+def test_a_named_dtype_is_taken_on_any_device() -> None:
+    assert resolve_dtype("float16", CPU, "bfloat16") == torch.float16
+    assert resolve_dtype("float32", CUDA, "bfloat16") == torch.float32
+    assert [dtype_name(d) for d in (torch.float32, torch.bfloat16)] == ["float32", "bfloat16"]
+
+
+def test_the_cpu_needs_no_mark() -> None:
+    assert mark(CPU) is None

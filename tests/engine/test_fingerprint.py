@@ -1,0 +1,157 @@
+"""The fingerprint changes with everything that a block's bits depend on, and with nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from engine.config import EngineConfig
+from engine.fingerprint import BlockOrigin, dummy_digest, tokenizer_digest, weights_digest
+from engine.loading import open_model
+from engine.model.config import ModelConfig
+from engine.model.rope import RopeConfig
+from tests.engine.conftest import MakeCheckpoint
+
+MODEL = ModelConfig(
+    family="llama",
+    vocab_size=300,
+    hidden_size=64,
+    intermediate_size=96,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    rms_norm_eps=1e-6,
+    max_positions=512,
+    rope=RopeConfig(10000.0),
+    tied=False,
+    qkv_bias=False,
+    output_bias=False,
+    mlp_bias=False,
+    qk_norm=False,
+    dtype="float32",
+    eos_token_ids=(2,),
+)
+ORIGIN = BlockOrigin(
+    weights=b"w",
+    model=MODEL,
+    tokenizer=b"t",
+    weight_dtype="float32",
+    kv_dtype="float32",
+    block_size=16,
+    numerics="cpu-1",
+)
+
+
+def another(value: Any) -> Any:
+    """A value of the same type that differs."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, RopeConfig):
+        return replace(value, theta=value.theta + 1)
+    if isinstance(value, ModelConfig):
+        return replace(value, num_layers=value.num_layers + 1)
+    return value + (b"x" if isinstance(value, bytes) else "x" if isinstance(value, str) else 1)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(BlockOrigin)])
+def test_every_field_of_the_origin_counts(name: str) -> None:
+    changed = replace(ORIGIN, **{name: another(getattr(ORIGIN, name))})
+    assert changed.fingerprint() != ORIGIN.fingerprint()
+    assert replace(ORIGIN).fingerprint() == ORIGIN.fingerprint()
+    assert len(ORIGIN.fingerprint()) == 32
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f.name for f in fields(ModelConfig) if f.name not in ("eos_token_ids", "dtype")],
+)
+def test_every_field_of_the_model_counts_that_computes(name: str) -> None:
+    model = replace(MODEL, **{name: another(getattr(MODEL, name))})
+    assert replace(ORIGIN, model=model).fingerprint() != ORIGIN.fingerprint()
+
+
+def test_where_sequences_stop_does_not_count() -> None:
+    model = replace(MODEL, eos_token_ids=(5, 6), dtype=None)
+    assert replace(ORIGIN, model=model).fingerprint() == ORIGIN.fingerprint()
+
+
+@pytest.fixture
+def model_dir(checkpoint: MakeCheckpoint, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(checkpoint("llama").model_dir, tmp_path / "model"))
+
+
+def opened(model_dir: Path, **settings: Any) -> bytes:
+    config = EngineConfig(
+        **{
+            "model_dir": str(model_dir),
+            "socket": "",
+            "device": "cpu",
+            "cache_tokens": 64,
+            **settings,
+        }
+    )
+    return open_model(config).fingerprint
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}, indent=7))
+
+
+def test_one_changed_weight_changes_it(model_dir: Path) -> None:
+    before = opened(model_dir)
+    assert opened(model_dir) == before
+    path = model_dir / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.layers.1.mlp.up_proj.weight"][3, 5] += 1e-3
+    save_file(tensors, path.with_suffix(".new"), metadata={"format": "pt"})
+    path.with_suffix(".new").rename(path)
+    assert opened(model_dir) != before
+
+
+def test_a_changed_shard_changes_the_digest(checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(checkpoint("llama-sharded").model_dir, tmp_path / "model"))
+    before = weights_digest(copy)
+    assert before == weights_digest(checkpoint("llama-sharded").model_dir)
+    path = sorted(copy.glob("*.safetensors"))[-1]
+    path.write_bytes(path.read_bytes()[:-1] + b"\x55")
+    assert weights_digest(copy) != before
+
+
+def test_the_meaning_of_the_config_counts_not_its_spelling(model_dir: Path) -> None:
+    before = opened(model_dir)
+    edit_json(model_dir / "config.json", use_cache=False, eos_token_id=[2, 3])
+    assert opened(model_dir) == before
+    edit_json(model_dir / "config.json", rms_norm_eps=1e-5)
+    assert opened(model_dir) != before
+
+
+def test_the_tokenizer_counts(model_dir: Path) -> None:
+    without = opened(model_dir)
+    (model_dir / "tokenizer.json").write_text("{}")
+    with_one = opened(model_dir)
+    (model_dir / "tokenizer.json").write_text("{ }")
+    assert len({without, with_one, opened(model_dir)}) == 3
+    assert tokenizer_digest(model_dir) == tokenizer_digest(model_dir)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"dtype": "bfloat16"}, {"block_size": 32}, {"load_format": "dummy"}]
+)
+def test_the_settings_count_that_a_block_depends_on(
+    model_dir: Path, settings: dict[str, Any]
+) -> None:
+    before = opened(model_dir)
+    assert opened(model_dir, **settings) != before
+    assert opened(model_dir, cache_tokens=128, max_running=3) == before
+
+
+def test_dummy_weights_are_told_by_their_seed() -> None:
+    assert dummy_digest(0) == dummy_digest(0)
+    assert dummy_digest(0) != dummy_digest(1)

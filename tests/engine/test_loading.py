@@ -1,0 +1,114 @@
+"""Opening a model: what comes out, and what stops it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine.activation import largest_batch
+from engine.config import EngineConfig
+from engine.device import resolve_device
+from engine.loading import OpenedModel, open_model
+from engine.model.errors import BadConfig, PoolTooSmall, UnsupportedModel
+from engine.runner import ModelRunner
+from tests.engine.conftest import MakeCheckpoint
+from tests.engine.hand_driven import HandDriven, output, random_prompt, sampling
+
+
+def opened(checkpoint: MakeCheckpoint, name: str = "llama", **settings: Any) -> OpenedModel:
+    fields = {"socket": "", "device": "cpu", "cache_tokens": 1024, **settings}
+    return open_model(EngineConfig(model_dir=str(checkpoint(name).model_dir), **fields))
+
+
+def runner_of(model: OpenedModel) -> ModelRunner:
+    assert isinstance(model.runner, ModelRunner)
+    return model.runner
+
+
+def test_an_opened_model_computes(checkpoint: MakeCheckpoint) -> None:
+    driven = HandDriven(runner_of(opened(checkpoint)))
+    prompt = random_prompt(19)
+    sequence = driven.add(prompt, sampling(5))
+    driven.generate(sequence)
+    assert output(sequence) == checkpoint("llama").greedy(prompt, 5)
+
+
+def test_what_the_engine_is_told(checkpoint: MakeCheckpoint) -> None:
+    model = opened(checkpoint)
+    assert (model.num_blocks, model.block_size) == (64, 16)
+    assert (model.device, model.dtype) == ("cpu", "float32")
+    assert model.max_batch_tokens == 512
+    assert model.model.vocab_size == 300
+    assert model.model.eos_token_ids == (2,)
+    assert len(model.fingerprint) == 32
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 512),
+        ({"max_model_len": 100}, 100),
+        ({"cache_tokens": 320}, 320),
+        ({"cache_tokens": 320, "max_model_len": 100}, 100),
+    ],
+)
+def test_the_context_is_the_smallest_of_model_wish_and_pool(
+    checkpoint: MakeCheckpoint, settings: dict[str, Any], expected: int
+) -> None:
+    assert opened(checkpoint, **settings).max_model_len == expected
+
+
+def test_without_cache_tokens_the_pool_is_sized_from_memory(checkpoint: MakeCheckpoint) -> None:
+    model = opened(checkpoint, cache_tokens=None)
+    pool = runner_of(model).pool.tensor
+    assert 1 <= model.num_blocks == pool.shape[0]
+    assert pool.numel() * pool.element_size() <= 4 * 1024**3
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"max_model_len": 513}, BadConfig),
+        ({"cache_tokens": 15}, PoolTooSmall),
+        ({"block_size": 12}, UnsupportedModel),
+    ],
+)
+def test_what_cannot_be_opened_is_refused(
+    checkpoint: MakeCheckpoint, settings: dict[str, Any], error: type[Exception]
+) -> None:
+    assert opened(checkpoint).num_blocks == 64
+    with pytest.raises(error):
+        opened(checkpoint, **settings)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3-biases"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dummy_weights_give_lively_finite_answers(
+    checkpoint: MakeCheckpoint, name: str, dtype: str
+) -> None:
+    driven = HandDriven(runner_of(opened(checkpoint, name, load_format="dummy", dtype=dtype)))
+    sequence = driven.add(random_prompt(30), sampling(20, num_logprobs=0))
+    logprobs = driven.generate(sequence)
+    assert len(set(output(sequence))) > 2
+    assert all(one is not None and -6.0 < one.chosen < -0.01 for one in logprobs)
+
+
+def test_the_largest_batch_fills_its_budget(checkpoint: MakeCheckpoint) -> None:
+    device = resolve_device("cpu")
+    for batch_tokens, max_model_len in ((512, 200), (64, 512), (200, 200)):
+        batch = largest_batch(batch_tokens, max_model_len, 16, device)
+        assert batch.token_ids.shape == batch.layout.positions.shape == (batch_tokens,)
+        assert batch.layout.max_query_len <= max_model_len
+        assert int(batch.layout.query_starts[-1]) == batch_tokens
+        assert batch.outputs.tolist() == (batch.layout.query_starts[1:] - 1).tolist()
+
+
+def test_the_largest_batch_is_one_that_a_decoder_computes(checkpoint: MakeCheckpoint) -> None:
+    runner = runner_of(opened(checkpoint))
+    batch = largest_batch(300, 128, 16, resolve_device("cpu"))
+    decoder = replace(runner.decoder)
+    logits = decoder.logits(batch.token_ids, batch.layout, runner.pool.tensor, batch.outputs)
+    assert logits.shape == (3, 300)
+    assert bool(logits.isfinite().all())

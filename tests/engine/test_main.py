@@ -1,0 +1,132 @@
+"""The whole engine process with a real, if tiny and random, model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from engine.client import EngineClient
+from engine.config import EngineConfig
+from engine.main import main
+from engine.messages import Finished, Generate, SamplingParams
+from engine.process import EXIT_CANNOT_START, EXIT_STOPPED
+from tests.engine.rig import generate
+
+ROOT = Path(__file__).parents[2]
+BLOCK_SIZE = 16
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 256,
+    "max_position_embeddings": 1024,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "torch_dtype": "float32",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def config(model_dir: Path, socket: str) -> EngineConfig:
+    return EngineConfig(
+        model_dir=str(model_dir),
+        socket=socket,
+        device="cpu",
+        load_format="dummy",
+        block_size=BLOCK_SIZE,
+        cache_tokens=1024,  # less than what all prompts need: there is eviction and preemption
+        max_batch_tokens=64,
+        max_running=8,
+        num_threads=1,
+    )
+
+
+def request(request_id: str, prompt: list[int], *, use_cache: bool) -> Generate:
+    return generate(
+        request_id,
+        prompt,
+        block_size=BLOCK_SIZE,
+        use_cache=use_cache,
+        sampling=SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True),
+    )
+
+
+async def collect(client: EngineClient, sent: Generate) -> tuple[list[int], Finished]:
+    tokens: list[int] = []
+    async for event in client.generate(sent):
+        if isinstance(event, Finished):
+            return tokens, event
+        tokens += event.token_ids
+    raise AssertionError("the stream ended without an end")
+
+
+def prompts() -> list[list[int]]:
+    random = np.random.default_rng(7)
+    common = random.integers(3, 256, 200).tolist()
+    return [
+        common[: random.integers(20, 200)]
+        + random.integers(3, 256, random.integers(1, 30)).tolist()
+        for _ in range(12)
+    ]
+
+
+async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_path: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MODEL))
+    settings = msgspec.json.encode(config(tmp_path, socket_path)).decode()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "engine", settings),
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    client = EngineClient(socket_path)
+    await client.start()
+    try:
+        assert (await client.wait_until_welcome()).max_model_len == 1024
+        plain = [
+            await collect(client, request(f"plain {n}", prompt, use_cache=False))
+            for n, prompt in enumerate(prompts())
+        ]
+        cached = await asyncio.gather(
+            *(
+                collect(client, request(f"cached {n}", prompt, use_cache=True))
+                for n, prompt in enumerate(prompts())
+            )
+        )
+        assert [tokens for tokens, _ in cached] == [tokens for tokens, _ in plain]
+        assert sum(end.cached_tokens for _, end in cached) > 0
+        assert sum(end.cached_tokens for _, end in plain) == 0
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == EXIT_STOPPED
+    finally:
+        await client.close()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.parametrize("arguments", [[], ["not json"], ["{}"], ["{}", "{}"]])
+def test_settings_that_are_none(arguments: list[str]) -> None:
+    assert main(arguments) == EXIT_CANNOT_START
+
+
+def test_a_model_that_is_not_there(
+    tmp_path: Path, socket_path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = msgspec.json.encode(config(tmp_path / "nowhere", socket_path)).decode()
+    assert main([settings]) == EXIT_CANNOT_START
+    assert "nowhere" in caplog.text

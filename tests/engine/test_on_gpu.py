@@ -1,0 +1,166 @@
+"""The engine on a CUDA device against `transformers` on the same device."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from engine.batch import build_batch
+from engine.config import EngineConfig
+from engine.loading import open_model
+from engine.messages import SamplingParams
+from engine.step import Row, Step
+from storage.move import Move, Tier
+from tests.engine.checkpoints import RECIPES, Checkpoint
+from tests.engine.conftest import MakeCheckpoint
+from tests.engine.hand_driven import (
+    BLOCK_SIZE,
+    HandDriven,
+    build_runner,
+    output,
+    random_prompt,
+    sampling,
+)
+
+pytestmark = pytest.mark.gpu
+
+FLOAT32_TOLERANCE = 1e-3  # sums are taken in another order than on the CPU
+BFLOAT16_AGREEMENT = 0.9  # of the positions; where two tokens are close, rounding decides
+CLEAR_MARGIN = 0.5  # between the best two logits; rounding to bfloat16 moves them less
+
+
+def on_gpu(saved: Checkpoint, dtype: torch.dtype = torch.float32) -> Checkpoint:
+    """The same checkpoint with the truth on the GPU."""
+    return Checkpoint(saved.model_dir, copy.deepcopy(saved.truth).to("cuda", dtype))
+
+
+def driven_on_gpu(saved: Checkpoint, dtype: torch.dtype = torch.float32) -> HandDriven:
+    return HandDriven(build_runner(saved.model_dir, device=torch.device("cuda"), dtype=dtype))
+
+
+def all_logits(driven: HandDriven, prompt: list[int], chunks: list[int]) -> torch.Tensor:
+    """Logits of every token of a prompt, computed in pieces; a piece of 1 is a decode."""
+    sequence, start, parts = driven.add(prompt), 0, []
+    for chunk in chunks:
+        batch = build_batch([Row(sequence, start, chunk)], BLOCK_SIZE, torch.device("cuda"))
+        every = torch.arange(chunk, device="cuda")
+        pool = driven.runner.pool.tensor
+        parts.append(driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, every))
+        start += chunk
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("chunks", [[131], [17, 64, 1, 1, 48], [1] * 20])
+def test_float32_logits_are_those_of_transformers(
+    checkpoint: MakeCheckpoint, name: str, chunks: list[int]
+) -> None:
+    truth = on_gpu(checkpoint(name))
+    prompt = random_prompt(sum(chunks))
+    got = all_logits(driven_on_gpu(truth), prompt, chunks)
+    assert (got - truth.logits(prompt)).abs().max() < FLOAT32_TOLERANCE
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_bfloat16_agrees_on_the_likeliest_token(checkpoint: MakeCheckpoint, name: str) -> None:
+    truth = on_gpu(checkpoint(name))
+    prompt = random_prompt(300)
+    got = all_logits(driven_on_gpu(truth, torch.bfloat16), prompt, [100, 1, 1, 198])
+    expected = truth.logits(prompt)
+    agrees = got.argmax(-1) == expected.argmax(-1)
+    assert agrees.float().mean() >= BFLOAT16_AGREEMENT
+    best = expected.topk(2).values
+    clear = best[:, 0] - best[:, 1] > CLEAR_MARGIN
+    assert clear.float().mean() > 0.1
+    assert bool(agrees[clear].all())
+
+
+@pytest.mark.parametrize("name", ["llama3-rope", "qwen2", "qwen3", "mistral"])
+def test_greedy_tokens_in_a_mixed_batch_are_those_of_transformers(
+    checkpoint: MakeCheckpoint, name: str
+) -> None:
+    truth = on_gpu(checkpoint(name))
+    driven = driven_on_gpu(truth)
+    prompts = [random_prompt(length, seed=length) for length in (5, 33, 70)]
+    sequences = [driven.add(prompt, sampling(16)) for prompt in prompts]
+    while unfinished := [s for s in sequences if s.num_output < 16]:
+        driven.step(*((s, min(s.num_tokens - s.num_computed, 24)) for s in unfinished))
+    for prompt, sequence in zip(prompts, sequences, strict=True):
+        assert output(sequence) == truth.greedy(prompt, 16)
+
+
+WISHES = [
+    sampling(8),
+    sampling(8, 1.0, seed=1),
+    sampling(8, 0.8, seed=2, top_k=20),
+    sampling(8, 0.8, seed=3, top_p=0.9, min_p=0.05),
+    sampling(8, 1.0, seed=4, repetition_penalty=1.3, presence_penalty=0.5, num_logprobs=3),
+    sampling(8, 1.0, seed=5, logit_bias={7: 2.0, 9: -100.0}, min_tokens=4, num_logprobs=0),
+]
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    """Whatever waits for the device raises, until `torch.cuda.set_sync_debug_mode(0)`."""
+    yield
+    torch.cuda.set_sync_debug_mode(0)
+
+
+def test_launching_a_step_waits_for_nothing(checkpoint: MakeCheckpoint, no_waiting: None) -> None:
+    driven = driven_on_gpu(checkpoint("qwen3"))
+    sequences = [driven.add(random_prompt(20, seed=i), wish) for i, wish in enumerate(WISHES)]
+    driven.step(*((sequence, 20) for sequence in sequences))  # compiles what is to be compiled
+    driven.step(*((sequence, 1) for sequence in sequences))
+    rows = tuple(Row(sequence, sequence.num_computed, 1) for sequence in sequences)
+    move = Move(Tier.DEVICE, 200, Tier.DEVICE, 201)
+    torch.cuda.set_sync_debug_mode("error")
+    launched = driven.runner.launch(Step(rows, (move,)))
+    torch.cuda.set_sync_debug_mode(0)
+    assert all(sampled.token_id is not None for sampled in launched.collect())
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_the_gpu_chooses_what_the_cpu_chooses(
+    checkpoint: MakeCheckpoint, wish: SamplingParams
+) -> None:
+    outputs = []
+    for driven in (
+        driven_on_gpu(checkpoint("llama")),
+        HandDriven(build_runner(checkpoint("llama").model_dir)),
+    ):
+        sequence = driven.add(random_prompt(20), wish)
+        driven.generate(sequence)
+        outputs.append(output(sequence))
+    assert outputs[0] == outputs[1]
+
+
+def test_a_row_with_nan_fails_alone(checkpoint: MakeCheckpoint) -> None:
+    driven = driven_on_gpu(checkpoint("llama"))
+    with torch.inference_mode():
+        driven.runner.decoder.parameters.embedding[299] = float("nan")
+    good = driven.add(random_prompt(20, vocab_size=299))
+    bad = driven.add([7, 299])
+    samples = driven.step((bad, 2), (good, 20))
+    assert samples[0].token_id is None
+    assert [samples[1].token_id] == checkpoint("llama").greedy(random_prompt(20, 0, 299), 1)
+
+
+def test_a_pool_sized_from_memory_keeps_to_its_fraction(checkpoint: MakeCheckpoint) -> None:
+    free, _ = torch.cuda.mem_get_info()
+    config = EngineConfig(
+        model_dir=str(checkpoint("llama").model_dir),
+        socket="",
+        device="cuda",
+        dtype="bfloat16",
+        memory_fraction=0.2,
+    )
+    opened = open_model(config)
+    taken = opened.runner.pool.tensor.numel() * 2
+    assert 0.1 * free < taken < 0.2 * free
+    driven = HandDriven(opened.runner)
+    sequence = driven.add(random_prompt(40), sampling(4))
+    driven.generate(sequence)
+    assert len(output(sequence)) == 4

@@ -1,0 +1,52 @@
+"""How many blocks the pool gets, in numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.model.errors import PoolTooSmall
+from engine.pool_size import (
+    CPU_LIMIT,
+    Memory,
+    blocks_for_tokens,
+    blocks_on_cpu,
+    blocks_on_cuda,
+)
+
+GIB = 1024**3
+BLOCK = 2 * 1024**2
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(16, 1), (31, 1), (32, 2), (100_000, 6250)])
+def test_cache_tokens_are_rounded_down_to_blocks(tokens: int, blocks: int) -> None:
+    assert blocks_for_tokens(tokens, 16) == blocks
+
+
+@pytest.mark.parametrize("tokens", [0, 15])
+def test_less_than_a_block_is_too_small(tokens: int) -> None:
+    with pytest.raises(PoolTooSmall, match=f"cache_tokens {tokens}"):
+        blocks_for_tokens(tokens, 16)
+
+
+def test_cuda_gives_the_fraction_of_what_was_free_before() -> None:
+    memory = Memory(free=124 * GIB, weights=16 * GIB, activations=6 * GIB)
+    # 0.9 of 140 GiB is 126; less 16 for weights and 6 for activations.
+    assert blocks_on_cuda(memory, 0.9, BLOCK) == pytest.approx(104 * 512, abs=1)
+
+
+def test_more_activations_or_weights_leave_fewer_blocks() -> None:
+    plain = blocks_on_cuda(Memory(100 * GIB, 10 * GIB, 0), 0.9, BLOCK)
+    assert blocks_on_cuda(Memory(100 * GIB, 10 * GIB, GIB), 0.9, BLOCK) == plain - 512
+    assert blocks_on_cuda(Memory(90 * GIB, 20 * GIB, 0), 0.9, BLOCK) == plain - 10 * 512
+
+
+def test_a_model_that_fills_the_device_is_refused() -> None:
+    with pytest.raises(PoolTooSmall):
+        blocks_on_cuda(Memory(free=GIB, weights=139 * GIB, activations=GIB), 0.9, BLOCK)
+
+
+def test_the_cpu_gives_a_share_and_never_more_than_its_limit() -> None:
+    assert blocks_on_cpu(8 * GIB, BLOCK) == 1024
+    assert blocks_on_cpu(1000 * GIB, BLOCK) == CPU_LIMIT // BLOCK
+    with pytest.raises(PoolTooSmall):
+        blocks_on_cpu(BLOCK, BLOCK)

@@ -1,0 +1,104 @@
+"""The loop's end, whatever ends it; with a core that only notes what it is told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from engine.errors import EngineError
+from engine.process import EXIT_BROKEN, EXIT_STOPPED, StopSignal, serve
+from prefix_cache.errors import InvariantBroken
+
+
+@dataclass
+class ScriptedCore:
+    """A core with `alive` requests, one of which ends per step; stops or breaks on cue."""
+
+    stop: StopSignal
+    stop_at_step: int | None = None
+    raise_at_step: Exception | None = None
+    raise_at_report: Exception | None = None
+    alive: int = 0
+    steps: int = 0
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def is_idle(self) -> bool:
+        return self.alive == 0
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.raise_at_step is not None:
+            raise self.raise_at_step
+        if self.steps == self.stop_at_step:
+            self.stop.is_set = True
+        elif self.stop.is_set:
+            self.alive -= 1
+
+    def drain(self) -> None:
+        self.said.append("drain")
+
+    def fail_all(self, error: EngineError) -> None:
+        self.said.append(f"fail {self.alive}: {error.code}")
+
+    def report_all(self, error: EngineError) -> None:
+        self.said.append(f"report {self.alive}: {error.code}")
+        if self.raise_at_report is not None:
+            raise self.raise_at_report
+
+    def check_invariants(self) -> None:
+        self.said.append("check")
+
+
+@pytest.fixture
+def restored_signals() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_stopped_it_lets_requests_finish() -> None:
+    core = ScriptedCore(StopSignal(), stop_at_step=3, alive=5)
+    assert serve(core, core.stop, grace_s=60) == EXIT_STOPPED
+    assert core.steps == 3 + 5
+    assert core.said == ["drain", "fail 0: engine_unavailable", "check"]
+
+
+def test_after_the_grace_the_rest_fails() -> None:
+    core = ScriptedCore(StopSignal(), stop_at_step=3, alive=5)
+    assert serve(core, core.stop, grace_s=0) == EXIT_STOPPED
+    assert core.said == ["drain", "fail 5: engine_unavailable", "check"]
+
+
+@pytest.mark.parametrize(
+    "error", [InvariantBroken("books"), RuntimeError("CUDA error: misaligned address")]
+)
+def test_anything_raised_ends_it_loudly(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    core = ScriptedCore(StopSignal(), raise_at_step=error, alive=2)
+    with caplog.at_level(logging.ERROR):
+        assert serve(core, core.stop, grace_s=60) == EXIT_BROKEN
+    assert core.said == ["report 2: engine_failure"]
+    assert str(error) in caplog.text
+
+
+def test_even_when_nobody_can_be_told() -> None:
+    core = ScriptedCore(
+        StopSignal(), raise_at_step=ValueError("one"), raise_at_report=OSError("two")
+    )
+    assert serve(core, core.stop, grace_s=60) == EXIT_BROKEN
+
+
+@pytest.mark.usefixtures("restored_signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_set_the_stop(number: signal.Signals) -> None:
+    stop = StopSignal()
+    stop.listen()
+    assert not stop.is_set
+    os.kill(os.getpid(), number)
+    assert stop.is_set

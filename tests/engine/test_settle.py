@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from engine.messages import Cancel, Generate, SamplingParams, Tokens
+from tests.doubles.fake_runner import VOCAB_SIZE, expected_output
+from tests.engine.rig import EOS, Rig, generate
+
+
+def prompt_where(token_id: int, position: int, n: int = 8) -> list[int]:
+    """A prompt whose expected output has `token_id` at `position`, and not before."""
+    for seed in range(100_000):
+        prompt = [seed % VOCAB_SIZE, seed // VOCAB_SIZE % VOCAB_SIZE, seed // VOCAB_SIZE**2]
+        output = expected_output(prompt, n)
+        if token_id in output and output.index(token_id) == position:
+            return prompt
+    raise AssertionError("no such prompt")
+
+
+def run(request: Generate) -> Rig:
+    rig = Rig()
+    rig.submit(request)
+    rig.run()
+    rig.expect_nothing_left()
+    return rig
+
+
+class TestStops:
+    def test_max_tokens_is_length(self) -> None:
+        rig = run(generate("a", [1, 2, 3], max_tokens=5))
+        finished = rig.finished("a")
+        assert finished.reason == "length"
+        assert finished.stop_token_id is None
+        assert (finished.prompt_tokens, finished.completion_tokens) == (3, 5)
+        assert rig.link.tokens("a") == expected_output([1, 2, 3], 5)
+
+    def test_eos_stops_and_is_counted_but_not_sent(self) -> None:
+        prompt = prompt_where(EOS, 3)
+        rig = run(generate("a", prompt, sampling=SamplingParams(max_tokens=8)))
+        finished = rig.finished("a")
+        assert (finished.reason, finished.stop_token_id) == ("stop", EOS)
+        assert finished.completion_tokens == 4
+        assert rig.link.tokens("a") == expected_output(prompt, 8, stops=[EOS])[:-1]
+
+    def test_eos_may_be_ignored(self) -> None:
+        prompt = prompt_where(EOS, 3)
+        rig = run(generate("a", prompt, sampling=SamplingParams(max_tokens=8, ignore_eos=True)))
+        assert rig.finished("a").reason == "length"
+        assert rig.link.tokens("a") == expected_output(prompt, 8)
+
+    def test_a_stop_token_stops_though_eos_is_ignored(self) -> None:
+        prompt = prompt_where(7, 2)
+        sampling = SamplingParams(max_tokens=8, stop_token_ids=(7, 61), ignore_eos=True)
+        rig = run(generate("a", prompt, sampling=sampling))
+        assert rig.finished("a").stop_token_id == 7
+        assert rig.finished("a").completion_tokens == 3
+        assert len(rig.link.tokens("a")) == 2
+
+    def test_a_first_token_that_stops_leaves_only_the_end(self) -> None:
+        rig = run(generate("a", prompt_where(EOS, 0), sampling=SamplingParams(max_tokens=8)))
+        assert rig.link.events("a") == [rig.finished("a")]
+
+    def test_a_stop_token_at_the_last_place_is_a_stop(self) -> None:
+        prompt = prompt_where(EOS, 3)
+        rig = run(generate("a", prompt, sampling=SamplingParams(max_tokens=4)))
+        assert rig.finished("a").reason == "stop"
+
+
+class TestTokens:
+    def test_the_first_tokens_say_what_was_cached_and_how_long_it_waited(self) -> None:
+        rig = Rig(max_running=1)
+        rig.submit(generate("before", range(12), max_tokens=3))
+        rig.submit(generate("a", range(12), max_tokens=3))
+        rig.run()
+        first, *rest = [event for event in rig.link.events("a") if isinstance(event, Tokens)]
+        assert first.cached_tokens == 11
+        assert first.queue_seconds is not None
+        assert 0.002 < first.queue_seconds < 0.1
+        assert [(event.cached_tokens, event.queue_seconds) for event in rest] == [(None, None)] * 2
+
+    def test_logprobs_come_with_their_token(self) -> None:
+        sampling = SamplingParams(max_tokens=2, num_logprobs=1, ignore_eos=True)
+        rig = run(generate("a", [1, 2, 3], sampling=sampling))
+        for event in rig.link.events("a")[:-1]:
+            assert isinstance(event, Tokens)
+            assert event.logprobs is not None
+            assert event.logprobs[0].top[0][0] == event.token_ids[0]
+        rig = run(generate("a", [1, 2, 3], max_tokens=1))
+        first = rig.link.events("a")[0]
+        assert isinstance(first, Tokens)
+        assert first.logprobs is None
+
+
+class TestCancel:
+    def test_while_waiting(self) -> None:
+        rig = Rig(max_running=1)
+        rig.submit(generate("running", range(6), max_tokens=6))
+        rig.submit(generate("a", range(6)))
+        rig.step()
+        rig.link.say(Cancel("a"))
+        rig.run()
+        assert rig.link.events("a") == [rig.finished("a")]
+        assert rig.finished("a").reason == "cancelled"
+        assert rig.finished("a").completion_tokens == 0
+
+    def test_while_running(self) -> None:
+        rig = Rig()
+        rig.submit(generate("a", range(6), max_tokens=50))
+        rig.step(4)
+        rig.link.say(Cancel("a"))
+        rig.run()
+        finished = rig.finished("a")
+        assert (finished.reason, finished.completion_tokens) == ("cancelled", 4)
+        rig.expect_nothing_left()
+
+    def test_in_the_middle_of_its_prompt(self) -> None:
+        rig = Rig(max_batch_tokens=8)
+        rig.submit(generate("a", range(40)))
+        rig.step(2)
+        rig.link.say(Cancel("a"))
+        rig.run()
+        assert rig.link.events("a") == [rig.finished("a")]
+        rig.submit(generate("b", range(40)))
+        rig.run()
+        assert rig.finished("b").cached_tokens == 16  # what was computed is not lost
+        rig.expect_nothing_left()
+
+    def test_while_preempted(self) -> None:
+        rig = Rig()
+        rig.submit(generate("a", range(6), max_tokens=50))
+        rig.step(4)
+        [sequence] = rig.scheduler.running
+        rig.scheduler.preempt(sequence, rig.clock())
+        rig.link.say(Cancel("a"))
+        rig.run()
+        finished = rig.finished("a")
+        assert (finished.reason, finished.completion_tokens) == ("cancelled", 4)
+        rig.expect_nothing_left()
+
+    def test_twice_unknown_or_too_late_is_nothing(self) -> None:
+        rig = Rig()
+        rig.submit(generate("a", range(6), max_tokens=50))
+        rig.step()
+        for request_id in ("a", "a", "never heard of"):
+            rig.link.say(Cancel(request_id))
+        rig.run()
+        rig.link.say(Cancel("a"))
+        rig.step()
+        assert rig.finished("a").reason == "cancelled"
+        assert rig.link.events("never heard of") == []
+
+    def test_of_one_gateway_does_not_touch_anothers(self) -> None:
+        rig = Rig()
+        request = generate("same id", range(6), max_tokens=5)
+        rig.submit(request, b"one")
+        rig.submit(request, b"two")
+        rig.step()
+        rig.link.say(Cancel("same id"), b"one")
+        rig.run()
+        assert len(rig.link.tokens("same id", b"one")) < 5
+        assert rig.link.tokens("same id", b"two") == expected_output(range(6), 5)
+
+
+class TestNotFinite:
+    def test_nothing_of_it_stays(self) -> None:
+        rig = Rig(max_batch_tokens=64)
+        rig.runner.not_finite = {"bad"}
+        rig.submit(generate("bad", range(20)))
+        rig.submit(generate("good", range(30, 50)))
+        rig.run()
+        assert rig.failed("bad").code == "numeric_failure"
+        assert rig.link.events("bad") == [rig.failed("bad")]
+        rig.expect_output(generate("good", range(30, 50)))
+        for prompt, cached in ((range(20), 0), (range(30, 50), 19)):
+            name = f"again {prompt[0]}"
+            rig.submit(generate(name, prompt))
+            rig.run()
+            assert rig.finished(name).cached_tokens == cached
+        rig.expect_nothing_left()
+
+    def test_chunks_that_came_before_are_forgotten_too(self) -> None:
+        rig = Rig(max_batch_tokens=8)
+        rig.runner.not_finite = {"bad"}
+        rig.submit(generate("bad", range(40)))
+        rig.run()
+        rig.submit(generate("again", range(40)))
+        rig.run()
+        assert rig.finished("again").cached_tokens == 0

@@ -1,0 +1,97 @@
+"""The admin routes around real parts: SQLite, keyring, metrics, and an engine in hand."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+from fastapi import APIRouter, Depends, FastAPI
+
+from gateway.admin.routes import admin_router
+from gateway.auth import AdminAuthenticator, Authenticator
+from gateway.caller import Caller
+from gateway.keyring import Keyring, key_digest
+from gateway.metrics import GatewayMetrics
+from gateway.state.sqlite import SqliteStore
+from tests.gateway.manual_clock import ManualClock
+from tests.gateway.operated_engine import OperatedEngine
+from tests.gateway.small_app import client_of, small_app
+
+PEPPER = b"pepper".ljust(32, b".")
+
+
+@dataclass
+class Office:
+    """The operator's client, and what lies behind the routes. `/me` answers tenants."""
+
+    app: FastAPI
+    operator: httpx.AsyncClient
+    admin_key: str
+    store: SqliteStore
+    keyring: Keyring
+    engine: OperatedEngine
+    metrics: GatewayMetrics
+    clock: ManualClock
+
+    async def tenant(self, name: str = "acme", **fields: Any) -> dict[str, Any]:
+        answer = await self.operator.post("/admin/tenants", json={"name": name, **fields})
+        assert answer.status_code == 201
+        return body(answer)
+
+    async def key(self, tenant_id: str, **fields: Any) -> dict[str, Any]:
+        answer = await self.operator.post(f"/admin/tenants/{tenant_id}/keys", json=fields)
+        assert answer.status_code == 201
+        return body(answer)
+
+    async def me(self, key: str) -> httpx.Response:
+        """What a tenant's request with `key` gets."""
+        async with client_of(self.app, key) as http:
+            return await http.get("/me")
+
+
+@asynccontextmanager
+async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIterator[Office]:
+    clock = ManualClock()
+    store = SqliteStore(data_dir / "state.sqlite")
+    keyring = Keyring(store, PEPPER, clock, monotonic=ManualClock())
+    engine, metrics = OperatedEngine(), GatewayMetrics()
+    admin_key = "sk-admin-" + secrets.token_urlsafe(32)
+    guard = AdminAuthenticator(PEPPER, key_digest(PEPPER, admin_key))
+    app = small_app(
+        admin_router(
+            store, keyring, engine, metrics, guard, open_metrics=open_metrics, clock=clock
+        ),
+        _tenant_router(Authenticator(keyring)),
+    )
+    async with client_of(app, admin_key) as operator:
+        yield Office(app, operator, admin_key, store, keyring, engine, metrics, clock)
+    await store.close()
+
+
+def _tenant_router(authenticator: Authenticator) -> APIRouter:
+    router = APIRouter()
+
+    async def me(caller: Caller) -> dict[str, Any]:
+        return {"id": caller.tenant_id, "name": caller.tenant_name, "weight": caller.weight}
+
+    me.__annotations__["caller"] = Annotated[Caller, Depends(authenticator)]
+    router.add_api_route("/me", me)
+    return router
+
+
+def body(answer: httpx.Response) -> dict[str, Any]:
+    """The JSON object of an answer."""
+    value = answer.json()
+    assert isinstance(value, dict)
+    return value
+
+
+def error_of(answer: httpx.Response) -> tuple[int, str, str | None]:
+    """(status, code, param) of a refusal."""
+    error = body(answer)["error"]
+    return answer.status_code, error["code"], error["param"]

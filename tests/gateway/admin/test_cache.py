@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from engine.messages import FlowStats
+from tests.gateway.admin.office import Office, body, error_of
+from tests.gateway.operated_engine import some_stats
+
+
+async def test_stats_tell_everything_in_one_object(office: Office) -> None:
+    answer = await office.operator.get("/admin/cache/stats")
+    assert answer.status_code == 200
+    assert body(answer) == {
+        "engine_id": "engine-1",
+        "fingerprint": "000102030405060708090a0b0c0d0e0f",
+        "uptime_s": 12.5,
+        "steps": 600,
+        "preemptions": 5,
+        "generated_tokens": 700,
+        "windows": {
+            "1m": {"queried_tokens": 0, "hit_tokens": 0, "computed_tokens": 0, "hit_rate": None},
+            "10m": {
+                "queried_tokens": 100,
+                "hit_tokens": 75,
+                "computed_tokens": 25,
+                "hit_rate": 0.75,
+            },
+            "all": {
+                "queried_tokens": 1000,
+                "hit_tokens": 250,
+                "computed_tokens": 750,
+                "hit_rate": 0.25,
+            },
+        },
+        "pool": {
+            "block_size": 16,
+            "blocks": {"total": 100, "free": 60, "used": 40, "evictable": 30, "leased": 10},
+            "tokens": {"total": 1600, "free": 960, "used": 640, "evictable": 480, "leased": 160},
+        },
+        "tree": {"nodes": 21, "depth": 6},
+        "queue": {"running": 3, "waiting": 4},
+        "tenants": [],
+    }
+
+
+async def test_each_tenant_s_numbers_stand_under_its_id_and_name(office: Office) -> None:
+    one, two = await office.tenant("one"), await office.tenant("two")
+    office.engine.counters = some_stats(
+        flows={
+            one["id"]: FlowStats(
+                requests=5,
+                prompt_tokens=100,
+                cached_tokens=80,
+                generated_tokens=9,
+                blocks_held=3,
+                evictions_caused=1,
+                evictions_suffered=2,
+            ),
+            two["id"]: FlowStats(),
+            "tn_gone": FlowStats(blocks_held=1),
+        }
+    )
+    tenants = body(await office.operator.get("/admin/cache/stats"))["tenants"]
+    by_id = {tenant["id"]: tenant for tenant in tenants}
+    assert by_id[one["id"]] == {
+        "id": one["id"],
+        "name": "one",
+        "requests": 5,
+        "prompt_tokens": 100,
+        "hit_tokens": 80,
+        "computed_tokens": 20,
+        "generated_tokens": 9,
+        "hit_rate": 0.8,
+        "blocks_held": 3,
+        "tokens_held": 48,
+        "evictions_caused": 1,
+        "evictions_suffered": 2,
+    }
+    assert by_id[two["id"]]["name"] == "two"
+    assert by_id[two["id"]]["hit_rate"] is None
+    assert by_id["tn_gone"]["name"] is None
+    assert len(tenants) == 3
+
+
+async def test_without_an_engine_there_are_no_stats(office: Office) -> None:
+    office.engine.connected = False
+    assert error_of(await office.operator.get("/admin/cache/stats"))[:2] == (503, "overloaded")
+    assert error_of(await office.operator.post("/admin/cache/flush"))[:2] == (503, "overloaded")
+    office.engine.connected = True
+    assert (await office.operator.get("/admin/cache/stats")).status_code == 200
+
+
+async def test_flush_forgets_one_tenant_or_all(office: Office) -> None:
+    tenant = await office.tenant()
+    path = "/admin/cache/flush"
+    answers = [
+        await office.operator.post(path, json={"tenant": tenant["id"]}),
+        await office.operator.post(path),
+        await office.operator.post(path, json={}),
+        await office.operator.post(path, json={"tenant": None}),
+    ]
+    assert [body(answer) for answer in answers] == [{"flushed_blocks": 7}] * 4
+    assert office.engine.flushes == [tenant["id"], None, None, None]
+
+
+async def test_a_flush_that_names_no_tenant_of_ours_forgets_nothing(office: Office) -> None:
+    tenant = await office.tenant("acme")
+    path = "/admin/cache/flush"
+    for content, status in (
+        ({"tenant": "tn_none"}, 404),
+        ({"tenant": ""}, 404),
+        ({"tenant": "acme"}, 404),  # a name is no id
+        ({"tenat": tenant["id"]}, 400),
+        ({"tenant": [tenant["id"]]}, 400),
+        ([], 400),
+    ):
+        answer = await office.operator.post(path, json=content)
+        assert answer.status_code == status
+    assert office.engine.flushes == []

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.gateway.admin.office import Office, open_office
+from tests.gateway.small_app import client_of
+
+ROUTES = {
+    ("POST", "/admin/tenants"),
+    ("GET", "/admin/tenants"),
+    ("GET", "/admin/tenants/{tenant_id}"),
+    ("PATCH", "/admin/tenants/{tenant_id}"),
+    ("DELETE", "/admin/tenants/{tenant_id}"),
+    ("POST", "/admin/tenants/{tenant_id}/disable"),
+    ("POST", "/admin/tenants/{tenant_id}/enable"),
+    ("POST", "/admin/tenants/{tenant_id}/keys"),
+    ("GET", "/admin/tenants/{tenant_id}/keys"),
+    ("POST", "/admin/tenants/{tenant_id}/keys/{key_id}/rotate"),
+    ("DELETE", "/admin/tenants/{tenant_id}/keys/{key_id}"),
+    ("GET", "/admin/cache/stats"),
+    ("POST", "/admin/cache/flush"),
+    ("GET", "/metrics"),
+}
+
+
+async def test_the_routes_are_these(office: Office) -> None:
+    # The schema shows what the application serves, however its routers are nested.
+    found = {
+        (method.upper(), path)
+        for path, methods in office.app.openapi()["paths"].items()
+        for method in methods
+    }
+    assert found == {*ROUTES, ("GET", "/me")}
+
+
+async def test_nobody_but_the_operator_gets_in(office: Office) -> None:
+    tenant = await office.tenant()
+    issued = await office.key(tenant["id"])
+    for key in (None, issued["key"], "sk-" + "a" * 43, office.admin_key[:-1]):
+        async with client_of(office.app, key) as http:
+            for method, path in ROUTES:
+                url = path.format(tenant_id=tenant["id"], key_id=issued["record"]["id"])
+                answer = await http.request(method, url, content=b"{" * 100)
+                assert answer.status_code == 401, url  # before the body is looked at
+    assert (await office.me(issued["key"])).status_code == 200  # nothing was changed
+    assert office.engine.flushes == []
+
+
+async def test_the_operator_gets_in_everywhere(office: Office) -> None:
+    for number, (method, path) in enumerate(sorted(ROUTES)):
+        tenant = await office.tenant(f"tenant-{number}")
+        issued = await office.key(tenant["id"])
+        url = path.format(tenant_id=tenant["id"], key_id=issued["record"]["id"])
+        content = {"name": "new"} if (method, path) == ("POST", "/admin/tenants") else {}
+        answer = await office.operator.request(method, url, json=content)
+        assert answer.status_code in (200, 201), url
+
+
+async def test_the_operator_s_key_opens_no_tenant_s_route(office: Office) -> None:
+    assert (await office.me(office.admin_key)).status_code == 401
+
+
+async def test_metrics_join_the_gateway_s_and_the_engine_s_numbers(office: Office) -> None:
+    office.metrics.refused("/v1/models", "invalid_api_key")
+    answer = await office.operator.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = {family.name for family in text_string_to_metric_families(answer.text)}
+    assert {"ratoon_requests_refused", "ratoon_pool_blocks", "ratoon_engine_up"} <= families
+    assert "ratoon_engine_up 1.0" in answer.text
+
+
+async def test_metrics_outlive_the_engine(office: Office) -> None:
+    office.engine.connected = False
+    answer = await office.operator.get("/metrics")
+    assert answer.status_code == 200
+    assert "ratoon_engine_up 0.0" in answer.text
+
+
+async def test_on_a_bind_of_its_own_metrics_need_no_key_and_the_rest_does(tmp_path: Path) -> None:
+    async with (
+        open_office(tmp_path, open_metrics=True) as office,
+        client_of(office.app) as stranger,
+    ):
+        assert (await stranger.get("/metrics")).status_code == 200
+        assert (await stranger.get("/admin/tenants")).status_code == 401
+        assert (await stranger.get("/admin/cache/stats")).status_code == 401
+
+
+async def test_two_tenants_live_side_by_side(office: Office) -> None:
+    """The operator's day: two tenants, their keys, one goes, the other stays."""
+    one, two = await office.tenant("one"), await office.tenant("two", weight=2.0)
+    key_one, key_two = await office.key(one["id"]), await office.key(two["id"])
+    assert (await office.me(key_one["key"])).json()["name"] == "one"
+    assert (await office.me(key_two["key"])).json() == {
+        "id": two["id"],
+        "name": "two",
+        "weight": 2.0,
+    }
+    rotated = await office.operator.post(
+        f"/admin/tenants/{two['id']}/keys/{key_two['record']['id']}/rotate"
+    )
+    assert (await office.me(key_two["key"])).status_code == 401
+    await office.operator.delete(f"/admin/tenants/{one['id']}")
+    assert (await office.me(key_one["key"])).status_code == 401
+    assert (await office.me(rotated.json()["key"])).json()["id"] == two["id"]
+    assert office.engine.flushes == [one["id"]]

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.gateway.admin.office import Office, body, error_of
+
+
+async def test_a_tenant_is_made_shown_and_listed(office: Office) -> None:
+    made = await office.tenant("acme", weight=2.5)
+    assert made == {
+        "id": made["id"],
+        "name": "acme",
+        "created_at": office.clock.now,
+        "disabled": False,
+        "weight": 2.5,
+    }
+    office.clock.advance(1)
+    other = await office.tenant("other")
+    assert body(await office.operator.get(f"/admin/tenants/{made['id']}")) == made
+    assert body(await office.operator.get("/admin/tenants")) == {"tenants": [made, other]}
+    assert made["id"] != other["id"]
+    assert other["weight"] == 1.0
+
+
+BAD_BODIES: list[tuple[Any, str | None]] = [
+    ({}, None),
+    ({"name": ""}, "name"),
+    ({"name": "x" * 129}, "name"),
+    ({"name": 1}, "name"),
+    ({"name": None}, "name"),
+    ({"name": "a\nb"}, "name"),
+    ({"name": "a\x00b"}, "name"),
+    ({"name": "a\x1b[31m"}, "name"),
+    ({"name": " a"}, "name"),
+    ({"name": "a", "weight": 0}, "weight"),
+    ({"name": "a", "weight": -1}, "weight"),
+    ({"name": "a", "weight": 1001}, "weight"),
+    ({"name": "a", "weight": "2"}, "weight"),
+    ({"name": "a", "weight": True}, "weight"),
+    ({"name": "a", "id": "tn_mine"}, None),
+    ({"name": "a", "wieght": 2}, None),
+    ([], None),
+    ("a", None),
+    (None, None),
+]
+
+
+async def test_a_bad_body_is_refused_by_field(office: Office) -> None:
+    for content, param in BAD_BODIES:
+        answer = await office.operator.post("/admin/tenants", json=content)
+        assert error_of(answer) == (400, "invalid_value", param), content
+    assert body(await office.operator.get("/admin/tenants")) == {"tenants": []}
+
+
+async def test_a_taken_name_is_a_conflict(office: Office) -> None:
+    await office.tenant("acme")
+    answer = await office.operator.post("/admin/tenants", json={"name": "acme"})
+    assert error_of(answer)[:2] == (409, "conflict")
+    other = await office.tenant("other")
+    answer = await office.operator.patch(f"/admin/tenants/{other['id']}", json={"name": "acme"})
+    assert error_of(answer)[:2] == (409, "conflict")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"name": "new"}, {"weight": 3.0}, {"disabled": True}, {"name": "b", "weight": 0.5}],
+    ids=str,
+)
+async def test_patch_changes_what_it_names_and_nothing_else(
+    office: Office, change: dict[str, Any]
+) -> None:
+    made = await office.tenant("acme", weight=2.0)
+    answer = await office.operator.patch(f"/admin/tenants/{made['id']}", json=change)
+    assert answer.status_code == 200
+    assert body(answer) == {**made, **change}
+    assert body(await office.operator.get(f"/admin/tenants/{made['id']}")) == {**made, **change}
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"disabled": 1}, "disabled"),
+        ({"disabled": None}, "disabled"),
+        ({"name": "x\ty"}, "name"),
+        ({"weight": 0}, "weight"),
+        ({"created_at": 0}, None),
+        ({"id": "tn_other"}, None),
+    ],
+    ids=str,
+)
+async def test_a_bad_patch_changes_nothing(
+    office: Office, change: dict[str, Any], param: str | None
+) -> None:
+    made = await office.tenant()
+    answer = await office.operator.patch(f"/admin/tenants/{made['id']}", json=change)
+    assert error_of(answer) == (400, "invalid_value", param)
+    assert body(await office.operator.get(f"/admin/tenants/{made['id']}")) == made
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", ""),
+        ("PATCH", ""),
+        ("DELETE", ""),
+        ("POST", "/disable"),
+        ("POST", "/enable"),
+        ("GET", "/keys"),
+        ("POST", "/keys"),
+        ("POST", "/keys/key_none/rotate"),
+        ("DELETE", "/keys/key_none"),
+    ],
+)
+async def test_a_missing_tenant_is_not_found(office: Office, method: str, path: str) -> None:
+    answer = await office.operator.request(method, f"/admin/tenants/tn_none{path}")
+    assert error_of(answer)[:2] == (404, "not_found")
+    assert office.engine.flushes == []
+
+
+async def test_disabling_works_at_once_flushes_and_can_be_taken_back(office: Office) -> None:
+    tenant, bystander = await office.tenant("acme"), await office.tenant("bystander")
+    key = (await office.key(tenant["id"]))["key"]
+    other_key = (await office.key(bystander["id"]))["key"]
+    assert (await office.me(key)).status_code == 200
+    disabled = await office.operator.post(f"/admin/tenants/{tenant['id']}/disable")
+    assert body(disabled)["disabled"] is True
+    assert error_of(await office.me(key))[:2] == (403, "tenant_disabled")
+    assert (await office.me(other_key)).status_code == 200
+    assert office.engine.flushes == [tenant["id"]]
+    enabled = await office.operator.post(f"/admin/tenants/{tenant['id']}/enable")
+    assert body(enabled) == tenant
+    assert (await office.me(key)).status_code == 200
+    assert office.engine.flushes == [tenant["id"]]
+
+
+async def test_disabling_by_patch_flushes_too(office: Office) -> None:
+    tenant = await office.tenant()
+    await office.operator.patch(f"/admin/tenants/{tenant['id']}", json={"disabled": True})
+    assert office.engine.flushes == [tenant["id"]]
+
+
+async def test_a_change_of_name_and_weight_is_seen_by_the_next_request(office: Office) -> None:
+    tenant = await office.tenant()
+    key = (await office.key(tenant["id"]))["key"]
+    assert body(await office.me(key))["weight"] == 1.0
+    change = {"name": "new", "weight": 4.0}
+    await office.operator.patch(f"/admin/tenants/{tenant['id']}", json=change)
+    assert body(await office.me(key)) == {"id": tenant["id"], **change}
+    assert office.engine.flushes == []
+
+
+async def test_deleting_ends_keys_and_cache_of_that_tenant_alone(office: Office) -> None:
+    tenant, bystander = await office.tenant("acme"), await office.tenant("bystander")
+    key = (await office.key(tenant["id"]))["key"]
+    other_key = (await office.key(bystander["id"]))["key"]
+    assert (await office.me(key)).status_code == 200
+    answer = await office.operator.delete(f"/admin/tenants/{tenant['id']}")
+    assert body(answer) == {"id": tenant["id"], "flushed_blocks": 7}
+    assert (await office.me(key)).status_code == 401
+    assert (await office.me(other_key)).status_code == 200
+    assert office.engine.flushes == [tenant["id"]]
+    assert body(await office.operator.get("/admin/tenants")) == {"tenants": [bystander]}
+    assert (await office.tenant("acme"))["id"] != tenant["id"]  # its cache is not inherited
+
+
+async def test_changes_stand_while_no_engine_is_there(office: Office) -> None:
+    first, second = await office.tenant("first"), await office.tenant("second")
+    office.engine.connected = False
+    disabled = await office.operator.post(f"/admin/tenants/{first['id']}/disable")
+    assert body(disabled)["disabled"] is True
+    deleted = await office.operator.delete(f"/admin/tenants/{second['id']}")
+    assert body(deleted) == {"id": second["id"], "flushed_blocks": None}
+    assert body(await office.operator.get("/admin/tenants"))["tenants"] == [body(disabled)]
+
+
+async def test_changes_at_once_do_not_undo_each_other(office: Office) -> None:
+    tenant = await office.tenant()
+    path = f"/admin/tenants/{tenant['id']}"
+    await asyncio.gather(
+        office.operator.patch(path, json={"name": "renamed"}),
+        office.operator.post(f"{path}/disable"),
+        office.operator.patch(path, json={"weight": 9.0}),
+    )
+    after = body(await office.operator.get(path))
+    assert (after["name"], after["disabled"], after["weight"]) == ("renamed", True, 9.0)

@@ -1,0 +1,84 @@
+"""An engine as the operator sees it: connected or not, with counters, forgetting on order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from engine.errors import EngineUnavailable
+from engine.messages import (
+    EngineStats,
+    Finished,
+    FlowStats,
+    Generate,
+    PoolStats,
+    Tokens,
+    Welcome,
+    WindowStats,
+)
+
+WELCOME = Welcome(
+    engine_id="engine-1",
+    fingerprint=bytes(range(16)),
+    vocab_size=512,
+    block_size=16,
+    max_model_len=4096,
+    eos_token_ids=(0,),
+    device="cpu",
+    dtype="float32",
+)
+
+
+def some_stats(flows: dict[str, FlowStats] | None = None) -> EngineStats:
+    return EngineStats(
+        engine_id="engine-1",
+        fingerprint=bytes(range(16)),
+        uptime_s=12.5,
+        running=3,
+        waiting=4,
+        preemptions=5,
+        steps=600,
+        generated_tokens=700,
+        windows={
+            "1m": WindowStats(queried_tokens=0, hit_tokens=0, computed_tokens=0),
+            "10m": WindowStats(queried_tokens=100, hit_tokens=75, computed_tokens=25),
+            "all": WindowStats(queried_tokens=1000, hit_tokens=250, computed_tokens=750),
+        },
+        pool=PoolStats(block_size=16, total=100, free=60, used=40, evictable=30, leased=10),
+        tree_nodes=21,
+        tree_depth=6,
+        flows=flows or {},
+    )
+
+
+class OperatedEngine:
+    """Implements `engine.client.Engine`; `flushes` holds what it was told to forget."""
+
+    def __init__(self) -> None:
+        self.connected = True
+        self.hangs = False
+        self.counters = some_stats()
+        self.flushes: list[str | None] = []
+
+    @property
+    def welcome(self) -> Welcome | None:
+        return WELCOME if self.connected else None
+
+    async def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
+        raise EngineUnavailable("This engine generates nothing.")
+        yield
+
+    async def stats(self) -> EngineStats:
+        await self._answer()
+        return self.counters
+
+    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+        await self._answer()
+        self.flushes.append(flow)
+        return 7
+
+    async def _answer(self) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if not self.connected:
+            raise EngineUnavailable("No engine is connected.", retry_after_s=2.0)

@@ -1,0 +1,35 @@
+"""The least application around a router: it renders the gateway's errors and nothing else."""
+
+from __future__ import annotations
+
+import httpx
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from gateway.errors import GatewayError
+
+
+def small_app(*routers: APIRouter) -> FastAPI:
+    app = FastAPI()
+    for router in routers:
+        app.include_router(router)
+
+    @app.exception_handler(GatewayError)
+    async def refused(request: Request, error: GatewayError) -> JSONResponse:
+        shape = {
+            "message": error.message,
+            "type": "error",
+            "param": error.param,
+            "code": error.code,
+        }
+        return JSONResponse({"error": shape}, status_code=error.status)
+
+    return app
+
+
+def client_of(app: FastAPI, key: str | None = None) -> httpx.AsyncClient:
+    """Speaks to `app` over ASGI, with `key` as its bearer."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://ratoon", headers=headers
+    )

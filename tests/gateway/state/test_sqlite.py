@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import Conflict, NotFound
+from gateway.private_file import FileExposed
+from gateway.state.records import Tenant
+from gateway.state.sqlite import SchemaTooNew, SqliteStore
+from tests.gateway.state.contract import StoreContract, a_key, a_tenant
+
+ROOT = Path(__file__).parents[3]
+
+WRITER = """
+import asyncio, os, sys
+from pathlib import Path
+from gateway.state.records import Tenant
+from gateway.state.sqlite import SqliteStore
+
+async def main(path, who, count):
+    store = SqliteStore(Path(path))
+    for i in range(int(count)):
+        await store.create_tenant(Tenant.new(f"{who}-{i}", created_at=float(i)))
+    sys.stdout.write("written")
+    sys.stdout.flush()
+    os._exit(9)  # no close, as if it had been killed
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def start_writer(path: Path, who: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), who, str(count)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.sqlite"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path)
+    yield store
+    await store.close()
+
+
+class TestSqliteStore(StoreContract):
+    """The contract, on a real file."""
+
+
+async def test_what_was_stored_is_there_after_a_restart(path: Path) -> None:
+    first = SqliteStore(path)
+    await first.create_tenant(a_tenant())
+    await first.create_key(a_key(a_tenant()))
+    await first.close()
+    second = SqliteStore(path)
+    assert await second.find_by_digest(a_key(a_tenant()).digest) == (a_key(a_tenant()), a_tenant())
+    await second.close()
+
+
+async def test_only_the_owner_may_read_any_file_of_it(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = SqliteStore(path)
+        await store.create_tenant(a_tenant())
+    finally:
+        os.umask(before)
+    files = sorted(file.name for file in path.parent.iterdir())
+    assert files == ["state.sqlite", "state.sqlite-shm", "state.sqlite-wal"]
+    for file in path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    await store.close()
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o602])
+async def test_a_file_open_to_others_is_refused(path: Path, mode: int) -> None:
+    await SqliteStore(path).close()
+    path.chmod(mode)
+    with pytest.raises(FileExposed, match="chmod 600"):
+        SqliteStore(path)
+    path.chmod(0o600)
+    await SqliteStore(path).close()
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
+    await SqliteStore(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(SchemaTooNew, match="99"):
+        SqliteStore(path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (99,)
+    connection.close()
+
+
+async def test_the_schema_says_its_version_and_keeps_a_wal(path: Path) -> None:
+    await SqliteStore(path).close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+async def test_a_start_that_broke_off_before_the_schema_heals(path: Path) -> None:
+    path.touch(0o600)
+    store = SqliteStore(path)
+    await store.create_tenant(a_tenant())
+    await store.close()
+
+
+async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 100)
+    path.chmod(0o600)
+    with pytest.raises(sqlite3.DatabaseError):
+        SqliteStore(path)
+    assert path.read_bytes() == b"no database at all" * 100
+
+
+async def test_two_stores_on_one_file_see_each_other(path: Path, store: SqliteStore) -> None:
+    other = SqliteStore(path)
+    await store.create_tenant(a_tenant())
+    assert await other.get_tenant(a_tenant().id) == a_tenant()
+    with pytest.raises(Conflict):
+        await other.create_tenant(Tenant(id="tn_2", name="acme", created_at=2.0))
+    await other.delete_tenant(a_tenant().id)
+    with pytest.raises(NotFound):
+        await store.get_tenant(a_tenant().id)
+    await other.close()
+    await store.create_tenant(a_tenant())  # the other's end took no lock of this one along
+
+
+async def test_processes_open_and_write_one_new_file_at_once(path: Path) -> None:
+    writers = [start_writer(path, f"w{n}", 20) for n in range(4)]
+    for writer in writers:
+        out, err = writer.communicate(timeout=60)
+        assert (out, err, writer.returncode) == ("written", "", 9)
+    store = SqliteStore(path)  # nobody closed it; what was committed is there
+    names = {tenant.name for tenant in await store.list_tenants()}
+    assert names == {f"w{n}-{i}" for n in range(4) for i in range(20)}
+    await store.close()
+
+
+async def test_a_writer_waits_for_another_process_to_commit(path: Path, store: SqliteStore) -> None:
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    waiting = asyncio.ensure_future(store.create_tenant(a_tenant()))
+    done, _ = await asyncio.wait({waiting}, timeout=0.05)
+    assert not done  # and the event loop is free meanwhile: this line runs
+    holder.execute("COMMIT")
+    holder.close()
+    await waiting
+    assert await store.list_tenants() == [a_tenant()]
+
+
+async def test_opening_waits_for_a_process_that_has_not_reached_wal_yet(path: Path) -> None:
+    path.touch(0o600)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    opening = asyncio.ensure_future(asyncio.to_thread(SqliteStore, path))
+    done, _ = await asyncio.wait({opening}, timeout=0.05)
+    assert not done
+    holder.execute("COMMIT")
+    holder.close()
+    store = await opening
+    assert await store.list_tenants() == []
+    await store.close()
+
+
+async def test_statements_run_on_one_thread_that_is_not_the_loop_s(path: Path) -> None:
+    before = set(threading.enumerate())
+    store = SqliteStore(path)
+    await asyncio.gather(*(store.list_tenants() for _ in range(20)))
+    new = set(threading.enumerate()) - before
+    assert [thread.name.split("_")[0] for thread in new] == ["ratoon-sqlite"]
+    await store.close()
+    assert not any(thread.is_alive() for thread in new)

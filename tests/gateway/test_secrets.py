@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from gateway.private_file import FileDamaged, FileExposed, FileMissing
+from gateway.secrets import SECRETS_FILE, Secrets, load_or_create_secrets, load_secrets
+
+
+def test_secrets_are_made_once_and_read_ever_after(tmp_path: Path) -> None:
+    made = load_or_create_secrets(tmp_path)
+    assert load_or_create_secrets(tmp_path) == made
+    assert load_secrets(tmp_path) == made
+    assert len(made.server_secret) == len(made.pepper) == 32
+    assert made.server_secret != made.pepper
+    assert stat.S_IMODE((tmp_path / SECRETS_FILE).stat().st_mode) == 0o600
+
+
+def test_two_installations_share_nothing(tmp_path: Path) -> None:
+    made = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        made.append(load_or_create_secrets(tmp_path / name))
+    assert made[0].pepper != made[1].pepper
+    assert made[0].server_secret != made[1].server_secret
+
+
+def test_nothing_that_prints_them_shows_them() -> None:
+    secrets = Secrets(b"server-secret-bytes", b"pepper-bytes")
+    for text in (repr(secrets), str(secrets), f"{secrets}", repr([secrets]), "%r" % secrets):  # noqa: UP031
+        assert "bytes" not in text
+        assert "********" in text
+
+
+def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    load_or_create_secrets(tmp_path)
+    path = tmp_path / SECRETS_FILE
+    before = path.read_bytes()
+    path.chmod(0o644)
+    with pytest.raises(FileExposed, match="mode 0644"):
+        load_or_create_secrets(tmp_path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff\xfe",
+        b'{"server_secret": "!!", "pepper": "!!"}',
+        b'{"server_secret": "AAAA", "pepper": "AAAA"}',
+        b'{"server_secret": null, "pepper": null}',
+    ],
+)
+def test_a_damaged_file_is_refused_and_never_written_over(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / SECRETS_FILE
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(FileDamaged, match=SECRETS_FILE):
+        load_or_create_secrets(tmp_path)
+    assert path.read_bytes() == content
+
+
+def test_the_message_about_a_damaged_file_quotes_nothing_of_it(tmp_path: Path) -> None:
+    load_or_create_secrets(tmp_path)
+    path = tmp_path / SECRETS_FILE
+    held = json.loads(path.read_bytes())
+    path.write_bytes(path.read_bytes().replace(b"}", b""))
+    with pytest.raises(FileDamaged) as refusal:
+        load_secrets(tmp_path)
+    assert held["pepper"] not in str(refusal.value)
+    assert refusal.value.__suppress_context__
+
+
+def test_loading_does_not_make(tmp_path: Path) -> None:
+    with pytest.raises(FileMissing):
+        load_secrets(tmp_path)
+    assert list(tmp_path.iterdir()) == []

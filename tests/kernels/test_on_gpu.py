@@ -1,0 +1,209 @@
+"""The kernels compiled, on a GPU, in the dtypes that serve, against float64.
+
+What needs size is here too: long contexts, a pool beyond 2^31 numbers, a captured launch.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.batch_layout import layer_view
+from kernels.ops import torch_ops, triton_ops
+from tests.kernels import naive
+from tests.kernels.cases import (
+    Case,
+    Geometry,
+    make_case,
+    make_layout,
+    poisoned_memory,
+    relative_error,
+)
+
+pytestmark = pytest.mark.gpu
+
+OPS = triton_ops()
+BOUNDS = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 1e-2}
+DTYPES = pytest.mark.parametrize("dtype", list(BOUNDS), ids=str)
+EPS = 1e-6
+MIXED = [(1, 30), (1, 1), (1, 1029), (1, 4096), (9, 9), (300, 700), (1, 5), (129, 129), (2, 65)]
+SHAPES = [(1, 1, 16), (4, 2, 32), (16, 1, 64), (6, 2, 80), (10, 2, 96), (32, 8, 128), (4, 2, 256)]
+
+
+def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randn(shape, generator=generator, device="cuda").to(dtype)
+
+
+def attend(case: Case) -> Tensor:
+    with poisoned_memory():
+        return OPS.paged_attention(case.q, case.kv, case.layout, case.scale)
+
+
+def assert_right(case: Case) -> None:
+    assert relative_error(attend(case), case.truth()) < BOUNDS[case.q.dtype]
+
+
+@DTYPES
+@pytest.mark.parametrize("size", [100, 1024, 4096, 16_384])
+def test_norms(size: int, dtype: torch.dtype) -> None:
+    x, residual = draw(33, size, dtype=dtype), draw(33, size, dtype=dtype, seed=1)
+    weight = draw(size, dtype=dtype, seed=2)
+    with poisoned_memory():
+        alone = OPS.rms_norm(x, weight, EPS)
+        normed, total = OPS.add_rms_norm(x, residual, weight, EPS)
+    assert relative_error(alone, naive.rms_norm(x, weight, EPS)) < BOUNDS[dtype]
+    assert torch.equal(total, x + residual)
+    assert relative_error(normed, naive.rms_norm(total, weight, EPS)) < BOUNDS[dtype]
+
+
+@DTYPES
+def test_silu_mul(dtype: torch.dtype) -> None:
+    gate_up = draw(33, 2 * 14_336, dtype=dtype) * 8
+    with poisoned_memory():
+        got = OPS.silu_mul(gate_up)
+    assert relative_error(got, naive.silu_mul(gate_up)) < BOUNDS[dtype]
+    assert OPS.silu_mul(torch.full_like(gate_up, -200.0)).isfinite().all()
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rope_write_kv(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+    q_heads, kv_heads, head_dim = shape
+    tokens, blocks, size = 37, 8, 16
+    qkv = draw(tokens, (q_heads + 2 * kv_heads) * head_dim, dtype=dtype)
+    q_norm, k_norm = draw(head_dim, dtype=dtype, seed=1), draw(head_dim, dtype=dtype, seed=2)
+    positions = torch.randint(0, 131_072, (tokens,), device="cuda")
+    slots = torch.randperm(blocks * size, device="cuda")[:tokens]
+    half = head_dim // 2
+    angle = torch.arange(131_072, device="cuda").double()[:, None] * 5e5 ** -(
+        torch.arange(half, device="cuda").double() / half
+    )
+    cos_sin = torch.cat((angle.cos(), angle.sin()), 1).float()
+    pool = torch.full((blocks, 2, 2, kv_heads, size, head_dim), torch.nan, device="cuda")
+    got, wanted = pool.to(dtype), pool.to(dtype)
+    with poisoned_memory():
+        q = OPS.rope_write_kv(
+            qkv, positions, cos_sin, q_norm, k_norm, EPS, got[:, 1], slots, q_heads
+        )
+    # The reference was held to float64 on the CPU; rounded, the two may differ in a last bit.
+    wanted_q = torch_ops().rope_write_kv(
+        qkv, positions, cos_sin, q_norm, k_norm, EPS, wanted[:, 1], slots, q_heads
+    )
+    assert relative_error(q, wanted_q.double()) < BOUNDS[dtype]
+    assert torch.equal(got.isnan(), wanted.isnan())
+    assert relative_error(got.nan_to_num(), wanted.nan_to_num().double()) < BOUNDS[dtype]
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_attention_of_mixed_rows(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+    assert_right(make_case(Geometry(*shape, 16, dtype, "cuda"), MIXED))
+
+
+@pytest.mark.parametrize("block_size", [32, 64, 256])
+def test_attention_of_longer_blocks(block_size: int) -> None:
+    assert_right(make_case(Geometry(8, 2, 128, block_size, torch.bfloat16, "cuda"), MIXED))
+
+
+@DTYPES
+@pytest.mark.parametrize("rows", [[(1, 32_768)], [(1, 32_768), (1, 77)], [(257, 32_768)]], ids=str)
+def test_long_contexts(rows: list[tuple[int, int]], dtype: torch.dtype) -> None:
+    assert_right(make_case(Geometry(8, 2, 128, 16, dtype, "cuda"), rows))
+
+
+def test_the_longest_context() -> None:
+    geometry = Geometry(8, 2, 128, 16, torch.bfloat16, "cuda")
+    assert_right(make_case(geometry, [(1, 131_072), (65, 131_072)]))
+
+
+def test_many_rows_in_one_split_and_few_in_many() -> None:
+    geometry = Geometry(32, 8, 128, 16, torch.bfloat16, "cuda")
+    case = make_case(geometry, [(1, 700 + 3 * row) for row in range(200)])
+    assert_right(case)
+    assert_right(replace(case, layout=replace(case.layout, max_context_len=131_072)))
+
+
+def test_a_pool_beyond_two_to_the_31_numbers() -> None:
+    blocks, layers, geometry = 4_400, 32, Geometry(32, 8, 128, 16, torch.bfloat16, "cuda")
+    pool = torch.empty((blocks, layers, 2, 8, 16, 128), dtype=torch.bfloat16, device="cuda")
+    assert pool.numel() > 2**32
+    kv = layer_view(pool, layers - 1)
+    kv[-200:] = torch.nan
+    case = make_case(geometry, [(1, 333), (90, 250)])
+    shifted = case.layout.block_tables + (blocks - case.kv.shape[0])
+    kv[blocks - case.kv.shape[0] :] = case.kv
+    at_the_end = replace(case, kv=kv, layout=replace(case.layout, block_tables=shifted))
+    assert_right(at_the_end)
+
+    OPS.copy_blocks(pool, torch.tensor([blocks - 2], device="cuda"), torch.tensor([3]).cuda())
+    assert torch.equal(pool[3].view(torch.int16), pool[blocks - 2].view(torch.int16))
+
+    slots = torch.tensor([(blocks - 1) * 16 + 7], device="cuda")
+    qkv = draw(1, 48 * 128, dtype=torch.bfloat16)
+    still = torch.cat((torch.ones(1, 64), torch.zeros(1, 64)), 1).cuda()
+    OPS.rope_write_kv(qkv, slots * 0, still, None, None, EPS, kv, slots, 32)
+    assert torch.equal(kv[-1, :, :, 7].flatten(), qkv[0, 32 * 128 :])
+
+
+@DTYPES
+def test_copy_blocks(dtype: torch.dtype) -> None:
+    pool = draw(300, 4, 2, 2, 16, 128, dtype=dtype)
+    expected = pool.clone()
+    order = torch.randperm(300, device="cuda")
+    source, target = order[:140], order[140:280]
+    expected[target] = expected[source]
+    OPS.copy_blocks(pool, source, target)
+    assert torch.equal(pool, expected)
+
+
+def test_a_captured_decode_follows_lengths_that_change_on_the_device() -> None:
+    geometry = Geometry(32, 8, 128, 16, torch.bfloat16, "cuda")
+    case = make_case(geometry, [(1, 3000), (1, 2999), (1, 640), (1, 5)])
+    static = replace(case.layout, context_lens=case.layout.context_lens.clone())
+    OPS.paged_attention(case.q, case.kv, static, case.scale)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = OPS.paged_attention(case.q, case.kv, static, case.scale)
+    for shrink in (1, 2, 5):
+        static.context_lens.copy_((case.layout.context_lens // shrink).clamp(min=1))
+        graph.replay()
+        contexts = static.context_lens.tolist()
+        rows = tuple(
+            (q, k[:context], v[:context])
+            for (q, k, v), context in zip(case.rows, contexts, strict=True)
+        )
+        assert relative_error(out, replace(case, rows=rows).truth()) < 1e-2
+
+
+def test_the_same_inputs_give_the_same_bits() -> None:
+    case = make_case(Geometry(32, 8, 128, 16, torch.bfloat16, "cuda"), MIXED)
+    first = attend(case)
+    assert all(torch.equal(attend(case), first) for _ in range(20))
+
+
+def test_the_reference_serves_on_the_gpu_too() -> None:
+    case = make_case(Geometry(dtype=torch.float32, device="cuda"), MIXED)
+    got = torch_ops().paged_attention(case.q, case.kv, case.layout, case.scale)
+    assert relative_error(got, case.truth()) < 1e-3
+
+
+def test_importing_the_kernels_does_not_touch_the_device() -> None:
+    program = "import kernels.ops, torch; print(torch.cuda.is_initialized())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_layouts_of_the_cases_are_what_the_tests_say() -> None:
+    """The control of this file: a layout that points elsewhere is wrong, and shows."""
+    case = make_case(Geometry(dtype=torch.bfloat16, device="cuda"), [(1, 64), (30, 64)])
+    tables = case.layout.block_tables.flip(0).contiguous()
+    crossed = make_layout([(1, 64), (30, 64)], tables, 16, decodes=1)
+    assert relative_error(attend(replace(case, layout=crossed)), case.truth()) > 0.5

@@ -1,0 +1,214 @@
+"""Random operations on a cache and its oracle side by side, compared after every one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
+from prefix_cache.lease import Lease
+from prefix_cache.namespace import NamespacePath
+from prefix_cache.tree import Node
+from tests.prefix_cache.oracle import Chain, Held, Oracle
+from tests.prefix_cache.scene import Scene, namespace, path
+
+PATHS = (
+    path("pub", "tenant a"),
+    path("pub", "tenant b"),
+    path("pub", "group", "tenant a"),
+    path("tenant a"),
+    path("tenant b"),
+)
+OWNERS = ("anna", "ben", "cleo")
+
+
+@dataclass(eq=False)
+class Running:
+    """A sequence on its way."""
+
+    path: NamespacePath
+    ids: TokenIds
+    computed: int
+    lease: Lease
+    held: Held
+
+
+class Driver:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        num_blocks: int,
+        block_size: int,
+        max_tokens: int,
+        digest: Digest = xxh3_128_digest,
+    ) -> None:
+        self.random = Random(seed)
+        self.scene = Scene(num_blocks, block_size, digest)
+        self.oracle = Oracle(num_blocks, block_size)
+        self.max_tokens = max_tokens
+        self.running: list[Running] = []
+        self.hits = self.partial_hits = self.refused = self.duplicates = self.detached = 0
+
+    def run(self, operations: int) -> None:
+        for count in range(operations):
+            self.step()
+            self.check()
+            if count % 16 == 0:
+                self.check_contents()
+        self.finish()
+
+    def step(self) -> None:
+        dice = self.random.random()
+        if not self.running or dice < 0.22:
+            self.acquire()
+        elif dice < 0.85:
+            self.advance(self.random.choice(self.running))
+        elif dice < 0.97:
+            self.release(self.random.choice(self.running))
+        elif dice < 0.99:
+            self.discard(self.random.choice(self.running))
+        else:
+            self.flush()
+
+    def draw(self) -> tuple[NamespacePath, TokenIds]:
+        length = self.random.randint(1, self.max_tokens)
+        ids = np.array([self.random.getrandbits(1) for _ in range(length)], dtype=np.int32)
+        if self.running and self.random.random() < 0.4:  # so that long prefixes are shared
+            other = self.random.choice(self.running)
+            same = min(length, len(other.ids))
+            ids[:same] = other.ids[:same]
+            return other.path, ids
+        return self.random.choice(PATHS), ids
+
+    def acquire(self) -> None:
+        where, ids = self.draw()
+        owner, shares = self.random.choice(OWNERS), self.random.random() < 0.95
+        oracle, known = self.oracle, ids[:-1] if shares else ids[:0]
+        matched = oracle.match(where, known)
+        missing = -(-len(ids) // oracle.block_size) - len(matched)
+        possible = oracle.can_acquire(matched, missing)
+        partial = oracle.partial(where, known, matched)
+        to_evict = max(0, missing - oracle.free())
+
+        lease = self.scene.acquire(where, ids, owner, shares=shares)
+        assert (lease is not None) == possible
+        if lease is None:
+            self.refused += 1
+            return
+        whole = len(matched) * oracle.block_size
+        assert lease.num_blocks == len(lease.blocks) == len(matched) + missing
+        if to_evict and lease.moves:  # which blocks go beside the source depends on nodes
+            oracle_chains = set(chains(self.scene))
+            held = oracle.acquire(owner, matched, 0, self.scene.now, shares)
+            oracle.evicted_to(oracle_chains, owner)
+            held.own["private"] = missing
+            oracle.seen.add(owner)
+        else:
+            oracle.evict(to_evict, owner, beside=matched)
+            held = oracle.acquire(owner, matched, missing, self.scene.now, shares)
+            partial = 0 if to_evict else partial
+        assert lease.cached_tokens == whole + partial
+        assert len(lease.moves) == (partial > 0)
+        self.hits += whole > 0
+        self.partial_hits += partial > 0
+        self.running.append(Running(where, ids, lease.cached_tokens, lease, held))
+
+    def advance(self, sequence: Running) -> None:
+        if sequence.computed == len(sequence.ids) and not self.generate(sequence):
+            self.release(sequence)
+            return
+        left = len(sequence.ids) - sequence.computed
+        end = sequence.computed + self.random.randint(1, left)
+        self.scene.compute(sequence.lease, sequence.ids, sequence.computed, end)
+        sequence.computed = end
+        before = len(sequence.lease.duplicates)
+        self.scene.commit(sequence.lease, sequence.ids, end)
+        chain = self.oracle.chain(sequence.path, sequence.ids[:end])
+        self.oracle.commit(sequence.held, chain, self.scene.now)
+        self.duplicates += len(sequence.lease.duplicates) > before
+
+    def generate(self, sequence: Running) -> bool:
+        """Some more tokens and room for them, if it is not long enough."""
+        if len(sequence.ids) >= 2 * self.max_tokens:
+            return False
+        more = np.array([self.random.getrandbits(1) for _ in range(3)], dtype=np.int32)
+        total = len(sequence.ids) + len(more)
+        missing = max(0, -(-total // self.oracle.block_size) - sequence.lease.num_blocks)
+        pool = self.oracle.pool()
+        extended = self.scene.cache.extend(sequence.lease, total, now=self.scene.tick())
+        assert extended == (missing <= pool.free + pool.evictable)
+        if extended and missing:
+            self.oracle.evict(max(0, missing - pool.free), sequence.held.owner)
+            self.oracle.extend(sequence.held, missing, self.scene.now)
+            self.oracle.seen.add(sequence.held.owner)
+        if extended:
+            sequence.ids = np.concatenate([sequence.ids, more])
+        return extended
+
+    def release(self, sequence: Running) -> None:
+        self.running.remove(sequence)
+        self.detached += sequence.held.detached
+        self.scene.release(sequence.lease)
+        self.oracle.release(sequence.held, self.scene.now)
+
+    def discard(self, sequence: Running) -> None:
+        self.running.remove(sequence)
+        self.scene.discard(sequence.lease)
+        self.oracle.discard(sequence.held, self.scene.now)
+
+    def flush(self) -> None:
+        names = ("pub", "group", "tenant a", "tenant b")
+        where = namespace(self.random.choice(names)) if self.random.random() < 0.6 else None
+        owner = self.random.choice(OWNERS) if self.random.random() < 0.6 else None
+        forgotten = self.scene.cache.flush(namespace=where, owner=owner)
+        assert forgotten == self.oracle.flush(where, owner)
+
+    def finish(self) -> None:
+        """Whatever happened, nothing has leaked."""
+        for sequence in list(self.running):
+            self.release(sequence)
+            self.check()
+        self.scene.cache.flush()
+        self.scene.cache.check_invariants()
+        assert self.scene.cache.pool().free == self.oracle.total
+        assert self.scene.cache.num_nodes == 0
+        assert all(use.blocks_held == 0 for use in self.scene.cache.owners().values())
+
+    def check(self) -> None:
+        cache = self.scene.cache
+        cache.check_invariants()
+        assert cache.pool() == self.oracle.pool()
+        where, ids = self.draw()
+        matched = len(self.oracle.match(where, ids)) * self.oracle.block_size
+        assert self.scene.matches(where, ids) == matched
+        for sequence in self.running:
+            assert sequence.lease.num_shared == len(sequence.held.chain)
+
+    def check_contents(self) -> None:
+        """The tree is the oracle's set, and each block in it holds what its chain says."""
+        self.scene.move()
+        found = chains(self.scene)
+        assert set(found) == set(self.oracle.entries)
+        assert self.scene.cache.owners() == self.oracle.owners()
+        for chain, block_id in found.items():
+            ids = [token for _, block in chain for token in block]
+            where = NamespacePath(tuple((i, ns) for i, (ns, _) in enumerate(chain)))
+            expected = self.scene.kv(where, ids)[-self.oracle.block_size :]
+            assert self.scene.memory[block_id] == expected
+
+
+def chains(scene: Scene) -> dict[Chain, int]:
+    """Every block in the cache's tree by its chain, and its id."""
+    found: dict[Chain, int] = {}
+    waiting: list[tuple[Node, Chain]] = [(scene.cache._tree.root, ())]
+    while waiting:
+        node, chain = waiting.pop()
+        for index, block_id in enumerate(node.edge.block_ids):
+            block = tuple(int(token) for token in node.edge.block(index))
+            chain = (*chain, (node.namespace, block))
+            found[chain] = int(block_id)
+        waiting.extend((child, chain) for child in node.children)
+    return found

@@ -1,0 +1,205 @@
+"""What the prefix cache must do, said in the plainest way: block by block, with sets and sorting.
+
+A chain is the tuple of (namespace, tokens) of each block from position 0; a block in the tree
+is known by the chain that ends with it. No nodes, no splitting, no counts kept up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prefix_cache.cache import PoolUse
+from prefix_cache.hashing import TokenIds
+from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.owners import OwnerUse
+
+Chain = tuple[tuple[Namespace, tuple[int, ...]], ...]
+
+
+@dataclass
+class Entry:
+    owner: str
+    last_used: float
+
+
+@dataclass(eq=False)
+class Held:
+    """One lease's part."""
+
+    owner: str
+    shares: bool
+    chain: Chain  # of the shared blocks
+    own: dict[str, int]  # private blocks and duplicates
+    attached: int  # how many leading blocks of the chain have not been forgotten
+    first_added: int | None = None
+
+    @property
+    def detached(self) -> bool:
+        return self.attached < len(self.chain)
+
+
+class Oracle:
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.total = num_blocks
+        self.block_size = block_size
+        self.entries: dict[Chain, Entry] = {}
+        self.leases: list[Held] = []
+        self.caused: dict[str, int] = {}
+        self.suffered: dict[str, int] = {}
+        self.seen: set[str] = set()
+        self._orphans: list[tuple[str, set[Held]]] = []  # detached blocks: owner, who holds them
+
+    # ---- questions
+
+    def chain(self, where: NamespacePath, ids: TokenIds) -> Chain:
+        size = self.block_size
+        whole = len(ids) // size
+        plain = [int(token) for token in ids]
+        return tuple((where.at(i), tuple(plain[i * size : (i + 1) * size])) for i in range(whole))
+
+    def match(self, where: NamespacePath, ids: TokenIds) -> Chain:
+        chain = self.chain(where, ids)
+        while chain and chain not in self.entries:
+            chain = chain[:-1]
+        return chain
+
+    def partial(self, where: NamespacePath, ids: TokenIds, matched: Chain) -> int:
+        """The most leading tokens that any block behind `matched` shares with `ids`."""
+        at = len(matched)
+        wanted = [int(t) for t in ids[at * self.block_size : (at + 1) * self.block_size]]
+        best = 0
+        for chain in self.entries:
+            if len(chain) == at + 1 and chain[:-1] == matched and chain[-1][0] == where.at(at):
+                best = max(best, _common(wanted, chain[-1][1]))
+        return best
+
+    def held(self) -> set[Chain]:
+        return {held.chain[: i + 1] for held in self.leases for i in range(held.attached)}
+
+    def free(self) -> int:
+        own = sum(sum(held.own.values()) for held in self.leases)
+        return self.total - len(self.entries) - own - len(self._orphans)
+
+    def pool(self) -> PoolUse:
+        free, evictable = self.free(), len(self.entries) - len(self.held())
+        return PoolUse(
+            self.total, free, self.total - free, evictable, self.total - free - evictable
+        )
+
+    def owners(self) -> dict[str, OwnerUse]:
+        held = dict.fromkeys(sorted(self.seen), 0)
+        for entry in self.entries.values():
+            held[entry.owner] += 1
+        for owner, _ in self._orphans:
+            held[owner] += 1
+        for lease in self.leases:
+            held[lease.owner] += lease.own["private"] + lease.own["duplicate"]
+        return {
+            owner: OwnerUse(blocks, self.caused.get(owner, 0), self.suffered.get(owner, 0))
+            for owner, blocks in held.items()
+        }
+
+    # ---- changes
+
+    def can_acquire(self, matched: Chain, missing: int) -> bool:
+        held = self.held() | {matched[: i + 1] for i in range(len(matched))}
+        return missing <= self.free() + len(self.entries) - len(held)
+
+    def acquire(self, owner: str, matched: Chain, missing: int, now: float, shares: bool) -> Held:
+        """Call `evict` first. `missing` blocks become private."""
+        held = Held(owner, shares, matched, {"private": missing, "duplicate": 0}, len(matched))
+        self.leases.append(held)
+        self.seen |= {owner} if missing else set()
+        self.touch(held, now)
+        return held
+
+    def evict(self, count: int, owner: str, beside: Chain = ()) -> None:
+        """Take away `count` blocks, each time the leaf unused for longest."""
+        keep = self.held() | {beside[: i + 1] for i in range(len(beside))}
+        for _ in range(count):
+            parents = {chain[:-1] for chain in self.entries}
+            leaves = [c for c in self.entries if c not in parents and c not in keep]
+            self._evicted(min(leaves, key=lambda c: (self.entries[c].last_used, -len(c))), owner)
+
+    def evicted_to(self, left: set[Chain], owner: str) -> None:
+        """Accept what the cache chose to evict, if it had the right to."""
+        gone = set(self.entries) - left
+        assert left <= set(self.entries)
+        assert not gone & self.held()
+        assert all(chain[:-1] in left for chain in left if len(chain) > 1)
+        for chain in gone:
+            self._evicted(chain, owner)
+
+    def extend(self, held: Held, missing: int, now: float) -> None:
+        held.own["private"] += missing
+        self.touch(held, now)
+
+    def commit(self, held: Held, chain: Chain, now: float) -> None:
+        if held.detached or not held.shares or len(chain) <= len(held.chain):
+            return
+        for at in range(len(held.chain), len(chain)):
+            block = chain[: at + 1]
+            held.own["private"] -= 1
+            if block in self.entries:
+                held.own["duplicate"] += 1
+            else:
+                self.entries[block] = Entry(held.owner, now)
+                held.first_added = at if held.first_added is None else held.first_added
+        held.chain, held.attached = chain, len(chain)
+        self.touch(held, now)
+
+    def touch(self, held: Held, now: float) -> None:
+        for at in range(held.attached):
+            self.entries[held.chain[: at + 1]].last_used = now
+
+    def release(self, held: Held, now: float) -> None:
+        self.touch(held, now)
+        self.leases.remove(held)
+        for _, holders in self._orphans:
+            holders.discard(held)
+        self._orphans = [orphan for orphan in self._orphans if orphan[1]]
+
+    def discard(self, held: Held, now: float) -> None:
+        if held.first_added is not None and not held.detached:
+            self.forget([held.chain[: held.first_added + 1]])
+        self.release(held, now)
+
+    def flush(self, namespace: Namespace | None, owner: str | None) -> int:
+        return self.forget(
+            [
+                chain
+                for chain, entry in self.entries.items()
+                if namespace in (None, chain[-1][0]) and owner in (None, entry.owner)
+            ]
+        )
+
+    def forget(self, tops: list[Chain]) -> int:
+        """Take out these blocks and all that builds on them."""
+        chosen = set(tops)
+        gone = [
+            chain
+            for chain in self.entries
+            if any(chain[: i + 1] in chosen for i in range(len(chain)))
+        ]
+        for chain in gone:
+            holders = {h for h in self.leases if h.chain[: h.attached][: len(chain)] == chain}
+            owner = self.entries.pop(chain).owner
+            if holders:
+                self._orphans.append((owner, holders))
+        lost = set(gone)
+        for held in self.leases:
+            while held.attached and held.chain[: held.attached] in lost:
+                held.attached -= 1
+        return len(gone)
+
+    def _evicted(self, chain: Chain, for_owner: str) -> None:
+        of_owner = self.entries.pop(chain).owner
+        self.caused[for_owner] = self.caused.get(for_owner, 0) + 1
+        self.suffered[of_owner] = self.suffered.get(of_owner, 0) + 1
+
+
+def _common(left: list[int], right: tuple[int, ...]) -> int:
+    same = 0
+    while same < min(len(left), len(right)) and left[same] == right[same]:
+        same += 1
+    return same

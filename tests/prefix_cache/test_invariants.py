@@ -1,0 +1,74 @@
+"""The checks themselves: a state that is wrong in one way is told apart from a right one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from prefix_cache.errors import InvariantBroken
+from prefix_cache.lease import Lease
+from prefix_cache.tree import Node
+from tests.prefix_cache.scene import Scene, namespace, path, tokens
+
+IDS = np.arange(100, 120, dtype=np.int32)
+Damage = Callable[[Scene, Node, Lease], object]
+
+
+def some_state() -> tuple[Scene, Node, Lease]:
+    """A tree with a held and a free leaf, a detached node; returns the free leaf and a lease."""
+    scene = Scene(32)
+    scene.start(path("gone"), IDS)
+    scene.cache.flush()
+    scene.run(path("pub", "a"), tokens(*IDS[:8], 1, 1, 1, 1))
+    lease = scene.start(path("pub", "a"), IDS[:14])
+    leaf = next(iter(scene.cache._holds.candidates))
+    return scene, leaf, lease
+
+
+def test_a_right_state_passes() -> None:
+    scene, leaf, lease = some_state()
+    scene.cache.check_invariants()
+    assert not leaf.is_held
+    assert lease.node.is_held
+
+
+def put_back_twice(scene: Scene, leaf: Node, lease: Lease) -> None:
+    scene.cache._supply.allocator.free(leaf.edge.block_ids.copy())
+
+
+def mislay(scene: Scene, leaf: Node, lease: Lease) -> None:
+    scene.cache._holds.candidates._heap.clear()
+
+
+DAMAGES: dict[str, Damage] = {
+    "a block is lost": lambda scene, leaf, lease: scene.cache._supply.allocator.allocate(1),
+    "a block is in two places": put_back_twice,
+    "a lease count": lambda scene, leaf, lease: setattr(lease.node, "leases", 2),
+    "a held count": lambda scene, leaf, lease: setattr(lease.node.parent, "held_children", 0),
+    "a candidate is missing": lambda s, leaf, lease: s.cache._holds.candidates.discard(leaf),
+    "a candidate is held": lambda s, leaf, lease: s.cache._holds.candidates.add(lease.node),
+    "a candidate is misplaced": lambda scene, leaf, lease: setattr(leaf, "last_used", 99.0),
+    "a candidate is mislaid": mislay,
+    "the evictable count": lambda s, leaf, lease: setattr(s.cache._holds, "evictable_blocks", 0),
+    "the node count": lambda s, leaf, lease: setattr(s.cache._tree, "num_nodes", 9),
+    "an empty edge": lambda scene, leaf, lease: leaf.edge.trim(len(leaf.edge)),
+    "a child under a wrong key": lambda s, leaf, lease: setattr(leaf, "namespace", namespace("x")),
+    "a wrong start": lambda scene, leaf, lease: setattr(leaf, "start", 7),
+    "an owner's count": lambda scene, leaf, lease: scene.cache._supply.books.took("me", 1),
+    "a node of another owner": lambda scene, leaf, lease: setattr(leaf, "owner", "ben"),
+    "an eviction by nobody": lambda s, leaf, lease: s.cache._supply.books._caused.update(me=1),
+    "an edge in two namespaces": lambda s, leaf, lease: setattr(lease, "path", path("pub", "b")),
+    "a lease that ends elsewhere": lambda s, leaf, lease: setattr(lease, "num_shared", 2),
+    "a lease that reads elsewhere": lambda s, leaf, lease: lease.block_ids.__setitem__(0, 31),
+    "a released lease": lambda scene, leaf, lease: setattr(lease, "released", True),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_state_does_not(damage: Damage) -> None:
+    scene, leaf, lease = some_state()
+    damage(scene, leaf, lease)
+    with pytest.raises(InvariantBroken):
+        scene.cache.check_invariants()

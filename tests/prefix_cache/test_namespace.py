@@ -1,0 +1,55 @@
+"""Namespaces and paths."""
+
+from __future__ import annotations
+
+import pytest
+
+from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
+from tests.prefix_cache.scene import namespace, path
+
+
+def test_equal_scopes_give_equal_namespaces() -> None:
+    first = derive_namespace(b"secret", b"model", ("org", "1"))
+    assert first == derive_namespace(b"secret", b"model", ("org", "1"))
+    assert len(first) == 16
+
+
+@pytest.mark.parametrize(
+    ("secret", "fingerprint", "scope"),
+    [
+        (b"other", b"model", ("org", "1")),
+        (b"secret", b"other", ("org", "1")),
+        (b"secret", b"model", ("org1",)),
+        (b"secret", b"model", ("or", "g1")),
+        (b"secret", b"model", ("org", "1", "")),
+        (b"secret", b"modelorg", ("1",)),
+    ],
+)
+def test_anything_else_gives_another(secret: bytes, fingerprint: bytes, scope: tuple[str]) -> None:
+    first = derive_namespace(b"secret", b"model", ("org", "1"))
+    assert first != derive_namespace(secret, fingerprint, scope)
+
+
+def test_a_path_names_the_namespace_of_each_block() -> None:
+    where = path("pub", "group", "tenant", length=2)
+    names = [where.at(block) for block in range(6)]
+    expected = ["pub", "pub", "group", "group", "tenant", "tenant"]
+    assert names == [namespace(name) for name in expected]
+
+
+def test_a_span_ends_where_the_namespace_changes() -> None:
+    a, b = namespace("a"), namespace("b")
+    where = NamespacePath(((0, a), (2, a), (5, b)))
+    assert [where.span_end(block) for block in (0, 1, 2, 4, 5, 9)] == [5, 5, 5, 5, None, None]
+
+
+@pytest.mark.parametrize("starts", [(), (1,), (0, 0), (0, 3, 2)])
+def test_spans_start_at_zero_and_rise(starts: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="spans must start"):
+        NamespacePath(tuple((start, namespace("a")) for start in starts))
+
+
+def test_a_namespace_is_16_bytes() -> None:
+    with pytest.raises(ValueError, match="16 bytes"):
+        NamespacePath.single(Namespace(b"short"))
+    assert NamespacePath.single(namespace("a")).at(7) == namespace("a")

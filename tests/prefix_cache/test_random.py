@@ -1,0 +1,54 @@
+"""100,000 random operations against a plain model, on two tokens, with every check after each.
+
+The pools are small, so that hits, splits, evictions, refusals and flushes of leased blocks
+happen all the time; each run asserts that they did.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.prefix_cache.driver import Driver
+from tests.prefix_cache.scene import ConstantDigest
+
+SHAPES = [
+    # seed, blocks, block size, longest prompt, operations
+    (1, 16, 2, 10, 25_000),
+    (2, 16, 2, 16, 25_000),
+    (3, 24, 2, 12, 20_000),
+    (4, 20, 3, 16, 15_000),
+    (5, 24, 4, 24, 12_000),
+    (6, 64, 2, 16, 3_000),
+]
+
+
+@pytest.mark.parametrize(("seed", "blocks", "block_size", "longest", "operations"), SHAPES)
+def test_the_cache_does_what_the_plain_model_says(
+    seed: int, blocks: int, block_size: int, longest: int, operations: int
+) -> None:
+    driver = Driver(seed, num_blocks=blocks, block_size=block_size, max_tokens=longest)
+    driver.run(operations)
+    seen = (driver.hits, driver.partial_hits, driver.duplicates, driver.detached)
+    assert min(seen) > operations // 500
+    assert sum(driver.oracle.caused.values()) > operations // 50
+
+
+def test_with_a_constant_hash_everything_is_still_right() -> None:
+    driver = Driver(7, num_blocks=24, block_size=2, max_tokens=12, digest=ConstantDigest())
+    driver.run(2_000)
+    assert min(driver.hits, driver.partial_hits, driver.duplicates) > 20
+
+
+def test_the_run_is_the_same_each_time() -> None:
+    first, second = (Driver(8, num_blocks=24, block_size=2, max_tokens=12) for _ in range(2))
+    first.run(300)
+    second.run(300)
+    assert first.oracle.owners() == second.oracle.owners()
+
+
+def test_with_room_for_all_nothing_is_refused_or_evicted() -> None:
+    driver = Driver(9, num_blocks=4096, block_size=2, max_tokens=12)
+    driver.run(400)
+    assert driver.refused == 0
+    assert driver.oracle.caused == {}
+    assert driver.hits > 20

@@ -1,0 +1,124 @@
+"""A whole engine over a real model, in this process, with a link of two lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.assembly import Computer, Limits, ModelFacts, assemble
+from engine.codec import pack_token_ids
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.loading import OpenedModel, open_model
+from engine.messages import Finished, Generate, SamplingParams
+from engine.queue import QueueLimits
+from engine.scheduler import StepLimits
+from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
+from prefix_cache.namespace import Namespace, NamespacePath
+from tests.doubles.memory_link import MemoryLink
+
+CLIENT = b"gateway"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What presses on the engine: pool, step and running bounds."""
+
+    num_blocks: int
+    block_size: int
+    max_batch_tokens: int
+    max_running: int
+
+
+class RealEngine:
+    """Steps a real engine by hand. Keys are made with `digest`."""
+
+    def __init__(self, model_dir: str, bounds: Bounds, *, digest: Digest = xxh3_128_digest) -> None:
+        self.bounds = bounds
+        self.link = MemoryLink()
+        self._digest = digest
+        opened = open_model(
+            EngineConfig(
+                model_dir=model_dir,
+                socket="",
+                device="cpu",
+                block_size=bounds.block_size,
+                cache_tokens=bounds.num_blocks * bounds.block_size,
+                num_threads=1,
+            )
+        )
+        self.core: EngineCore = assemble(
+            _computer(opened),
+            self.link,
+            Limits(StepLimits(bounds.max_batch_tokens, bounds.max_running), QueueLimits(), 10.0),
+        )
+        self.cache = self.core.parts.cache
+
+    def submit(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        sampling: SamplingParams,
+        *,
+        namespace: Namespace,
+        use_cache: bool = True,
+    ) -> None:
+        """Put a request before the engine."""
+        path = NamespacePath.single(namespace)
+        ids = np.array(prompt, np.int32)
+        self.link.say(
+            Generate(
+                request_id=request_id,
+                token_ids=pack_token_ids(prompt),
+                namespaces=path.spans,
+                block_keys=block_keys(path, ids, self.bounds.block_size, digest=self._digest),
+                flow=namespace.hex(),
+                sampling=sampling,
+                use_cache=use_cache,
+            ),
+            CLIENT,
+        )
+
+    def step(self) -> None:
+        """One step, with the cache's books checked behind it."""
+        self.core.step()
+        self.cache.check_invariants()
+
+    def run(self) -> None:
+        """Step until nothing is alive."""
+        self.step()
+        while not self.core.is_idle:
+            self.step()
+
+    def tokens(self, request_id: str) -> list[int]:
+        """What a request generated, its stop token included."""
+        last = self.finished(request_id)
+        stop = [] if last.stop_token_id is None else [last.stop_token_id]
+        return self.link.tokens(request_id) + stop
+
+    def finished(self, request_id: str) -> Finished:
+        """The event that ended a request well."""
+        last = self.link.last(request_id)
+        assert isinstance(last, Finished), last
+        return last
+
+    def expect_nothing_left(self) -> None:
+        """After a flush every block is free."""
+        self.cache.flush()
+        pool = self.cache.pool()
+        assert (pool.free, pool.leased) == (pool.total, 0)
+        self.cache.check_invariants()
+
+
+def _computer(opened: OpenedModel) -> Computer:
+    facts = ModelFacts(
+        fingerprint=opened.fingerprint,
+        vocab_size=opened.model.vocab_size,
+        context_len=opened.max_model_len,
+        eos_token_ids=opened.model.eos_token_ids,
+        device=opened.device,
+        dtype=opened.dtype,
+    )
+    return Computer(opened.runner, facts, opened.num_blocks, opened.block_size, MemoryError)

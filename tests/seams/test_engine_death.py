@@ -1,0 +1,86 @@
+"""The engine is killed while it works: callers are told at once, and it is back within seconds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.seams.server import Server, running_server, wait_for
+
+PROMPT = {"model": "handbook", "prompt": list(range(300, 340)), "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running_server(tmp_path_factory.mktemp("mortal") / "data") as running:
+        yield running
+
+
+class Stream(threading.Thread):
+    """Reads one long stream and keeps its lines."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(daemon=True)
+        self.server = server
+        self.lines: list[str] = []
+        self.broken: httpx.HTTPError | None = None
+
+    def run(self) -> None:
+        body = PROMPT | {"stream": True, "max_tokens": 3000, "ignore_eos": True}
+        with self.server.client() as client:
+            try:
+                with client.stream("POST", "/v1/completions", json=body) as answer:
+                    self.lines.extend(line for line in answer.iter_lines() if line)
+            except httpx.HTTPError as error:
+                self.broken = error
+
+
+def test_killed_engine_ends_streams_with_an_error_and_comes_back(mortal: Server) -> None:
+    with mortal.client() as client:
+        before = client.post("/v1/completions", json=PROMPT | {"max_tokens": 20}).json()
+    streams = [Stream(mortal) for _ in range(3)]
+    for stream in streams:
+        stream.start()
+    wait_for(lambda: mortal.stats()["queue"]["running"] == 3, 30)
+    killed = mortal.children()["engine"]
+    os.kill(killed, signal.SIGKILL)
+    for stream in streams:
+        stream.join(10)
+        assert not stream.is_alive()
+        assert stream.broken is None
+        assert '"error"' in stream.lines[-1]
+        assert "engine_died" in stream.lines[-1]
+        assert not any("[DONE]" in line for line in stream.lines)
+    mortal.wait_until_ready(30)
+    assert mortal.children()["engine"] != killed
+    with mortal.client() as client:
+        after = client.post("/v1/completions", json=PROMPT | {"max_tokens": 20}).json()
+    assert after["choices"] == before["choices"]
+    assert after["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+def test_while_no_engine_is_there_callers_are_told_to_retry(mortal: Server) -> None:
+    os.kill(mortal.children()["engine"], signal.SIGKILL)
+    wait_for(lambda: not mortal.is_ready(), 10)
+    with mortal.client() as client:
+        answer = client.post("/v1/completions", json=PROMPT | {"max_tokens": 1})
+    assert answer.status_code == 503
+    assert float(answer.headers["retry-after"]) > 0
+    assert answer.json()["error"]["code"]
+    mortal.wait_until_ready(30)
+    with mortal.client() as client:
+        assert client.post("/v1/completions", json=PROMPT | {"max_tokens": 1}).status_code == 200
+
+
+def test_sigterm_leaves_no_process(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with running_server(tmp_path_factory.mktemp("ending") / "data") as server:
+        children = server.children()
+        assert set(children) == {"engine", "gateway"}
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in children.values())

@@ -1,0 +1,132 @@
+"""`ratoon serve` as it is typed: real gateway, real engine, a tiny model with random weights."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from cli.child import python_environment
+from gateway.first_start import DEMO2_KEY, DEMO_KEY, read_keys
+from tests.doubles.tiny_model import write_tiny_model
+
+SERVE = "from cli.main import main; main()"
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 260,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "bos_token_id": 256,
+    "eos_token_id": 257,
+    "torch_dtype": "float32",
+    "tie_word_embeddings": True,
+}
+
+
+@dataclass
+class Serving:
+    """A running `ratoon serve`; stdout and stderr come in one stream of lines."""
+
+    process: subprocess.Popen[str]
+    url: str
+    data_dir: Path
+
+    def read_until(self, words: str) -> str:
+        """The next line that contains `words`."""
+        assert self.process.stdout is not None
+        said = []
+        for line in self.process.stdout:
+            said.append(line)
+            if words in line:
+                return line
+        raise AssertionError(f"{words!r} was never said:\n{''.join(said)}")
+
+    def ask(self, body: str, key_name: str = DEMO_KEY) -> dict[str, Any]:
+        """Post a chat; the decoded answer."""
+        key = read_keys(self.data_dir / "keys.env")[key_name]
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        answer = httpx.post(
+            f"{self.url}/v1/chat/completions", content=body, headers=headers, timeout=60
+        )
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def engine_pid(self) -> int:
+        """The process id of the engine."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        (engine,) = (
+            int(child)
+            for child in children
+            if b"\0-m\0engine\0" in Path(f"/proc/{child}/cmdline").read_bytes()
+        )
+        return engine
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    model = write_tiny_model(tmp_path / "tiny")
+    (model / "config.json").write_bytes(msgspec.json.encode(CONFIG))
+    port, data_dir = free_port(), tmp_path / "data"
+    words = f"serve --model {model} --data-dir {data_dir} --port {port} --load-format dummy"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, *words.split(), "--cache-tokens=4096", "--device=cpu"],
+        env={**python_environment(), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield Serving(process, f"http://127.0.0.1:{port}", data_dir)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def cached(answer: dict[str, Any]) -> int:
+    return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_from_the_greeting_to_the_last_signal(serving: Serving) -> None:
+    bodies = [
+        re.sub(r"^  -d '|'\n$", "", serving.read_until("  -d '{")).replace("'\"'\"'", "'")
+        for _ in range(2)
+    ]
+    assert cached(serving.ask(bodies[0])) == 0
+    assert cached(serving.ask(bodies[1])) >= 256, "the system prompt's blocks"
+    assert cached(serving.ask(bodies[1], DEMO2_KEY)) == 0, "another tenant's"
+
+    before = serving.ask(bodies[0])["choices"]
+    os.kill(serving.engine_pid(), signal.SIGKILL)
+    serving.read_until("killed by signal 9; starting it again")
+    serving.read_until("the engine is back")
+    again = serving.ask(bodies[0])
+    assert cached(again) == 0, "a new engine knows nothing"
+    assert again["choices"] == before
+
+    serving.process.send_signal(signal.SIGTERM)
+    assert serving.process.wait(30) == 0

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from storage.device_pool import BlockShape, DevicePool, blocks_that_fit
+from storage.errors import PoolDoesNotFit
+
+CPU = torch.device("cpu")
+LLAMA_8B = BlockShape(
+    num_layers=32, num_kv_heads=8, block_size=16, head_dim=128, dtype=torch.bfloat16
+)
+SMALL = BlockShape(num_layers=3, num_kv_heads=2, block_size=16, head_dim=32, dtype=torch.float32)
+
+
+def test_a_block_of_an_8b_is_two_mebibytes() -> None:
+    assert LLAMA_8B.block_bytes == 2 * 2**20
+
+
+def test_the_bytes_counted_are_the_bytes_allocated() -> None:
+    pool = DevicePool(SMALL, 5, CPU)
+    assert pool.num_blocks == 5
+    assert pool.tensor.shape == (5, 3, 2, 2, 16, 32)
+    assert pool.tensor.nbytes == 5 * pool.block_bytes == 5 * SMALL.block_bytes
+
+
+def test_a_block_is_one_contiguous_run() -> None:
+    pool = DevicePool(SMALL, 5, CPU)
+    assert pool.tensor.is_contiguous()
+    assert pool.tensor[3].is_contiguous()
+    assert pool.tensor[3].nbytes == pool.block_bytes
+
+
+def test_a_layer_is_a_view_of_the_pool() -> None:
+    pool = DevicePool(SMALL, 5, CPU)
+    layer = pool.layer(1)
+    assert layer.shape == (5, 2, 2, 16, 32)
+    layer[4, 1, 0, 15, 31] = 7.0
+    assert pool.tensor[4, 1, 1, 0, 15, 31] == 7.0
+    assert pool.tensor.count_nonzero() == 1
+
+
+def test_a_fresh_pool_is_finite() -> None:
+    assert not DevicePool(SMALL, 2, CPU).tensor.any()
+
+
+@pytest.mark.parametrize(
+    ("free", "reserve", "blocks"),
+    [
+        (0, 0, 0),
+        (SMALL.block_bytes - 1, 0, 0),
+        (SMALL.block_bytes, 0, 1),
+        (10 * SMALL.block_bytes - 1, 0, 9),
+        (10 * SMALL.block_bytes, 1, 9),
+        (10 * SMALL.block_bytes, 10 * SMALL.block_bytes, 0),
+        (10 * SMALL.block_bytes, 11 * SMALL.block_bytes, 0),
+    ],
+)
+def test_only_whole_blocks_behind_the_reserve_fit(free: int, reserve: int, blocks: int) -> None:
+    assert blocks_that_fit(free, SMALL, reserve) == blocks
+
+
+def test_as_many_blocks_as_fit_do_fit_and_one_more_does_not() -> None:
+    free = 100 * 2**30 + 12_345
+    blocks = blocks_that_fit(free, LLAMA_8B)
+    assert blocks * LLAMA_8B.block_bytes <= free < (blocks + 1) * LLAMA_8B.block_bytes
+
+
+@pytest.mark.parametrize("blocks", [0, -3])
+def test_refuses_a_pool_without_a_block(blocks: int) -> None:
+    with pytest.raises(PoolDoesNotFit, match=str(blocks)):
+        DevicePool(SMALL, blocks, CPU)
+    assert DevicePool(SMALL, 1, CPU).num_blocks == 1
+
+
+@pytest.mark.gpu
+def test_says_so_when_the_device_has_not_the_memory() -> None:
+    free, total = torch.cuda.mem_get_info()
+    too_many = blocks_that_fit(total, LLAMA_8B) + 1
+    with pytest.raises(PoolDoesNotFit, match="do not fit on cuda"):
+        DevicePool(LLAMA_8B, too_many, torch.device("cuda"))
+    fitting = blocks_that_fit(free, LLAMA_8B, reserve_bytes=free // 2)
+    assert DevicePool(LLAMA_8B, fitting, torch.device("cuda")).tensor.is_cuda
