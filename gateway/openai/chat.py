@@ -73,7 +73,7 @@ def chat_of(
     variables = options.chat_template_kwargs or {}
     if len(variables) > _MAX_VARIABLES or not all(name.isidentifier() for name in variables):
         raise BadRequest(
-            f"`chat_template_kwargs` takes at most {_MAX_VARIABLES} names",
+            f"`chat_template_kwargs` takes names of variables, at most {_MAX_VARIABLES}",
             param="chat_template_kwargs",
         )
     return Chat(
