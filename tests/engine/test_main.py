@@ -49,7 +49,7 @@ def config(model_dir: Path, socket: str) -> EngineConfig:
         device="cpu",
         load_format="dummy",
         block_size=BLOCK_SIZE,
-        cache_tokens=1024,  # less than what all prompts need: blocks are evicted
+        cache_tokens=512,  # less than what all prompts need: blocks are evicted
         max_batch_tokens=64,
         max_running=8,
         num_threads=1,
@@ -96,7 +96,7 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
     client = EngineClient(socket_path)
     await client.start()
     try:
-        assert (await client.wait_until_welcome()).max_model_len == 1024
+        assert (await client.wait_until_welcome()).max_model_len == 512  # the pool
         plain = [
             await collect(client, request(f"plain {n}", prompt, use_cache=False))
             for n, prompt in enumerate(prompts())
