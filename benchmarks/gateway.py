@@ -28,7 +28,7 @@ import uvloop
 from engine.messages import Generate
 from gateway.config import GatewayConfig
 from gateway.first_start import ensure_first_start
-from gateway.main import composed
+from gateway.main import composed, set_aside
 from gateway.server import make_server, serve
 from tests.doubles.fake_engine import FakeEngine
 from tests.doubles.tiny_model import write_tiny_model
@@ -67,6 +67,7 @@ async def serve_alone(config: GatewayConfig) -> None:
     engine = FakeEngine()
     engine.pace = Schedule()
     async with composed(config, engine) as gateway:
+        set_aside()
         await serve([make_server(bind, config.bounds, config.grace_s) for bind in gateway.binds])
 
 

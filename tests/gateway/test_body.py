@@ -22,13 +22,13 @@ GOOD = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "n": 1,
 
 
 def parse_or_refuse(
-    decoder: msgspec.json.Decoder[T], body: bytes
-) -> tuple[BadRequest | None, T | None]:
+    decoder: msgspec.json.Decoder[T], body: bytes, max_depth: int = 64
+) -> BadRequest | T:
     """Anything but these two is raised, and fails the test."""
     try:
-        return None, parse(decoder, body, 64)
+        return parse(decoder, body, max_depth)
     except BadRequest as refusal:
-        return refusal, None
+        return refusal
 
 
 def in_pieces(*pieces: bytes, length: str | None = None) -> Request:
@@ -70,9 +70,8 @@ def test_a_good_body_with_bytes_changed_is_a_struct_or_a_bad_request(data: st.Da
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(body) - 1))
         body[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    refusal, parsed = parse_or_refuse(CHAT, bytes(body))
-    assert (refusal is None) == (parsed is not None)
-    assert refusal is None or refusal.message
+    parsed = parse_or_refuse(CHAT, bytes(body))
+    assert parsed.message if isinstance(parsed, BadRequest) else parsed.messages
 
 
 JSON = st.recursive(
@@ -85,8 +84,11 @@ JSON = st.recursive(
 @given(st.sampled_from(CompletionRequest.__struct_fields__), JSON)
 def test_any_value_in_any_field_is_a_struct_or_a_bad_request(name: str, value: object) -> None:
     body = json.dumps({"model": "m", "prompt": "x", name: value}).encode()
-    refusal, _ = parse_or_refuse(COMPLETION, body)
-    assert refusal is None or refusal.param is None or refusal.param.startswith(name)
+    parsed = parse_or_refuse(COMPLETION, body)
+    if isinstance(parsed, BadRequest):
+        assert parsed.param is None or parsed.param.startswith(name)
+    else:
+        assert parsed.model
 
 
 def test_depth_counts_brackets_outside_of_strings() -> None:
@@ -99,6 +101,26 @@ def test_depth_counts_brackets_outside_of_strings() -> None:
         parse(CHAT, nested(10), 10)
     with pytest.raises(BadRequest, match="deeper"):
         parse(CHAT, nested(10, rb'"[[[\"[[[\\"'), 10)
+
+
+def test_arrays_and_objects_are_counted_outside_of_strings() -> None:
+    many = b"[" + b",".join([b"[]"] * 70_000) + b"]"
+    with pytest.raises(BadRequest, match="65536 arrays"):
+        parse(CHAT, GOOD[:-1] + b', "zzz": ' + many + b"}", 64)
+    assert parse(CHAT, GOOD[:-1] + b', "user": "' + many + b'"}', 64)
+
+
+@given(JSON, st.integers(1, 8))
+def test_depth_is_pythons_depth(value: object, max_depth: int) -> None:
+    def depth(of: object) -> int:
+        if isinstance(of, dict):
+            return 1 + max(map(depth, of.values()), default=0)
+        return 1 + max(map(depth, of), default=0) if isinstance(of, list) else 0
+
+    body = json.dumps({"model": "m", "prompt": "x", "zzz": value}, ensure_ascii=False).encode()
+    parsed = parse_or_refuse(COMPLETION, body, max_depth)
+    is_too_deep = isinstance(parsed, BadRequest) and "deeper" in parsed.message
+    assert is_too_deep == (1 + depth(value) > max_depth)
 
 
 def test_a_missing_field_is_named() -> None:
