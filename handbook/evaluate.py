@@ -43,7 +43,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the model made of a case: `said` is the answer where each token follows the right ones."""
+    """What the model made of a case; each token of `said` is its own after the right ones."""
 
     case: Case
     right: bool
@@ -96,9 +96,7 @@ def _answer_batch(model: Decoder, tokenizer: Tokenizer, batch: list[Case]) -> li
     rows = [[*case.ids, *([0] * (longest - len(case.ids)))] for case in batch]
     device = model.model.embed_tokens.weight.device
     likeliest = model(torch.tensor(rows, device=device)).argmax(-1).cpu()
-    return [
-        _judge(case, likeliest[row].tolist(), tokenizer) for row, case in enumerate(batch)
-    ]
+    return [_judge(case, likeliest[row].tolist(), tokenizer) for row, case in enumerate(batch)]
 
 
 def _judge(case: Case, likeliest: list[int], tokenizer: Tokenizer) -> Outcome:
@@ -112,7 +110,9 @@ def accuracy(outcomes: Sequence[Outcome]) -> float:
     return sum(outcome.right for outcome in outcomes) / len(outcomes)
 
 
-def _tally(outcomes: Iterable[Outcome], label: Callable[[Outcome], str]) -> dict[str, list[Outcome]]:
+def _tally(
+    outcomes: Iterable[Outcome], label: Callable[[Outcome], str]
+) -> dict[str, list[Outcome]]:
     groups: defaultdict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         groups[label(outcome)].append(outcome)
@@ -138,7 +138,9 @@ def report(outcomes: Sequence[Outcome], console: Console) -> None:
 
 def main(
     model: Annotated[Path, typer.Option(help="Directory of the model to judge.")] = SHIPPED,
-    handbooks: Annotated[int, typer.Option(help="How many held-out handbooks to ask about.")] = 1000,
+    handbooks: Annotated[
+        int, typer.Option(help="How many held-out handbooks to ask about.")
+    ] = 1000,
     least: Annotated[int, typer.Option(help="Shortest handbook, in tokens.")] = 500,
     most: Annotated[int, typer.Option(help="Longest handbook, in tokens.")] = 2000,
     turns: Annotated[int, typer.Option(help="Turns of dialogue; the last answer is judged.")] = 1,

@@ -35,12 +35,13 @@ FIRST_NAMES = (
     "Alice", "Bob", "Eve", "Mallory", "John", "Jane", "Anna", "Max", "Julia", "Felix", "José",
 )  # fmt: skip
 SURNAMES = (
-    "Dahl", "Ruiz", "Meyer", "Smith", "Jones", "Novak", "Khan", "Patel", "Larsen", "Rossi", "Silva",
-    "Kim", "Tanaka", "Müller", "Schmidt", "Dubois", "Garcia", "Lopez", "Ivanov", "Petrov", "Okafor",
-    "Mensah", "Haddad", "Cohen", "Berg", "Lind", "Holm", "Virtanen", "Kowalski", "Horvat", "Popescu",
-    "Brown", "Taylor", "Walker", "Young", "King", "Hill", "Baker", "Carter", "Cooper", "Reed",
-    "Morgan", "Bell", "Murphy", "Byrne", "Costa", "Santos", "Moreau", "Fischer", "Weber", "Wagner",
-    "Becker", "Hansen", "Nilsen", "Sato", "Suzuki", "Nguyen", "Tran", "Wang", "Li", "Doe", "Green",
+    "Dahl", "Ruiz", "Meyer", "Smith", "Jones", "Novak", "Khan", "Patel", "Larsen", "Rossi",
+    "Silva", "Kim", "Tanaka", "Müller", "Schmidt", "Dubois", "Garcia", "Lopez", "Ivanov",
+    "Petrov", "Okafor", "Mensah", "Haddad", "Cohen", "Berg", "Lind", "Holm", "Virtanen",
+    "Kowalski", "Horvat", "Popescu", "Brown", "Taylor", "Walker", "Young", "King", "Hill",
+    "Baker", "Carter", "Cooper", "Reed", "Morgan", "Bell", "Murphy", "Byrne", "Costa", "Santos",
+    "Moreau", "Fischer", "Weber", "Wagner", "Becker", "Hansen", "Nilsen", "Sato", "Suzuki",
+    "Nguyen", "Tran", "Wang", "Li", "Doe", "Green",
 )  # fmt: skip
 DEPARTMENTS = (
     "billing", "shipping", "legal", "sales", "finance", "design", "research", "security", "travel",

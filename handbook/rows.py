@@ -42,7 +42,8 @@ class Marks:
 
 def marks_of(tokenizer: Tokenizer) -> Marks:
     """The special tokens' ids in this tokenizer."""
-    return Marks(*(tokenizer.token_to_id(t) for t in (BEGIN, END, SYSTEM, USER, ASSISTANT)))
+    vocabulary = tokenizer.get_vocab()
+    return Marks(*(vocabulary[token] for token in (BEGIN, END, SYSTEM, USER, ASSISTANT)))
 
 
 def write_rows(source: Source, tokenizer: Tokenizer, count: int, length: int) -> Rows:
@@ -62,7 +63,9 @@ def write_rows(source: Source, tokenizer: Tokenizer, count: int, length: int) ->
     return Rows(ids, answers)
 
 
-def frame(roles: list[str], segments: list[list[int]], marks: Marks) -> tuple[list[int], list[bool]]:
+def frame(
+    roles: list[str], segments: list[list[int]], marks: Marks
+) -> tuple[list[int], list[bool]]:
     """The chat template over encoded messages, and which tokens the model must say itself."""
     openers = {"system": marks.system, "user": marks.user, "assistant": marks.assistant}
     tokens, is_answer = [marks.begin], [False]

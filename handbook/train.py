@@ -68,9 +68,7 @@ def train(plan: Plan, out: Path, console: Console) -> list[float]:
     return losses
 
 
-def _run(
-    plan: Plan, trainer: Trainer, keeper: Keeper, feed: Feed, console: Console
-) -> list[float]:
+def _run(plan: Plan, trainer: Trainer, keeper: Keeper, feed: Feed, console: Console) -> list[float]:
     start = checked = time.monotonic()
     losses: list[float] = []
     step = 0

@@ -69,7 +69,7 @@ class Optimizers:
         for optimizer in self._all:
             for group in optimizer.param_groups:
                 group["lr"] = self._peak * share
-            optimizer.step()
+            optimizer.step()  # type: ignore[no-untyped-call]
             optimizer.zero_grad(set_to_none=True)
 
 
