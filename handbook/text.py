@@ -2,7 +2,7 @@
 
 `make_handbook(seed)` and `make_questions(handbook, seed)` are what most callers want; the training
 draws millions of the same from one running `Source`. Knows nothing of tokens: sizes are numbers of
-facts (about 16 tokens each).
+facts (about 20 tokens each).
 """
 
 from __future__ import annotations

@@ -100,7 +100,9 @@ def main(
     seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 0,
 ) -> None:
     """Train the handbook model and write it as a Hugging Face directory."""
-    plan = Plan(minutes=minutes, device=device, workers=workers, seed=seed)
+    # Compiling pays on an accelerator; on a CPU it needs a C++ compiler that may not be there.
+    compiled = device != "cpu"
+    plan = Plan(minutes=minutes, device=device, workers=workers, seed=seed, compiled=compiled)
     train(plan, out, Console(highlight=False))
 
 
