@@ -21,9 +21,11 @@ from gateway.detokenizer import Decoder
 
 Event = Delta | Ended
 
-# Events of a request that wait for a slow reader. It is also how long a stream can go on without
-# truly waiting: sending to a client that is gone returns at once, and would starve the loop.
+# Events of a request that wait for a slow reader.
 _MAX_WAITING = 64
+# How many events a stream tells before it truly waits. Sending to a client that is gone returns
+# at once, so a stream that has all its tokens already would not let the loop learn of it.
+_MAX_AT_ONCE = 16
 
 
 class _Over:
@@ -61,7 +63,7 @@ async def _yielding(choice: AsyncGenerator[Event, None]) -> AsyncGenerator[Event
     async for event in choice:
         yield event
         told += 1
-        if told % _MAX_WAITING == 0:
+        if told % _MAX_AT_ONCE == 0:
             await asyncio.sleep(0)
 
 

@@ -77,15 +77,15 @@ def test_a_stream_that_is_read_to_its_end_cancels_nothing(
     assert engine.cancelled == 0
 
 
-def test_a_hundred_resets_do_not_starve_the_others(served: Served, engine: FakeEngine) -> None:
+def test_fifty_resets_do_not_starve_the_others(served: Served, engine: FakeEngine) -> None:
     """A generator that never truly waits would, once its client is gone, never let go."""
 
     async def never_waits(_: object, __: int) -> None:
         return
 
-    engine.script = saying("x" * 3000)
+    engine.script = saying("x" * 1500)
     engine.pace = never_waits
-    for _ in range(100):
+    for _ in range(50):
         with connected(served) as connection:
             connection.sendall(request(served, CHAT, body(stream=True)))
             assert connection.recv(1)
