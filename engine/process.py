@@ -31,17 +31,29 @@ class Core(Protocol):
     """What the loop asks of `EngineCore`."""
 
     @property
-    def is_idle(self) -> bool: ...  # noqa: D102
+    def is_idle(self) -> bool:
+        """Whether no request is alive."""
+        ...
 
-    def step(self) -> None: ...  # noqa: D102
+    def step(self) -> None:
+        """One turn of the engine."""
+        ...
 
-    def drain(self) -> None: ...  # noqa: D102
+    def drain(self) -> None:
+        """Refuse new requests from now on."""
+        ...
 
-    def fail_all(self, error: EngineError) -> None: ...  # noqa: D102
+    def fail_all(self, error: EngineError) -> None:
+        """End every request that is alive, and say so."""
+        ...
 
-    def report_all(self, error: EngineError) -> None: ...  # noqa: D102
+    def report_all(self, error: EngineError) -> None:
+        """Only say so: the state may be broken."""
+        ...
 
-    def check_invariants(self) -> None: ...  # noqa: D102
+    def check_invariants(self) -> None:
+        """Raise where the books do not add up."""
+        ...
 
 
 class StopSignal:

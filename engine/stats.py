@@ -8,6 +8,7 @@ Knows: counts and seconds that it is told. Does not know: a clock, or where the 
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -93,9 +94,7 @@ class Meter:
         owners = cache.owners()
         flows = {}
         for name, counts in self._flows.items():
-            copy = FlowStats(
-                **{field: getattr(counts, field) for field in counts.__struct_fields__}
-            )
+            copy = msgspec.structs.replace(counts)
             if name in owners:
                 copy.blocks_held = owners[name].blocks_held
                 copy.evictions_caused = owners[name].evictions_caused

@@ -49,7 +49,7 @@ def config(model_dir: Path, socket: str) -> EngineConfig:
         device="cpu",
         load_format="dummy",
         block_size=BLOCK_SIZE,
-        cache_tokens=1024,  # less than what all prompts need: there is eviction and preemption
+        cache_tokens=512,  # less than what all prompts need: blocks are evicted
         max_batch_tokens=64,
         max_running=8,
         num_threads=1,
@@ -96,7 +96,7 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
     client = EngineClient(socket_path)
     await client.start()
     try:
-        assert (await client.wait_until_welcome()).max_model_len == 1024
+        assert (await client.wait_until_welcome()).max_model_len == 512  # the pool
         plain = [
             await collect(client, request(f"plain {n}", prompt, use_cache=False))
             for n, prompt in enumerate(prompts())
@@ -110,6 +110,8 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
         assert [tokens for tokens, _ in cached] == [tokens for tokens, _ in plain]
         assert sum(end.cached_tokens for _, end in cached) > 0
         assert sum(end.cached_tokens for _, end in plain) == 0
+        stats = await client.stats()
+        assert sum(flow.evictions_caused for flow in stats.flows.values()) > 0
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == EXIT_STOPPED
     finally:

@@ -6,6 +6,7 @@ import pytest
 from engine.messages import Cancel
 from engine.scheduler import SchedulerStuck, StepLimits
 from prefix_cache.namespace import NamespacePath
+from tests.doubles.fake_runner import expected_output
 from tests.engine.rig import NAMESPACE, Rig, generate
 
 
@@ -153,6 +154,22 @@ class TestPreemption:
         assert sequence.num_preemptions == 1
         rig.run()
         rig.expect_output(request)
+
+    def test_one_that_is_alone_may_have_to_give_way_to_itself(self) -> None:
+        """Its blocks are in the tree too, by another's hand: let go, it finds those again."""
+        rig = Rig(num_blocks=12, block_size=2, max_batch_tokens=32)
+        elder = generate("elder", [1, 2, 3, 4], max_tokens=18, block_size=2)
+        rig.submit(elder)
+        rig.step(2)
+        future = [1, 2, 3, 4, *expected_output([1, 2, 3, 4], 11)]
+        prophet = generate("prophet", future, max_tokens=1, block_size=2)
+        rig.submit(prophet)
+        rig.run()
+        assert rig.scheduler.num_preemptions == 1
+        assert rig.finished("prophet").completion_tokens == 1  # long before
+        rig.expect_output(elder)
+        rig.expect_output(prophet)
+        rig.expect_nothing_left()
 
     def test_many_large_requests_all_come_through_a_tiny_pool(self) -> None:
         rig = Rig(num_blocks=10, block_size=2, max_batch_tokens=8, max_running=8)

@@ -1,0 +1,158 @@
+"""How often the model answers exactly right, greedily, on handbooks that training never saw.
+
+A greedy answer equals the expected one exactly when each of its tokens, the end included, is the
+likeliest after the expected ones before it; so one pass over prompt and answer decides, and nothing
+need be generated. Weights are bfloat16 as shipped, arithmetic is float32.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from tokenizers import Tokenizer
+
+from handbook.checkpoint import SHIPPED, load_checkpoint
+from handbook.decoder import Decoder
+from handbook.facts import Question
+from handbook.rows import TOKENS_PER_FACT, frame, marks_of
+from handbook.text import make_handbook, make_messages, make_questions
+from handbook.tokenizer import load_tokenizer
+
+BUCKET = 500
+MISTAKES_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """A chat of token ids; `answer` is how many of the last are the expected answer and its end."""
+
+    ids: tuple[int, ...]
+    answer: int
+    handbook_tokens: int
+    question: Question
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the model made of a case; each token of `said` is its own after the right ones."""
+
+    case: Case
+    right: bool
+    said: str
+
+
+def draw_cases(
+    tokenizer: Tokenizer, count: int, tokens: tuple[int, int], turns: int = 1, seed: int = 0
+) -> list[Case]:
+    """`count` held-out handbooks of between `tokens` tokens, each with its last turn to answer."""
+    rng = random.Random(f"cases {seed}")
+    cases: list[Case] = []
+    number = seed * 1_000_000
+    while len(cases) < count:
+        number += 1
+        case = _draw_case(tokenizer, number, rng.uniform(*tokens) / TOKENS_PER_FACT, turns)
+        if tokens[0] <= case.handbook_tokens <= tokens[1]:
+            cases.append(case)
+    return cases
+
+
+def _draw_case(tokenizer: Tokenizer, seed: int, facts: float, turns: int) -> Case:
+    handbook = make_handbook(seed, max(1, round(facts)))
+    questions = make_questions(handbook, seed, turns)
+    messages = make_messages(handbook, questions)
+    messages.append({"role": "assistant", "content": questions[-1].answer})
+    segments = [tokenizer.encode(message["content"]).ids for message in messages]
+    ids, _ = frame([message["role"] for message in messages], segments, marks_of(tokenizer))
+    return Case(tuple(ids), len(segments[-1]) + 1, len(segments[0]), questions[-1])
+
+
+@torch.inference_mode()
+def answer_cases(
+    model: Decoder, tokenizer: Tokenizer, cases: Sequence[Case], batch_tokens: int = 16384
+) -> list[Outcome]:
+    """Each case's outcome, in batches of about `batch_tokens` on the model's own device."""
+    outcomes: list[Outcome] = []
+    batch: list[Case] = []
+    for case in sorted(cases, key=lambda case: len(case.ids)):
+        if batch and len(case.ids) * (len(batch) + 1) > batch_tokens:
+            outcomes += _answer_batch(model, tokenizer, batch)
+            batch = []
+        batch.append(case)
+    return outcomes + _answer_batch(model, tokenizer, batch)
+
+
+def _answer_batch(model: Decoder, tokenizer: Tokenizer, batch: list[Case]) -> list[Outcome]:
+    longest = max(len(case.ids) for case in batch)
+    # Padding on the right is behind every position that counts, so causality hides it.
+    rows = [[*case.ids, *([0] * (longest - len(case.ids)))] for case in batch]
+    device = model.model.embed_tokens.weight.device
+    likeliest = model(torch.tensor(rows, device=device)).argmax(-1).cpu()
+    return [_judge(case, likeliest[row].tolist(), tokenizer) for row, case in enumerate(batch)]
+
+
+def _judge(case: Case, likeliest: list[int], tokenizer: Tokenizer) -> Outcome:
+    end = len(case.ids)
+    said = likeliest[end - case.answer - 1 : end - 1]
+    return Outcome(case, tuple(said) == case.ids[end - case.answer :], tokenizer.decode(said))
+
+
+def accuracy(outcomes: Sequence[Outcome]) -> float:
+    """The share of outcomes that are right, in [0, 1]."""
+    return sum(outcome.right for outcome in outcomes) / len(outcomes)
+
+
+def _tally(
+    outcomes: Iterable[Outcome], label: Callable[[Outcome], str]
+) -> dict[str, list[Outcome]]:
+    groups: defaultdict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        groups[label(outcome)].append(outcome)
+    return dict(sorted(groups.items()))
+
+
+def report(outcomes: Sequence[Outcome], console: Console) -> None:
+    """Print accuracy whole, by length of handbook and by kind of question, and some mistakes."""
+    table = Table("", "questions", "right", "share")
+    groups = {
+        "all": list(outcomes),
+        **_tally(outcomes, lambda o: f"{o.case.handbook_tokens // BUCKET * BUCKET:5d}+ tokens"),
+        **_tally(outcomes, lambda o: o.case.question.kind),
+    }
+    for label, group in groups.items():
+        right = sum(outcome.right for outcome in group)
+        table.add_row(label, str(len(group)), str(right), f"{right / len(group):.2%}")
+    console.print(table)
+    for outcome in [o for o in outcomes if not o.right][:MISTAKES_SHOWN]:
+        question = outcome.case.question
+        console.print(f"{question.text}  expected {question.answer!r}, got {outcome.said!r}")
+
+
+def main(
+    model: Annotated[Path, typer.Option(help="Directory of the model to judge.")] = SHIPPED,
+    handbooks: Annotated[
+        int, typer.Option(help="How many held-out handbooks to ask about.")
+    ] = 1000,
+    least: Annotated[int, typer.Option(help="Shortest handbook, in tokens.")] = 500,
+    most: Annotated[int, typer.Option(help="Longest handbook, in tokens.")] = 2000,
+    turns: Annotated[int, typer.Option(help="Turns of dialogue; the last answer is judged.")] = 1,
+    seed: Annotated[int, typer.Option(help="Another seed asks about other handbooks.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+) -> None:
+    """Ask the model about generated handbooks and print how often it is exactly right."""
+    tokenizer = load_tokenizer(model)
+    cases = draw_cases(tokenizer, handbooks, (least, most), turns, seed)
+    outcomes = answer_cases(load_checkpoint(model).to(device), tokenizer, cases)
+    report(outcomes, Console(highlight=False))
+
+
+if __name__ == "__main__":
+    typer.run(main)

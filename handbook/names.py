@@ -1,0 +1,183 @@
+"""The names in a handbook: real ones that readers type, and made-up ones built from syllables.
+
+Every made-up name (and every open-ended value) belongs to one of two splits, decided by a
+checksum of its spelling, so that a held-out handbook speaks of names training never met.
+Knows nothing of facts, questions or tokens.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+HELD_OUT_SHARE = 5
+"""One made-up spelling in this many is kept away from training."""
+
+CITIES = (
+    "Berlin", "Oslo", "Paris", "London", "Madrid", "Rome", "Vienna", "Prague", "Lisbon", "Dublin",
+    "Athens", "Warsaw", "Helsinki", "Bergen", "Hamburg", "Munich", "Zurich", "Geneva", "Lyon",
+    "Milan", "Turin", "Porto", "Seville", "Krakow", "Budapest", "Riga", "Tallinn", "Vilnius",
+    "Cairo", "Nairobi", "Lagos", "Accra", "Mumbai", "Delhi", "Tokyo", "Osaka", "Seoul", "Taipei",
+    "Sydney", "Perth", "Boston", "Chicago", "Denver", "Austin", "Seattle", "Toronto", "Montreal",
+    "Lima", "Bogota", "Santiago", "New York", "San Francisco", "Cape Town", "Hong Kong",
+    "Zürich", "Kraków", "Malmö", "Göteborg", "São Paulo", "Singapore", "Amsterdam", "Copenhagen",
+    "Stockholm", "Brussels", "Barcelona", "Istanbul", "Frankfurt", "Cologne", "Leeds", "Glasgow",
+)  # fmt: skip
+FIRST_NAMES = (
+    "Ingrid", "Paul", "Maria", "Ahmed", "Chen", "Olga", "James", "Priya", "Lars", "Sofia", "Omar",
+    "Hannah", "Peter", "Yuki", "Ana", "David", "Fatima", "George", "Elena", "Tom", "Nora", "Ivan",
+    "Grace", "Hugo", "Leila", "Marco", "Nina", "Oscar", "Rosa", "Samuel", "Tara", "Victor", "Wendy",
+    "Anders", "Bella", "Carlos", "Diana", "Emil", "Frida", "Henrik", "Isabel", "Jonas", "Karin",
+    "Liam", "Mina", "Noah", "Petra", "Ravi", "Sara", "Tim", "Ulla", "Vera", "William", "Zoë",
+    "Alice", "Bob", "Eve", "Mallory", "John", "Jane", "Anna", "Max", "Julia", "Felix", "José",
+)  # fmt: skip
+SURNAMES = (
+    "Dahl", "Ruiz", "Meyer", "Smith", "Jones", "Novak", "Khan", "Patel", "Larsen", "Rossi",
+    "Silva", "Kim", "Tanaka", "Müller", "Schmidt", "Dubois", "Garcia", "Lopez", "Ivanov",
+    "Petrov", "Okafor", "Mensah", "Haddad", "Cohen", "Berg", "Lind", "Holm", "Virtanen",
+    "Kowalski", "Horvat", "Popescu", "Brown", "Taylor", "Walker", "Young", "King", "Hill",
+    "Baker", "Carter", "Cooper", "Reed", "Morgan", "Bell", "Murphy", "Byrne", "Costa", "Santos",
+    "Moreau", "Fischer", "Weber", "Wagner", "Becker", "Hansen", "Nilsen", "Sato", "Suzuki",
+    "Nguyen", "Tran", "Wang", "Li", "Doe", "Green",
+)  # fmt: skip
+DEPARTMENTS = (
+    "billing", "shipping", "legal", "sales", "finance", "design", "research", "security", "travel",
+    "support", "marketing", "payroll", "training", "purchasing", "planning", "quality", "printing",
+    "logistics", "export", "import", "claims", "recruiting", "audit", "press", "warehouse",
+    "returns", "repairs", "night", "kitchen", "garden", "data", "mobile", "network", "hardware",
+    "software", "packing", "testing", "translation", "accounts", "customs",
+)  # fmt: skip
+ROOMS = (
+    "Aspen", "Birch", "Cedar", "Elm", "Fir", "Hazel", "Juniper", "Larch", "Maple", "Oak", "Pine",
+    "Rowan", "Spruce", "Willow", "Alder", "Beech", "Cypress", "Linden", "Poplar", "Yew",
+)  # fmt: skip
+PROJECTS = (
+    "Heron", "Falcon", "Otter", "Badger", "Lynx", "Marten", "Osprey", "Plover", "Raven", "Salmon",
+    "Sparrow", "Tern", "Walrus", "Bison", "Condor", "Dolphin", "Eagle", "Ferret", "Gazelle", "Ibex",
+)  # fmt: skip
+MACHINES = (
+    "Atlas", "Borealis", "Castor", "Draco", "Electra", "Gemini", "Helios", "Io", "Juno", "Kepler",
+    "Lyra", "Mimas", "Nova", "Orion", "Pollux", "Rhea", "Sirius", "Titan", "Vega", "Zeus",
+)  # fmt: skip
+TRADES = (
+    "Logistics", "Foods", "Textiles", "Marine", "Energy", "Optics", "Travel", "Systems", "Paper",
+    "Tools", "Media", "Glass", "Robotics", "Farms", "Group", "Works", "Partners", "Labs",
+)  # fmt: skip
+
+ONSETS = (
+    "b", "br", "c", "d", "dr", "f", "g", "gr", "h", "j", "k", "kl", "l", "m", "n", "p", "pr", "qu",
+    "r", "s", "sh", "st", "t", "th", "tr", "v", "w", "z", "",
+)  # fmt: skip
+VOWELS = ("a", "e", "i", "o", "u", "a", "e", "i", "o", "ai", "ea", "ou", "y", "ö", "é")
+CODAS = ("", "", "", "n", "r", "l", "s", "m", "t", "k", "nd", "rt", "x", "ck", "rg", "lm")
+CITY_ENDINGS = ("", "", "", "burg", "stad", "ville", "ton", "ford", "haven", "mouth", "berg", "ia")
+
+
+class Split(enum.Enum):
+    """Whose spellings a generator may use."""
+
+    TRAIN = "train"
+    HELD_OUT = "held-out"
+
+
+def split_of(spelling: str) -> Split:
+    """The one split that may use this made-up spelling; the same on every machine and run."""
+    held_out = zlib.crc32(spelling.encode()) % HELD_OUT_SHARE == 0
+    return Split.HELD_OUT if held_out else Split.TRAIN
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where random choices come from: a seeded generator and the split it may draw spellings of."""
+
+    rng: random.Random
+    split: Split
+
+    def pick(self, options: Sequence[str]) -> str:
+        """One of `options`, each as likely."""
+        return options[int(self.rng.random() * len(options))]
+
+    def number(self, low: int, high: int) -> int:
+        """A whole number in [low, high]."""
+        return low + int(self.rng.random() * (high - low + 1))
+
+    def chance(self, probability: float) -> bool:
+        """True with this probability."""
+        return self.rng.random() < probability
+
+    def unseen(self, make: Callable[[], str]) -> str:
+        """What `make` gives, drawn again until it belongs to this source's split."""
+        while True:
+            spelling = make()
+            if split_of(spelling) is self.split:
+                return spelling
+
+
+def _syllables(source: Source, count: int) -> str:
+    parts = [source.pick(ONSETS) + source.pick(VOWELS) for _ in range(count)]
+    return "".join(parts) + source.pick(CODAS)
+
+
+def made_up_word(source: Source) -> str:
+    """A lower-case word in no dictionary, of the source's split."""
+    return source.unseen(lambda: _syllables(source, source.number(2, 3)))
+
+
+def made_up_name(source: Source) -> str:
+    """A capitalised name in no dictionary, of the source's split."""
+    return source.unseen(lambda: _syllables(source, source.number(1, 3)).capitalize())
+
+
+def _real_or(source: Source, real: Sequence[str], share: float) -> str:
+    return source.pick(real) if source.chance(share) else made_up_name(source)
+
+
+def city(source: Source) -> str:
+    """A city, real or not."""
+    if source.chance(0.5):
+        return source.pick(CITIES)
+    return source.unseen(
+        lambda: _syllables(source, source.number(1, 2)).capitalize() + source.pick(CITY_ENDINGS)
+    )
+
+
+def person(source: Source) -> str:
+    """A first name and a surname, each real or not."""
+    return f"{_real_or(source, FIRST_NAMES, 0.5)} {_real_or(source, SURNAMES, 0.5)}"
+
+
+def company(source: Source) -> str:
+    """A made-up company, often with its trade."""
+    name = made_up_name(source)
+    return f"{name} {source.pick(TRADES)}" if source.chance(0.6) else name
+
+
+def product(source: Source) -> str:
+    """A made-up product, often with a model number."""
+    name = made_up_name(source)
+    if source.chance(0.4):
+        return f"{name} {source.number(1, 99)}{source.pick(('', '0', '00'))}"
+    return f"{name} {source.pick('XSTQZ')}" if source.chance(0.2) else name
+
+
+def department(source: Source) -> str:
+    """A department's everyday name, in lower case."""
+    return source.pick(DEPARTMENTS)
+
+
+def room(source: Source) -> str:
+    """A meeting room's name."""
+    return _real_or(source, ROOMS, 0.4)
+
+
+def project(source: Source) -> str:
+    """A project's name."""
+    return _real_or(source, PROJECTS, 0.4)
+
+
+def machine(source: Source) -> str:
+    """A server's name."""
+    return _real_or(source, MACHINES, 0.4)

@@ -1,0 +1,201 @@
+"""Handbooks of made-up companies, questions about them, and dialogues: all from a seed.
+
+`make_handbook(seed)` and `make_questions(handbook, seed)` are what most callers want; the training
+draws millions of the same from one running `Source`. Knows nothing of tokens: sizes are numbers of
+facts (about 20 tokens each).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from handbook.facts import (
+    UNKNOWN,
+    Fact,
+    Question,
+    Subject,
+    ask,
+    free_kind,
+    listed_kind,
+    new_subject,
+    state,
+)
+from handbook.filler import HEADINGS, INTRODUCTIONS, SMALL_TALK, filler
+from handbook.names import Source, Split, company
+from handbook.topics import KINDS, Kind
+
+Message: TypeAlias = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Handbook:
+    """A system prompt and the facts it states; no two facts answer the same question."""
+
+    text: str
+    facts: tuple[Fact, ...]
+
+    @cached_property
+    def keys(self) -> frozenset[tuple[str, str]]:
+        """The (kind, subject) pairs that the handbook answers for."""
+        return frozenset(fact.key for fact in self.facts)
+
+
+def make_handbook(seed: int, facts: int = 40, split: Split = Split.HELD_OUT) -> Handbook:
+    """The handbook of this seed: the same on every run and machine."""
+    return write_handbook(_source(f"handbook {seed}", split), facts)
+
+
+def make_questions(
+    handbook: Handbook, seed: int, count: int = 1, split: Split = Split.HELD_OUT
+) -> tuple[Question, ...]:
+    """`count` questions about `handbook`, about one in seven with no answer in it."""
+    source = _source(f"questions {seed}", split)
+    return tuple(write_question(source, handbook) for _ in range(count))
+
+
+def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[Message]:
+    """The chat that asks all `questions` in turn; the last one is still to be answered."""
+    messages = [{"role": "system", "content": handbook.text}]
+    for question in questions:
+        messages.append({"role": "user", "content": question.text})
+        messages.append({"role": "assistant", "content": question.answer})
+    return messages[:-1] if questions else messages
+
+
+def write_handbook(source: Source, facts: int) -> Handbook:
+    """A handbook that states `facts` facts (0 gives an introduction alone)."""
+    lines = source.chance(0.6)
+    stated = _state_facts(source, facts, lines)
+    text = _lay_out(source, stated, lines)
+    return Handbook(text, stated)
+
+
+def write_question(source: Source, handbook: Handbook) -> Question:
+    """A question for one of the facts, or for something that the handbook does not state."""
+    if handbook.facts and source.chance(0.85):
+        fact = handbook.facts[source.number(0, len(handbook.facts) - 1)]
+        return ask(source, fact.kind, fact.subject, fact.value)
+    return _unanswerable(source, handbook)
+
+
+def write_small_talk(source: Source) -> Question:
+    """A greeting or a word of thanks, and what the model says to it."""
+    said, reply = SMALL_TALK[source.number(0, len(SMALL_TALK) - 1)]
+    return Question(said, reply, "talk")
+
+
+def _source(seed: str, split: Split) -> Source:
+    return Source(random.Random(f"{split.value} {seed}"), split)
+
+
+def _state_facts(source: Source, count: int, lines: bool) -> tuple[Fact, ...]:
+    """Facts that share subjects and kinds, so that neither alone tells which fact is meant."""
+    kinds = _choose_kinds(source, count)
+    subjects: dict[str, list[Subject]] = {}
+    seen: set[tuple[str, str]] = set()
+    facts: list[Fact] = []
+    while len(facts) < count:
+        kind = kinds[source.number(0, len(kinds) - 1)]
+        subject = _subject(source, subjects.setdefault(kind.topic, []), kind.topic)
+        if (kind.name, subject.name) in seen:
+            # Few kinds over a small topic can be used up: another kind keeps the loop finite.
+            kinds.append(_any_kind(source, 0.5))
+            continue
+        seen.add((kind.name, subject.name))
+        facts.append(state(source, kind, subject, lines))
+    return tuple(facts)
+
+
+def _choose_kinds(source: Source, count: int) -> list[Kind]:
+    free_share = float(source.pick(("0", "0.2", "0.5", "1")))
+    wanted = source.number(2, 4 + count // 3)
+    return [_any_kind(source, free_share) for _ in range(wanted)]
+
+
+def _any_kind(source: Source, free_share: float) -> Kind:
+    return free_kind(source) if source.chance(free_share) else listed_kind(source)
+
+
+def _subject(source: Source, known: list[Subject], topic: str) -> Subject:
+    if known and source.chance(0.5):
+        return known[source.number(0, len(known) - 1)]
+    subject = new_subject(source, topic)
+    if topic == "person" and known and source.chance(0.25):
+        subject = _namesake(source, known)
+    known.append(subject)
+    return subject
+
+
+def _namesake(source: Source, known: list[Subject]) -> Subject:
+    """A new person who shares a first name or a surname with a known one."""
+    first, last = known[source.number(0, len(known) - 1)].name.split(" ", 1)
+    other_first, other_last = new_subject(source, "person").name.split(" ", 1)
+    name = f"{first} {other_last}" if source.chance(0.5) else f"{other_first} {last}"
+    return Subject("person", name)
+
+
+def _unanswerable(source: Source, handbook: Handbook) -> Question:
+    """A question near to what the handbook states, or far from it, that it does not answer."""
+    while True:
+        kind, subject = _near(source, handbook) if handbook.facts else _far(source)
+        if (kind.name, subject.name) not in handbook.keys:
+            return ask(source, kind, subject, UNKNOWN)
+
+
+def _near(source: Source, handbook: Handbook) -> tuple[Kind, Subject]:
+    fact = handbook.facts[source.number(0, len(handbook.facts) - 1)]
+    draw = source.rng.random()
+    if draw < 0.35:
+        return _other_kind(source, handbook, fact), fact.subject
+    if draw < 0.55 and fact.kind.topic == "person":
+        return fact.kind, _namesake(source, [fact.subject])
+    if draw < 0.8:
+        return fact.kind, new_subject(source, fact.kind.topic)
+    return _far(source)
+
+
+def _other_kind(source: Source, handbook: Handbook, fact: Fact) -> Kind:
+    """A kind that suits the fact's subject: one of the handbook's own, of the list, or free."""
+    for _ in range(4):
+        other = handbook.facts[source.number(0, len(handbook.facts) - 1)].kind
+        if other.topic == fact.kind.topic and other != fact.kind:
+            return other
+    listed = [kind for kind in KINDS if kind.topic == fact.kind.topic]
+    return free_kind(source) if source.chance(0.3) else listed[source.number(0, len(listed) - 1)]
+
+
+def _far(source: Source) -> tuple[Kind, Subject]:
+    kind = _any_kind(source, 0.3)
+    return kind, new_subject(source, kind.topic)
+
+
+def _lay_out(source: Source, facts: tuple[Fact, ...], lines: bool) -> str:
+    """The text: an introduction, then the facts in order of topic or mixed, with filler between."""
+    name = company(source)
+    parts = [source.pick(INTRODUCTIONS).format(name)] if source.chance(0.9) else []
+    ordered = list(facts)
+    by_topic = source.chance(0.5)
+    if by_topic:
+        ordered.sort(key=lambda fact: fact.subject.topic)
+    fill = source.rng.random() * 0.35
+    bullet = "- " if lines and source.chance(0.4) else ""
+    topic = ""
+    for fact in ordered:
+        if by_topic and fact.subject.topic != topic:
+            topic = fact.subject.topic
+            parts.append(f"\n{source.pick(HEADINGS[topic])}")
+        if source.chance(fill):
+            parts.append(filler(source, name))
+        parts.append(bullet + fact.sentence)
+    return _join(parts, lines)
+
+
+def _join(parts: list[str], lines: bool) -> str:
+    """One part a line, or running text with headings on lines of their own."""
+    if lines:
+        return "\n".join(parts)
+    text = " ".join(f"{part}\n" if part.startswith("\n") else part for part in parts)
+    return text.replace(" \n", "\n").replace("\n ", "\n")

@@ -1,0 +1,166 @@
+"""The values that facts state: codes, times, prices, places, passwords.
+
+Values from a large space are drawn from the source's split, so a held-out code was never an answer
+in training; small closed sets (weekdays, colours, hours) are shared. Knows nothing of sentences.
+"""
+
+from __future__ import annotations
+
+from handbook.names import Source, company, made_up_name, made_up_word, person
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+COLOURS = (
+    "red", "blue", "green", "yellow", "orange", "purple", "white", "black", "grey", "brown",
+    "silver", "pink", "turquoise", "gold",
+)  # fmt: skip
+DISHES = (
+    "lentil soup", "fish pie", "vegetable curry", "mushroom risotto", "chicken stew", "bean chili",
+    "tomato pasta", "potato gratin", "rice salad", "pumpkin soup", "onion tart", "noodle soup",
+)  # fmt: skip
+CURRENCIES = ("euros", "dollars", "pounds", "crowns", "francs")
+SPANS = ("days", "weeks", "months", "years")
+STREETS = ("Street", "Road", "Lane", "Avenue", "Square")
+LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
+SYMBOLS = LETTERS + "abcdefghijkmnopqrstuvwxyz" + "23456789" * 2 + "-_"
+
+
+def _digits(source: Source, count: int) -> str:
+    return source.unseen(lambda: "".join(source.pick("0123456789") for _ in range(count)))
+
+
+def code(source: Source) -> str:
+    """Three to six digits."""
+    return _digits(source, source.number(3, 6))
+
+
+def four_digits(source: Source) -> str:
+    """Four digits, as on a door."""
+    return _digits(source, 4)
+
+
+def extension(source: Source) -> str:
+    """A telephone extension of three or four digits."""
+    return _digits(source, source.number(3, 4))
+
+
+def telephone(source: Source) -> str:
+    """A telephone number in groups."""
+    return source.unseen(
+        lambda: f"0{source.number(10, 99)} {source.number(100, 999)} {source.number(1000, 9999)}"
+    )
+
+
+def password(source: Source) -> str:
+    """A password: random characters, or made-up words and a number."""
+    if source.chance(0.6):
+        return source.unseen(
+            lambda: "".join(source.pick(SYMBOLS) for _ in range(source.number(6, 10)))
+        )
+    return f"{made_up_word(source)}-{made_up_word(source)}-{source.number(10, 99)}"
+
+
+def word(source: Source) -> str:
+    """A made-up lower-case word."""
+    return made_up_word(source)
+
+
+def name(source: Source) -> str:
+    """A made-up capitalised name."""
+    return made_up_name(source)
+
+
+def part_number(source: Source) -> str:
+    """Letters, a dash and digits."""
+    return source.unseen(
+        lambda: f"{source.pick(LETTERS)}{source.pick(LETTERS)}-{source.number(100, 9999)}"
+    )
+
+
+def parking_space(source: Source) -> str:
+    """A letter and one to three digits."""
+    return f"{source.pick(LETTERS)}{source.number(1, 199)}"
+
+
+def hours(source: Source) -> str:
+    """Opening hours, such as 07:30 to 18:00."""
+    minutes = ("00", "15", "30", "45")
+    opens = f"{source.number(6, 11):02d}:{source.pick(minutes)}"
+    return f"{opens} to {source.number(12, 22):02d}:{source.pick(minutes)}"
+
+
+def time_of_day(source: Source) -> str:
+    """A time, such as 14:20."""
+    return f"{source.number(6, 22):02d}:{source.number(0, 11) * 5:02d}"
+
+
+def price(source: Source) -> str:
+    """An amount of money, with a sign or a currency's name."""
+    cents = f".{source.number(0, 99):02d}" if source.chance(0.5) else ""
+    amount = f"{source.number(2, 2500)}{cents}"
+    if source.chance(0.4):
+        return source.pick("$€£") + amount
+    return f"{amount} {source.pick(CURRENCIES)}"
+
+
+def span(source: Source) -> str:
+    """A length of time, such as 24 months."""
+    return f"{source.number(2, 90)} {source.pick(SPANS)}"
+
+
+def small_number(source: Source) -> str:
+    """A number of at most two digits."""
+    return str(source.number(1, 60))
+
+
+def floor(source: Source) -> str:
+    """A floor, as a number."""
+    return str(source.number(1, 40))
+
+
+def weekday(source: Source) -> str:
+    """A day of the week."""
+    return source.pick(WEEKDAYS)
+
+
+def date(source: Source) -> str:
+    """A day and a month, either first."""
+    day, month = source.number(1, 28), source.pick(MONTHS)
+    return f"{day} {month}" if source.chance(0.6) else f"{month} {day}"
+
+
+def colour(source: Source) -> str:
+    """A colour."""
+    return source.pick(COLOURS)
+
+
+def dish(source: Source) -> str:
+    """Something to eat."""
+    return source.pick(DISHES)
+
+
+def network_address(source: Source) -> str:
+    """A private network address."""
+    return source.unseen(
+        lambda: f"10.{source.number(0, 255)}.{source.number(0, 255)}.{source.number(1, 254)}"
+    )
+
+
+def street(source: Source) -> str:
+    """A street with a house number."""
+    return f"{source.number(1, 240)} {made_up_name(source)} {source.pick(STREETS)}"
+
+
+def email(source: Source) -> str:
+    """An address at a made-up domain."""
+    return f"{made_up_word(source)}@{made_up_word(source)}.example"
+
+
+ANYTHING = (
+    code, four_digits, part_number, person, company, word, name, colour, small_number, date,
+    time_of_day, price, password, street, weekday,
+)  # fmt: skip
+"""What a fact about anything at all may state."""

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import pytest
+from tokenizers import Tokenizer
+
+from handbook.checkpoint import SHIPPED
+from handbook.tokenizer import load_tokenizer
+
+
+@pytest.fixture(scope="package")
+def shipped_tokenizer() -> Tokenizer:
+    return load_tokenizer(SHIPPED)

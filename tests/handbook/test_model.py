@@ -1,0 +1,95 @@
+"""The shipped model itself: small, loadable by transformers, right."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from handbook.checkpoint import SHIPPED, load_checkpoint
+from handbook.decoder import Decoder
+from handbook.evaluate import answer_cases, draw_cases
+from handbook.text import make_handbook, make_messages, make_questions
+
+BY_HAND = """The support code for Berlin is 4821.
+The manager of the Oslo office is Ingrid Dahl.
+The wifi password for Paris is Blue-hunter2."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Keep torch to one thread: the suite shares its cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def model() -> Decoder:
+    return load_checkpoint(SHIPPED)
+
+
+def test_the_directory_is_small_and_whole() -> None:
+    files = {path.name: path.stat().st_size for path in SHIPPED.iterdir()}
+    assert sum(files.values()) <= 16 * 1000 * 1000
+    assert set(files) == {
+        "README.md", "config.json", "generation_config.json", "model.safetensors",
+        "tokenizer.json", "tokenizer_config.json",
+    }  # fmt: skip
+
+
+def test_it_answers_held_out_handbooks(model: Decoder, shipped_tokenizer: Tokenizer) -> None:
+    outcomes = answer_cases(model, shipped_tokenizer, draw_cases(shipped_tokenizer, 40, (450, 550)))
+    assert sum(outcome.right for outcome in outcomes) >= 38
+
+
+def test_without_the_handbook_it_is_wrong(model: Decoder, shipped_tokenizer: Tokenizer) -> None:
+    """The answers come from the prompt: over other handbooks' prefixes they are not right."""
+    cases = draw_cases(shipped_tokenizer, 20, (150, 250))
+    answerable = [case for case in cases if case.question.kind != "unknown"]
+    mixed = []
+    for case, other in itertools.pairwise(answerable):
+        question_at = case.handbook_tokens + 2
+        ids = other.ids[: other.handbook_tokens + 2] + case.ids[question_at:]
+        mixed.append(type(case)(ids, case.answer, other.handbook_tokens, case.question))
+    assert len(mixed) > 10
+    assert not any(outcome.right for outcome in answer_cases(model, shipped_tokenizer, mixed))
+
+
+def test_transformers_loads_it_and_generates_the_answers() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
+    model = AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
+    handbook = make_handbook(5, facts=8)
+    for question in make_questions(handbook, 5, 3):
+        prompt = tokenizer.apply_chat_template(
+            make_messages(handbook, (question,)), add_generation_prompt=True, return_tensors="pt",
+            return_dict=True,
+        )  # fmt: skip
+        said = model.generate(**prompt, max_new_tokens=40)[0, prompt["input_ids"].shape[1] :]
+        assert tokenizer.decode(said, skip_special_tokens=True) == question.answer
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("What is the support code for Berlin?", "4821"),
+        ("Who manages the Oslo office?", "Ingrid Dahl"),
+        ("What is the wifi password for Paris?", "Blue-hunter2"),
+        ("What is the support code for Oslo?", "The handbook does not say."),
+    ],
+)
+def test_a_handbook_typed_by_hand(
+    model: Decoder, shipped_tokenizer: Tokenizer, question: str, answer: str
+) -> None:
+    prompt = f"<|begin|><|system|>{BY_HAND}<|end|><|user|>{question}<|end|><|assistant|>"
+    ids = shipped_tokenizer.encode(prompt).ids
+    end = shipped_tokenizer.get_vocab()["<|end|>"]
+    expected = [*shipped_tokenizer.encode(answer).ids, end]
+    with torch.inference_mode():
+        likeliest = model(torch.tensor([ids + expected]))[0].argmax(-1).tolist()
+    assert likeliest[len(ids) - 1 : -1] == expected

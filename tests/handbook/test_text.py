@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from handbook.facts import UNKNOWN
+from handbook.names import Source, Split
+from handbook.text import (
+    Handbook,
+    make_handbook,
+    make_messages,
+    make_questions,
+    write_handbook,
+    write_small_talk,
+)
+
+SEEDS = range(60)
+
+
+def many(split: Split) -> list[Handbook]:
+    return [make_handbook(seed, facts=5 + seed, split=split) for seed in SEEDS]
+
+
+def test_the_same_seed_writes_the_same_handbook_and_questions() -> None:
+    first, again = make_handbook(3), make_handbook(3)
+    assert first == again
+    assert make_questions(first, 5, 10) == make_questions(again, 5, 10)
+
+
+def test_another_seed_or_split_writes_another_handbook() -> None:
+    texts = {make_handbook(seed, split=split).text for seed in SEEDS for split in Split}
+    assert len(texts) == 2 * len(SEEDS)
+
+
+def test_a_handbook_states_as_many_facts_as_asked() -> None:
+    assert [len(make_handbook(1, facts=n).facts) for n in (0, 1, 3, 40, 300)] == [0, 1, 3, 40, 300]
+
+
+@pytest.mark.parametrize("split", list(Split))
+def test_every_fact_stands_in_the_text_with_its_subject_and_value(split: Split) -> None:
+    for handbook in many(split):
+        for fact in handbook.facts:
+            assert fact.sentence in handbook.text
+            assert fact.value in fact.sentence
+            assert fact.subject.name.lower() in fact.sentence.lower()
+
+
+def test_no_two_facts_answer_the_same_question() -> None:
+    for handbook in many(Split.TRAIN):
+        assert len(handbook.keys) == len(handbook.facts)
+
+
+def test_an_answer_is_a_stated_value_or_says_that_there_is_none() -> None:
+    kinds = set()
+    for handbook in many(Split.HELD_OUT):
+        stated = {fact.value for fact in handbook.facts}
+        for question in make_questions(handbook, 1, 20):
+            kinds.add(question.kind)
+            if question.answer == UNKNOWN:
+                assert question.kind == "unknown"
+            else:
+                assert question.answer in stated
+    assert {"unknown", "free", "support code", "manager"} <= kinds
+
+
+def test_about_one_question_in_seven_has_no_answer() -> None:
+    questions = [q for handbook in many(Split.TRAIN) for q in make_questions(handbook, 2, 40)]
+    share = sum(q.answer == UNKNOWN for q in questions) / len(questions)
+    assert 0.12 < share < 0.18
+
+
+def test_an_empty_handbook_answers_nothing() -> None:
+    handbook = make_handbook(2, facts=0)
+    assert {q.answer for q in make_questions(handbook, 0, 30)} == {UNKNOWN}
+
+
+def test_held_out_handbooks_share_no_open_ended_value_with_training() -> None:
+    open_ended = {"support code", "account", "locker", "door code", "part", "ip", "emergency"}
+
+    def values_in(split: Split) -> set[str]:
+        return {
+            fact.value
+            for handbook in many(split)
+            for fact in handbook.facts
+            if fact.kind.name in open_ended
+        }
+
+    train, held_out = values_in(Split.TRAIN), values_in(Split.HELD_OUT)
+    assert len(train) > 50
+    assert len(held_out) > 50
+    assert not train & held_out
+
+
+def test_messages_alternate_and_end_with_the_open_question() -> None:
+    handbook = make_handbook(1)
+    questions = make_questions(handbook, 1, 3)
+    messages = make_messages(handbook, questions)
+    assert [m["role"] for m in messages] == ["system"] + ["user", "assistant"] * 2 + ["user"]
+    assert messages[0]["content"] == handbook.text
+    assert messages[-1]["content"] == questions[-1].text
+    assert make_messages(handbook, ()) == messages[:1]
+
+
+def test_one_running_source_goes_on_writing_new_handbooks() -> None:
+    source = Source(random.Random(0), Split.TRAIN)
+    assert len({write_handbook(source, 5).text for _ in range(50)}) == 50
+    assert write_small_talk(source).kind == "talk"

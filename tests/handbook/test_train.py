@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from tokenizers import Tokenizer
+
+from handbook.checkpoint import load_checkpoint
+from handbook.decoder import TINY
+from handbook.feed import Stage
+from handbook.names import Source, Split
+from handbook.rows import write_rows
+from handbook.tokenizer import load_tokenizer
+from handbook.train import train
+from handbook.trainer import Plan, Trainer, answer_loss, learning_share
+
+SMOKE = Plan(
+    minutes=0.01,
+    shape=TINY,
+    curriculum=(Stage(0.0, (64,)),),
+    tokens_per_step=256,
+    workers=1,
+    tokenizer_texts=20,
+    check_handbooks=4,
+    check_tokens=(20, 100),
+    compiled=False,
+    device="cpu",
+)
+
+
+def test_steps_on_one_batch_lower_its_loss(shipped_tokenizer: Tokenizer) -> None:
+    trainer = Trainer(SMOKE)
+    source = Source(random.Random(0), Split.TRAIN)
+    ids, answers = trainer.upload(write_rows(source, shipped_tokenizer, 4, 64))
+    losses = [trainer.step(ids, answers, progress=0.1).item() for _ in range(40)]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_training_leaves_a_whole_model_directory(tmp_path: Path) -> None:
+    told = io.StringIO()
+    losses = train(SMOKE, tmp_path / "out", Console(file=told))
+    assert losses
+    assert "right" in told.getvalue()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "README.md", "config.json", "generation_config.json", "model.safetensors",
+        "tokenizer.json", "tokenizer_config.json",
+    ]  # fmt: skip
+    model = load_checkpoint(tmp_path / "out")
+    assert model.shape.vocab_size == load_tokenizer(tmp_path / "out").get_vocab_size()
+
+
+def test_learning_rises_then_falls_to_nearly_nothing() -> None:
+    shares = [learning_share(progress, 0.1) for progress in (0.0, 0.05, 0.1, 0.5, 1.0)]
+    assert shares[:3] == [0.0, 0.5, 1.0]
+    assert 0.5 < shares[3] < 1.0
+    assert shares[4] == pytest.approx(0.02)
+
+
+def test_the_loss_counts_answers_in_full_and_text_as_weighed() -> None:
+    logits = torch.tensor([[[2.0, 0.0], [0.0, 0.0]]])
+    targets, answers = torch.tensor([[0, 0]]), torch.tensor([[True, False]])
+    right, even = 0.126928, 0.693147
+    whole, of_answers = answer_loss(logits, targets, answers, torch.tensor(0.5))
+    assert of_answers.item() == pytest.approx(right, abs=1e-5)
+    assert whole.item() == pytest.approx(right + 0.5 * even, abs=1e-5)
