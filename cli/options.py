@@ -151,7 +151,12 @@ class EngineFlags:
     ] = ENGINE_DEFAULTS.single_flight_deadline_s
     num_threads: Annotated[
         int | None,
-        flag("--num-threads", "CPU threads. Left out: torch's choice.", panel=ENGINE, min=1),
+        flag(
+            "--num-threads",
+            "CPU threads. Left out: one core fewer than there are.",
+            panel=ENGINE,
+            min=1,
+        ),
     ] = ENGINE_DEFAULTS.num_threads
 
 

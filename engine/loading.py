@@ -6,6 +6,7 @@ or the link, which get what is opened here.
 
 from __future__ import annotations
 
+import os
 import secrets
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ import torch
 
 from engine.activation import activation_bytes
 from engine.config import EngineConfig
-from engine.device import dtype_name, resolve_device, resolve_dtype
+from engine.device import dtype_name, resolve_device, resolve_dtype, usual_threads
 from engine.fingerprint import BlockOrigin, dummy_digest, tokenizer_digest, weights_digest
 from engine.free_memory import free_bytes
 from engine.model.config import ModelConfig, read_model_config
@@ -67,8 +68,7 @@ def open_model(config: EngineConfig) -> OpenedModel:
 
     Raises ModelError, whatever the fault.
     """
-    if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
+    torch.set_num_threads(config.num_threads or usual_threads(len(os.sched_getaffinity(0))))
     model = read_model_config(Path(config.model_dir))
     _check_geometry(model, config.block_size)
     device = resolve_device(config.device)
