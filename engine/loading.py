@@ -82,7 +82,7 @@ def open_model(config: EngineConfig) -> OpenedModel:
     fresh_seed = partial(secrets.randbits, 64)
     planner = Planner(model.vocab_size, model.eos_token_ids, fresh_seed)
     return OpenedModel(
-        runner=ModelRunner(decoder, Sampler(planner), pool, Mover(pool, decoder.ops.copy_blocks)),
+        runner=_runner(config, decoder, planner, pool),
         model=model,
         num_blocks=pool.num_blocks,
         block_size=config.block_size,
@@ -91,6 +91,18 @@ def open_model(config: EngineConfig) -> OpenedModel:
         fingerprint=_origin(config, model, dtype, device).fingerprint(),
         device=str(device),
         dtype=dtype_name(dtype),
+    )
+
+
+def _runner(
+    config: EngineConfig, decoder: Decoder, planner: Planner, pool: DevicePool
+) -> ModelRunner:
+    return ModelRunner(
+        decoder,
+        Sampler(planner, decoder.ops.draw),
+        pool,
+        Mover(pool, decoder.ops.copy_blocks),
+        torch.zeros(config.max_running, dtype=torch.int64, device=pool.tensor.device),
     )
 
 

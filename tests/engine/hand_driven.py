@@ -26,6 +26,7 @@ from storage.device_pool import BlockShape, DevicePool
 from storage.mover import Mover
 
 BLOCK_SIZE = 16
+SEATS = 64
 PATH = NamespacePath.single(Namespace(bytes(16)))
 
 
@@ -69,6 +70,7 @@ def sequence_of(
         tokens=tokens,
         num_tokens=len(prompt),
         lease=None if block_ids is None else lease_of(block_ids),
+        seat=0,
     )
 
 
@@ -96,8 +98,14 @@ def build_runner(
     decoder = build_decoder(config, parameters, ops_for(device), config.max_positions)
     shape = BlockShape(config.num_layers, config.num_kv_heads, BLOCK_SIZE, config.head_dim, dtype)
     pool = DevicePool(shape, num_blocks, device)
-    sampler = Sampler(Planner(config.vocab_size, config.eos_token_ids, CountedSeeds()))
-    return ModelRunner(decoder, sampler, pool, Mover(pool, decoder.ops.copy_blocks))
+    planner = Planner(config.vocab_size, config.eos_token_ids, CountedSeeds())
+    return ModelRunner(
+        decoder,
+        Sampler(planner, decoder.ops.draw),
+        pool,
+        Mover(pool, decoder.ops.copy_blocks),
+        torch.zeros(SEATS, dtype=torch.int64, device=device),
+    )
 
 
 @dataclass
@@ -122,6 +130,7 @@ class HandDriven:
     def __init__(self, runner: ModelRunner) -> None:
         self.runner = runner
         self.blocks = Blocks(runner.pool.tensor.shape[0])
+        self.seats = 0
 
     @property
     def model(self) -> ModelConfig:
@@ -130,7 +139,10 @@ class HandDriven:
     def add(self, prompt: list[int], wish: SamplingParams | None = None) -> Sequence:
         """A new sequence with all the blocks it may come to need."""
         wish = wish or sampling()
-        return sequence_of(prompt, wish, self.blocks.take(len(prompt) + wish.max_tokens))
+        sequence = sequence_of(prompt, wish, self.blocks.take(len(prompt) + wish.max_tokens))
+        sequence.seat = self.seats % SEATS
+        self.seats += 1
+        return sequence
 
     def step(self, *work: tuple[Sequence, int]) -> list[Sampled]:
         """Compute the next tokens of each sequence, one-token rows first; append what is sampled.

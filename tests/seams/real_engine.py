@@ -30,6 +30,7 @@ class Bounds:
     block_size: int
     max_batch_tokens: int
     max_running: int
+    steps_ahead: int = 0
 
 
 class RealEngine:
@@ -52,7 +53,12 @@ class RealEngine:
         self.core: EngineCore = assemble(
             _computer(opened),
             self.link,
-            Limits(StepLimits(bounds.max_batch_tokens, bounds.max_running), QueueLimits(), 10.0),
+            Limits(
+                StepLimits(bounds.max_batch_tokens, bounds.max_running),
+                QueueLimits(),
+                10.0,
+                bounds.steps_ahead,
+            ),
         )
         self.cache = self.core.parts.cache
 
