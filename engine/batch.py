@@ -21,7 +21,8 @@ from torch import Tensor
 
 from engine.staging import to_device
 from engine.step import Row
-from kernels.batch_layout import BatchLayout
+from kernels.batch_layout import BatchLayout, DecodeItems
+from kernels.decode_items import cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,15 @@ class _HostBatch:
     query_starts: npt.NDArray[np.int32]
     context_lens: npt.NDArray[np.int32]
     block_tables: npt.NDArray[np.int32]
+    bounds: npt.NDArray[np.int32]
+    item_rows: npt.NDArray[np.int32]
+    item_starts: npt.NDArray[np.int32]
+    item_row_items: npt.NDArray[np.int32]
+    item_keys: npt.NDArray[np.int32]
 
 
-_LAYOUT = ("query_starts", "context_lens", "block_tables", "positions", "slots")
+_LAYOUT = ("query_starts", "context_lens", "block_tables", "positions", "slots", "bounds")
+_ITEMS = ("rows", "starts", "row_items", "keys")
 
 
 def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> Batch:
@@ -71,14 +78,19 @@ def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> B
     tensors = dict(zip((field.name for field in fields(host)), on_device, strict=True))
     layout = BatchLayout(
         **{name: tensors.pop(name) for name in _LAYOUT},
-        num_decodes=_num_decodes(rows),
-        max_query_len=max(row.num_new for row in rows),
+        items=DecodeItems(
+            **{name: tensors.pop("item_" + name) for name in _ITEMS},
+            combines=len(host.item_rows) > host.bounds[0],
+        ),
+        num_decodes=int(host.bounds[0]),
+        num_prefills=len(rows) - int(host.bounds[0]),
         max_context_len=int(host.context_lens.max()),
     )
     return Batch(layout=layout, **tensors)
 
 
-def _num_decodes(rows: Sequence[Row]) -> int:
+def count_decodes(rows: Sequence[Row]) -> int:
+    """How many leading rows have one token."""
     return next((index for index, row in enumerate(rows) if row.num_new > 1), len(rows))
 
 
@@ -91,6 +103,8 @@ def _host_batch(rows: Sequence[Row], block_size: int) -> _HostBatch:
     row_of_token = np.repeat(np.arange(len(rows)), num_new)
     positions = np.arange(query_starts[-1]) + (starts - query_starts[:-1])[row_of_token]
     blocks = tables[row_of_token, positions // block_size].astype(np.int64)
+    num_decodes = count_decodes(rows)
+    items = cut((starts + num_new)[:num_decodes])
     samples = np.array([row.samples for row in rows], dtype=np.bool_)
     pending = np.array([row.is_pending for row in rows], dtype=np.bool_)
     seats = np.array([seat_of(row) for row in rows], dtype=np.int64)
@@ -105,6 +119,11 @@ def _host_batch(rows: Sequence[Row], block_size: int) -> _HostBatch:
         query_starts=query_starts.astype(np.int32),
         context_lens=(starts + num_new).astype(np.int32),
         block_tables=tables,
+        bounds=np.array([num_decodes, len(rows)], np.int32),
+        item_rows=items.rows,
+        item_starts=items.starts,
+        item_row_items=items.row_items,
+        item_keys=items.keys,
     )
 
 

@@ -45,7 +45,7 @@ class Mover(Protocol):
 class ModelRunner:
     """The runner of one model on one device; implements `Runner`.
 
-    `last_tokens` (seats,) int64: what was last sampled for each seat.
+    `last_tokens` (at least seats,) int64: what was last sampled for each seat.
     """
 
     decoder: Decoder

@@ -14,7 +14,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra import libdevice
 
 from kernels.noise import log_exponential
 
@@ -41,7 +40,7 @@ def reference(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor
 
 @triton.jit
 def _log_exponential(first: tl.tensor, second: tl.tensor, token: tl.tensor) -> tl.tensor:
-    """`kernels.noise.log_exponential`, operation by operation."""
+    """`kernels.noise.log_exponential`, with log(1 - u) exact where u is small."""
     x = first.to(tl.uint32, bitcast=True) ^ token.to(tl.uint32, bitcast=True)
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = x ^ second.to(tl.uint32, bitcast=True)
@@ -49,7 +48,11 @@ def _log_exponential(first: tl.tensor, second: tl.tensor, token: tl.tensor) -> t
     x = x ^ (x >> 16)
     uniform = ((x & 0x7FFFFFFF).to(tl.int32).to(tl.float32) + 0.5) * (1.0 / 2147483648.0)
     uniform = tl.minimum(uniform, 1.0 - 1.0 / 16777216.0)
-    return tl.log(-libdevice.log1p(-uniform))
+    rest = 1.0 - uniform
+    log_rest = tl.where(
+        rest == 1.0, -uniform, tl.log(rest) * uniform / (1.0 - rest + (rest == 1.0))
+    )
+    return tl.log(-log_rest)
 
 
 @triton.jit

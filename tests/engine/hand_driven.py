@@ -9,6 +9,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from engine.graphs.block_tables import BlockTables
+from engine.graphs.recorder import Recorder
+from engine.graphs.runner import GraphRunner
+from engine.graphs.steps import Machine, RecordedSteps
 from engine.messages import SamplingParams, TokenLogprobs
 from engine.model.config import ModelConfig, read_model_config
 from engine.model.decoder import build_decoder
@@ -17,7 +21,7 @@ from engine.runner import ModelRunner
 from engine.sampler.planner import Planner
 from engine.sampler.sampler import Sampler
 from engine.sequence import Sequence
-from engine.step import Row, Sampled, Step
+from engine.step import Row, Runner, Sampled, Step
 from kernels.ops import ops_for
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -26,7 +30,7 @@ from storage.device_pool import BlockShape, DevicePool
 from storage.mover import Mover
 
 BLOCK_SIZE = 16
-SEATS = 64
+SEATS = 24
 PATH = NamespacePath.single(Namespace(bytes(16)))
 
 
@@ -104,8 +108,23 @@ def build_runner(
         Sampler(planner, decoder.ops.draw),
         pool,
         Mover(pool, decoder.ops.copy_blocks),
-        torch.zeros(SEATS, dtype=torch.int64, device=device),
+        torch.zeros(SEATS + 1, dtype=torch.int64, device=device),
     )
+
+
+def with_graphs(
+    runner: ModelRunner, recorder: Recorder, *, max_tokens: int = 128, max_model_len: int = 1024
+) -> GraphRunner:
+    """The same runner with its small steps recorded; the pool's last block takes the padding."""
+    pool = runner.pool.tensor
+    tables = BlockTables(
+        num_seats=len(runner.last_tokens) - 1,
+        num_blocks=-(-max_model_len // pool.shape[4]),
+        scratch_block=pool.shape[0] - 1,
+        device=pool.device,
+    )
+    machine = Machine(runner.decoder, pool, runner.last_tokens, tables)
+    return GraphRunner(runner, tables, RecordedSteps(machine, recorder, max_tokens=max_tokens))
 
 
 @dataclass
@@ -127,9 +146,10 @@ class Blocks:
 class HandDriven:
     """Sequences on one runner, and steps over them."""
 
-    def __init__(self, runner: ModelRunner) -> None:
+    def __init__(self, runner: ModelRunner, launcher: Runner | None = None) -> None:
         self.runner = runner
-        self.blocks = Blocks(runner.pool.tensor.shape[0])
+        self.launcher: Runner = launcher or runner
+        self.blocks = Blocks(runner.pool.tensor.shape[0] - 1)
         self.seats = 0
 
     @property
@@ -140,7 +160,7 @@ class HandDriven:
         """A new sequence with all the blocks it may come to need."""
         wish = wish or sampling()
         sequence = sequence_of(prompt, wish, self.blocks.take(len(prompt) + wish.max_tokens))
-        sequence.seat = self.seats % SEATS
+        sequence.seat = self.seats % (len(self.runner.last_tokens) - 1)
         self.seats += 1
         return sequence
 
@@ -151,7 +171,7 @@ class HandDriven:
         """
         ordered = sorted(work, key=lambda pair: pair[1] > 1)
         rows = tuple(Row(sequence, sequence.num_computed, new) for sequence, new in ordered)
-        samples = self.runner.launch(Step(rows)).collect()
+        samples = self.launcher.launch(Step(rows)).collect()
         sampling_rows = [row for row in rows if row.samples]
         for row in rows:
             row.sequence.num_computed = row.end

@@ -69,6 +69,7 @@ def bounds(draw: st.DrawFn) -> Bounds:
         max_batch_tokens=max_running + draw(st.integers(0, 40)),
         max_running=max_running,
         steps_ahead=draw(st.integers(0, 1)),
+        graph_tokens=draw(st.sampled_from([0, 2, 64])),
     )
 
 
