@@ -149,6 +149,25 @@ class EngineFlags:
             min=0.0,
         ),
     ] = ENGINE_DEFAULTS.single_flight_deadline_s
+    steps_ahead: Annotated[
+        int,
+        flag(
+            "--steps-ahead",
+            "1: decide a step while the one before is computed; 0: wait for it.",
+            panel=ENGINE,
+            min=0,
+            max=1,
+        ),
+    ] = ENGINE_DEFAULTS.steps_ahead
+    graph_tokens: Annotated[
+        int,
+        flag(
+            "--graph-tokens",
+            "On cuda, steps of up to so many tokens are recorded once and replayed; 0: none.",
+            panel=ENGINE,
+            min=0,
+        ),
+    ] = ENGINE_DEFAULTS.graph_tokens
     num_threads: Annotated[
         int | None,
         flag(

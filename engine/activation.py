@@ -6,11 +6,13 @@ is used for (`pool_size`).
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from engine.batch import Batch
 from engine.model.decoder import Decoder
-from kernels.batch_layout import BatchLayout, empty_pool, kv_pool_shape
+from kernels.batch_layout import BatchLayout, empty_pool, items_on, kv_pool_shape
+from kernels.decode_items import cut
 
 # Copies of the sampled rows' logits, in float32, that the most demanding sampling holds at once:
 # sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks.
@@ -68,9 +70,12 @@ def largest_batch(
         block_tables=tables.to(device),
         positions=positions.to(device),
         slots=positions.to(device),
+        bounds=torch.tensor([0, len(lengths)], dtype=torch.int32, device=device),
+        items=items_on(cut(np.zeros(0, np.int64)), device),
         num_decodes=0,
-        max_query_len=max(lengths),
+        num_prefills=len(lengths),
         max_context_len=max(lengths),
     )
     token_ids = torch.zeros(batch_tokens, dtype=torch.int64, device=device)
-    return Batch(token_ids, layout, (starts[1:] - 1).to(device, torch.int64))
+    outputs = (starts[1:] - 1).to(device, torch.int64)
+    return Batch(token_ids, layout, outputs, outputs, outputs[:0], outputs[:0])

@@ -88,11 +88,12 @@ def _unpack_report(packed: Packed, shape: ReportShape) -> dict[int, TokenLogprob
 
 @dataclass(frozen=True, slots=True)
 class LaunchedSample:
-    """A step's choices on their way; implements `Launched`."""
+    """A step's choices on their way; implements `Launched`. `tokens` (R,) int64, on the device."""
 
     transfer: Transfer
     num_rows: int
     shape: ReportShape
+    tokens: Tensor
 
     def collect(self) -> list[Sampled]:
         """Wait for the step; one `Sampled` per row, in order."""

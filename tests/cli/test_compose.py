@@ -53,6 +53,8 @@ def test_every_engine_flag_arrives() -> None:
         max_running=3,
         max_waiting=5,
         single_flight_deadline_s=1.5,
+        steps_ahead=0,
+        graph_tokens=7,
         num_threads=2,
     )
     composed = engine_config(SOURCE, SOCKET, flags)
