@@ -13,7 +13,9 @@ Knows: names, buckets, units. Does not know: where the numbers come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -45,6 +47,17 @@ REQUEST_BUCKETS = (
 )
 QUEUE_BUCKETS = (0.001, 0.005, *REQUEST_BUCKETS)
 # fmt: on
+
+
+class BulkHistogram(Histogram):
+    """A histogram that takes many observations at the price of a few."""
+
+    def observe_all(self, amounts: Sequence[float]) -> None:
+        """What `observe` of each amount does."""
+        self._sum.inc(sum(amounts))
+        tally = Tally(bisect_left(self._upper_bounds, amount) for amount in amounts)
+        for bucket, count in tally.items():
+            self._buckets[bucket].inc(count)
 
 
 class GatewayMetrics:
@@ -91,7 +104,7 @@ class GatewayMetrics:
             registry=registry,
             buckets=FIRST_TOKEN_BUCKETS,
         )
-        self._gap = Histogram(
+        self._gap = BulkHistogram(
             "ratoon_inter_token_latency_seconds",
             "Between two tokens of one choice",
             registry=registry,
@@ -118,9 +131,10 @@ class GatewayMetrics:
         """The first token of a request came `seconds` after the request."""
         self._first_token.observe(seconds)
 
-    def gap(self, seconds: float) -> None:
-        """A token came `seconds` after the one before it."""
-        self._gap.observe(seconds)
+    def gaps(self, seconds: Sequence[float]) -> None:
+        """Tokens came so many seconds after the ones before them."""
+        if seconds:
+            self._gap.observe_all(seconds)
 
     def ended(
         self,

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.admission import Ask, Chat
-from gateway.choice import Delta
+from gateway.choice import Delta, Event
 from gateway.config import Bounds
 from gateway.errors import BadRequest
-from gateway.generation import Event
 from gateway.meter import Usage
 from gateway.openai.logprobs import chat_logprobs
 from gateway.openai.refusals import refuse_in_chat

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.admission import Ask, Prompt
-from gateway.choice import Delta
+from gateway.choice import Delta, Event
 from gateway.config import Bounds
 from gateway.errors import BadRequest
-from gateway.generation import Event
 from gateway.meter import Usage
 from gateway.openai.logprobs import completion_logprobs
 from gateway.openai.refusals import refuse_in_completion

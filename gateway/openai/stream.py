@@ -13,12 +13,13 @@ from contextlib import aclosing, suppress
 
 import msgspec
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import EngineError
 from gateway.disconnect import ClientGone, until_gone
 from gateway.errors import from_engine
 from gateway.openai.errors import error_reply
+from gateway.request_head import body_send
 
 _DONE = b"data: [DONE]\n\n"
 
@@ -43,21 +44,25 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._frames = frames
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run as an ASGI application; errors before the first byte are raised."""
         with suppress(ClientGone):
-            await until_gone(receive, self._send(send))
+            await until_gone(receive, self._send(send, body_send(scope)))
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: Send, send_body: Send) -> None:
         async with aclosing(self._frames) as frames:
             first = await anext(frames)
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
-            await send({"type": "http.response.body", "body": first, "more_body": True})
+            await send_body(_body(first))
             last = _DONE
             try:
                 async for frame in frames:
-                    await send({"type": "http.response.body", "body": frame, "more_body": True})
+                    await send_body(_body(frame))
             except EngineError as error:
                 last = sse(error_reply(from_engine(error)))
-        await send({"type": "http.response.body", "body": last, "more_body": False})
+        await send_body({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def _body(frame: bytes) -> Message:
+    return {"type": "http.response.body", "body": frame, "more_body": True}

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from engine.messages import TokenLogprobs
-from gateway.choice import Delta, EndReason
-from gateway.generation import Event
+from gateway.choice import Delta, EndReason, Event
 from gateway.meter import Usage
 from gateway.openai.replies import PromptDetails, UsageReply
 
