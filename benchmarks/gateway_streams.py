@@ -159,7 +159,9 @@ def worker_pids(gateway: int) -> list[int]:
     return [int(child) for child in children] or [gateway]
 
 
-async def measure(config: GatewayConfig, gateway: int, key: str, options: argparse.Namespace) -> None:
+async def measure(
+    config: GatewayConfig, gateway: int, key: str, options: argparse.Namespace
+) -> None:
     """Open the connections, warm up, count for `options.seconds`, print."""
     await until_up(config.port)
     await asyncio.sleep(1.0)
@@ -233,6 +235,7 @@ def run(directory: Path, options: argparse.Namespace) -> None:
         data_dir=str(directory / "data"),
         engine_socket=str(directory / "engine.sock"),
         port=options.port,
+        workers=options.workers,
         grace_s=1.0,
     )
     engine = multiprocessing.get_context("spawn").Process(

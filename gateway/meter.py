@@ -15,7 +15,6 @@ from gateway.admission import Admitted
 from gateway.choice import Delta, Event
 from gateway.metrics import GatewayMetrics
 
-
 _GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
 
 

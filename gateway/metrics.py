@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -26,6 +27,7 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from engine.messages import EngineStats, PoolStats
@@ -61,15 +63,29 @@ class BulkHistogram(Histogram):
 
 
 class GatewayMetrics:
-    """The numbers of one gateway process, on a registry of their own."""
+    """The numbers of one gateway, on a registry of their own.
+
+    Several processes count each in a file of its own, and whoever is asked adds them up. The
+    file of a process that died counts on, so no counter ever falls.
+    """
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Path | None = None) -> None:
+        """Count alone, or with other processes in the directory `shared`.
+
+        Then each has been started with PROMETHEUS_MULTIPROC_DIR set to it.
+        """
         registry = CollectorRegistry()
         self._registry = registry
+        if shared is not None:
+            self._registry = CollectorRegistry()
+            MultiProcessCollector(self._registry, str(shared))  # type: ignore[no-untyped-call]
         self._running = Gauge(
-            "ratoon_requests_running", "Requests being answered", registry=registry
+            "ratoon_requests_running",
+            "Requests being answered",
+            registry=registry,
+            multiprocess_mode="livesum",
         )
         self._requests = Counter(
             "ratoon_requests",

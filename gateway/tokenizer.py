@@ -57,9 +57,7 @@ class Tokenizer:
         self._byte_of = byte_alphabet() if "ByteLevel" in _types(decoder) else None
         # Byte-level tokens are bytes whatever stands before them; other decoders look around.
         self._has_pieces = decoder.type == "ByteLevel"
-        self._pieces = {
-            skip: Pieces(inner, skip_special_tokens=skip) for skip in (False, True)
-        }
+        self._pieces = {skip: Pieces(inner, skip_special_tokens=skip) for skip in (False, True)}
         self.vocab_size = inner.get_vocab_size(with_added_tokens=True)
         self.longest_token = max(map(len, inner.get_vocab(with_added_tokens=True)), default=1)
 

@@ -124,6 +124,10 @@ class ChatReply(Reply):
         delta = MessageDelta("assistant", event.text) if first else MessageDelta(content=event.text)
         return self._chunk(ChatChunkChoice(event.index, delta, self._logprobs(event)))
 
+    def text_chunk(self, index: int) -> ChatChunk:
+        """The chunk of a choice that adds no text."""
+        return self._chunk(ChatChunkChoice(index, MessageDelta(content="")))
+
     def usage_chunk(self, usage: Usage) -> ChatChunk:
         """The chunk behind the last one, when usage was asked for."""
         return ChatChunk(

@@ -85,6 +85,10 @@ class CompletionReply(Reply):
         self.told[event.index] = self.told.get(event.index, 0) + len(text)
         return self._completion([CompletionChoice(event.index, text, logprobs)])
 
+    def text_chunk(self, index: int) -> Completion:
+        """The chunk of a choice that adds no text."""
+        return self._completion([CompletionChoice(index, "")])
+
     def usage_chunk(self, usage: Usage) -> Completion:
         """The chunk behind the last one, when usage was asked for."""
         return self._completion([], usage)

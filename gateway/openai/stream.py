@@ -1,9 +1,9 @@
-"""An answer as server-sent events, and the response that carries it.
+"""The response that carries an answer as server-sent events.
 
 An error before the first byte is an HTTP status; behind it, the stream's last event is the error
 and `[DONE]` does not come.
 
-Knows: SSE's framing, when a status can still be chosen. Does not know: what the events hold.
+Knows: when a status can still be chosen. Does not know: what the events hold.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
-import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -19,21 +18,15 @@ from engine.errors import EngineError
 from gateway.disconnect import ClientGone, until_gone
 from gateway.errors import from_engine
 from gateway.openai.errors import error_reply
+from gateway.openai.sse import sse
 from gateway.request_head import body_send
 
 _DONE = b"data: [DONE]\n\n"
-
-_ENCODER = msgspec.json.Encoder()
 _HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # nginx would hold events back
 }
-
-
-def sse(value: msgspec.Struct) -> bytes:
-    """One event."""
-    return b"data: " + _ENCODER.encode(value) + b"\n\n"
 
 
 class EventStream(Response):
