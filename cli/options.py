@@ -217,6 +217,17 @@ class GatewayFlags:
             max=65535,
         ),
     ] = GATEWAY_DEFAULTS.admin_port
+    workers: Annotated[
+        int | None,
+        flag(
+            "--workers",
+            "Gateway processes that share the port. Left out: 1 on up to 4 cores, then a "
+            "quarter of the cores, at most 8.",
+            panel=GATEWAY,
+            min=1,
+            max=64,
+        ),
+    ] = GATEWAY_DEFAULTS.workers
     share_all: Annotated[
         bool,
         flag("--share-all", "One owner: all tenants share one cache.", panel=GATEWAY),

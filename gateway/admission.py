@@ -32,6 +32,7 @@ T = TypeVar("T")
 _INLINE_SIZE = 4096  # characters or tokens; more is worth the hop to another thread
 _STARTING = "the engine is not ready yet"
 _SEEDS = 2**64
+_LOOKS, _LOOK_S = 15, 0.02  # for an engine that has just come: link and welcome take so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,18 @@ class Admission:
         self._pool = pool
         self._bounds = bounds
 
+    async def _engine(self) -> Welcome:
+        """What the engine allows; Unavailable when there is none for a moment.
+
+        One of several workers may learn of an engine that moment later than the one which said
+        that it is there.
+        """
+        for _ in range(_LOOKS):
+            if self._welcome() is not None:
+                break
+            await asyncio.sleep(_LOOK_S)
+        return self.engine_limits()
+
     def engine_limits(self) -> Welcome:
         """What the connected engine allows; Unavailable while there is none."""
         welcome = self._welcome()
@@ -113,7 +126,7 @@ class Admission:
 
     async def admit(self, ask: Ask, caller: Caller) -> Admitted:
         """Check, render, tokenise and hash `ask`; BadRequest or Unavailable when it cannot run."""
-        welcome = self.engine_limits()
+        welcome = await self._engine()
         _check_vocabulary(ask.sampling, welcome.vocab_size)
         self._check_salt(ask.salt)
         path = NamespacePath.single(

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.admission import Ask, Prompt
-from gateway.choice import Delta
+from gateway.choice import Delta, Event
 from gateway.config import Bounds
 from gateway.errors import BadRequest
-from gateway.generation import Event
 from gateway.meter import Usage
 from gateway.openai.logprobs import completion_logprobs
 from gateway.openai.refusals import refuse_in_completion
@@ -85,6 +84,10 @@ class CompletionReply(Reply):
         logprobs = self._logprobs(event, self.told.get(event.index, 0))
         self.told[event.index] = self.told.get(event.index, 0) + len(text)
         return self._completion([CompletionChoice(event.index, text, logprobs)])
+
+    def text_chunk(self, index: int) -> Completion:
+        """The chunk of a choice that adds no text."""
+        return self._completion([CompletionChoice(index, "")])
 
     def usage_chunk(self, usage: Usage) -> Completion:
         """The chunk behind the last one, when usage was asked for."""

@@ -37,8 +37,7 @@ def one_request(metrics: GatewayMetrics, outcome: str = "stop") -> None:
     metrics.started("/v1/completions")
     metrics.queued(0.002)
     metrics.first_token(0.03)
-    metrics.gap(0.011)
-    metrics.gap(0.012)
+    metrics.gaps([0.011, 0.012])
     metrics.ended(
         "/v1/completions",
         outcome,
