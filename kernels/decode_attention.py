@@ -115,10 +115,10 @@ def _combine_kernel(
             item = start + tl.arange(0, PARTS)
             there = item < end
             place = item * heads + head
-            lse = tl.load(partial_lse + place, mask=there, other=float("-inf"))
+            some = tl.load(partial_lse + place, mask=there, other=float("-inf"))
             wanted = there[:, None] & (column < D)[None, :]
             parts = tl.load(partial + place[:, None] * D + column, mask=wanted, other=0.0)
-            result += tl.sum(parts * tl.exp2(lse - greatest)[:, None], axis=0)
+            result += tl.sum(parts * tl.exp2(some - greatest)[:, None], axis=0)
         goal = out + (row * heads + head) * D + column
         tl.store(goal, (result / whole).to(out.dtype.element_ty), mask=column < D)
 
