@@ -22,7 +22,7 @@ from gateway.tokenizer import TokenIds
 
 _PART = msgspec.json.Decoder(PromptPart)
 _SPACE = b" \t\n\r"
-_DIGITS_OR_BETWEEN = b"0123456789," + _SPACE
+_NATURAL = b"0123456789,"
 _MAX_ID = 2**31 - 1
 
 
@@ -36,14 +36,14 @@ def prompts_of(raw: msgspec.Raw) -> tuple[Prompt, ...]:
 
 
 def token_ids_in(spelled: bytes) -> TokenIds | None:
-    """int32 ids of a list of natural numbers, as JSON; None for anything else, or an empty list.
+    """int32 ids of a list of natural numbers; None for anything else and for an empty list.
 
-    `spelled` must be known to be JSON: digits, commas and space alone can then be only this.
+    `spelled` must be known to be JSON: between digits and commas space then means nothing.
     """
-    inner = spelled.strip(_SPACE)[1:-1]
-    if not spelled.lstrip(_SPACE).startswith(b"[") or inner.translate(None, _DIGITS_OR_BETWEEN):
+    inner = spelled[1:-1].translate(None, _SPACE)
+    if not spelled.startswith(b"[") or inner.translate(None, _NATURAL):
         return None
-    numbers = np.fromstring(inner, dtype=np.int64, sep=" , ")  # one too large becomes the largest
+    numbers = np.fromstring(inner, dtype=np.int64, sep=",")  # one too large becomes the largest
     if not len(numbers) or numbers.max() > _MAX_ID:
         return None
     return numbers.astype(np.int32)
