@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.messages import SamplingParams
 from gateway.admission import Ask, TextRules
-from gateway.choice import Delta, Ended
+from gateway.choice import Delta, Ended, Event
 from gateway.openai.chat import ChatReply
 from gateway.openai.completions import CompletionReply
 from gateway.openai.sse import SseFrame, sse
@@ -53,10 +55,11 @@ def delta(index: int, text: str) -> Delta:
 @pytest.mark.parametrize("include_usage", [False, True])
 @given(texts=st.lists(st.tuples(st.integers(0, 1), st.text(max_size=8)), max_size=12))
 def test_frames_are_the_chunks_encoded(
-    reply_of: type[Reply], include_usage: bool, texts: list[tuple[int, str]]
+    reply_of: Callable[[bool], Reply], include_usage: bool, texts: list[tuple[int, str]]
 ) -> None:
-    quick, plain = reply_of(include_usage), reply_of(include_usage)  # type: ignore[call-arg, arg-type, misc]
-    events = [*(delta(index, text) for index, text in texts), Ended(1, "stop", 0, 3)]
+    quick, plain = reply_of(include_usage), reply_of(include_usage)
+    deltas = [delta(index, text) for index, text in texts]
+    events: list[Event] = [*deltas, Ended(1, "stop", 0, 3)]
     for event in events:
         chunk = plain.chunk(event)
         assert quick.frame(event) == (None if chunk is None else sse(chunk))
