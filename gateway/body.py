@@ -67,6 +67,16 @@ def parse(decoder: msgspec.json.Decoder[T], body: bytes, max_depth: int) -> T:
         raise _too_deep(max_depth) from None
 
 
+def parse_part(decoder: msgspec.json.Decoder[T], part: bytes) -> T:
+    """The Struct in `part`, which is cut out of a body that `parse` has seen; or BadRequest."""
+    try:
+        return decoder.decode(part)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the body is not valid JSON: {error}", code="invalid_json") from None
+
+
 def _check_shape(body: bytes, max_depth: int) -> None:
     """Count brackets outside of strings; vectorised, for a body may be all brackets and quotes."""
     if body.count(b"[") + body.count(b"{") <= max_depth:
