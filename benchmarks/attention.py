@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 from triton.testing import do_bench
 
-from kernels.batch_layout import BatchLayout, items_on, kv_pool_shape, layer_view
-from kernels.decode_items import cut
+from kernels.batch_layout import BatchLayout, kv_pool_shape, layer_view
 from kernels.ops import triton_ops
 
 BLOCK, Q_HEADS, KV_HEADS, HEAD_DIM, DTYPE = 16, 32, 8, 128, torch.bfloat16
@@ -31,17 +29,14 @@ def make_batch(rows: int, new: int, context: int) -> tuple[Tensor, Tensor, Batch
     )
     tables = torch.randperm(rows * blocks, device="cuda").int().view(rows, blocks)
     positions = torch.arange(context - new, context, device="cuda").repeat(rows)
-    decodes = rows if new == 1 else 0
     layout = BatchLayout(
         query_starts=(torch.arange(rows + 1, device="cuda") * new).int(),
         context_lens=torch.full((rows,), context, dtype=torch.int32, device="cuda"),
         block_tables=tables,
         positions=positions,
         slots=positions,
-        bounds=torch.tensor([decodes, rows], dtype=torch.int32, device="cuda"),
-        items=items_on(cut(np.full(decodes, context)), torch.device("cuda")),
-        num_decodes=decodes,
-        num_prefills=rows - decodes,
+        num_decodes=rows if new == 1 else 0,
+        max_query_len=new,
         max_context_len=context,
     )
     q = torch.randn(rows * new, Q_HEADS, HEAD_DIM, dtype=DTYPE, device="cuda")

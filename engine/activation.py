@@ -6,13 +6,11 @@ is used for (`pool_size`).
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from engine.batch import Batch
 from engine.model.decoder import Decoder
-from kernels.batch_layout import BatchLayout, empty_pool, items_on, kv_pool_shape
-from kernels.decode_items import cut
+from kernels.batch_layout import BatchLayout, empty_pool, kv_pool_shape
 
 # Copies of the sampled rows' logits, in float32, that the most demanding sampling holds at once:
 # sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks.
@@ -70,10 +68,8 @@ def largest_batch(
         block_tables=tables.to(device),
         positions=positions.to(device),
         slots=positions.to(device),
-        bounds=torch.tensor([0, len(lengths)], dtype=torch.int32, device=device),
-        items=items_on(cut(np.zeros(0, np.int64)), device),
         num_decodes=0,
-        num_prefills=len(lengths),
+        max_query_len=max(lengths),
         max_context_len=max(lengths),
     )
     token_ids = torch.zeros(batch_tokens, dtype=torch.int64, device=device)

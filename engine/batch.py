@@ -21,8 +21,7 @@ from torch import Tensor
 
 from engine.staging import to_device
 from engine.step import Row
-from kernels.batch_layout import BatchLayout, DecodeItems
-from kernels.decode_items import cut
+from kernels.batch_layout import BatchLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +59,9 @@ class _HostBatch:
     query_starts: npt.NDArray[np.int32]
     context_lens: npt.NDArray[np.int32]
     block_tables: npt.NDArray[np.int32]
-    bounds: npt.NDArray[np.int32]
-    item_rows: npt.NDArray[np.int32]
-    item_starts: npt.NDArray[np.int32]
-    item_row_items: npt.NDArray[np.int32]
-    item_keys: npt.NDArray[np.int32]
 
 
-_LAYOUT = ("query_starts", "context_lens", "block_tables", "positions", "slots", "bounds")
-_ITEMS = ("rows", "starts", "row_items", "keys")
+_LAYOUT = ("query_starts", "context_lens", "block_tables", "positions", "slots")
 
 
 def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> Batch:
@@ -78,12 +71,8 @@ def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> B
     tensors = dict(zip((field.name for field in fields(host)), on_device, strict=True))
     layout = BatchLayout(
         **{name: tensors.pop(name) for name in _LAYOUT},
-        items=DecodeItems(
-            **{name: tensors.pop("item_" + name) for name in _ITEMS},
-            combines=len(host.item_rows) > host.bounds[0],
-        ),
-        num_decodes=int(host.bounds[0]),
-        num_prefills=len(rows) - int(host.bounds[0]),
+        num_decodes=count_decodes(rows),
+        max_query_len=max(row.num_new for row in rows),
         max_context_len=int(host.context_lens.max()),
     )
     return Batch(layout=layout, **tensors)
@@ -103,8 +92,6 @@ def _host_batch(rows: Sequence[Row], block_size: int) -> _HostBatch:
     row_of_token = np.repeat(np.arange(len(rows)), num_new)
     positions = np.arange(query_starts[-1]) + (starts - query_starts[:-1])[row_of_token]
     blocks = tables[row_of_token, positions // block_size].astype(np.int64)
-    num_decodes = count_decodes(rows)
-    items = cut((starts + num_new)[:num_decodes])
     samples = np.array([row.samples for row in rows], dtype=np.bool_)
     pending = np.array([row.is_pending for row in rows], dtype=np.bool_)
     seats = np.array([seat_of(row) for row in rows], dtype=np.int64)
@@ -119,11 +106,6 @@ def _host_batch(rows: Sequence[Row], block_size: int) -> _HostBatch:
         query_starts=query_starts.astype(np.int32),
         context_lens=(starts + num_new).astype(np.int32),
         block_tables=tables,
-        bounds=np.array([num_decodes, len(rows)], np.int32),
-        item_rows=items.rows,
-        item_starts=items.starts,
-        item_row_items=items.row_items,
-        item_keys=items.keys,
     )
 
 

@@ -15,23 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.decode_items import HostItems
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeItems:
-    """The decode rows' work on the device, all int32: see `decode_items`.
-
-    `rows`, `starts` (I,): items behind the last have a start that no context reaches.
-    `row_items` (at least num_decodes + 1,), `keys` (1,). `combines`: some row has several.
-    """
-
-    rows: Tensor
-    starts: Tensor
-    row_items: Tensor
-    keys: Tensor
-    combines: bool
-
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
@@ -41,13 +24,9 @@ class BatchLayout:
     `context_lens` (R,) int32: tokens with KV behind this step, the row's new ones included.
     `block_tables` (R, max blocks) int32: block ids by position; what lies behind a row's
     context is undefined.
+    A row whose context is 0 is padding: it has no keys, and what it gives is undefined.
     `positions` (T,) int64: position of each token in its sequence.
     `slots` (T,) int64: block id * B + offset: where each token's KV is written.
-    `bounds` (2,) int32: the decode rows, leading rows with exactly one token; all rows.
-
-    The three counts are bounds that fix the launches; what is really there is read on the
-    device. So a recorded launch serves smaller batches too: behind `bounds` a row has no
-    tokens, and a token behind the last row's is computed for nothing.
     """
 
     query_starts: Tensor
@@ -55,27 +34,14 @@ class BatchLayout:
     block_tables: Tensor
     positions: Tensor
     slots: Tensor
-    bounds: Tensor
-    items: DecodeItems
-    num_decodes: int
-    num_prefills: int
+    num_decodes: int  # leading rows with exactly one token
+    max_query_len: int
     max_context_len: int
 
     @property
     def num_rows(self) -> int:
         """R."""
         return int(self.context_lens.shape[0])
-
-
-def items_on(items: HostItems, device: torch.device) -> DecodeItems:
-    """The same items on a device, in plain copies."""
-    return DecodeItems(
-        rows=torch.from_numpy(items.rows).to(device),
-        starts=torch.from_numpy(items.starts).to(device),
-        row_items=torch.from_numpy(items.row_items).to(device),
-        keys=torch.from_numpy(items.keys).to(device),
-        combines=len(items.rows) > len(items.row_items) - 1,
-    )
 
 
 def kv_pool_shape(

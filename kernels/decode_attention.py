@@ -1,14 +1,14 @@
 """Attention of rows with one new token: few queries, a long context, so a matter of bytes.
 
-One program reads one item (`decode_items`), a part of one row's keys, for one KV head, once,
-for all the query heads that share it (padded to 16 rows, so that the matrix units are used):
+One program reads one equal part of one row's keys for one KV head, once, for all the query
+heads that share it (padded to 16 rows, so that the matrix units are used):
 
-    grid (items, KV heads)  ->  the row's output, where it has one item; else a partial output
-                                and its log-sum-exp, float32
+    grid (decode rows, KV heads, splits)  ->  partial outputs and their log-sum-exp, float32
     combine: out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)
 
-The grid follows from bounds alone; items and lengths are read on the device, so the launch can
-be captured in a CUDA graph. Does not know rows with more than one new token.
+The grid follows from the number of rows and a bound on the context alone; the lengths are
+read on the device, so the launch can be captured in a CUDA graph. With one split the result
+is written at once and nothing is combined. Does not know rows with more than one new token.
 """
 
 from __future__ import annotations
@@ -20,10 +20,17 @@ from torch import Tensor
 
 from kernels.attention_tile import LOG2_E, attend_tile
 from kernels.batch_layout import BatchLayout
-from kernels.decode_items import TARGET_ITEMS
 
 _QUERY_ROWS = 16  # the least that the matrix units take
-_PARTS = 16  # partial outputs combined at a time
+_TARGET_PROGRAMS = 1024  # several for each multiprocessor of a large device
+_MIN_KEYS_PER_SPLIT = 256
+_MAX_SPLITS = 64
+
+
+@triton.jit
+def _split_keys(context: tl.tensor, splits: tl.tensor, TILE: tl.constexpr) -> tl.tensor:
+    """Keys that each split takes: whole tiles, as equal as they come, at least one."""
+    return tl.cdiv(tl.cdiv(context, TILE), splits) * TILE
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -32,12 +39,7 @@ def _attend_kernel(
     kv: tl.tensor,
     context_lens: tl.tensor,
     block_tables: tl.tensor,
-    item_rows: tl.tensor,
-    item_starts: tl.tensor,
-    row_items: tl.tensor,
-    item_keys: tl.tensor,
     out: tl.tensor,
-    partial: tl.tensor,
     partial_lse: tl.tensor,
     log2_scale: tl.tensor,
     table_stride: tl.tensor,
@@ -50,19 +52,19 @@ def _attend_kernel(
     D_PADDED: tl.constexpr,
     M: tl.constexpr,
     TILE: tl.constexpr,
+    PARTIAL: tl.constexpr,
 ) -> None:
-    item, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    row = tl.load(item_rows + item).to(tl.int64)
-    start = tl.load(item_starts + item)
-    end = tl.minimum(start + tl.load(item_keys), tl.load(context_lens + row))
+    row, kv_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    splits = tl.num_programs(2)
+    context = tl.load(context_lens + row)
+    keys = _split_keys(context, splits, TILE)
+    start = split * keys
+    end = tl.minimum(start + keys, context)
     if start < end:
-        several = tl.load(row_items + row + 1) - tl.load(row_items + row) > 1
         member, column = tl.arange(0, M), tl.arange(0, D_PADDED)
-        heads = tl.num_programs(1) * GROUP
-        head = kv_head * GROUP + member
+        head = row * tl.num_programs(1) * GROUP + kv_head * GROUP + member
         inside = (member < GROUP)[:, None] & (column < D)[None, :]
-        place = (row * heads + head)[:, None] * D + column[None, :]
-        queries = tl.load(q + place, mask=inside, other=0.0)
+        queries = tl.load(q + head[:, None] * D + column[None, :], mask=inside, other=0.0)
         acc = tl.zeros([M, D_PADDED], dtype=tl.float32)
         m = tl.full([M], float("-inf"), dtype=tl.float32)
         total = tl.zeros([M], dtype=tl.float32)
@@ -80,72 +82,59 @@ def _attend_kernel(
                 queries, acc, m, total, keys_of_head, table, whole, end, last_key, log2_scale,
                 block_stride, value_stride, B, D, D_PADDED, TILE, True,
             )  # fmt: skip
-        result = acc / total[:, None]
-        if several:
-            part = item * heads + head
-            tl.store(partial + part[:, None] * D + column[None, :], result, mask=inside)
-            tl.store(partial_lse + part, m + tl.log2(total), mask=member < GROUP)
-        else:
-            tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
+        place = head * splits + split
+        result = (acc / total[:, None]).to(out.dtype.element_ty)
+        tl.store(out + place[:, None] * D + column[None, :], result, mask=inside)
+        if PARTIAL:
+            tl.store(partial_lse + place, m + tl.log2(total), mask=member < GROUP)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _combine_kernel(
     partial: tl.tensor,
     partial_lse: tl.tensor,
-    row_items: tl.tensor,
+    context_lens: tl.tensor,
     out: tl.tensor,
+    splits: tl.tensor,
     D: tl.constexpr,
     D_PADDED: tl.constexpr,
-    PARTS: tl.constexpr,
-    MOST: tl.constexpr,
+    TILE: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
 ) -> None:
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    heads = tl.num_programs(1)
-    first = tl.load(row_items + row).to(tl.int64)
-    end = tl.load(row_items + row + 1).to(tl.int64)
-    if end - first > 1:
-        every = first + tl.arange(0, MOST)
-        lse = tl.load(partial_lse + every * heads + head, mask=every < end, other=float("-inf"))
-        greatest = tl.max(lse, axis=0)
-        whole = tl.sum(tl.exp2(lse - greatest), axis=0)
-        column = tl.arange(0, D_PADDED)
-        result = tl.zeros([D_PADDED], dtype=tl.float32)
-        for start in tl.range(first, end, PARTS):
-            item = start + tl.arange(0, PARTS)
-            there = item < end
-            place = item * heads + head
-            some = tl.load(partial_lse + place, mask=there, other=float("-inf"))
-            wanted = there[:, None] & (column < D)[None, :]
-            parts = tl.load(partial + place[:, None] * D + column, mask=wanted, other=0.0)
-            result += tl.sum(parts * tl.exp2(some - greatest)[:, None], axis=0)
-        goal = out + (row * heads + head) * D + column
-        tl.store(goal, (result / whole).to(out.dtype.element_ty), mask=column < D)
+    row = tl.program_id(0).to(tl.int64)
+    head = row * tl.num_programs(1) + tl.program_id(1)
+    context = tl.load(context_lens + row)
+    split, column = tl.arange(0, MAX_SPLITS), tl.arange(0, D_PADDED)
+    # A split behind the context wrote nothing: it is not read.
+    written = (split < splits) & (split * _split_keys(context, splits, TILE) < context)
+    lse = tl.load(partial_lse + head * splits + split, mask=written, other=float("-inf"))
+    weight = tl.exp2(lse - tl.max(lse, axis=0))
+    place = (head * splits + split)[:, None] * D + column[None, :]
+    wanted = written[:, None] & (column < D)[None, :]
+    parts = tl.load(partial + place, mask=wanted, other=0.0)
+    result = tl.sum(parts * weight[:, None], axis=0) / tl.sum(weight, axis=0)
+    tl.store(out + head * D + column, result.to(out.dtype.element_ty), mask=column < D)
 
 
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
-    """Attend the decode rows of q (T, Hq, D) and write theirs into out."""
+    """Attend the leading `layout.num_decodes` rows of q (T, Hq, D) and write theirs into out."""
     rows = layout.num_decodes
     if not rows:
         return
     heads, head_dim = q.shape[1:]
     _, _, kv_heads, block_size, _ = kv.shape
+    splits = num_splits(rows * kv_heads, layout.max_context_len)
     padded = triton.next_power_of_2(head_dim)
-    items = layout.items
-    num_items = items.rows.shape[0]
-    parts = num_items if items.combines else 1
-    partial = torch.empty((parts, heads, head_dim), dtype=torch.float32, device=q.device)
-    lse = torch.empty((parts, heads), dtype=torch.float32, device=q.device)
-    _attend_kernel[(num_items, kv_heads)](
+    tile = _tile_keys(padded, q.dtype)
+    partial, lse = out, out
+    if splits > 1:
+        partial = torch.empty((rows, heads, splits, head_dim), dtype=torch.float32, device=q.device)
+        lse = torch.empty((rows, heads, splits), dtype=torch.float32, device=q.device)
+    _attend_kernel[(rows, kv_heads, splits)](
         q,
         kv,
         layout.context_lens,
         layout.block_tables,
-        items.rows,
-        items.starts,
-        items.row_items,
-        items.keys,
-        out,
         partial,
         lse,
         scale * LOG2_E,
@@ -156,21 +145,33 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
         D=head_dim,
         D_PADDED=padded,
         M=_QUERY_ROWS,
-        TILE=_tile_keys(padded, q.dtype),
+        TILE=tile,
+        PARTIAL=splits > 1,
         num_warps=4,
         num_stages=2 if q.dtype == torch.float32 else 3,
     )
-    if items.combines:
+    if splits > 1:
         _combine_kernel[(rows, heads)](
             partial,
             lse,
-            items.row_items,
+            layout.context_lens,
             out,
+            splits,
             D=head_dim,
             D_PADDED=padded,
-            PARTS=_PARTS,
-            MOST=triton.next_power_of_2(TARGET_ITEMS),
+            TILE=tile,
+            MAX_SPLITS=_MAX_SPLITS,
         )
+
+
+def num_splits(work: int, max_context_len: int) -> int:
+    """Into how many parts each of `work` (row, KV head) pairs is cut: a power of two in 1..64.
+
+    Enough to fill the device, but no part shorter than 256 keys at the longest context.
+    """
+    to_fill = -(-_TARGET_PROGRAMS // work)
+    wanted = min(to_fill, max_context_len // _MIN_KEYS_PER_SPLIT, _MAX_SPLITS)
+    return 1 << (max(wanted, 1).bit_length() - 1)
 
 
 def _tile_keys(padded_dim: int, dtype: torch.dtype) -> int:

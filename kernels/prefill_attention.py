@@ -7,7 +7,7 @@ query heads of one KV head, BLOCK_M query rows in all. It walks the row's keys t
            |            no mask                       |         masked            |
 
 The rows' query blocks are numbered through: row r begins at `query_starts[r] // BLOCK_Q + r`,
-which needs nothing from the host but bounds of T and R and leaves few idle programs.
+which needs nothing from the host but T and R and leaves at most one idle program a row.
 Does not know rows the decode kernel serves, though a row of one token is right here too.
 """
 
@@ -49,7 +49,7 @@ def _row_of_query_block(
     return low
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@triton.jit(do_not_specialize=["first_row", "end_row", "table_stride"])
 def _kernel(
     q: tl.tensor,
     kv: tl.tensor,
@@ -58,7 +58,8 @@ def _kernel(
     block_tables: tl.tensor,
     out: tl.tensor,
     log2_scale: tl.tensor,
-    bounds: tl.tensor,
+    first_row: tl.tensor,
+    end_row: tl.tensor,
     table_stride: tl.tensor,
     block_stride: tl.tensor,
     value_stride: tl.tensor,
@@ -71,14 +72,12 @@ def _kernel(
     TILE: tl.constexpr,
 ) -> None:
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
-    first_row, end_row = tl.load(bounds), tl.load(bounds + 1)
     # The last blocks of a row see the most keys: they start first.
     query_block = tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
     row = _row_of_query_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
     row_start = tl.load(query_starts + row)
     new_tokens = tl.load(query_starts + row + 1) - row_start
-    new_tokens = tl.where(first_row < end_row, new_tokens, 0)
     local = query_block - _first_query_block(query_starts, row, first_row, BLOCK_Q)
     first_token = local * BLOCK_Q
     if first_token < new_tokens:
@@ -115,15 +114,16 @@ def _kernel(
 
 
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
-    """Attend the rows behind the decode rows of q (T, Hq, D) and write theirs into out."""
+    """Attend the rows behind `layout.num_decodes` of q (T, Hq, D) and write theirs into out."""
+    first, rows = layout.num_decodes, layout.num_rows
     tokens, heads, head_dim = q.shape
-    if not layout.num_prefills:
+    if first == rows:
         return
     _, _, kv_heads, block_size, _ = kv.shape
     group = heads // kv_heads
     padded = triton.next_power_of_2(head_dim)
     block_m, tile, warps, stages = _tiling(padded, q.dtype)
-    query_blocks = tokens // (block_m // group) + layout.num_prefills
+    query_blocks = (tokens - first) // (block_m // group) + rows - first
     _kernel[(query_blocks, kv_heads)](
         q,
         kv,
@@ -132,7 +132,8 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
         layout.block_tables,
         out,
         scale * LOG2_E,
-        layout.bounds,
+        first,
+        rows,
         layout.block_tables.stride(0),
         *kv.stride()[:3],
         GROUP=group,

@@ -1,7 +1,10 @@
 """What a recorded step reads: one flat int32 tensor that every step fills anew, in one copy.
 
-A recorded step has room for `num_tokens` and `num_rows`; what a step does not fill is padding:
-tokens that write to a scratch slot, rows without tokens, items without keys.
+What a step does not fill of its room is padding: decodes without keys that write to a scratch
+slot, rows without tokens.
+
+    row    | d | d | d | - | - |   p   |  p  |  -  |      d: decodes, p: rows with more tokens,
+    token  | 0   1   2   3   4 | 5 6 7 | 8 9 |            -: padding
 
 Knows: how rows become numbers, and where these lie. Does not know: graphs, or the model.
 """
@@ -21,37 +24,48 @@ from engine.graphs.block_tables import BlockTables
 from engine.sampler.plan import Draw
 from engine.staging import HostArray
 from engine.step import Row
-from kernels.decode_items import cut, most_items
 
 Ints = npt.NDArray[np.int32]
 
 ALIGNMENT = 4  # numbers: every field starts at a multiple of 16 bytes
-NO_KEYS = 2**31 - 1  # an item that starts here has none
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What one recorded step can hold. Without `num_prefills` every row has one token."""
+    """What one recorded step can hold: `num_decodes` rows of one token, and behind them
+    `num_prefills` rows that have `num_new` tokens together."""
 
-    num_tokens: int
-    num_rows: int
-    num_prefills: int
+    num_decodes: int
+    num_new: int = 0
+    num_prefills: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return self.num_decodes + self.num_new
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in all."""
+        return self.num_decodes + self.num_prefills
+
+    def holds(self, other: Room) -> bool:
+        """Whether a step that needs `other` has room here."""
+        return (
+            other.num_decodes <= self.num_decodes
+            and other.num_new <= self.num_new
+            and other.num_prefills <= self.num_prefills
+        )
 
     def sizes(self) -> dict[str, int]:
         """How many numbers each field has."""
         tokens, rows = self.num_tokens, self.num_rows
         per_token = ("token_ids", "pending_seats", "positions", "slots")
         per_row = ("context_lens", "table_seats", "outputs", "output_seats", "temperature")
-        items = most_items(rows)
         return {
             **dict.fromkeys(per_token, tokens),
             **dict.fromkeys(per_row, rows),
             "query_starts": rows + 1,
-            "row_items": rows + 1,
-            "item_rows": items,
-            "item_starts": items,
-            "item_keys": 1,
-            "bounds": 2,
             "keys": 2 * rows,
         }
 
@@ -93,7 +107,7 @@ class StepInputs:
         numbers = staging.numpy()
         np.copyto(numbers, self._padding)
         parts = {name: numbers[place] for name, place in self._places.items()}
-        _fill_rows(parts, rows, self._tables, self._block_size)
+        self._fill_rows(parts, rows)
         if draw is not None:
             parts["keys"][: draw.keys.size] = draw.keys.reshape(-1)
             parts["temperature"].view(np.float32)[: len(draw.temperature)] = draw.temperature
@@ -103,73 +117,62 @@ class StepInputs:
         numbers = np.zeros(self.room.total, np.int32)
         nobody = self._tables.nobody
         scratch = int(self._tables.host[nobody, 0]) * self._block_size
-        fillers = {
+        fillers: dict[str, int | Ints] = {
             "pending_seats": nobody,
             "table_seats": nobody,
             "output_seats": nobody,
             "slots": scratch,
-            "item_starts": NO_KEYS,
+            "query_starts": np.minimum(
+                np.arange(self.room.num_rows + 1, dtype=np.int32), np.int32(self.room.num_decodes)
+            ),
         }
         for name, value in fillers.items():
             numbers[self._places[name]] = value
         return numbers
 
+    def _fill_rows(self, parts: dict[str, Ints], rows: Sequence[Row]) -> None:
+        decodes = count_decodes(rows)
+        seats = np.array([seat_of(row) for row in rows], np.int32)
+        ends = np.array([row.end for row in rows], np.int32)
+        samples = np.array([row.samples for row in rows], np.bool_)
+        pending = np.array([row.is_pending for row in rows], np.bool_)
+        place = np.arange(len(rows))
+        place[decodes:] += self.room.num_decodes - decodes
+        last = self._fill_tokens(parts, rows, decodes, seats)
+        parts["pending_seats"][last[pending]] = seats[pending]
+        parts["context_lens"][place] = ends
+        parts["table_seats"][place] = seats
+        count = int(samples.sum())
+        parts["outputs"][:count] = last[samples]
+        parts["output_seats"][:count] = seats[samples]
 
-def _fill_rows(
-    parts: dict[str, Ints], rows: Sequence[Row], tables: BlockTables, block_size: int
-) -> None:
-    seats = np.array([seat_of(row) for row in rows], np.int32)
-    starts = np.array([row.start for row in rows], np.int32)
-    ends = np.array([row.end for row in rows], np.int32)
-    samples = np.array([row.samples for row in rows], np.bool_)
-    pending = np.array([row.is_pending for row in rows], np.bool_)
-    last = _fill_tokens(parts, rows, seats, ends - starts, tables.host, block_size)
-    parts["pending_seats"][last[pending]] = seats[pending]
-    parts["context_lens"][: len(rows)] = ends
-    parts["table_seats"][: len(rows)] = seats
-    count = int(samples.sum())
-    parts["outputs"][:count] = last[samples]
-    parts["output_seats"][:count] = seats[samples]
-    num_decodes = count_decodes(rows)
-    parts["bounds"][:] = num_decodes, len(rows)
-    _fill_items(parts, ends[:num_decodes])
+    def _fill_tokens(
+        self, parts: dict[str, Ints], rows: Sequence[Row], decodes: int, seats: Ints
+    ) -> Ints:
+        """Everything by token; returns where each row's last token lies."""
+        starts = np.array([row.start for row in rows], np.int32)
+        last = np.arange(len(rows), dtype=np.int32)
+        self._place(parts, slice(0, decodes), seats[:decodes], starts[:decodes])
+        parts["token_ids"][:decodes] = [row.sequence.tokens[row.start] for row in rows[:decodes]]
+        if decodes < len(rows):
+            chunks, first = rows[decodes:], self.room.num_decodes
+            num_new = np.array([row.num_new for row in chunks], np.int32)
+            ends = np.cumsum(num_new, dtype=np.int32)
+            where = slice(first, first + int(ends[-1]))
+            index = np.repeat(np.arange(len(chunks)), num_new)
+            positions = np.arange(ends[-1], dtype=np.int32)
+            positions += (starts[decodes:] - ends + num_new)[index]
+            self._place(parts, where, seats[decodes:][index], positions)
+            parts["token_ids"][where] = np.concatenate(
+                [row.sequence.tokens[row.start : row.end] for row in chunks]
+            )
+            parts["query_starts"][first + 1 : first + 1 + len(chunks)] = first + ends
+            parts["query_starts"][first + 1 + len(chunks) :] = where.stop
+            last[decodes:] = first + ends - 1
+        return last
 
-
-def _fill_tokens(
-    parts: dict[str, Ints],
-    rows: Sequence[Row],
-    seats: Ints,
-    num_new: Ints,
-    tables: Ints,
-    block_size: int,
-) -> Ints:
-    """Everything by token; returns where each row's last token lies."""
-    ends = np.cumsum(num_new, dtype=np.int32)
-    total = int(ends[-1])
-    starts = np.array([row.start for row in rows], np.int32)
-    positions = starts
-    if total > len(rows):
-        index = np.repeat(np.arange(len(rows)), num_new)
-        positions = np.arange(total, dtype=np.int32) + (starts - ends + num_new)[index]
-        seats = seats[index]
-    blocks = tables[seats, positions // block_size]
-    parts["slots"][:total] = blocks * block_size + positions % block_size
-    parts["positions"][:total] = positions
-    parts["token_ids"][:total] = _token_ids(rows)
-    parts["query_starts"][1 : len(rows) + 1] = ends
-    parts["query_starts"][len(rows) + 1 :] = total
-    return ends - 1
-
-
-def _token_ids(rows: Sequence[Row]) -> Ints:
-    return np.concatenate([row.sequence.tokens[row.start : row.end] for row in rows])
-
-
-def _fill_items(parts: dict[str, Ints], contexts: Ints) -> None:
-    items = cut(contexts)
-    count = len(items.rows)
-    parts["item_rows"][:count] = items.rows
-    parts["item_starts"][:count] = items.starts
-    parts["row_items"][: len(items.row_items)] = items.row_items
-    parts["row_items"][len(items.row_items) :] = count
-    parts["item_keys"][:] = items.keys
+    def _place(self, parts: dict[str, Ints], where: slice, seats: Ints, positions: Ints) -> None:
+        size = self._block_size
+        blocks = self._tables.host[seats, positions // size]
+        parts["slots"][where] = blocks * size + positions % size
+        parts["positions"][where] = positions

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.batch import count_decodes
 from engine.device import mark
 from engine.graphs.block_tables import BlockTables
+from engine.graphs.inputs import Room
 from engine.graphs.steps import RecordedStep, RecordedSteps
 from engine.runner import LaunchedWithoutOutput, ModelRunner
 from engine.sampler.results import Transfer
@@ -41,8 +43,8 @@ class GraphRunner:
     def _find(self, step: Step) -> RecordedStep | None:
         if not step.rows:
             return None
-        num_prefills = sum(row.num_new > 1 for row in step.rows)
-        return self.steps.find(num_tokens=step.num_tokens, num_prefills=num_prefills)
+        decodes = count_decodes(step.rows)
+        return self.steps.find(Room(decodes, step.num_tokens - decodes, len(step.rows) - decodes))
 
     def _replay(self, step: RecordedStep, rows: Sequence[Row]) -> Launched:
         sampling = [row.sequence for row in rows if row.samples]

@@ -1,7 +1,7 @@
 """The recorded steps of one model, by how many tokens and rows they have room for.
 
     decodes   1, 2, 4, 8, 16, 24 ... rows of one token, as many as may run
-    mixed     64, 128 ... tokens, in decodes and a few rows with more
+    mixed     0, 8, 16, 32, 64 ... decodes, and 64, 128 ... tokens of a few other rows
 
 A step takes the smallest room that holds it. From embedding to the tokens drawn and written
 down for their seats all is one launch; rows that ask for more than a draw take the logits.
@@ -11,7 +11,6 @@ Knows: the decoder's inputs and outputs. Does not know: how launches are recorde
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,12 +21,12 @@ from engine.graphs.block_tables import BlockTables
 from engine.graphs.inputs import Room, StepInputs
 from engine.graphs.recorder import Recorded, Recorder
 from engine.model.decoder import Decoder
-from kernels.batch_layout import BatchLayout, DecodeItems
+from kernels.batch_layout import BatchLayout
 
-FINE_STEP = 64  # tokens between the rooms of mixed steps
-COARSE_STEP = 128
-COARSE_FROM = 512
-MOST_PREFILLS = 32
+BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
+NEW_TOKENS = (64, 128, 256, 512, 1024)
+FEWEST_PREFILLS, MOST_PREFILLS = 8, 32
+TOKENS_PER_PREFILL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class RecordedSteps:
     """All rooms, recorded at the start, the largest first."""
 
     def __init__(self, machine: Machine, recorder: Recorder, *, max_tokens: int) -> None:
-        """Record steps of up to `max_tokens` tokens."""
+        """Record steps of up to `max_tokens` tokens, the decodes beside others not counted."""
         num_seats = machine.tables.nobody
         rooms = list(rooms_for(num_seats, max_tokens))
         flat = torch.zeros(
@@ -75,36 +74,32 @@ class RecordedSteps:
             dtype=torch.int32,
             device=machine.pool.device,
         )
-        self._decodes: dict[int, RecordedStep] = {}
-        self._mixed: dict[int, RecordedStep] = {}
-        for room in sorted(rooms, key=lambda room: room.num_tokens, reverse=True):
+        self._steps: list[RecordedStep] = []
+        for room in sorted(rooms, key=_size, reverse=True):
             inputs = StepInputs(room, flat, machine.tables, machine.pool.shape[4])
-            step = RecordedStep(inputs, _recorded(machine, inputs, recorder))
-            (self._mixed if room.num_prefills else self._decodes)[room.num_tokens] = step
-        self._decode_sizes = sorted(self._decodes)
-        self._mixed_sizes = sorted(self._mixed)
+            self._steps.append(RecordedStep(inputs, _recorded(machine, inputs, recorder)))
+        self._steps.reverse()
 
-    def find(self, *, num_tokens: int, num_prefills: int) -> RecordedStep | None:
-        """The step with the smallest room for this; None where there is none."""
-        if num_prefills > MOST_PREFILLS:
-            return None
-        sizes = self._mixed_sizes if num_prefills else self._decode_sizes
-        at = bisect_left(sizes, num_tokens)
-        if at == len(sizes):
-            return None
-        return (self._mixed if num_prefills else self._decodes)[sizes[at]]
+    def find(self, needed: Room) -> RecordedStep | None:
+        """The step with the least room for this; None where there is none."""
+        return next((step for step in self._steps if step.inputs.room.holds(needed)), None)
 
 
 def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
     """The rooms of decodes and of mixed steps."""
-    most_rows = min(num_seats, max_tokens)
-    for rows in {1, 2, 4, *range(8, most_rows + 1, 8), most_rows}:
-        if 0 < rows <= most_rows:
-            yield Room(rows, rows, 0)
-    fine = range(FINE_STEP, min(max_tokens, COARSE_FROM) + 1, FINE_STEP)
-    coarse = range(COARSE_FROM + COARSE_STEP, max_tokens + 1, COARSE_STEP)
-    for tokens in (*fine, *coarse):
-        yield Room(tokens, num_seats, min(MOST_PREFILLS, num_seats))
+    most = min(num_seats, max_tokens)
+    for decodes in sorted({1, 2, 4, *range(8, most + 1, 8), most}):
+        if 0 < decodes <= most:
+            yield Room(decodes)
+    for new in NEW_TOKENS:
+        prefills = min(max(new // TOKENS_PER_PREFILL, FEWEST_PREFILLS), MOST_PREFILLS)
+        for decodes in sorted({*BESIDE, num_seats}):
+            if new <= max_tokens and decodes <= num_seats:
+                yield Room(decodes, new, prefills)
+
+
+def _size(room: Room) -> tuple[int, int]:
+    return room.num_tokens, room.num_rows
 
 
 def _recorded(machine: Machine, inputs: StepInputs, recorder: Recorder) -> Recorded:
@@ -144,15 +139,7 @@ def _layout(machine: Machine, inputs: StepInputs) -> BatchLayout:
         block_tables=tables.index_select(0, inputs.field("table_seats")),
         positions=inputs.field("positions").long(),
         slots=inputs.field("slots").long(),
-        bounds=inputs.field("bounds"),
-        items=DecodeItems(
-            inputs.field("item_rows"),
-            inputs.field("item_starts"),
-            inputs.field("row_items"),
-            inputs.field("item_keys"),
-            combines=True,
-        ),
-        num_decodes=room.num_rows,
-        num_prefills=room.num_prefills,
-        max_context_len=tables.shape[1],
+        num_decodes=room.num_decodes,
+        max_query_len=max(room.num_new, 1),
+        max_context_len=tables.shape[1] * machine.pool.shape[4],
     )

@@ -100,7 +100,7 @@ def test_the_largest_batch_fills_its_budget(checkpoint: MakeCheckpoint) -> None:
     for batch_tokens, max_model_len in ((512, 200), (64, 512), (200, 200)):
         batch = largest_batch(batch_tokens, max_model_len, 16, device)
         assert batch.token_ids.shape == batch.layout.positions.shape == (batch_tokens,)
-        assert batch.layout.max_context_len <= max_model_len
+        assert batch.layout.max_query_len <= max_model_len
         assert int(batch.layout.query_starts[-1]) == batch_tokens
         assert batch.outputs.tolist() == (batch.layout.query_starts[1:] - 1).tolist()
 

@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.batch_layout import BatchLayout, items_on, kv_pool_shape, layer_view
-from kernels.decode_items import cut
+from kernels.batch_layout import BatchLayout, kv_pool_shape, layer_view
 from tests.kernels import naive
 
 NO_BLOCK_IDS = (-1, 2**31 - 1, -(2**31), 10**9)
@@ -93,10 +91,8 @@ def make_layout(
         block_tables=tables,
         positions=torch.cat(positions),
         slots=torch.cat(slots),
-        bounds=torch.tensor([decodes, len(rows)], dtype=torch.int32, device=device),
-        items=items_on(cut(np.array([c for _, c in rows[:decodes]], np.int64)), device),
         num_decodes=decodes,
-        num_prefills=len(rows) - decodes,
+        max_query_len=max(n for n, _ in rows),
         max_context_len=max(c for _, c in rows),
     )
 

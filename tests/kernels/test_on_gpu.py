@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.batch_layout import DecodeItems, items_on, layer_view
-from kernels.decode_items import cut, most_items
+from kernels.batch_layout import layer_view
 from kernels.ops import torch_ops, triton_ops
 from tests.kernels import naive
 from tests.kernels.cases import (
@@ -130,40 +129,6 @@ def test_many_rows_in_one_split_and_few_in_many() -> None:
     assert_right(replace(case, layout=replace(case.layout, max_context_len=131_072)))
 
 
-@pytest.mark.parametrize("contexts", [[5] * 40, [1 + 517 * n for n in range(60)]], ids=len)
-def test_a_layout_with_room_to_spare_serves_what_is_there(contexts: list[int]) -> None:
-    """As a recorded launch sees it: more rows, tokens and items than there are."""
-    geometry = Geometry(32, 8, 128, 16, torch.bfloat16, "cuda")
-    case = make_case(geometry, [*((1, c) for c in contexts), (40, 100), (3, 900)])
-    layout, spare = case.layout, 9
-    rows = layout.num_rows
-    loose = replace(
-        layout,
-        query_starts=torch.cat((layout.query_starts, layout.query_starts[-1:].repeat(spare))),
-        context_lens=torch.cat((layout.context_lens, layout.context_lens[:spare] * 0)),
-        block_tables=torch.cat((layout.block_tables, layout.block_tables[:spare])),
-        items=with_room(layout.items, rows + spare),
-        num_decodes=rows + spare,
-        num_prefills=8,
-    )
-    q = torch.cat((case.q, case.q[:70]))
-    with poisoned_memory():
-        got = OPS.paged_attention(q, case.kv, loose, case.scale)
-    assert relative_error(got[: len(case.q)], case.truth()) < 1e-2
-
-
-def with_room(items: DecodeItems, num_rows: int) -> DecodeItems:
-    room = most_items(num_rows) - len(items.rows)
-    more_rows = num_rows + 1 - len(items.row_items)
-    return DecodeItems(
-        torch.nn.functional.pad(items.rows, (0, room)),
-        torch.nn.functional.pad(items.starts, (0, room), value=2**31 - 1),
-        torch.cat((items.row_items, items.row_items[-1:].repeat(more_rows))),
-        items.keys,
-        combines=True,
-    )
-
-
 def test_a_pool_beyond_two_to_the_31_numbers() -> None:
     blocks, layers, geometry = 4_400, 32, Geometry(32, 8, 128, 16, torch.bfloat16, "cuda")
     pool = torch.empty((blocks, layers, 2, 8, 16, 128), dtype=torch.bfloat16, device="cuda")
@@ -200,22 +165,13 @@ def test_copy_blocks(dtype: torch.dtype) -> None:
 def test_a_captured_decode_follows_lengths_that_change_on_the_device() -> None:
     geometry = Geometry(32, 8, 128, 16, torch.bfloat16, "cuda")
     case = make_case(geometry, [(1, 3000), (1, 2999), (1, 640), (1, 5)])
-    bound = most_items(4)
-    room = torch.full((bound,), 2**31 - 1, dtype=torch.int32, device="cuda")
-    items = replace(case.layout.items, rows=room.clone() * 0, starts=room, combines=True)
-    static = replace(case.layout, context_lens=case.layout.context_lens.clone(), items=items)
+    static = replace(case.layout, context_lens=case.layout.context_lens.clone())
     OPS.paged_attention(case.q, case.kv, static, case.scale)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = OPS.paged_attention(case.q, case.kv, static, case.scale)
     for shrink in (1, 2, 5):
         static.context_lens.copy_((case.layout.context_lens // shrink).clamp(min=1))
-        fresh = items_on(cut(static.context_lens.cpu().numpy()), torch.device("cuda"))
-        items.starts.fill_(2**31 - 1)
-        items.rows[: len(fresh.rows)] = fresh.rows
-        items.starts[: len(fresh.starts)] = fresh.starts
-        items.row_items.copy_(fresh.row_items)
-        items.keys.copy_(fresh.keys)
         graph.replay()
         contexts = static.context_lens.tolist()
         rows = tuple(

@@ -7,15 +7,11 @@ says that none of it is read.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from kernels.batch_layout import items_on
-from kernels.decode_items import cut
 from kernels.errors import UnsupportedShape
 from kernels.ops import Ops, torch_ops
 from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
@@ -94,17 +90,6 @@ def test_large_scores_do_not_overflow(ops: Ops) -> None:
     assert relative_error(attend(ops, case), case.truth()) < 1e-4
 
 
-def counts(decodes: int, context: int) -> dict[str, Any]:
-    """What a layout of one row says of it, which is a decode or not."""
-    return {
-        "bounds": torch.tensor([decodes, 1], dtype=torch.int32),
-        "items": items_on(cut(np.array([context] * decodes, np.int64)), torch.device("cpu")),
-        "num_decodes": decodes,
-        "num_prefills": 1 - decodes,
-        "max_context_len": context,
-    }
-
-
 @pytest.mark.parametrize("chunk", [1, 7, 16, 50])
 def test_chunked_prefill_equals_one_shot(ops: Ops, chunk: int) -> None:
     tokens = 8 if chunk == 1 else 60
@@ -118,7 +103,9 @@ def test_chunked_prefill_equals_one_shot(ops: Ops, chunk: int) -> None:
             whole.layout,
             query_starts=torch.tensor([0, end - start], dtype=torch.int32),
             context_lens=torch.tensor([15 + end], dtype=torch.int32),
-            **counts(int(rows[0][0] == 1), 15 + end),
+            num_decodes=int(rows[0][0] == 1),
+            max_query_len=end - start,
+            max_context_len=15 + end,
         )
         pieces.append(attend(ops, replace(whole, q=q[start:end], layout=layout)))
     assert relative_error(torch.cat(pieces), attend(ops, whole).double()) < 1e-6
@@ -135,7 +122,9 @@ def test_a_row_alone_equals_the_row_in_a_batch(ops: Ops) -> None:
             query_starts=torch.tensor([0, new], dtype=torch.int32),
             context_lens=case.layout.context_lens[row : row + 1],
             block_tables=case.layout.block_tables[row : row + 1],
-            **counts(int(row < case.layout.num_decodes), context),
+            num_decodes=int(row < case.layout.num_decodes),
+            max_query_len=new,
+            max_context_len=context,
         )
         got = attend(ops, replace(case, q=case.q[tokens], layout=alone))
         assert relative_error(got, together[tokens].double()) < 1e-6

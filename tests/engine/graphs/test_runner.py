@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from engine.graphs.inputs import Room
+from engine.graphs.steps import FEWEST_PREFILLS
 from engine.messages import SamplingParams
 from engine.runner import ModelRunner
 from engine.sequence import Sequence
@@ -67,25 +69,23 @@ def test_small_steps_are_replayed_and_large_ones_are_not(checkpoint: MakeCheckpo
     runner = build_runner(checkpoint("llama").model_dir)
     recorder = Rerun()
     graphs = with_graphs(runner, recorder, max_tokens=64)
-    rooms = graphs.steps
-    assert recorder.recorded == 7  # 1, 2, 4, 8, 16, 24 rows; 64 tokens
-    assert rooms.find(num_tokens=1, num_prefills=0) is rooms.find(num_tokens=1, num_prefills=0)
-    sizes = {
-        (tokens, prefills): found and found.inputs.room.num_tokens
-        for tokens, prefills in [(1, 0), (3, 0), (9, 0), (24, 0), (25, 0), (9, 1), (64, 5), (65, 1)]
-        for found in [rooms.find(num_tokens=tokens, num_prefills=prefills)]
-    }
-    assert sizes == {
-        (1, 0): 1,
-        (3, 0): 4,
-        (9, 0): 16,
-        (24, 0): 24,
-        (25, 0): None,
-        (9, 1): 64,
-        (64, 5): 64,
-        (65, 1): None,
-    }
-    assert rooms.find(num_tokens=64, num_prefills=33) is None
+    assert recorder.recorded == 6 + 4  # 1, 2, 4, 8, 16, 24 decodes; 64 beside 0, 8, 16, 24
+    needs = [(1,), (3,), (9,), (24,), (25,), (0, 9, 1), (9, 9, 1), (9, 64, 5), (9, 65, 1)]
+    found = [graphs.steps.find(Room(*need)) for need in needs]
+    rooms = [None if step is None else step.inputs.room for step in found]
+    of_64 = (64, FEWEST_PREFILLS)
+    assert rooms == [
+        Room(1),
+        Room(4),
+        Room(16),
+        Room(24),
+        None,
+        Room(0, *of_64),
+        Room(16, *of_64),
+        Room(16, *of_64),
+        None,
+    ]
+    assert graphs.steps.find(Room(0, 64, FEWEST_PREFILLS + 1)) is None
 
 
 def pending(driven: HandDriven, sequence: Sequence) -> None:
