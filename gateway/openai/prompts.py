@@ -21,8 +21,6 @@ from gateway.openai.schema import PromptPart
 from gateway.tokenizer import TokenIds
 
 _PART = msgspec.json.Decoder(PromptPart)
-_SPACE = b" \t\n\r"
-_NATURAL = b"0123456789,"
 _MAX_ID = 2**31 - 1
 
 
@@ -38,13 +36,18 @@ def prompts_of(raw: msgspec.Raw) -> tuple[Prompt, ...]:
 def token_ids_in(spelled: bytes) -> TokenIds | None:
     """int32 ids of a list of natural numbers; None for anything else and for an empty list.
 
-    `spelled` must be known to be JSON: between digits and commas space then means nothing.
+    `spelled` must be known to be JSON: digits, commas and spaces alone can then be only this.
     """
-    inner = spelled[1:-1].translate(None, _SPACE)
-    if not spelled.startswith(b"[") or inner.translate(None, _NATURAL):
+    inner = spelled[1:-1]
+    between = inner.translate(None, b"0123456789")
+    rest = between.translate(None, b",")
+    if rest.translate(None, b" ") or between == inner or not spelled.startswith(b"["):
         return None
-    numbers = np.fromstring(inner, dtype=np.int64, sep=",")  # one too large becomes the largest
-    if not len(numbers) or numbers.max() > _MAX_ID:
+    try:
+        numbers = np.fromstring(inner, dtype=np.int64, sep=",")  # what is too large is the largest
+    except (DeprecationWarning, ValueError):
+        return None  # a space before a comma; whether numpy minds depends on its release
+    if len(numbers) != len(between) - len(rest) + 1 or numbers.max() > _MAX_ID:
         return None
     return numbers.astype(np.int32)
 

@@ -57,6 +57,9 @@ def test_what_is_read_at_once_is_what_the_strict_parser_allows(items: list[float
         (b'["a", "b"]', ["a", "b"]),
         (b"[[1, 2], [3]]", [[1, 2], [3]]),
         (b"[0]", [[0]]),
+        (b"[ 1,2 , 3 ]", [[1, 2, 3]]),
+        (b"[1 ,2]", [[1, 2]]),
+        (b"[1\n,2]", [[1, 2]]),
         (b"[2147483647]", [[TOP]]),
         (b'"[1, 2]"', ["[1, 2]"]),
     ],
@@ -69,6 +72,7 @@ def test_texts_and_batches(spelled: bytes, prompts: list[Any]) -> None:
     ("spelled", "param"),
     [
         (b"[]", "prompt"),
+        (b"[ ]", "prompt"),
         (b'""', "prompt"),
         (b'["a", 1]', "prompt"),
         (b'[[1], "a"]', "prompt"),
