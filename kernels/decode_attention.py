@@ -218,9 +218,9 @@ class _Items:
     passes: int
     rows: int
 
-    def slots(self, target: int) -> int:
-        """How many partial rows it may write: one for each row of each unit."""
-        return (target + self.count) * self.rows
+    def target(self, kv_heads: int, longest: int, tuning: DecodeTuning) -> int:
+        """Units to deal its keys into, if no item has more than `longest`; at most."""
+        return max(min(tuning.units // kv_heads, self.count * (longest // tuning.least_keys)), 1)
 
 
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
@@ -231,31 +231,34 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
     tuning = decode_tuning(q.shape[2], q.dtype)
     parts = _parts(layout, q.shape[1] // kv.shape[2])
     if len(parts) == 1 and layout.max_context_len <= tuning.least_keys:
-        _attend(q, kv, layout, scale, tuning, parts[0], _Room(out, out, out, out, 0), split=False)
+        _attend(q, kv, layout, scale, tuning, parts[0], _Room(out, out, out, out, 0, 0))
         return
-    target = max(tuning.units // kv.shape[2], 1)
+    targets = [part.target(kv.shape[2], layout.max_context_len, tuning) for part in parts]
+    # A partial row for each row of each unit.
+    slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
     heads, head_dim = q.shape[1:]
-    slots = sum(part.slots(target) for part in parts)
-    partial = torch.empty((slots, heads, head_dim), dtype=torch.float32, device=q.device)
-    lse = torch.empty((slots, heads), dtype=torch.float32, device=q.device)
+    partial = torch.empty((sum(slots), heads, head_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((sum(slots), heads), dtype=torch.float32, device=q.device)
     spans = torch.empty((len(parts), rows, 4), dtype=torch.int32, device=q.device)
-    first_slot = 0
-    for part, span in zip(parts, spans, strict=True):
-        room = _Room(out, partial, lse, span, first_slot)
-        _attend(q, kv, layout, scale, tuning, part, room, split=True, merged=len(parts) > 1)
-        first_slot += part.slots(target)
+    for index, part in enumerate(parts):
+        room = _Room(out, partial, lse, spans[index], sum(slots[:index]), targets[index])
+        _attend(q, kv, layout, scale, tuning, part, room, merged=len(parts) > 1)
     merge_attention.merge_spans(partial, lse, spans, out[:rows])
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Where a launch writes: rows that are one unit into `out`, parts from `first_slot` on."""
+    """Where a launch writes: rows that are one unit into `out`, parts from `first_slot` on.
+
+    `target` 0: no item is split, and nothing but `out` is written.
+    """
 
     out: Tensor
     partial: Tensor
     lse: Tensor
     spans: Tensor
     first_slot: int
+    target: int
 
 
 def _parts(layout: BatchLayout, group: int) -> list[_Items]:
@@ -284,14 +287,12 @@ def _attend(
     part: _Items,
     room: _Room,
     *,
-    split: bool,
     merged: bool = False,
 ) -> None:
     heads, head_dim = q.shape[1:]
     kv_heads, block_size = kv.shape[2:4]
-    target = max(tuning.units // kv_heads, 1)
     group = heads // kv_heads
-    _attend_kernel[(kv_heads, part.count + (target if split else 0))](
+    _attend_kernel[(kv_heads, part.count + room.target)](
         q,
         kv,
         part.group_starts,
@@ -305,7 +306,7 @@ def _attend(
         scale * LOG2_E,
         part.count,
         part.passes,
-        target,
+        room.target,
         room.first_slot,
         layout.block_tables.stride(0),
         *kv.stride()[:3],
@@ -320,7 +321,7 @@ def _attend(
         TILE=tuning.tile,
         LEAST_TILES=tuning.least_keys // tuning.tile,
         AT_ONCE=_ITEMS_AT_ONCE,
-        SPLIT=split,
+        SPLIT=room.target > 0,
         MERGED=merged,
         num_warps=tuning.warps,
         num_stages=tuning.stages,
