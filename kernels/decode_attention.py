@@ -64,7 +64,8 @@ def _keys_of_items(
 def _deal(
     unit: tl.tensor,
     items: tl.tensor,
-    target: tl.tensor,
+    fine: tl.tensor,
+    coarse: tl.tensor,
     group_starts: tl.tensor,
     key_starts: tl.tensor,
     key_ends: tl.tensor,
@@ -72,6 +73,7 @@ def _deal(
     ROWS: tl.constexpr,
     HAS_STARTS: tl.constexpr,
     TILE: tl.constexpr,
+    USUAL_TILES: tl.constexpr,
     LEAST_TILES: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> tl.tensor:
@@ -83,7 +85,9 @@ def _deal(
             base + lane, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
         )
         tiles += tl.cdiv(end - start, TILE)
-    size = tl.maximum(tl.cdiv(tl.sum(tiles, axis=0), target), LEAST_TILES)
+    all_tiles = tl.sum(tiles, axis=0)
+    size = tl.maximum(tl.cdiv(all_tiles, fine), USUAL_TILES)
+    size = tl.maximum(tl.minimum(size, tl.cdiv(all_tiles, coarse)), LEAST_TILES)
     behind = unit * 0  # units of the items before `base`
     item, first = behind, behind
     for base in tl.range(0, items, AT_ONCE):
@@ -100,7 +104,7 @@ def _deal(
     return item, first, size
 
 
-@triton.jit(do_not_specialize=["table_stride", "items", "passes", "target", "first_slot"])
+@triton.jit(do_not_specialize=["table_stride", "items", "passes", "fine", "coarse", "first_slot"])
 def _attend_kernel(
     q: tl.tensor,
     kv: tl.tensor,
@@ -115,7 +119,8 @@ def _attend_kernel(
     log2_scale: tl.tensor,
     items: tl.tensor,
     passes: tl.tensor,
-    target: tl.tensor,
+    fine: tl.tensor,
+    coarse: tl.tensor,
     first_slot: tl.tensor,
     table_stride: tl.tensor,
     block_stride: tl.tensor,
@@ -130,6 +135,7 @@ def _attend_kernel(
     D_PADDED: tl.constexpr,
     M: tl.constexpr,
     TILE: tl.constexpr,
+    USUAL_TILES: tl.constexpr,
     LEAST_TILES: tl.constexpr,
     AT_ONCE: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -139,8 +145,8 @@ def _attend_kernel(
     item, first, size = unit, unit, 0
     if SPLIT:
         item, first, size = _deal(
-            unit, items, target, group_starts, key_starts, key_ends,
-            passes, ROWS, HAS_STARTS, TILE, LEAST_TILES, AT_ONCE,
+            unit, items, fine, coarse, group_starts, key_starts, key_ends,
+            passes, ROWS, HAS_STARTS, TILE, USUAL_TILES, LEAST_TILES, AT_ONCE,
         )  # fmt: skip
     if item < items:
         start, end = _keys_of_items(
@@ -219,8 +225,10 @@ class _Items:
     rows: int
 
     def target(self, kv_heads: int, longest: int, tuning: DecodeTuning) -> int:
-        """Units to deal its keys into, if no item has more than `longest`; at most."""
-        return max(min(tuning.units // kv_heads, self.count * (longest // tuning.least_keys)), 1)
+        """Units beyond one for each item that there may be, if no item has over `longest` keys."""
+        dealt = min(tuning.fine // kv_heads, self.count * (longest // tuning.usual_keys))
+        in_few = min(tuning.coarse // kv_heads, self.count * (longest // tuning.least_keys))
+        return max(dealt, in_few, 1)
 
 
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
@@ -306,7 +314,8 @@ def _attend(
         scale * LOG2_E,
         part.count,
         part.passes,
-        room.target,
+        max(tuning.fine // kv_heads, 1),
+        max(tuning.coarse // kv_heads, 1),
         room.first_slot,
         layout.block_tables.stride(0),
         *kv.stride()[:3],
@@ -319,6 +328,7 @@ def _attend(
         D_PADDED=triton.next_power_of_2(head_dim),
         M=max(triton.next_power_of_2(group * part.rows), _LEAST_QUERIES),
         TILE=tuning.tile,
+        USUAL_TILES=tuning.usual_keys // tuning.tile,
         LEAST_TILES=tuning.least_keys // tuning.tile,
         AT_ONCE=_ITEMS_AT_ONCE,
         SPLIT=room.target > 0,

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_SLOTS_AT_ONCE = 16
+_SLOTS_AT_ONCE = 32
 
 
 @triton.jit(do_not_specialize=["rows", "count"])
@@ -42,13 +42,14 @@ def _merge_kernel(
             if SPANS > 0:
                 place = spans + (span * rows + row) * 4
                 first, step, count = tl.load(place), tl.load(place + 1), tl.load(place + 2)
-            for base in tl.range(0, count, AT_ONCE):
+            for base in tl.range(0, count, AT_ONCE, num_stages=3):
                 slot = (first + (base + index) * step).to(tl.int64) * heads + head
                 lse = tl.load(partial_lse + slot, mask=base + index < count, other=float("-inf"))
                 m_new = tl.maximum(m, tl.max(lse, axis=0))
                 anchor = tl.where(m_new == float("-inf"), 0.0, m_new)
                 weight = tl.exp2(lse - anchor)
-                wanted = (weight > 0.0)[:, None] & (column < D)[None, :]
+                # Loaded whether they weigh or not: so the load need not wait for the weights.
+                wanted = (base + index < count)[:, None] & (column < D)[None, :]
                 parts = tl.load(partial + slot[:, None] * D + column[None, :], wanted, other=0.0)
                 shrink = tl.exp2(m - anchor)
                 acc = acc * shrink + tl.sum(parts * weight[:, None], axis=0)
@@ -90,7 +91,7 @@ def _merge(
         D=head_dim,
         D_PADDED=triton.next_power_of_2(head_dim),
         AT_ONCE=_SLOTS_AT_ONCE,
-        num_warps=2,
+        num_warps=4,
     )
 
 

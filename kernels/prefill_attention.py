@@ -10,7 +10,7 @@ Where there are too few query blocks to fill the device, a short suffix of a lon
 keys of each are split among several programs and their partial outputs merged.
 
 The rows' query blocks are numbered through: row r begins at `query_starts[r] // BLOCK_Q + r`,
-which needs nothing from the host but T and R and leaves at most one idle program a row.
+which needs nothing from the host but T and R and leaves less than one idle program a row.
 Does not know rows the decode kernel serves, though a row of one token is right here too.
 """
 
@@ -21,10 +21,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels import merge_attention
+from kernels import hopper_prefill, merge_attention
 from kernels.attention_tile import LOG2_E, attend_tile, average
 from kernels.batch_layout import BatchLayout
-from kernels.tuning import PrefillTuning, prefill_tuning
+from kernels.tuning import PrefillTuning, hopper_tuning, prefill_tuning
 
 _MOST_SPLITS = 64
 
@@ -140,17 +140,30 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
     if first == layout.num_rows:
         return
     tokens, heads, head_dim = q.shape
-    tuning = prefill_tuning(head_dim, q.dtype)
-    blocks = (tokens - first) // (tuning.queries * kv.shape[2] // heads) + layout.num_rows - first
+    hopper = _is_for_hopper(q, kv)
+    tuning = hopper_tuning() if hopper else prefill_tuning(head_dim, q.dtype)
+    attend = hopper_prefill.attend if hopper else _attend
+    block_q = tuning.queries // (heads // kv.shape[2])
+    blocks = (tokens - first - 1) // block_q + layout.num_rows - first
     splits = num_splits(blocks * kv.shape[2], layout.max_context_len, tuning)
     if splits == 1:
-        _attend(q, kv, layout, scale, tuning, (blocks, 1), out, out)
+        attend(q, kv, layout, scale * LOG2_E, tuning, (blocks, 1), out, out)
         return
     shape = (splits, tokens - first, heads)
     partial = torch.empty((*shape, head_dim), dtype=torch.float32, device=q.device)
     lse = torch.empty(shape, dtype=torch.float32, device=q.device)
-    _attend(q, kv, layout, scale, tuning, (blocks, splits), partial, lse)
+    attend(q, kv, layout, scale * LOG2_E, tuning, (blocks, splits), partial, lse)
     merge_attention.merge_splits(partial, lse, out[first:])
+
+
+def _is_for_hopper(q: Tensor, kv: Tensor) -> bool:
+    return (
+        q.is_cuda
+        and q.dtype.itemsize == 2
+        and q.shape[2] in (64, 128)
+        and kv.shape[0] * kv.stride(0) // q.shape[2] < 2**31  # rows are counted in 32 bits
+        and torch.cuda.get_device_capability(q.device)[0] == 9
+    )
 
 
 def num_splits(programs: int, max_context_len: int, tuning: PrefillTuning) -> int:
@@ -159,7 +172,7 @@ def num_splits(programs: int, max_context_len: int, tuning: PrefillTuning) -> in
     Enough that `programs` times as many fill the device; at the longest context none with
     fewer keys than the tuning says.
     """
-    to_fill = tuning.programs // programs
+    to_fill = -(-tuning.programs // programs)
     return max(min(to_fill, max_context_len // tuning.least_keys, _MOST_SPLITS), 1)
 
 
@@ -167,7 +180,7 @@ def _attend(
     q: Tensor,
     kv: Tensor,
     layout: BatchLayout,
-    scale: float,
+    log2_scale: float,
     tuning: PrefillTuning,
     grid: tuple[int, int],
     out: Tensor,
@@ -185,7 +198,7 @@ def _attend(
         layout.block_tables,
         out,
         lse,
-        scale * LOG2_E,
+        log2_scale,
         layout.num_decodes,
         layout.num_rows,
         tokens - layout.num_decodes,

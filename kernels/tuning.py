@@ -11,15 +11,27 @@ from dataclasses import dataclass
 import torch
 
 
+# Tokens that need not be read again, from which on a pass over a shared prefix pays: the sum
+# over groups of (rows - 1) * shared tokens, with 4 KiB of keys and values a token and layer.
+LEAST_SAVED_TOKENS = 32_768
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
-    """How keys are dealt to programs that read them for few queries."""
+    """How keys are dealt to programs that read them for few queries.
+
+    A unit has the keys of a `fine`-th of the work but at least `usual_keys`, so that units are
+    many and their tail is short; of little work, a `coarse`-th but at least `least_keys`, so
+    that every multiprocessor has some.
+    """
 
     tile: int  # keys at a time
     warps: int
     stages: int  # tiles in flight, and one more
-    units: int  # programs to aim at, over all KV heads
-    least_keys: int  # no unit is cut shorter
+    fine: int  # units over all KV heads
+    coarse: int
+    usual_keys: int
+    least_keys: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +49,24 @@ class PrefillTuning:
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     """For a head dim of up to 256."""
     if dtype == torch.float32:
-        return DecodeTuning(_keys_of_16_kib(head_dim, 4), 4, 2, 1024, 256)
-    return DecodeTuning(_keys_of_16_kib(head_dim, 2), 4, 3, 1024, 256)
+        return DecodeTuning(_keys_of_16_kib(head_dim, 4), 4, 2, 2112, 528, 1024, 256)
+    return DecodeTuning(_keys_of_16_kib(head_dim, 2), 4, 3, 2112, 528, 1024, 256)
 
 
 def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:
     """For a head dim of up to 256: what registers and shared memory hold."""
     if dtype == torch.float32:
         if head_dim <= 128:
-            return PrefillTuning(32, 32, 4, 1, 256, 512)
-        return PrefillTuning(16, 16, 4, 1, 256, 512)
+            return PrefillTuning(32, 32, 4, 1, 132, 256)
+        return PrefillTuning(16, 16, 4, 1, 132, 256)
     if head_dim <= 128:
-        return PrefillTuning(128, 128, 8, 2, 256, 512)
-    return PrefillTuning(64, 32, 4, 2, 256, 512)
+        return PrefillTuning(256, 64, 8, 3, 132, 256)
+    return PrefillTuning(64, 32, 4, 2, 132, 256)
+
+
+def hopper_tuning() -> PrefillTuning:
+    """For 16-bit numbers and head dims 64 and 128 on Hopper; the warps are of one attender."""
+    return PrefillTuning(queries=128, tile=128, warps=4, stages=2, programs=132, least_keys=256)
 
 
 def _keys_of_16_kib(head_dim: int, itemsize: int) -> int:
