@@ -12,8 +12,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_wait
 
-_SLOTS_AT_ONCE = 32
+_EARLY = True
+_SLOTS_AT_ONCE = 16
 
 
 @triton.jit(do_not_specialize=["rows", "count"])
@@ -28,7 +30,10 @@ def _merge_kernel(
     D: tl.constexpr,
     D_PADDED: tl.constexpr,
     AT_ONCE: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
+    if EARLY:
+        gdc_wait()
     row, head, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     first, step = row, rows
     if SPANS > 0:
@@ -42,7 +47,7 @@ def _merge_kernel(
             if SPANS > 0:
                 place = spans + (span * rows + row) * 4
                 first, step, count = tl.load(place), tl.load(place + 1), tl.load(place + 2)
-            for base in tl.range(0, count, AT_ONCE, num_stages=3):
+            for base in tl.range(0, count, AT_ONCE):
                 slot = (first + (base + index) * step).to(tl.int64) * heads + head
                 lse = tl.load(partial_lse + slot, mask=base + index < count, other=float("-inf"))
                 m_new = tl.maximum(m, tl.max(lse, axis=0))
@@ -67,7 +72,6 @@ def merge_spans(partial: Tensor, lse: Tensor, spans: Tensor, out: Tensor) -> Non
     (parts, rows, 4) int32: first slot, distance to the next, how many, unused. With one
     part, a row of one slot is left as it is in out.
     """
-    rows, heads, head_dim = out.shape
     _merge(partial, lse, spans, out, 0, spans.shape[0])
 
 
@@ -80,6 +84,8 @@ def _merge(
     partial: Tensor, lse: Tensor, spans: Tensor, out: Tensor, splits: int, parts: int
 ) -> None:
     rows, heads, head_dim = out.shape
+    # Hopper may launch this while the last parts are computed; the kernel waits for them.
+    early = _EARLY and out.is_cuda and torch.cuda.get_device_capability(out.device)[0] >= 9
     _merge_kernel[(rows, heads)](
         partial,
         lse,
@@ -91,7 +97,9 @@ def _merge(
         D=head_dim,
         D_PADDED=triton.next_power_of_2(head_dim),
         AT_ONCE=_SLOTS_AT_ONCE,
+        EARLY=early,
         num_warps=4,
+        launch_pdl=early,
     )
 
 

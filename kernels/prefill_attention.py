@@ -169,10 +169,10 @@ def _is_for_hopper(q: Tensor, kv: Tensor) -> bool:
 def num_splits(programs: int, max_context_len: int, tuning: PrefillTuning) -> int:
     """Among how many programs the keys of a query block are split, 1..64.
 
-    Enough that `programs` times as many fill the device; at the longest context none with
+    As many as the device has room for beside each other; at the longest context none with
     fewer keys than the tuning says.
     """
-    to_fill = -(-tuning.programs // programs)
+    to_fill = tuning.programs // programs
     return max(min(to_fill, max_context_len // tuning.least_keys, _MOST_SPLITS), 1)
 
 

@@ -42,15 +42,15 @@ class PrefillTuning:
     tile: int
     warps: int
     stages: int
-    programs: int  # with fewer, the keys are split among several
+    programs: int  # that run at once: with fewer, the keys are split among several
     least_keys: int
 
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     """For a head dim of up to 256."""
     if dtype == torch.float32:
-        return DecodeTuning(_keys_of_16_kib(head_dim, 4), 4, 2, 2112, 528, 1024, 256)
-    return DecodeTuning(_keys_of_16_kib(head_dim, 2), 4, 3, 2112, 528, 1024, 256)
+        return DecodeTuning(_keys_of_16_kib(head_dim, 4), 4, 2, 2112, 528, 1024, 128)
+    return DecodeTuning(_keys_of_16_kib(head_dim, 2), 4, 3, 2112, 528, 1024, 128)
 
 
 def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:
