@@ -180,7 +180,8 @@ def main() -> None:
     """Print one line a batch."""
     bandwidth = copy_bandwidth()
     print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}: copy {bandwidth / 1e12:.2f} TB/s;"
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}:"
+        f" copy {bandwidth / 1e12:.2f} TB/s;"
         f" {Q_HEADS} query heads over {KV_HEADS}, head dim {HEAD_DIM}, {DTYPE}, blocks of {BLOCK}"
     )
     print_decodes(bandwidth)

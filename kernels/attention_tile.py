@@ -71,11 +71,8 @@ def attend_tile(
         visible = key[None, :] <= last_key[:, None]
         scores = tl.where(visible, scores, float("-inf"))
     m_new = tl.maximum(m, tl.max(scores, axis=1) * log2_scale)
-    if MASKED:
-        # A row that has seen no key yet: any finite number keeps its sums at zero.
-        anchor = tl.where(m_new == float("-inf"), 0.0, m_new)
-    else:
-        anchor = m_new
+    # A row that has seen no key yet: any finite number keeps its sums at zero.
+    anchor = tl.where(m_new == float("-inf"), 0.0, m_new) if MASKED else m_new
     shrink = tl.exp2(m - anchor)
     p = tl.exp2(scores * log2_scale - anchor[:, None])
     total = total * shrink + tl.sum(p, axis=1)

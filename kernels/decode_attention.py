@@ -28,80 +28,12 @@ from torch import Tensor
 from kernels import merge_attention
 from kernels.attention_tile import LOG2_E, attend_tile, average
 from kernels.batch_layout import BatchLayout, SharedLevel
+from kernels.deal_units import deal, keys_of_items
 from kernels.tuning import DecodeTuning, decode_tuning
 
 _ITEMS_AT_ONCE = 128  # lengths a program reads in one go
 _LEAST_QUERIES = 16  # the least that the matrix units take
 _MOST_QUERIES = 64  # of one item: what one program has registers for
-
-
-@triton.jit
-def _keys_of_items(
-    item: tl.tensor,
-    items: tl.tensor,
-    group_starts: tl.tensor,
-    key_starts: tl.tensor,
-    key_ends: tl.tensor,
-    passes: tl.tensor,
-    ROWS: tl.constexpr,
-    HAS_STARTS: tl.constexpr,
-) -> tl.tensor:
-    """First key and end of each of `item`; an item that does not exist or has no rows is empty."""
-    real = item < items
-    group = item // passes
-    end = tl.load(key_ends + group, mask=real, other=0)
-    start = end * 0
-    if HAS_STARTS:
-        start = tl.load(key_starts + group, mask=real, other=0)
-    if ROWS > 1:
-        first = tl.load(group_starts + group, mask=real, other=0) + item % passes * ROWS
-        behind = tl.load(group_starts + group + 1, mask=real, other=0)
-        end = tl.where(first < behind, end, start)
-    return start, tl.maximum(start, end)
-
-
-@triton.jit
-def _deal(
-    unit: tl.tensor,
-    items: tl.tensor,
-    fine: tl.tensor,
-    coarse: tl.tensor,
-    group_starts: tl.tensor,
-    key_starts: tl.tensor,
-    key_ends: tl.tensor,
-    passes: tl.tensor,
-    ROWS: tl.constexpr,
-    HAS_STARTS: tl.constexpr,
-    TILE: tl.constexpr,
-    USUAL_TILES: tl.constexpr,
-    LEAST_TILES: tl.constexpr,
-    AT_ONCE: tl.constexpr,
-) -> tl.tensor:
-    """(item of `unit`, its first unit, tiles a unit holds at most); item == items: no work."""
-    lane = tl.arange(0, AT_ONCE)
-    tiles = tl.zeros([AT_ONCE], dtype=tl.int32)
-    for base in tl.range(0, items, AT_ONCE):
-        start, end = _keys_of_items(
-            base + lane, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
-        )
-        tiles += tl.cdiv(end - start, TILE)
-    all_tiles = tl.sum(tiles, axis=0)
-    size = tl.maximum(tl.cdiv(all_tiles, fine), USUAL_TILES)
-    size = tl.maximum(tl.minimum(size, tl.cdiv(all_tiles, coarse)), LEAST_TILES)
-    behind = unit * 0  # units of the items before `base`
-    item, first = behind, behind
-    for base in tl.range(0, items, AT_ONCE):
-        start, end = _keys_of_items(
-            base + lane, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
-        )
-        units = tl.maximum(tl.cdiv(tl.cdiv(end - start, TILE), size), 1)
-        units = tl.where(base + lane < items, units, 0)
-        ends = behind + tl.cumsum(units, axis=0)
-        passed = (ends <= unit) & (base + lane < items)
-        item += tl.sum(passed.to(tl.int32), axis=0)
-        first = tl.maximum(first, tl.max(tl.where(passed, ends, 0), axis=0))
-        behind += tl.sum(units, axis=0)
-    return item, first, size
 
 
 @triton.jit(do_not_specialize=["table_stride", "items", "passes", "fine", "coarse", "first_slot"])
@@ -144,12 +76,12 @@ def _attend_kernel(
     kv_head, unit = tl.program_id(0), tl.program_id(1)
     item, first, size = unit, unit, 0
     if SPLIT:
-        item, first, size = _deal(
+        item, first, size = deal(
             unit, items, fine, coarse, group_starts, key_starts, key_ends,
             passes, ROWS, HAS_STARTS, TILE, USUAL_TILES, LEAST_TILES, AT_ONCE,
         )  # fmt: skip
     if item < items:
-        start, end = _keys_of_items(
+        start, end = keys_of_items(
             item, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
         )
         row, behind = item, item + 1

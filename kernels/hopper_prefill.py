@@ -1,14 +1,9 @@
 """Attention of several new tokens over paged keys, for Hopper's copy engine and matrix units.
 
-What `prefill_attention` computes, by three groups of warps that wait for each other only
-through barriers in shared memory:
+What `prefill_attention` computes, by the warps of `hopper_warps`: query blocks, splits and
+partial outputs are the same. The pool is one matrix of slots to the copy engine, from which a
+block of a head is one box, found by its id.
 
-    copier     the blocks of a tile of keys, then of values, each by its id from the table
-    attender   64 query rows: scores of the next tile while values of the last are multiplied
-    attender   64 more
-
-Tiles are walked from the diagonal down, so what needs a mask comes first. A slot behind the
-context may hold NaN: its values are cleared in shared memory before they meet a zero weight.
 Serves 16-bit numbers and head dims 64 and 128; runs on compute capability 9.0 alone, and not
 in the interpreter. Does not know when it is the right one; `prefill_attention` does.
 """
@@ -18,16 +13,11 @@ from __future__ import annotations
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.batch_layout import BatchLayout
+from kernels.hopper_warps import attender, copier
 from kernels.tuning import PrefillTuning
 
 _COLUMNS = 64  # of one copied box: the 128 bytes that shared memory is swizzled by
@@ -35,156 +25,41 @@ _REGISTERS = 168  # a thread at launch; the copier gives most of its own to the 
 
 
 @gluon.jit
-def _copier(
-    boxes, keys, values, keys_full, keys_free, values_full, values_free,
-    table, top, tiles, last_block, block_rows, head_row, value_rows,
-    B: gl.constexpr, D: gl.constexpr, TILE: gl.constexpr, COLUMNS: gl.constexpr,
-    STAGES: gl.constexpr,
-):  # fmt: skip
-    BOX: gl.constexpr = min(B, TILE)
-    BOXES: gl.constexpr = TILE // BOX
-    PARTS: gl.constexpr = D // COLUMNS
-    for i in range(tiles):
-        stage = i % STAGES
-        phase = (i // STAGES) & 1
-        first_key = (top - 1 - i) * TILE
-        mbarrier.wait(keys_free.index(stage), phase ^ 1)
-        mbarrier.expect(keys_full.index(stage), TILE * D * 2)
-        for box in gl.static_range(BOXES):
-            key = first_key + box * BOX
-            block = gl.load(table + gl.minimum(key // B, last_block))
-            row = block * block_rows + head_row + key % B
-            for part in gl.static_range(PARTS):
-                tma.async_copy_global_to_shared(
-                    boxes, [row, part * COLUMNS], keys_full.index(stage),
-                    keys.index((stage * PARTS + part) * BOXES + box),
-                )  # fmt: skip
-        mbarrier.wait(values_free.index(stage), phase ^ 1)
-        mbarrier.expect(values_full.index(stage), TILE * D * 2)
-        for box in gl.static_range(BOXES):
-            key = first_key + box * BOX
-            block = gl.load(table + gl.minimum(key // B, last_block))
-            row = block * block_rows + head_row + value_rows + key % B
-            for part in gl.static_range(PARTS):
-                tma.async_copy_global_to_shared(
-                    boxes, [row, part * COLUMNS], values_full.index(stage),
-                    values.index((stage * PARTS + part) * BOXES + box),
-                )  # fmt: skip
-
-
-@gluon.jit
-def _soften(scores, m, total, key, last_key, masked, log2_scale):
-    """Online softmax of one tile: (weights, m, total, what earlier sums shrink by)."""
-    if masked:
-        visible = key[None, :] <= last_key[:, None]
-        scores = gl.where(visible, scores, float("-inf"))
-    m_new = gl.maximum(m, gl.max(scores, axis=1) * log2_scale)
-    anchor = gl.where(m_new == float("-inf"), 0.0, m_new)
-    shrink = gl.exp2(m - anchor)
-    p = gl.exp2(scores * log2_scale - anchor[:, None])
-    total = total * shrink + gl.sum(p, axis=1)
-    return p, m_new, total, shrink
-
-
-@gluon.jit
-def _attender(
-    which: gl.constexpr,
-    queries, keys, values, keys_full, keys_free, values_full, values_free,
-    q, out, partial_lse, log2_scale, top, tiles, prefix, first_token, new_tokens, row_start,
-    out_start, kv_head, heads,
-    GROUP: gl.constexpr, D: gl.constexpr, TILE: gl.constexpr, M: gl.constexpr,
-    STAGES: gl.constexpr, SPLIT: gl.constexpr,
-):  # fmt: skip
-    S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, TILE, 16])
-    O: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, D, 16])
-    P: gl.constexpr = gl.DotOperandLayout(0, O, 2)
-    WIDE: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [4, 1], [1, 0])
-    BLOCK_Q: gl.constexpr = 2 * M // GROUP
-    dtype: gl.constexpr = q.dtype.element_ty
-
-    member = which * M + gl.arange(0, M, gl.SliceLayout(1, WIDE))
-    column = gl.arange(0, D, gl.SliceLayout(0, WIDE))
-    token = first_token + member // GROUP
-    real = (member < BLOCK_Q * GROUP) & (token < new_tokens)
-    place = ((row_start + token).to(gl.int64) * heads + kv_head * GROUP + member % GROUP) * D
-    mine = queries.index(which)
-    mine.store(gl.load(q + place[:, None] + column[None, :], mask=real[:, None], other=0.0))
-    fence_async_shared()
-
-    member = which * M + gl.arange(0, M, gl.SliceLayout(1, S))
-    token = first_token + member // GROUP
-    last_key = prefix + token
-    lane = gl.arange(0, TILE, gl.SliceLayout(0, S))
-    m = gl.full([M], float("-inf"), gl.float32, gl.SliceLayout(1, S))
-    total = gl.zeros([M], gl.float32, gl.SliceLayout(1, S))
-    acc = gl.zeros([M, D], gl.float32, O)
-    nothing = gl.zeros([M, TILE], gl.float32, S)
-    if tiles > 0:
-        context = prefix + new_tokens
-        mbarrier.wait(keys_full.index(0), 0)
-        scores = warpgroup_mma(mine, keys.index(0).permute((1, 0)), nothing, use_acc=False)
-        mbarrier.arrive(keys_free.index(0), count=1)
-        p, m, total, _ = _soften(
-            scores, m, total, (top - 1) * TILE + lane, last_key, True, log2_scale
-        )
-        weights = gl.convert_layout(p.to(dtype), P)
-        mbarrier.wait(values_full.index(0), 0)
-        if top * TILE > context:
-            slot = (top - 1) * TILE + gl.arange(0, TILE, gl.SliceLayout(1, WIDE))
-            v = values.index(0).load(WIDE)
-            values.index(0).store(gl.where((slot < context)[:, None], v, 0.0))
-            fence_async_shared()
-        for i in range(1, tiles):
-            stage = i % STAGES
-            phase = (i // STAGES) & 1
-            last_stage = (i - 1) % STAGES
-            last_phase = ((i - 1) // STAGES) & 1
-            first_key = (top - 1 - i) * TILE
-            mbarrier.wait(keys_full.index(stage), phase)
-            ahead = warpgroup_mma(
-                mine, keys.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True
-            )
-            mbarrier.wait(values_full.index(last_stage), last_phase)
-            behind = warpgroup_mma(weights, values.index(last_stage), acc, is_async=True)
-            scores = warpgroup_mma_wait(1, deps=[ahead])
-            mbarrier.arrive(keys_free.index(stage), count=1)
-            masked = first_key + TILE > prefix + first_token + 1
-            p, m, total, shrink = _soften(
-                scores, m, total, first_key + lane, last_key, masked, log2_scale
-            )
-            acc, weights = warpgroup_mma_wait(0, deps=[behind, weights])
-            mbarrier.arrive(values_free.index(last_stage), count=1)
-            acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, O))[:, None]
-            weights = gl.convert_layout(p.to(dtype), P)
-        end_stage = (tiles - 1) % STAGES
-        mbarrier.wait(values_full.index(end_stage), ((tiles - 1) // STAGES) & 1)
-        acc = warpgroup_mma(weights, values.index(end_stage), acc)
-
-    total = gl.where(total == 0.0, 1.0, total)
-    acc = acc / gl.convert_layout(total, gl.SliceLayout(1, O))[:, None]
-    real = (member < BLOCK_Q * GROUP) & (token < new_tokens)
-    slot = (out_start + token).to(gl.int64) * heads + kv_head * GROUP + member % GROUP
-    if SPLIT:
-        gl.store(partial_lse + slot, m + gl.log2(total), mask=real)
-    slot = gl.convert_layout(slot, gl.SliceLayout(1, O))
-    real = gl.convert_layout(real, gl.SliceLayout(1, O))
-    column = gl.arange(0, D, gl.SliceLayout(0, O))
-    into = out + (slot * D)[:, None] + column[None, :]
-    gl.store(into, acc.to(out.dtype.element_ty), mask=real[:, None])
-
-
-@gluon.jit
-def _first_query_block(query_starts, row, first, BLOCK_Q: gl.constexpr):
+def _first_query_block(
+    query_starts: gl.tensor,
+    row: gl.tensor,
+    first: gl.tensor,
+    BLOCK_Q: gl.constexpr,
+) -> gl.tensor:
     return (gl.load(query_starts + row) - first) // BLOCK_Q + row - first
 
 
 @gluon.jit(do_not_specialize=["first_row", "end_row", "tokens", "table_stride"])
 def _kernel(
-    boxes, q, query_starts, context_lens, block_tables, out, partial_lse, log2_scale,
-    first_row, end_row, tokens, table_stride, block_rows, value_rows, head_rows,
-    GROUP: gl.constexpr, B: gl.constexpr, D: gl.constexpr, TILE: gl.constexpr, M: gl.constexpr,
-    COLUMNS: gl.constexpr, STAGES: gl.constexpr, SPLIT: gl.constexpr,
-):  # fmt: skip
+    boxes: gl.tensor,
+    q: gl.tensor,
+    query_starts: gl.tensor,
+    context_lens: gl.tensor,
+    block_tables: gl.tensor,
+    out: gl.tensor,
+    partial_lse: gl.tensor,
+    log2_scale: gl.tensor,
+    first_row: gl.tensor,
+    end_row: gl.tensor,
+    tokens: gl.tensor,
+    table_stride: gl.tensor,
+    block_rows: gl.tensor,
+    value_rows: gl.tensor,
+    head_rows: gl.tensor,
+    GROUP: gl.constexpr,
+    B: gl.constexpr,
+    D: gl.constexpr,
+    TILE: gl.constexpr,
+    M: gl.constexpr,
+    COLUMNS: gl.constexpr,
+    STAGES: gl.constexpr,
+    SPLIT: gl.constexpr,
+) -> None:
     BLOCK_Q: gl.constexpr = 2 * M // GROUP
     query_block = gl.num_programs(0) - 1 - gl.program_id(0)
     kv_head = gl.program_id(1)
@@ -199,7 +74,9 @@ def _kernel(
     row = low
     row_start = gl.load(query_starts + row)
     new_tokens = gl.load(query_starts + row + 1) - row_start
-    first_token = (query_block - _first_query_block(query_starts, row, first_row, BLOCK_Q)) * BLOCK_Q
+    first_token = (
+        query_block - _first_query_block(query_starts, row, first_row, BLOCK_Q)
+    ) * BLOCK_Q
     if first_token < new_tokens:
         context = gl.load(context_lens + row)
         prefix = context - new_tokens
@@ -237,17 +114,17 @@ def _kernel(
         table = block_tables + row.to(gl.int64) * table_stride
         gl.warp_specialize(
             [
-                (_attender, (
+                (attender, (
                     0, queries, keys, values, keys_full, keys_free, values_full, values_free,
                     q, out, partial_lse, log2_scale, top, tiles, prefix, first_token, new_tokens,
                     row_start, out_start, kv_head, heads, GROUP, D, TILE, M, STAGES, SPLIT,
                 )),
-                (_attender, (
+                (attender, (
                     1, queries, keys, values, keys_full, keys_free, values_full, values_free,
                     q, out, partial_lse, log2_scale, top, tiles, prefix, first_token, new_tokens,
                     row_start, out_start, kv_head, heads, GROUP, D, TILE, M, STAGES, SPLIT,
                 )),
-                (_copier, (
+                (copier, (
                     boxes, key_boxes, value_boxes, keys_full, keys_free, values_full, values_free,
                     table, top, tiles, last_block, block_rows, kv_head * head_rows, value_rows,
                     B, D, TILE, COLUMNS, STAGES,

@@ -12,10 +12,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
 
-_EARLY = True
-_SLOTS_AT_ONCE = 16
+_SLOTS_AT_ONCE = 32
 
 
 @triton.jit(do_not_specialize=["rows", "count"])
@@ -30,10 +28,7 @@ def _merge_kernel(
     D: tl.constexpr,
     D_PADDED: tl.constexpr,
     AT_ONCE: tl.constexpr,
-    EARLY: tl.constexpr,
 ) -> None:
-    if EARLY:
-        gdc_wait()
     row, head, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     first, step = row, rows
     if SPANS > 0:
@@ -84,8 +79,6 @@ def _merge(
     partial: Tensor, lse: Tensor, spans: Tensor, out: Tensor, splits: int, parts: int
 ) -> None:
     rows, heads, head_dim = out.shape
-    # Hopper may launch this while the last parts are computed; the kernel waits for them.
-    early = _EARLY and out.is_cuda and torch.cuda.get_device_capability(out.device)[0] >= 9
     _merge_kernel[(rows, heads)](
         partial,
         lse,
@@ -97,9 +90,7 @@ def _merge(
         D=head_dim,
         D_PADDED=triton.next_power_of_2(head_dim),
         AT_ONCE=_SLOTS_AT_ONCE,
-        EARLY=early,
         num_warps=4,
-        launch_pdl=early,
     )
 
 

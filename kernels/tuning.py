@@ -10,10 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-
-# Tokens that need not be read again, from which on a pass over a shared prefix pays: the sum
-# over groups of (rows - 1) * shared tokens, with 4 KiB of keys and values a token and layer.
-LEAST_SAVED_TOKENS = 32_768
+_LEAST_SAVED_BYTES = 2**27  # of keys and values of one layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,15 @@ class PrefillTuning:
     stages: int
     programs: int  # that run at once: with fewer, the keys are split among several
     least_keys: int
+
+
+def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
+    """Whether a pass over shared prefixes (`SharedPrefix`) pays for its two launches.
+
+    `saved_tokens`: that need not be read again, the sum over groups of (rows - 1) * shared
+    tokens. `token_bytes`: keys and values of a token in one layer.
+    """
+    return saved_tokens * token_bytes >= _LEAST_SAVED_BYTES
 
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from kernels.errors import UnsupportedShape
 from kernels.ops import Ops, torch_ops
-from tests.kernels.cases import NO_BLOCK_IDS, Case, Geometry, make_case, poisoned_memory, relative_error
+from tests.kernels.cases import (
+    NO_BLOCK_IDS,
+    Case,
+    Geometry,
+    make_case,
+    poisoned_memory,
+    relative_error,
+)
 
 Rows = list[tuple[int, int]]  # (new tokens, context)
 
