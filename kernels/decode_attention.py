@@ -29,7 +29,7 @@ from kernels import merge_attention
 from kernels.attention_tile import LOG2_E, attend_tile, average
 from kernels.batch_layout import BatchLayout, SharedLevel
 from kernels.deal_units import deal, keys_of_items
-from kernels.tuning import DecodeTuning, decode_tuning
+from kernels.tuning import DecodeTuning, decode_tuning, shared_tuning
 
 _ITEMS_AT_ONCE = 128  # lengths a program reads in one go
 _LEAST_QUERIES = 16  # the least that the matrix units take
@@ -155,9 +155,11 @@ class _Items:
     count: int
     passes: int
     rows: int
+    tuning: DecodeTuning
 
-    def target(self, kv_heads: int, longest: int, tuning: DecodeTuning) -> int:
+    def target(self, kv_heads: int, longest: int) -> int:
         """Units beyond one for each item that there may be, if no item has over `longest` keys."""
+        tuning = self.tuning
         dealt = min(tuning.fine // kv_heads, self.count * (longest // tuning.usual_keys))
         in_few = min(tuning.coarse // kv_heads, self.count * (longest // tuning.least_keys))
         return max(dealt, in_few, 1)
@@ -168,12 +170,11 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
     rows = layout.num_decodes
     if not rows:
         return
-    tuning = decode_tuning(q.shape[2], q.dtype)
-    parts = _parts(layout, q.shape[1] // kv.shape[2])
-    if len(parts) == 1 and layout.max_context_len <= tuning.least_keys:
-        _attend(q, kv, layout, scale, tuning, parts[0], _Room(out, out, out, out, 0, 0))
+    parts = _parts(q, kv, layout)
+    if len(parts) == 1 and layout.max_context_len <= parts[0].tuning.least_keys:
+        _attend(q, kv, layout, scale, parts[0], _Room(out, out, out, out, 0, 0))
         return
-    targets = [part.target(kv.shape[2], layout.max_context_len, tuning) for part in parts]
+    targets = [part.target(kv.shape[2], layout.max_context_len) for part in parts]
     # A partial row for each row of each unit.
     slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
     heads, head_dim = q.shape[1:]
@@ -182,7 +183,7 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
     spans = torch.empty((len(parts), rows, 4), dtype=torch.int32, device=q.device)
     for index, part in enumerate(parts):
         room = _Room(out, partial, lse, spans[index], sum(slots[:index]), targets[index])
-        _attend(q, kv, layout, scale, tuning, part, room, merged=len(parts) > 1)
+        _attend(q, kv, layout, scale, part, room, merged=len(parts) > 1)
     merge_attention.merge_spans(partial, lse, spans, out[:rows])
 
 
@@ -201,21 +202,23 @@ class _Room:
     target: int
 
 
-def _parts(layout: BatchLayout, group: int) -> list[_Items]:
+def _parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
     """The rows' own keys and, before them, what they share, level by level."""
     shared, contexts = layout.shared, layout.context_lens
     starts = shared.own_starts if shared else None
-    own = _Items(contexts, starts, contexts, layout.num_decodes, 1, 1)
-    return [own] + [_shared_items(level, group) for level in (shared.levels if shared else ())]
+    tuning = decode_tuning(q.shape[2], q.dtype)
+    own = _Items(contexts, starts, contexts, layout.num_decodes, 1, 1, tuning)
+    return [own] + [_shared_items(level, q, kv) for level in (shared.levels if shared else ())]
 
 
-def _shared_items(level: SharedLevel, group: int) -> _Items:
+def _shared_items(level: SharedLevel, q: Tensor, kv: Tensor) -> _Items:
+    group = q.shape[1] // kv.shape[2]
     most = 1 << ((_MOST_QUERIES // group).bit_length() - 1)
-    rows = min(max(triton.next_power_of_2(level.max_group_rows), 2), max(most, 2))
+    rows = min(max(triton.next_power_of_2(level.max_group_rows), 2), most)
     passes = -(-level.max_group_rows // rows)
-    groups = level.key_ends.shape[0]
-    starts = level.key_starts
-    return _Items(level.group_starts, starts, level.key_ends, groups * passes, passes, rows)
+    count = level.key_ends.shape[0] * passes
+    tuning = shared_tuning(q.shape[2], q.dtype)
+    return _Items(level.group_starts, level.key_starts, level.key_ends, count, passes, rows, tuning)
 
 
 def _attend(
@@ -223,7 +226,6 @@ def _attend(
     kv: Tensor,
     layout: BatchLayout,
     scale: float,
-    tuning: DecodeTuning,
     part: _Items,
     room: _Room,
     *,
@@ -231,7 +233,7 @@ def _attend(
 ) -> None:
     heads, head_dim = q.shape[1:]
     kv_heads, block_size = kv.shape[2:4]
-    group = heads // kv_heads
+    group, tuning = heads // kv_heads, part.tuning
     _attend_kernel[(kv_heads, part.count + room.target)](
         q,
         kv,

@@ -6,7 +6,7 @@ tried and lost, is in docs/performance.md. Knows numbers; does not know the kern
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -57,6 +57,12 @@ def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     if dtype == torch.float32:
         return DecodeTuning(_keys_of_16_kib(head_dim, 4), 4, 2, 2112, 528, 1024, 128)
     return DecodeTuning(_keys_of_16_kib(head_dim, 2), 4, 3, 2112, 528, 1024, 128)
+
+
+def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
+    """For keys that several rows read together: units half as long, since each does more."""
+    alone = decode_tuning(head_dim, dtype)
+    return replace(alone, coarse=2 * alone.coarse, usual_keys=alone.usual_keys // 2)
 
 
 def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:
