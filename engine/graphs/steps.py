@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ from kernels.batch_layout import BatchLayout
 
 BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
 NEW_TOKENS = (64, 128, 256, 512, 1024)
+# Room for more rows than there are looks like more work than there is: attention then leaves
+# the keys of a few new tokens whole, where it would have split them to fill the device.
+FEW_PREFILLS = (1, 2)
 FEWEST_PREFILLS, MOST_PREFILLS = 8, 32
 TOKENS_PER_PREFILL = 16
 
@@ -92,8 +96,8 @@ def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
         if 0 < decodes <= most:
             yield Room(decodes)
     for new in NEW_TOKENS:
-        prefills = min(max(new // TOKENS_PER_PREFILL, FEWEST_PREFILLS), MOST_PREFILLS)
-        for decodes in sorted({*BESIDE, num_seats}):
+        many = min(max(new // TOKENS_PER_PREFILL, FEWEST_PREFILLS), MOST_PREFILLS)
+        for decodes, prefills in product(sorted({*BESIDE, num_seats}), (*FEW_PREFILLS, many)):
             if new <= max_tokens and decodes <= num_seats:
                 yield Room(decodes, new, prefills)
 
