@@ -68,6 +68,7 @@ class Settler:
     def settle(self, step: Step, sampled: List[Sampled], now: float) -> list[Reply]:
         """Apply a computed step; `sampled` has one entry per row that samples, in row order."""
         replies: list[Reply] = []
+        generated: dict[str, int] = {}
         results = iter(sampled)
         for row in step.rows:
             result = next(results) if row.samples else None
@@ -80,7 +81,10 @@ class Settler:
             else:
                 self._advance(row, now)
                 row.sequence.num_pending -= 1
+                generated[row.sequence.flow] = generated.get(row.sequence.flow, 0) + 1
                 replies += self._append(row.sequence, result.token_id, result, now)
+        for flow, tokens in generated.items():
+            self._meter.generated(flow, tokens)
         return replies
 
     def cancel(self, sequence: Sequence, now: float) -> Reply:
@@ -96,13 +100,13 @@ class Settler:
     def _advance(self, row: Row, now: float) -> None:
         sequence = row.sequence
         self._holdings.commit(sequence, row.start, row.end, now)
-        self._meter.computed(min(row.end, sequence.prompt_len) - row.start, now)
+        if row.start < sequence.prompt_len:
+            self._meter.computed(min(row.end, sequence.prompt_len) - row.start, now)
 
     def _append(
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> list[Reply]:
         sequence.append(token_id)
-        self._meter.generated(sequence.flow)
         if self._stops(sequence, token_id):
             return [self._finish(sequence, "stop", now, stop_token_id=token_id)]
         replies = [_tokens(sequence, token_id, result)]

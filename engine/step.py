@@ -7,7 +7,7 @@ samples. Nothing else passes between them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.messages import TokenLogprobs
 from engine.sequence import Sequence
@@ -58,8 +58,7 @@ class Step:
         return sum(row.num_new for row in self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(NamedTuple):
     """The next token of one row. `token_id` is None where the logits were not finite."""
 
     token_id: int | None
