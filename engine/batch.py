@@ -61,7 +61,6 @@ class _HostBatch:
     block_tables: npt.NDArray[np.int32]
 
 
-_LAYOUT = ("query_starts", "context_lens", "block_tables", "positions", "slots")
 
 
 def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> Batch:
@@ -70,7 +69,11 @@ def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> B
     on_device = to_device([getattr(host, field.name) for field in fields(host)], device)
     tensors = dict(zip((field.name for field in fields(host)), on_device, strict=True))
     layout = BatchLayout(
-        **{name: tensors.pop(name) for name in _LAYOUT},
+        query_starts=tensors.pop("query_starts"),
+        context_lens=tensors.pop("context_lens"),
+        block_tables=tensors.pop("block_tables"),
+        positions=tensors.pop("positions"),
+        slots=tensors.pop("slots"),
         num_decodes=count_decodes(rows),
         max_query_len=max(row.num_new for row in rows),
         max_context_len=int(host.context_lens.max()),

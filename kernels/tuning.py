@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-_LEAST_SAVED_BYTES = 2**27  # of keys and values of one layer
+LEAST_SHARED_TOKENS = 1_024  # of a group: fewer are re-read from the L2 cache anyway
+_LEAST_SAVED_BYTES = 2**26  # of keys and values of one layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class PrefillTuning:
 def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
     """Whether a pass over shared prefixes (`SharedPrefix`) pays for its two launches.
 
-    `saved_tokens`: that need not be read again, the sum over groups of (rows - 1) * shared
-    tokens. `token_bytes`: keys and values of a token in one layer.
+    `saved_tokens`: that need not be read again, the sum of (rows - 1) * shared tokens over
+    groups that share LEAST_SHARED_TOKENS or more. `token_bytes`: keys and values of a token in one layer.
     """
     return saved_tokens * token_bytes >= _LEAST_SAVED_BYTES
 
@@ -60,9 +61,11 @@ def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """For keys that several rows read together: units half as long, since each does more."""
+    """For keys that several rows read together: smaller tiles, and more of them in flight."""
     alone = decode_tuning(head_dim, dtype)
-    return replace(alone, coarse=2 * alone.coarse, usual_keys=alone.usual_keys // 2)
+    if dtype == torch.float32 or head_dim > 128:
+        return alone
+    return replace(alone, tile=max(alone.tile // 2, 16), stages=5)
 
 
 def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:

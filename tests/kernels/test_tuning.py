@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from kernels.prefill_attention import num_splits
-from kernels.tuning import decode_tuning, hopper_tuning, prefill_tuning, worth_sharing
+from kernels.tuning import (
+    decode_tuning,
+    hopper_tuning,
+    prefill_tuning,
+    shared_tuning,
+    worth_sharing,
+)
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 
@@ -23,6 +29,9 @@ def test_tiles_are_powers_of_two_and_divide_the_least_units(
     assert decode.least_keys % decode.tile == 0
     assert decode.usual_keys % decode.tile == 0
     assert decode.coarse <= decode.fine
+    shared = shared_tuning(head_dim, dtype)
+    assert shared.tile >= 16
+    assert shared.least_keys % shared.tile == shared.usual_keys % shared.tile == 0
 
 
 @pytest.mark.parametrize(
@@ -37,7 +46,7 @@ def test_a_long_prefix_of_one_query_block_is_split_at_most_64_times() -> None:
     assert num_splits(1, 131_072, hopper_tuning()) == 64
 
 
-def test_sharing_is_worth_its_launches_from_128_mib_on() -> None:
-    assert worth_sharing(32_768, 4_096)
-    assert not worth_sharing(32_767, 4_096)
-    assert worth_sharing(65_536, 2_048)
+def test_sharing_is_worth_its_launches_from_64_mib_on() -> None:
+    assert worth_sharing(16_384, 4_096)
+    assert not worth_sharing(16_383, 4_096)
+    assert worth_sharing(32_768, 2_048)
