@@ -61,8 +61,6 @@ class _HostBatch:
     block_tables: npt.NDArray[np.int32]
 
 
-
-
 def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> Batch:
     """The flat form of `rows`, at least one, those with one token first."""
     host = _host_batch(rows, block_size)
