@@ -48,7 +48,8 @@ def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
     """Whether a pass over shared prefixes (`SharedPrefix`) pays for its two launches.
 
     `saved_tokens`: that need not be read again, the sum of (rows - 1) * shared tokens over
-    groups that share LEAST_SHARED_TOKENS or more. `token_bytes`: keys and values of a token in one layer.
+    groups that share LEAST_SHARED_TOKENS or more. `token_bytes`: keys and values of a token in
+    one layer.
     """
     return saved_tokens * token_bytes >= _LEAST_SAVED_BYTES
 
