@@ -15,7 +15,7 @@ from kernels.deal_units import deal
 TILE, USUAL, LEAST, AT_ONCE = 16, 4, 2, 8
 
 
-@triton.jit(do_not_specialize=["items", "fine", "coarse"])
+@triton.jit(do_not_specialize=["items", "fine", "coarse"])  # type: ignore[untyped-decorator]
 def _deal_one(
     lengths: tl.tensor,
     dealt: tl.tensor,
@@ -53,7 +53,7 @@ def _interpreted() -> None:
         pytest.skip("kernels run on CPU tensors in the interpreter only")
 
 
-@pytest.mark.parametrize(("fine", "coarse"), [(1, 1), (8, 2), (24, 12)])
+@pytest.mark.parametrize(("fine", "coarse"), [(1, 1), (12, 6)])
 @pytest.mark.parametrize(
     "lengths",
     [
@@ -63,7 +63,7 @@ def _interpreted() -> None:
         [0, 0, 700, 0],
         [100] * 8,
         [100] * 9,
-        [16 * n * n for n in range(20)],
+        [16 * n * n for n in range(10)],
         [2_000, 3, 0, 40, 0, 900, 900, 17, 1, 1, 1, 300],
     ],
     ids=str,
