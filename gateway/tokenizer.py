@@ -69,7 +69,8 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """int32 token ids of `text`; special tokens (BOS) in front of it as the model wants."""
-        encoding = self._inner.encode(text, add_special_tokens=add_special_tokens)
+        # As `encode`, without the offsets of tokens in the text: half the time for a short one.
+        [encoding] = self._inner.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return np.array(encoding.ids, dtype=np.int32)
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
