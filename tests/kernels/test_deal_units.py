@@ -15,7 +15,7 @@ from kernels.deal_units import deal
 TILE, USUAL, LEAST, AT_ONCE = 16, 4, 2, 8
 
 
-@triton.jit(do_not_specialize=["items", "fine", "coarse"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["items", "fine", "coarse"])
 def _deal_one(
     lengths: tl.tensor,
     dealt: tl.tensor,
