@@ -14,12 +14,12 @@ export RATOON_PORT ?= $(PORT)
 export RATOON_DATA_DIR ?= $(DATA_DIR)
 export RATOON_MODEL ?= $(MODEL)
 
-.PHONY: serve test test-gpu check format clean
+.PHONY: serve test test-gpu check format clean redis
 
 serve: $(STAMP)
 	$(BIN)/ratoon serve
 
-test: $(STAMP)
+test: $(STAMP) redis
 	$(BIN)/python -m pytest -n 2
 
 test-gpu: $(STAMP)
@@ -30,6 +30,14 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The tests that are about Redis start a real one.
+redis:
+	@command -v redis-server >/dev/null || { \
+		as_root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+		$$as_root apt-get update --quiet >/dev/null && \
+		$$as_root env DEBIAN_FRONTEND=noninteractive \
+			apt-get install --quiet --yes --no-install-recommends redis-server >/dev/null; }
 
 format: $(STAMP)
 	$(BIN)/ruff format .
