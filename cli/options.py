@@ -228,6 +228,16 @@ class GatewayFlags:
             max=64,
         ),
     ] = GATEWAY_DEFAULTS.workers
+    engine_silence_s: Annotated[
+        float | None,
+        flag(
+            "--engine-silence-s",
+            "Seconds without a word after which an engine counts as hung: more than any step "
+            "takes. Left out: 10 on cuda, 120 on cpu.",
+            panel=GATEWAY,
+            min=1.0,
+        ),
+    ] = GATEWAY_DEFAULTS.engine_silence_s
     share_all: Annotated[
         bool,
         flag("--share-all", "One owner: all tenants share one cache.", panel=GATEWAY),

@@ -24,6 +24,7 @@ from cli.watch import Plan, Watch
 
 _STOP_MARGIN_S = 5.0
 _PROBE_TIMEOUT_S = 2.0
+_READINESS = {200: True, 503: False}
 
 
 def serve(
@@ -56,7 +57,7 @@ def serve(
                 engine_config(source, socket, engine),
                 gateway_config(source, model.data_dir, socket, gateway, bounds),
             ),
-            is_ready=partial(answers_ok, readiness_url(gateway)),
+            is_ready=partial(engine_is_ready, readiness_url(gateway)),
             policy=Policy(drain_s=gateway.grace_s + _STOP_MARGIN_S),
         )
         screen = open_screen(f"loading {source.name}", greeting(url, source.name, start.keys_file))
@@ -87,11 +88,11 @@ def readiness_url(gateway: GatewayFlags) -> str:
     return admin_url(gateway.host, gateway.port, gateway.admin_host, admin_port) + "/readyz"
 
 
-async def answers_ok(url: str) -> bool:
-    """Whether `url` answers 200 soon; no answer is no."""
+async def engine_is_ready(url: str) -> bool | None:
+    """What the gateway's /readyz says of the engine; None when it says nothing soon."""
     timeout = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
-            return response.status == 200
+            return _READINESS.get(response.status)
     except (aiohttp.ClientError, TimeoutError):
-        return False
+        return None

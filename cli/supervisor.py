@@ -1,6 +1,7 @@
 """What to do when a child exits, a signal comes or time passes: decided here, done by `watch`.
 
-The gateway is served from the start to the end; the engine is restarted when it dies. Stopping
+The gateway is served from the start to the end; the engine is restarted when it dies, and ended
+when it does not answer any more. Stopping
 goes gateway first (it drains its streams), then engine.
 
     SERVING --stop, give up--> DRAINING --gateway gone--> STOPPING --engine gone--> DONE
@@ -31,6 +32,7 @@ class Policy:
     hopeless_status: int = 2  # with which an engine says that it cannot start
     drain_s: float = 35.0  # for the gateway to stop; its own grace and a margin
     stop_s: float = 10.0  # for the engine to stop
+    silent_s: float = 5.0  # for an engine that does not answer to come back
 
 
 class Phase(Enum):
@@ -50,6 +52,7 @@ class State:
     gateway_alive: bool = True
     engine_alive: bool = True
     engine_ready: bool = False
+    engine_silent: bool = False  # it was ready, it lives, and it does not answer
     engine_started_at: float = 0.0
     announced: bool = False
     short_runs: int = 0  # of the engine, in a row
@@ -72,6 +75,11 @@ class EngineReady:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineSilent:
+    """The gateway says that the engine does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """SIGTERM or SIGINT; a second one means at once."""
 
@@ -81,7 +89,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Exited | EngineReady | StopRequested | Tick
+Event = Exited | EngineReady | EngineSilent | StopRequested | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,8 @@ def decide(state: State, event: Event, at: float, policy: Policy) -> Decision:
             return _gateway_exited(state, status, at, policy)
         case EngineReady():
             return _ready(state)
+        case EngineSilent():
+            return _silent(state, at, policy)
         case StopRequested():
             return _stop_requested(state, at, policy)
         case Tick():
@@ -149,7 +159,7 @@ def describe_status(status: int) -> str:
 
 def _engine_exited(state: State, status: int, at: float, policy: Policy) -> Decision:
     was_ready, ran_s = state.engine_ready, at - state.engine_started_at
-    state = replace(state, engine_alive=False, engine_ready=False)
+    state = replace(state, engine_alive=False, engine_ready=False, engine_silent=False)
     if state.phase is Phase.STOPPING:
         return _done(state), []
     if state.phase is not Phase.SERVING:
@@ -184,10 +194,20 @@ def _gateway_exited(state: State, status: int, at: float, policy: Policy) -> Dec
 
 
 def _ready(state: State) -> Decision:
+    if state.phase is Phase.SERVING and state.engine_silent:
+        return replace(state, engine_silent=False, wake_at=None), [Say("the engine answers again")]
     if state.phase is not Phase.SERVING or not state.engine_alive or state.engine_ready:
         return state, []
     action: Action = Say("the engine is back") if state.announced else Announce()
     return replace(state, engine_ready=True, announced=True, unready_runs=0), [action]
+
+
+def _silent(state: State, at: float, policy: Policy) -> Decision:
+    is_news = state.engine_ready and not state.engine_silent
+    if state.phase is not Phase.SERVING or not is_news:
+        return state, []
+    said = Say("the engine does not answer")
+    return replace(state, engine_silent=True, wake_at=at + policy.silent_s), [said]
 
 
 def _stop_requested(state: State, at: float, policy: Policy) -> Decision:
@@ -208,6 +228,8 @@ def _tick(state: State, at: float) -> Decision:
         return state, []
     state = replace(state, wake_at=None)
     match state.phase:
+        case Phase.SERVING if state.engine_alive:
+            return state, [Say("ending the engine, which does not answer"), Kill("engine")]
         case Phase.SERVING:
             return replace(state, engine_alive=True, engine_started_at=at), [StartEngine()]
         case Phase.DRAINING:

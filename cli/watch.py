@@ -21,6 +21,7 @@ from cli.supervisor import (
     Announce,
     ChildName,
     EngineReady,
+    EngineSilent,
     Event,
     Exited,
     Kill,
@@ -59,7 +60,8 @@ class Plan:
     """What is run and how it is watched."""
 
     commands: Mapping[ChildName, Sequence[str]]
-    is_ready: Callable[[], Awaitable[bool]]  # whether the engine takes requests; must not raise
+    # Whether the engine takes requests; None: nobody said. It must not raise.
+    is_ready: Callable[[], Awaitable[bool | None]]
     policy: Policy = field(default_factory=Policy)
     poll_s: float = 0.2  # between two questions to `is_ready`
 
@@ -138,9 +140,13 @@ class Watch:
         self._events.put_nowait(Exited(name, await child.wait()))
 
     async def _report_ready(self) -> None:
-        while not await self._plan.is_ready():  # noqa: ASYNC110 - HTTP is asked, not waited for
+        was_ready = False
+        while True:
+            is_ready = await self._plan.is_ready()
+            if is_ready is not None and is_ready != was_ready:
+                self._events.put_nowait(EngineReady() if is_ready else EngineSilent())
+                was_ready = is_ready
             await asyncio.sleep(self._plan.poll_s)
-        self._events.put_nowait(EngineReady())
 
     @contextmanager
     def _signals_as_events(self) -> Iterator[None]:

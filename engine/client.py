@@ -4,9 +4,12 @@ Knows: request ids, events, connection state. Does not know: HTTP, tenants or pr
 
 Every connection is a new socket, so nothing of a dead engine can be heard by its successor:
 
-    open socket -> Hello -> Welcome ... events ... -> the peer is gone
+    open socket -> Hello -> Welcome ... events ... -> the peer is gone, or silent for too long
          ^                                                |
          `------- every running request fails <-----------'
+
+An engine that hangs keeps its connections. So one that says nothing is greeted again, once a
+second; it answers between two steps, and what it says on a connection given up is not heard.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import zmq
 import zmq.asyncio
@@ -78,6 +81,9 @@ _Answer: TypeAlias = "asyncio.Future[Flushed | StatsReply]"
 
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
 RECONNECT_MS = 50
+BEAT_S = 1.0
+# Between two steps an engine always answers, so these are bounds on what one step may take.
+SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
 _FRAMES_AT_ONCE = 64  # then others have their turn of the loop
 
 
@@ -109,8 +115,13 @@ class _Inbox:
 class EngineClient:
     """An `Engine` behind a Unix socket. Belongs to one event loop; reconnects by itself."""
 
-    def __init__(self, socket_path: str, *, codec: Codec | None = None) -> None:
+    def __init__(
+        self, socket_path: str, *, codec: Codec | None = None, silence_s: float | None = None
+    ) -> None:
+        """`silence_s` is how long an engine may say nothing (None: by its device)."""
         self._path = socket_path
+        self._silence_s = silence_s
+        self._has_spoken = False  # since the last beat
         self._codec = codec or Codec()
         self._welcome: Welcome | None = None
         self._welcomed = asyncio.Event()
@@ -260,19 +271,21 @@ class EngineClient:
         gone = asyncio.create_task(self._peer_gone(socket, monitor), name="engine-client-monitor")
         self._nonsense.clear()
         nonsense = asyncio.create_task(self._nonsense.wait(), name="engine-client-nonsense")
+        silent = asyncio.create_task(self._silent(), name="engine-client-silence")
+        ends: tuple[asyncio.Task[Any], ...] = (gone, nonsense, silent)
         try:
             loop.add_reader(socket.FD, self._listen, socket)
             self._socket = socket
             self._say(Hello())
-            await asyncio.wait((gone, nonsense), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._socket = None
             loop.remove_reader(socket.FD)
-            self._forsake()
-            gone.cancel()
-            nonsense.cancel()
+            self._forsake("the engine does not answer" if silent.done() else "the engine died")
+            for end in ends:
+                end.cancel()
             try:
-                await asyncio.wait((gone, nonsense))
+                await asyncio.wait(ends)
             finally:
                 socket.disable_monitor()
                 monitor.close(linger=0)
@@ -285,6 +298,7 @@ class EngineClient:
         try:
             for _ in range(_FRAMES_AT_ONCE):
                 self._hear(self._codec.decode_from_engine(socket.recv(zmq.NOBLOCK)))
+                self._has_spoken = True
         except zmq.Again:
             return
         except DecodeError:
@@ -304,18 +318,33 @@ class EngineClient:
             self._listen(socket)
             await asyncio.sleep(0)
 
-    def _forsake(self) -> None:
+    async def _silent(self) -> None:
+        """Return once a connected engine has said nothing for too long.
+
+        Beats are counted, not seconds: time in which this process did not run counts for one.
+        """
+        missed = 0
+        while self._welcome is None or missed * BEAT_S < self._patience(self._welcome):
+            self._has_spoken = False
+            if self._welcome is not None:
+                self._say(Hello())
+            await asyncio.sleep(BEAT_S)
+            missed = 0 if self._has_spoken else missed + 1
+
+    def _patience(self, welcome: Welcome) -> float:
+        usual = SILENCE_S["cuda" if welcome.device.startswith("cuda") else "cpu"]
+        return usual if self._silence_s is None else self._silence_s
+
+    def _forsake(self, why: str = "the engine died") -> None:
         """The engine is gone: whatever waits for it fails now."""
         self._welcome = None
         self._welcomed.clear()
         requests, self._requests = self._requests, {}
         for inbox in requests.values():
-            inbox.put(EngineDied("the engine died", retry_after_s=RETRY_AFTER_S))
+            inbox.put(EngineDied(why, retry_after_s=RETRY_AFTER_S))
         for answer in self._queries.values():
             if not answer.done():
-                answer.set_exception(
-                    EngineUnavailable("the engine died", retry_after_s=RETRY_AFTER_S)
-                )
+                answer.set_exception(EngineUnavailable(why, retry_after_s=RETRY_AFTER_S))
 
 
 def _as_error(event: Failed | EngineError) -> EngineError:

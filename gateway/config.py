@@ -51,6 +51,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None  # processes that share the port; None: by the number of cores
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None  # None: the admin routes are on `port`
+    engine_silence_s: float | None = None  # of an engine that runs; None: by its device
     share_all: bool = False  # one owner: all tenants share one namespace
     bounds: Bounds = Bounds()
     grace_s: float = 30.0  # how long streams may run on after SIGTERM

@@ -107,7 +107,7 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
 @asynccontextmanager
 async def connected(config: GatewayConfig) -> AsyncIterator[EngineClient]:
     """This process's link to the engine."""
-    client = EngineClient(config.engine_socket)
+    client = EngineClient(config.engine_socket, silence_s=config.engine_silence_s)
     await client.start()
     try:
         yield client

@@ -74,6 +74,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         admin_host="10.0.0.1",
         admin_port=9001,
         workers=3,
+        engine_silence_s=4.0,
         share_all=True,
         grace_s=3.0,
         log_level="debug",

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from cli.errors import BadSetting
 from cli.options import GatewayFlags
-from cli.serve import answers_ok, check_ports, commands, readiness_url
+from cli.serve import check_ports, commands, engine_is_ready, readiness_url
 from engine.config import EngineConfig
 from gateway.config import GatewayConfig
 from tests.cli.http_double import served
@@ -42,19 +42,24 @@ async def test_ready_is_what_answers_200() -> None:
     async def ok(_: web.Request) -> web.Response:
         return web.Response()
 
+    async def unavailable(_: web.Request) -> web.Response:
+        return web.Response(status=503)
+
     def app() -> web.Application:
         application = web.Application()
         application.router.add_get("/readyz", ok)
+        application.router.add_get("/without-an-engine", unavailable)
         return application
 
     with served(app) as url:
-        assert await answers_ok(f"{url}/readyz") is True
-        assert await answers_ok(f"{url}/elsewhere") is False
-    assert await answers_ok(f"{url}/readyz") is False, "nobody is there any more"
+        assert await engine_is_ready(f"{url}/readyz") is True
+        assert await engine_is_ready(f"{url}/without-an-engine") is False
+        assert await engine_is_ready(f"{url}/elsewhere") is None
+    assert await engine_is_ready(f"{url}/readyz") is None, "nobody is there any more"
 
 
 async def test_a_gateway_with_an_engine_is_ready(gateway: Served) -> None:
-    assert await answers_ok(f"{gateway.url}/readyz") is True
+    assert await engine_is_ready(f"{gateway.url}/readyz") is True
 
 
 @pytest.mark.parametrize("flag", ["--port", "--admin-port"])

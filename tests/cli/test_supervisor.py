@@ -11,6 +11,7 @@ from cli.supervisor import (
     Announce,
     ChildName,
     EngineReady,
+    EngineSilent,
     Event,
     Exited,
     Kill,
@@ -35,6 +36,7 @@ POLICY = Policy(
     max_unready_runs=3,
     drain_s=35.0,
     stop_s=10.0,
+    silent_s=5.0,
 )
 SERVING = State()
 READY = State(engine_ready=True, announced=True)
@@ -64,6 +66,8 @@ def live(state: State, *events: tuple[float, Event]) -> tuple[State, list[Action
         (SERVING, Exited("gateway", 1), Phase.STOPPING, [Terminate("engine")]),
         (SERVING, StopRequested(), Phase.DRAINING, [Terminate("gateway")]),
         (SERVING, Tick(), Phase.SERVING, []),
+        (SERVING, EngineSilent(), Phase.SERVING, []),
+        (DRAINING, EngineSilent(), Phase.DRAINING, []),
         (READY, EngineReady(), Phase.SERVING, []),
         (DRAINING, EngineReady(), Phase.DRAINING, []),
         (DRAINING, Exited("engine", -9), Phase.DRAINING, []),
@@ -183,6 +187,30 @@ def test_readiness_of_an_engine_that_just_died_does_not_count() -> None:
     assert state.unready_runs == 1
 
 
+def test_an_engine_that_stays_silent_is_ended_and_started_again() -> None:
+    state, done = live(READY, (100.0, EngineSilent()), (104.9, Tick()))
+    assert done == [], "it may come back"
+    state, done = live(state, (105.0, Tick()), (105.1, Exited("engine", -9)), (105.2, Tick()))
+    assert done == [Kill("engine"), StartEngine()]
+    assert state.unready_runs == 0, "it had been ready"
+
+
+def test_an_engine_that_answers_again_is_left_alone() -> None:
+    state, done = live(
+        READY, (100.0, EngineSilent()), (104.0, EngineReady()), (105.0, Tick()), (110.0, Tick())
+    )
+    assert done == []
+    assert state == READY
+
+
+def test_an_engine_that_dies_while_it_is_silent_is_started_once() -> None:
+    _, done = live(
+        READY, (100.0, EngineSilent()), (101.0, Exited("engine", -9)), (101.1, Tick()),
+        (105.0, Tick()),
+    )  # fmt: skip
+    assert done == [StartEngine()]
+
+
 def test_a_stop_while_the_engine_waits_starts_nothing() -> None:
     state, done = live(
         READY,
@@ -246,7 +274,8 @@ class World:
                 self.alive["engine"] = True
             case Terminate(name) | Kill(name):
                 assert self.alive[name], f"{name} is gone already"
-                assert name == "gateway" or not self.alive["gateway"], "gateway first"
+                silent = self.state.phase is Phase.SERVING
+                assert name == "gateway" or silent or not self.alive["gateway"], "gateway first"
                 self.doomed.add(name)
             case Announce():
                 self.greetings += 1
@@ -281,7 +310,9 @@ class World:
 
 
 def steps() -> st.SearchStrategy[list[tuple[str, float]]]:
-    happening = st.sampled_from(["engine dies", "gateway dies", "ready", "stop", "wait", "wait"])
+    happening = st.sampled_from(
+        ["engine dies", "gateway dies", "ready", "silent", "stop", "wait", "wait"]
+    )
     return st.lists(st.tuples(happening, st.floats(0.0, 120.0)), max_size=40)
 
 
@@ -297,6 +328,8 @@ def test_any_life_ends_with_nothing_left_running(life: list[tuple[str, float]]) 
                 world.die("engine", -9)
             case "gateway dies":
                 world.die("gateway", 1)
+            case "silent":
+                world.tell(EngineSilent())
             case "ready":
                 world.tell(EngineReady())
             case "stop":

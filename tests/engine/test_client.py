@@ -33,8 +33,8 @@ LONG = 3000  # tokens: more than any test waits for
 
 
 @asynccontextmanager
-async def connected(path: str) -> AsyncIterator[EngineClient]:
-    client = EngineClient(path)
+async def connected(path: str, silence_s: float | None = None) -> AsyncIterator[EngineClient]:
+    client = EngineClient(path, silence_s=silence_s)
     await client.start()
     try:
         yield client
@@ -93,6 +93,11 @@ async def running(client: EngineClient, request: Generate) -> asyncio.Task[objec
 async def ask_until_refused(client: EngineClient) -> None:
     for number in range(10_000):
         await collect(client, generate(f"late {number}", [2], max_tokens=1))
+
+
+async def _until_lost(client: EngineClient) -> None:
+    while client.welcome is not None:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 class TestStreams:
@@ -275,6 +280,31 @@ class TestDeath:
                 assert successor.engine_id != welcome.engine_id
                 tokens, _ = await collect(client, generate("0", range(5), max_tokens=5))
                 assert tokens == expected_output(range(5), 5)
+
+    async def test_one_that_hangs_is_given_up_and_heard_again(self, socket_path: str) -> None:
+        async with connected(socket_path, 1.0) as client, engine_process(socket_path) as process:
+            welcome = await client.wait_until_welcome()
+            hung = await running(client, generate("0", [1], max_tokens=LONG))
+            process.send_signal(signal.SIGSTOP)
+            async with asyncio.timeout(10):  # a bound on hanging, not a measurement
+                with pytest.raises(EngineDied, match="does not answer"):
+                    await hung
+            with pytest.raises(EngineUnavailable):
+                await collect(client, generate("in between", range(5)))
+            process.send_signal(signal.SIGCONT)
+            assert (await client.wait_until_welcome()).engine_id == welcome.engine_id
+            # What it says of the request that was given up reaches nobody, and it forgets it.
+            tokens, _ = await collect(client, generate("0", range(5), max_tokens=5))
+            assert tokens == expected_output(range(5), 5)
+            await until(client, at_rest)
+
+    async def test_one_that_has_nothing_to_say_is_not_given_up(self, socket_path: str) -> None:
+        async with connected(socket_path, 1.0) as client, engine_process(socket_path):
+            await client.wait_until_welcome()
+            lost = asyncio.create_task(_until_lost(client))
+            done, _ = await asyncio.wait({lost}, timeout=3.0)
+            lost.cancel()
+            assert not done, "three beats without a request, and it was given up"
 
     async def test_sigterm_lets_requests_finish_and_takes_no_new(self, socket_path: str) -> None:
         async with connected(socket_path) as client, engine_process(socket_path) as process:

@@ -64,6 +64,25 @@ def test_killed_engine_ends_streams_with_an_error_and_comes_back(mortal: Server)
     assert after["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
+def test_a_hung_engine_is_noticed_and_replaced(tmp_path_factory: pytest.TempPathFactory) -> None:
+    data_dir = tmp_path_factory.mktemp("hanging") / "data"
+    with running_server(data_dir, {"RATOON_ENGINE_SILENCE_S": "2"}) as server:
+        hung = server.children()["engine"]
+        stream = Stream(server)
+        stream.start()
+        wait_for(lambda: server.stats()["queue"]["running"] == 1, 30)
+        os.kill(hung, signal.SIGSTOP)
+        stream.join(30)
+        assert not stream.is_alive()
+        assert "engine_died" in stream.lines[-1]
+        assert not server.is_ready()
+        wait_for(lambda: server.children().get("engine", hung) != hung, 30)
+        server.wait_until_ready(30)
+        with server.client() as client:
+            answer = client.post("/v1/completions", json=PROMPT | {"max_tokens": 1})
+        assert answer.status_code == 200
+
+
 def test_while_no_engine_is_there_callers_are_told_to_retry(mortal: Server) -> None:
     os.kill(mortal.children()["engine"], signal.SIGKILL)
     wait_for(lambda: not mortal.is_ready(), 10)
