@@ -15,14 +15,15 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import compile_path
 from starlette.types import ASGIApp
 
 from engine.errors import EngineError
+from gateway.described import complete
 from gateway.disconnect import ClientGone
 from gateway.errors import BadRequest, GatewayError, from_engine
 from gateway.metrics import GatewayMetrics
 from gateway.openai.errors import error_response, from_http, internal_error_response
-from gateway.openai.openapi import schemas
 from gateway.request_head import RequestHead, request_id_of
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class GatewayApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The description of all routes, with the schemas of bodies that FastAPI does not see."""
         described = super().openapi()
-        described.setdefault("components", {}).setdefault("schemas", {}).update(schemas())
+        complete(described, self.routes)
         return described
 
 
@@ -64,7 +65,7 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics) -> None:
     async def refused(request: Request, error: Exception) -> Response:
         refusal = _as_gateway_error(request, error)
         metrics.refused(_route(request), refusal.code)
-        headers = error.headers if isinstance(error, HTTPException) else None
+        headers = {"allow": _allowed(app, request)} if refusal.status == 405 else None
         return error_response(refusal, headers)
 
     async def broke_off(request: Request, error: Exception) -> Response:
@@ -94,6 +95,17 @@ def _as_gateway_error(request: Request, error: Exception) -> GatewayError:
     if isinstance(error, HTTPException):
         return from_http(request, error)
     return BadRequest("a parameter has the wrong type")
+
+
+def _allowed(app: FastAPI, request: Request) -> str:
+    """Every method that some route takes on this path; the framework names those of one route."""
+    methods = {
+        method
+        for path, operations in app.openapi()["paths"].items()
+        if compile_path(path)[0].fullmatch(request.url.path)
+        for method in operations
+    }
+    return ", ".join(sorted(method.upper() for method in methods))
 
 
 def _route(request: Request) -> str:

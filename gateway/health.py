@@ -5,26 +5,36 @@ Knows: whether an engine is connected. Does not know: how it fares; `/metrics` t
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+import msgspec
+from fastapi import APIRouter, Response
 
 from engine.client import Engine
+from gateway.described import described
+
+
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a process is, and why where that is no good news."""
+
+    status: str
+    reason: str | None = None
 
 
 def health_router(engine: Engine) -> APIRouter:
     """`/healthz`: 200 as long as the process answers. `/readyz`: 200 with an engine, else 503."""
     router = APIRouter()
 
-    @router.get("/healthz")
-    async def healthz() -> JSONResponse:
-        return JSONResponse({"status": "ok"})
+    @router.get("/healthz", openapi_extra=described(Health))
+    async def healthz() -> Response:
+        return _told(Health("ok"), 200)
 
-    @router.get("/readyz")
-    async def readyz() -> JSONResponse:
+    @router.get("/readyz", openapi_extra=described(Health, statuses=(200, 503)))
+    async def readyz() -> Response:
         if engine.welcome is None:
-            return JSONResponse(
-                {"status": "not_ready", "reason": "no engine is connected"}, status_code=503
-            )
-        return JSONResponse({"status": "ready"})
+            return _told(Health("not_ready", "no engine is connected"), 503)
+        return _told(Health("ready"), 200)
 
     return router
+
+
+def _told(health: Health, status: int) -> Response:
+    return Response(msgspec.json.encode(health), status_code=status, media_type="application/json")

@@ -13,6 +13,7 @@ from engine.errors import EngineError
 from engine.messages import EngineStats, FlowStats, PoolStats, WindowStats
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.described import described
 from gateway.errors import from_engine
 from gateway.state.store import Store
 
@@ -107,7 +108,7 @@ def cache_router(store: Store, engine: BoundedEngine) -> APIRouter:
     """The routes below `/admin/cache`, without their guard."""
     router = APIRouter(prefix="/admin/cache")
 
-    @router.get("/stats")
+    @router.get("/stats", openapi_extra=described(CacheStats))
     async def stats() -> Response:
         try:
             counted = await engine.stats()
@@ -116,7 +117,7 @@ def cache_router(store: Store, engine: BoundedEngine) -> APIRouter:
         names = {tenant.id: tenant.name for tenant in await store.list_tenants()}
         return json_response(cache_stats(counted, names))
 
-    @router.post("/flush")
+    @router.post("/flush", openapi_extra=described(FlushDone, FlushOrder))
     async def flush(request: Request) -> Response:
         order = await read_body(request, FlushOrder)
         if order.tenant is not None:

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request, Response
 from msgspec import Meta
 
 from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.described import described
 from gateway.errors import BadRequest, NotFound
 from gateway.keyring import IssuedKey, Keyring
 from gateway.state.records import ApiKey
@@ -82,26 +83,30 @@ def keys_router(store: Store, keyring: Keyring, clock: Callable[[], float]) -> A
         view = IssuedView(key=issued.secret, record=KeyView.of(issued.record, clock()))
         return json_response(view, 201)
 
-    @router.post("")
+    @router.post("", openapi_extra=described(IssuedView, NewKey, statuses=(201,)), status_code=201)
     async def issue(tenant_id: str, request: Request) -> Response:
         body = await read_body(request, NewKey)
         if body.expires_at is not None and body.expires_at <= clock():
             raise BadRequest("`expires_at` is in the past.", param="expires_at")
         return shown(await keyring.issue(tenant_id, expires_at=body.expires_at))
 
-    @router.get("")
+    @router.get("", openapi_extra=described(KeyList))
     async def list_all(tenant_id: str) -> Response:
         now = clock()
         keys = await store.list_keys(tenant_id)
         return json_response(KeyList([KeyView.of(key, now) for key in keys]))
 
-    @router.post("/{key_id}/rotate")
+    @router.post(
+        "/{key_id}/rotate",
+        openapi_extra=described(IssuedView, Rotation, statuses=(201,)),
+        status_code=201,
+    )
     async def rotate(tenant_id: str, key_id: str, request: Request) -> Response:
         body = await read_body(request, Rotation)
         await _require_owner(store, tenant_id, key_id)
         return shown(await keyring.rotate(key_id, overlap_s=body.overlap_s))
 
-    @router.delete("/{key_id}")
+    @router.delete("/{key_id}", openapi_extra=described(KeyView))
     async def revoke(tenant_id: str, key_id: str) -> Response:
         await _require_owner(store, tenant_id, key_id)
         await keyring.revoke(key_id)

@@ -19,6 +19,7 @@ from gateway.admin.cache import cache_router
 from gateway.admin.keys import keys_router
 from gateway.admin.tenants import tenants_router
 from gateway.auth import AdminAuthenticator
+from gateway.described import described_text
 from gateway.keyring import Keyring
 from gateway.metrics import GatewayMetrics
 from gateway.state.store import Store
@@ -56,7 +57,11 @@ def admin_router(
 def _metrics_router(engine: BoundedEngine, metrics: GatewayMetrics) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/metrics")
+    @router.get(
+        "/metrics",
+        response_class=Response,
+        openapi_extra=described_text(metrics.content_type),
+    )
     async def show() -> Response:
         return Response(
             metrics.render(await _stats_if_any(engine)), media_type=metrics.content_type

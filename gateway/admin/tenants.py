@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from engine.errors import EngineError
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.described import described
 from gateway.errors import BadRequest
 from gateway.keyring import Keyring
 from gateway.state.records import Tenant
@@ -108,37 +109,37 @@ def tenants_router(
     router = APIRouter(prefix="/admin/tenants")
     changes = TenantChanges(store, keyring, engine)
 
-    @router.post("")
+    @router.post("", openapi_extra=described(Tenant, NewTenant, statuses=(201,)), status_code=201)
     async def create(request: Request) -> Response:
         body = await read_body(request, NewTenant)
         tenant = Tenant.new(_clean(body.name), created_at=clock(), weight=body.weight)
         await store.create_tenant(tenant)
         return json_response(tenant, 201)
 
-    @router.get("")
+    @router.get("", openapi_extra=described(TenantList))
     async def list_all() -> Response:
         return json_response(TenantList(await store.list_tenants()))
 
-    @router.get("/{tenant_id}")
+    @router.get("/{tenant_id}", openapi_extra=described(Tenant))
     async def show(tenant_id: str) -> Response:
         return json_response(await store.get_tenant(tenant_id))
 
-    @router.patch("/{tenant_id}")
+    @router.patch("/{tenant_id}", openapi_extra=described(Tenant, TenantChange))
     async def change(tenant_id: str, request: Request) -> Response:
         body = await read_body(request, TenantChange)
         if body.name is not UNSET:
             _clean(body.name)
         return json_response(await changes.change(tenant_id, body))
 
-    @router.post("/{tenant_id}/disable")
+    @router.post("/{tenant_id}/disable", openapi_extra=described(Tenant))
     async def disable(tenant_id: str) -> Response:
         return json_response(await changes.change(tenant_id, TenantChange(disabled=True)))
 
-    @router.post("/{tenant_id}/enable")
+    @router.post("/{tenant_id}/enable", openapi_extra=described(Tenant))
     async def enable(tenant_id: str) -> Response:
         return json_response(await changes.change(tenant_id, TenantChange(disabled=False)))
 
-    @router.delete("/{tenant_id}")
+    @router.delete("/{tenant_id}", openapi_extra=described(Deleted))
     async def delete(tenant_id: str) -> Response:
         return json_response(await changes.delete(tenant_id))
 

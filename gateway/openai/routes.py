@@ -18,12 +18,13 @@ from gateway.answering import Answering, Origin
 from gateway.body import parse, read_body
 from gateway.caller import Caller
 from gateway.config import Bounds
+from gateway.described import described, streaming
 from gateway.disconnect import until_gone
 from gateway.openai.chat import ChatReply, ask_of_chat
 from gateway.openai.completions import CompletionReply, ask_of_completion
 from gateway.openai.models import ModelCard
-from gateway.openai.openapi import described
 from gateway.openai.replies import (
+    ChatChunk,
     ChatCompletion,
     Completion,
     Detokenized,
@@ -66,7 +67,10 @@ def openai_router(
             decoder, await read_body(request, bounds.max_body_bytes), bounds.max_json_depth
         )
 
-    @router.post("/v1/chat/completions", openapi_extra=described(ChatCompletion, ChatRequest))
+    @router.post(
+        "/v1/chat/completions",
+        openapi_extra=streaming(described(ChatCompletion, ChatRequest), ChatChunk),
+    )
     async def chat_completions(request: Request, caller: CallerOf) -> Response:
         wire = await read(request, _CHAT)
         card.check(wire.model)
@@ -81,7 +85,10 @@ def openai_router(
         exchange = _Exchange(ask, reply, _origin(request, caller))
         return await _respond(request, answering, exchange, stream=bool(wire.stream))
 
-    @router.post("/v1/completions", openapi_extra=described(Completion, CompletionRequest))
+    @router.post(
+        "/v1/completions",
+        openapi_extra=streaming(described(Completion, CompletionRequest), Completion),
+    )
     async def completions(request: Request, caller: CallerOf) -> Response:
         wire = await read(request, _COMPLETION)
         card.check(wire.model)
