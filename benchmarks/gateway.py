@@ -1,12 +1,14 @@
 """What the gateway adds: latency at a steady rate, and memory, before a fake engine.
 
     python -m benchmarks.gateway --rate 200 --seconds 10
+    python -m benchmarks.gateway --rate 800 --seconds 10 --gateways 2 --tokens 1
 
-The gateway runs in a process of its own, with everything the real one has but the engine, which
-tells its first token at once and the others on a fixed schedule. So the time to the first token
-is what the gateway added, and so is whatever the whole answer takes beyond the schedule. The
-load is an open loop: requests are sent when they are due, whatever became of those before.
-Times count from the sending; how late the load's own clock sent them is told beside.
+The gateway runs in a process of its own (or in several, on one port), with everything the real
+one has but the engine, which tells its first token at once and the others on a fixed schedule. So
+the time to the first token is what the gateway added, and so is whatever the whole answer takes
+beyond the schedule. The load is an open loop: requests are sent when they are due, whatever
+became of those before. Times count from the sending; how late the load's own clock sent them is
+told beside.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +73,12 @@ async def serve_alone(config: GatewayConfig) -> None:
     engine.pace = Schedule()
     async with composed(config, engine) as gateway:
         set_aside()
-        await serve([make_server(bind, config.bounds, config.grace_s) for bind in gateway.binds])
+        await serve(
+            [
+                make_server(bind, config.bounds, config.grace_s, shares_port=True)
+                for bind in gateway.binds
+            ]
+        )
 
 
 class Client:
@@ -144,20 +152,27 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def total(of: Callable[[int], float], pids: Sequence[int]) -> float:
+    """Of all gateways together."""
+    return sum(map(of, pids))
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that `share` of all do not pass, in milliseconds."""
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] * 1000
 
 
-async def measure(config: GatewayConfig, pid: int, key: str, options: argparse.Namespace) -> None:
+async def measure(
+    config: GatewayConfig, pids: Sequence[int], key: str, options: argparse.Namespace
+) -> None:
     """Warm up, load, and print."""
     client = Client(config.port, request_bytes(key, options.tokens))
     await until_up(config.port)
-    print(f"idle memory            {memory_mb(pid):8.1f} MB")
+    print(f"idle memory            {total(memory_mb, pids):8.1f} MB")
     await load(client, options.rate, 2)
-    before = cpu_seconds(pid)
+    before = total(cpu_seconds, pids)
     timings = await load(client, options.rate, options.seconds)
-    spent = (cpu_seconds(pid) - before) / len(timings) * 1000
+    spent = (total(cpu_seconds, pids) - before) / len(timings) * 1000
     schedule = (options.tokens - 1) * GAP_S
     added = {
         "sent late by the load": [timing.late for timing in timings],
@@ -169,7 +184,7 @@ async def measure(config: GatewayConfig, pid: int, key: str, options: argparse.N
         p50, p99 = percentile(values, 0.5), percentile(values, 0.99)
         print(f"{name:22} {p50:8.2f} ms p50 {p99:8.2f} ms p99")
     print(f"cpu of the gateway     {spent:8.2f} ms a request")
-    print(f"memory after the load  {memory_mb(pid):8.1f} MB")
+    print(f"memory after the load  {total(memory_mb, pids):8.1f} MB")
 
 
 async def until_up(port: int) -> None:
@@ -185,6 +200,21 @@ async def until_up(port: int) -> None:
     raise RuntimeError("the gateway did not come up")
 
 
+@contextmanager
+def gateways(config: GatewayConfig, count: int) -> Iterator[list[int]]:
+    """Processes of gateways on one port; their ids."""
+    command = [sys.executable, "-m", "benchmarks.gateway", "--serve"]
+    command.append(msgspec.json.encode(config).decode())
+    processes = [subprocess.Popen(command) for _ in range(count)]
+    try:
+        yield [process.pid for process in processes]
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(30)
+
+
 def main() -> None:
     """Measure, or be the process that is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -192,6 +222,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--tokens", type=int, default=16, help="per answer")
     parser.add_argument("--port", type=int, default=8099)
+    parser.add_argument("--gateways", type=int, default=1)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
@@ -209,13 +240,8 @@ def main() -> None:
             port=options.port,
             grace_s=1.0,
         )
-        command = [sys.executable, "-m", "benchmarks.gateway", "--serve"]
-        process = subprocess.Popen([*command, msgspec.json.encode(config).decode()])
-        try:
-            uvloop.run(measure(config, process.pid, keys.demo_key or "", options))
-        finally:
-            process.terminate()
-            process.wait(30)
+        with gateways(config, options.gateways) as pids:
+            uvloop.run(measure(config, pids, keys.demo_key or "", options))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""What connections that do nothing cost the gateway, and whether others notice.
+
+    python -m benchmarks.idle_connections --connections 10000
+
+Each connection has asked for /healthz once and stays open. Told are the resident bytes a
+connection, and how long /healthz takes on a connection of its own while all are open. Needs as
+many file descriptors as connections, in this process and in the gateway's (`ulimit -n`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+import uvloop
+
+from benchmarks.gateway import MODEL, gateways, memory_mb, percentile, until_up
+from gateway.config import GatewayConfig
+from gateway.first_start import ensure_first_start
+from tests.doubles.tiny_model import write_tiny_model
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+AT_ONCE = 64  # connections being opened
+PROBES = 500
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def ask(connection: Connection) -> float:
+    """Seconds until /healthz has answered on a connection."""
+    reader, writer = connection
+    start = time.monotonic()
+    writer.write(HEALTH)
+    head = await reader.readuntil(b"\r\n\r\n")
+    if b" 200 " not in head:
+        raise RuntimeError(head.decode())
+    await reader.readuntil(b"}")
+    return time.monotonic() - start
+
+
+async def measure(port: int, pid: int, count: int) -> None:
+    """Open the connections, look, and print."""
+    await until_up(port)
+    before = memory_mb(pid)
+    opening = asyncio.Semaphore(AT_ONCE)
+
+    async def one() -> Connection:
+        async with opening:
+            connection = await asyncio.open_connection("127.0.0.1", port)
+            await ask(connection)
+            return connection
+
+    connections = await asyncio.gather(*(one() for _ in range(count)))
+    held = memory_mb(pid)
+    probe = await asyncio.open_connection("127.0.0.1", port)
+    times = [await ask(probe) for _ in range(PROBES)]
+    alive = [not writer.is_closing() for _, writer in connections]
+    print(f"connections        {sum(alive):8d} open of {count}")
+    print(f"memory             {before:8.1f} MB before, {held:.1f} MB with them")
+    print(f"a connection       {(held - before) * 1024 / count:8.1f} KB")
+    print(f"health             {percentile(times, 0.5):8.2f} ms p50", end=" ")
+    print(f"{percentile(times, 0.99):8.2f} ms p99")
+    for _, writer in connections:
+        writer.close()
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--port", type=int, default=8099)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        model = write_tiny_model(Path(directory) / "model")
+        data = Path(directory) / "data"
+        asyncio.run(ensure_first_start(data, clock=time.time))
+        config = GatewayConfig(
+            model_dir=str(model),
+            model_name=MODEL,
+            data_dir=str(data),
+            engine_socket="",
+            port=options.port,
+            grace_s=1.0,
+        )
+        with gateways(config, 1) as (pid,):
+            uvloop.run(measure(options.port, pid, options.connections))
+
+
+if __name__ == "__main__":
+    main()
