@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from cli.bounds_options import BoundsFlags
 from cli.errors import BadSetting
@@ -48,6 +49,7 @@ def gateway_config(
     """The gateway's config; BadSetting where values cannot work together."""
     if flags.admin_port == flags.port:
         raise BadSetting("--admin-port", f"{flags.port} is --port already; leave it out instead")
+    check_endpoint(flags.otlp_endpoint)
     return GatewayConfig(
         model_dir=str(source.directory),
         model_name=source.name,
@@ -56,6 +58,22 @@ def gateway_config(
         bounds=Bounds(**asdict(bounds)),
         **asdict(flags),
     )
+
+
+def check_endpoint(url: str | None) -> None:
+    """BadSetting when `url` is none of a collector; others on the machine can see arguments."""
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise BadSetting("--otlp-endpoint", "it is no URL") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadSetting("--otlp-endpoint", "it must begin with http:// or https:// and a host")
+    if parts.username is not None or parts.query:
+        raise BadSetting(
+            "--otlp-endpoint", "it must hold no credentials: use OTEL_EXPORTER_OTLP_HEADERS"
+        )
 
 
 def checked_socket(socket: Path) -> str:

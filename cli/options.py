@@ -24,10 +24,11 @@ DEFAULT_DATA_DIR = Path(".ratoon")
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def flag(name: str, help_text: str, *, panel: str, **bounds: Any) -> Any:
-    """An option `--name` that `RATOON_NAME` may stand in for."""
+def flag(name: str, help_text: str, *, panel: str, also: str | None = None, **bounds: Any) -> Any:
+    """An option `--name` that `RATOON_NAME` may stand in for, or else the variable `also`."""
     variable = "RATOON_" + name.strip("-").split("/")[0].replace("-", "_").upper()
-    return typer.Option(name, envvar=variable, help=help_text, rich_help_panel=panel, **bounds)
+    variables = variable if also is None else [variable, also]
+    return typer.Option(name, envvar=variables, help=help_text, rich_help_panel=panel, **bounds)
 
 
 MODEL = "Model"
@@ -244,6 +245,16 @@ class GatewayFlags:
     log_level: Annotated[LogLevel, flag("--log-level", "How much is logged.", panel=GATEWAY)] = (
         "info"
     )
+    otlp_endpoint: Annotated[
+        str | None,
+        flag(
+            "--otlp-endpoint",
+            "URL of an OpenTelemetry collector (OTLP over HTTP) for traces; "
+            "OTEL_EXPORTER_OTLP_ENDPOINT names one too. Left out: no traces.",
+            panel=GATEWAY,
+            also="OTEL_EXPORTER_OTLP_ENDPOINT",
+        ),
+    ] = GATEWAY_DEFAULTS.otlp_endpoint
 
 
 @dataclass(frozen=True, slots=True)

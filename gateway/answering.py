@@ -18,15 +18,21 @@ from gateway.generation import generating
 from gateway.meter import Meter
 from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
+from gateway.request_head import TraceLink
+from gateway.tracing import Tracing, Untracing
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a request came from: its route's template, its caller, when (monotonic seconds)."""
+    """Where a request came from: its route's template, its caller, when (monotonic seconds).
+
+    `link` is the trace it belongs to and where the answer's own is written.
+    """
 
     route: str
     caller: Caller
     arrived: float
+    link: TraceLink
 
 
 class Answering:
@@ -38,11 +44,13 @@ class Answering:
         admission: Admission,
         streams: OpenStreams,
         metrics: GatewayMetrics,
+        tracing: Tracing | None = None,
     ) -> None:
         self.admission = admission
         self._engine = engine
         self._streams = streams
         self._metrics = metrics
+        self._tracing = tracing or Untracing()
 
     @asynccontextmanager
     async def answer(
@@ -54,9 +62,13 @@ class Answering:
         cancels what still runs.
         """
         choices = len(ask.prompts) * ask.choices
-        with self._streams.held(origin.caller.key_id, choices):
+        trace = self._tracing.begin(ask, origin.route, origin.arrived, origin.link)
+        with trace.running(), self._streams.held(origin.caller.key_id, choices):
             admitted = await self.admission.admit(ask, origin.caller)
-            meter = Meter(self._metrics, origin.route, admitted, origin.arrived, time.monotonic)
+            trace.admitted()
+            meter = Meter(
+                self._metrics, origin.route, admitted, origin.arrived, time.monotonic, trace
+            )
             with meter.measured():
                 decoder = self.admission.tokenizer
                 async with generating(self._engine, admitted, decoder, meter.see) as events:

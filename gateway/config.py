@@ -55,3 +55,4 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds = Bounds()
     grace_s: float = 30.0  # how long streams may run on after SIGTERM
     log_level: str = "info"
+    otlp_endpoint: str | None = None  # URL of a collector for traces; None: nothing is traced

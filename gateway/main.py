@@ -38,11 +38,14 @@ from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
 from gateway.openai.models import ModelCard
 from gateway.openai.routes import openai_router
+from gateway.otlp import collector, exporting
 from gateway.secrets import load_secrets
 from gateway.server import Bind, all_listen, make_server, serve
 from gateway.shared_port import reserved
+from gateway.spans import SpanTracing
 from gateway.state.sqlite import SqliteStore
 from gateway.tokenizer import Tokenizer
+from gateway.tracing import Tracing, Untracing
 from gateway.worker import Seat, on_the_line
 from gateway.workers import Workers
 
@@ -143,7 +146,7 @@ async def composed(
             config.bounds,
         )
         tenants = openai_router(
-            Answering(engine, admission, streams, metrics),
+            Answering(engine, admission, streams, metrics, _tracing(config, stack)),
             ModelCard(config.model_name, engine, int(time.time())),
             config.bounds,
             Authenticator(keyring),
@@ -176,6 +179,14 @@ def _binds(
         Bind(build_app([tenants, health], metrics), config.host, config.port),
         Bind(build_app([operator, health], metrics), config.admin_host, config.admin_port),
     )
+
+
+def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing:
+    """Traces to the collector that the config names; none without one."""
+    if config.otlp_endpoint is None:
+        return Untracing()
+    tracer = stack.enter_context(exporting(collector(config.otlp_endpoint)))
+    return SpanTracing(tracer, config.model_name)
 
 
 def set_aside() -> None:

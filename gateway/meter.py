@@ -14,6 +14,7 @@ from engine.errors import EngineError
 from gateway.admission import Admitted
 from gateway.choice import Delta, Event
 from gateway.metrics import GatewayMetrics
+from gateway.tracing import UNTRACED, Trace
 
 _GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
 
@@ -37,12 +38,14 @@ class Meter:
         admitted: Admitted,
         arrived: float,
         clock: Callable[[], float],
+        trace: Trace = UNTRACED,
     ) -> None:
         self._metrics = metrics
         self._route = route
         self._admitted = admitted
         self._arrived = arrived
         self._clock = clock
+        self._trace = trace
         self._last_token_at: dict[int, float] = {}
         self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
         self._cached: dict[int, int] = {}  # tokens by prompt
@@ -55,7 +58,7 @@ class Meter:
             if event.token_ids:
                 index = event.index
                 self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
-                self._time(index, event.queue_seconds)
+                self._time(event)
             return
         self._streamed[event.index] = event.completion_tokens
         # The choices of a prompt share it: what one of them computed was not cached.
@@ -91,6 +94,12 @@ class Meter:
     def _report(self) -> None:
         usage = self.usage()
         self._hand_on_gaps()
+        self._trace.used(
+            self._outcome,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            generated_tokens=usage.completion_tokens,
+        )
         self._metrics.ended(
             self._route,
             self._outcome,
@@ -100,12 +109,13 @@ class Meter:
             seconds=self._clock() - self._arrived,
         )
 
-    def _time(self, index: int, queue_seconds: float | None) -> None:
-        now = self._clock()
-        if queue_seconds is not None:
-            self._metrics.queued(queue_seconds)
+    def _time(self, event: Delta) -> None:
+        index, now = event.index, self._clock()
+        if event.queue_seconds is not None:
+            self._metrics.queued(event.queue_seconds)
         if not self._last_token_at:
             self._metrics.first_token(now - self._arrived)
+            self._trace.first_token(event.timing)
         before = self._last_token_at.get(index)
         if before is not None:
             self._gaps.append(now - before)
