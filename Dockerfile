@@ -15,17 +15,18 @@ COPY deploy/redis.conf /etc/ratoon/redis.conf
 RUN mkdir -p /data && chown redis:redis /data && chmod 0700 /data
 USER redis
 VOLUME /data
-# The password comes from a file and goes in by a pipe: neither arguments nor environment hold it.
-ENTRYPOINT ["sh", "-c", "{ cat /etc/ratoon/redis.conf; printf 'requirepass %s\\n' \"$(cat /run/secrets/redis_password)\"; } | exec redis-server -"]
+# The password comes from a file and stays in one, in memory: no arguments, no environment.
+ENTRYPOINT ["sh", "-c", "umask 077 && printf 'include /etc/ratoon/redis.conf\\nrequirepass %s\\n' \"$(cat /run/secrets/redis_password)\" > /tmp/redis.conf && exec redis-server /tmp/redis.conf"]
 CMD []
 
 FROM ${PYTHON_IMAGE} AS front
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends haproxy \
     && rm -rf /var/lib/apt/lists/*
+COPY deploy/alive.py /usr/local/bin/ratoon-alive
 COPY deploy/haproxy.cfg /etc/ratoon/haproxy.cfg
 USER haproxy
-EXPOSE 8000
+EXPOSE 8000 8001
 ENTRYPOINT ["haproxy", "-db", "-f", "/etc/ratoon/haproxy.cfg"]
 
 # The environment is built where a compiler's litter stays, and copied whole.
@@ -45,6 +46,7 @@ RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp --shell /u
     && for place in /var/lib/ratoon /var/cache/ratoon /run/ratoon; do \
          mkdir -p $place && chown ratoon:ratoon $place && chmod 0700 $place; \
        done
+COPY deploy/alive.py /usr/local/bin/ratoon-alive
 COPY --from=build /opt/ratoon /opt/ratoon
 ENV PATH=/opt/ratoon/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -271,3 +271,11 @@ class AdminKeyFlags:
             show_default=False,
         ),
     ] = None
+    admin_key_file: Annotated[
+        Path | None,
+        flag(
+            "--admin-key-file",
+            "A file that holds the admin key, such as a container's secret.",
+            panel=GATEWAY,
+        ),
+    ] = None

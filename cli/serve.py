@@ -15,7 +15,13 @@ from cli.bounds_options import BoundsFlags
 from cli.child import python_command
 from cli.compose import admin_url, base_url, engine_config, gateway_config
 from cli.first_words import greeting
-from cli.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
+from cli.installation import (
+    SOCKET_NAME,
+    check_port_free,
+    first_start,
+    given_admin_key,
+    runtime_directory,
+)
 from cli.model_source import resolve
 from cli.options import AdminKeyFlags, EngineFlags, GatewayFlags, ModelFlags
 from cli.screen import open_screen
@@ -47,7 +53,7 @@ def serve(
     """
     source = resolve(model.model, engine.load_format)
     check_ports(gateway)
-    start = first_start(model.data_dir, admin.admin_key)
+    start = first_start(model.data_dir, given_admin_key(admin))
     url = base_url(gateway.host, gateway.port)
     with runtime_directory() as directory:
         socket = directory / SOCKET_NAME

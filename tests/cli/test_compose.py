@@ -77,6 +77,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         share_all=True,
         grace_s=3.0,
         log_level="debug",
+        otlp_endpoint="http://collector:4318",
     )
     bounds = replace(BoundsFlags(), max_choices=2, stalled_write_s=1.0)
     composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, bounds)
@@ -145,3 +146,18 @@ def test_a_url_reaches_what_listens(host: str, url: str) -> None:
 def test_admin_routes_have_their_own_port_or_none() -> None:
     assert admin_url("10.0.0.1", 80, "127.0.0.1", None) == "http://10.0.0.1:80"
     assert admin_url("10.0.0.1", 80, "127.0.0.1", 81) == "http://127.0.0.1:81"
+
+
+@pytest.mark.parametrize(
+    "url", ["collector:4318", "ftp://collector", "http://", "http://[", "http://me:key@collector"]
+)
+def test_what_is_no_url_of_a_collector_is_refused(url: str) -> None:
+    flags = GatewayFlags(otlp_endpoint=url)
+    with pytest.raises(BadSetting, match="--otlp-endpoint"):
+        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags())
+
+
+def test_a_collectors_url_arrives() -> None:
+    flags = GatewayFlags(otlp_endpoint="https://collector:4318/v1/traces")
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags())
+    assert composed.otlp_endpoint == "https://collector:4318/v1/traces"
