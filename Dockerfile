@@ -29,17 +29,19 @@ USER haproxy
 EXPOSE 8000 8001
 ENTRYPOINT ["haproxy", "-db", "-f", "/etc/ratoon/haproxy.cfg"]
 
-# The environment is built where a compiler's litter stays, and copied whole.
-FROM ${PYTHON_IMAGE} AS build
+# The environments are built where a compiler's litter stays, and copied whole. Dependencies come
+# before the code: they change less often.
+FROM ${PYTHON_IMAGE} AS environment
 RUN python -m venv /opt/ratoon
 ENV PATH=/opt/ratoon/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
-# Dependencies first: they change less often than the code.
 COPY pyproject.toml ./
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > base.txt \
     && pip install -r base.txt
+
+FROM environment AS gateway-environment
 COPY . .
-RUN pip install --no-deps . && rm -rf build
+RUN pip install --no-deps .
 
 FROM ${PYTHON_IMAGE} AS gateway
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp --shell /usr/sbin/nologin ratoon \
@@ -47,7 +49,7 @@ RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp --shell /u
          mkdir -p $place && chown ratoon:ratoon $place && chmod 0700 $place; \
        done
 COPY deploy/alive.py /usr/local/bin/ratoon-alive
-COPY --from=build /opt/ratoon /opt/ratoon
+COPY --from=gateway-environment /opt/ratoon /opt/ratoon
 ENV PATH=/opt/ratoon/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -59,12 +61,14 @@ EXPOSE 8000 8001
 ENTRYPOINT ["ratoon"]
 CMD ["gateway"]
 
-# With torch from `TORCH_INDEX`: the CPU's wheels are a tenth of those for NVIDIA's GPUs.
-FROM build AS build-engine
+# With torch from `TORCH_INDEX` too: the CPU's wheels are a tenth of those for NVIDIA's GPUs.
+FROM environment AS engine-environment
 ARG TORCH_INDEX=
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['engine'], sep='\n')" > engine.txt \
     && pip install ${TORCH_INDEX:+--extra-index-url $TORCH_INDEX} -r engine.txt
+COPY . .
+RUN pip install --no-deps .
 
 FROM gateway AS engine
-COPY --from=build-engine /opt/ratoon /opt/ratoon
+COPY --from=engine-environment /opt/ratoon /opt/ratoon
 CMD ["engine"]

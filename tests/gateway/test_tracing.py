@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class Traced:
         self._data_dir = data_dir
 
     def run(
-        self, ask: Callable[[Served, httpx.Client], None], url: str | None = None
+        self, ask: Callable[[Served, httpx.Client], object], url: str | None = None
     ) -> list[Span]:
         """All spans of what `ask` did."""
         with collecting() as collector:
@@ -45,7 +46,7 @@ class Traced:
             self.collector: Collector = collector
         return collector.spans
 
-    def serving(self, url: str | None):  # type: ignore[no-untyped-def]
+    def serving(self, url: str | None) -> AbstractContextManager[Served]:
         """The gateway, tracing to `url`."""
         config = GatewayConfig(
             model_dir=str(self._tiny_model),
@@ -141,7 +142,7 @@ def test_completions_and_cached_tokens(traced: Traced) -> None:
     body = {"model": MODEL, "prompt": "a" * 64, "max_tokens": 1}
 
     def twice(_: Served, client: httpx.Client) -> None:
-        for _ in range(2):
+        for _turn in range(2):
             client.post("/v1/completions", json=body)
 
     roots = [span for span in traced.run(twice) if span.name == f"text_completion {MODEL}"]
