@@ -51,6 +51,8 @@ def exporting(exporter: SpanExporter, service: str = "ratoon-gateway") -> Iterat
         farewell = threading.Thread(target=provider.shutdown, name="otlp-farewell", daemon=True)
         farewell.start()
         farewell.join(_FAREWELL_S)
+        if farewell.is_alive():
+            exporter.shutdown()  # what is on its way is not tried again
 
 
 def collector(endpoint: str) -> SpanExporter:

@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -19,6 +20,16 @@ from tests.gateway.test_tracing import CHAT, Traced
 
 # Far less than an export may take before it gives up, far more than a request does.
 SOON_S = 4.0
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """What a gateway leaves behind when it ends is gone before the next test."""
+    yield
+    for thread in threading.enumerate():
+        if "otel" in thread.name.lower() or "otlp" in thread.name:
+            thread.join(20)
+            assert not thread.is_alive()
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ class Composed:
 
         From a container that sees the host's processes: whoever may use Docker may do this.
         """
-        command = ("run", "--rm", "--privileged", "--pid=host", "--user=0", "--entrypoint=sh")
+        command = ("run", "--rm", "--pid=host", "--user=0", "--entrypoint=sh")
         killed = run("docker", *command, "ratoon-front", "-c", f"kill -9 {self.pid(service)}")
         assert not killed.returncode, killed.stderr
 
