@@ -1,0 +1,76 @@
+"""A change to Redis as data: what must hold, and what to write if it does; done by one script.
+
+The script runs alone on the server, so a plan is applied whole or not at all, in one round
+trip. (It stands in for WATCH and MULTI, which would take four and a connection of their own.) A
+change that depends on what is stored reads it first and asks in its plan whether it is still so.
+Redis refuses a script at its first write when it is full or read-only, so not even then is a
+plan applied by halves.
+
+Knows: plans. Does not know: what is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from gateway.errors import GatewayError
+from gateway.state.redis_link import RedisLink
+
+Command = list[str | bytes]
+Reply = bytes | int | None
+
+_SCRIPT = """
+local checks, writes = cmsgpack.unpack(ARGV[1]), cmsgpack.unpack(ARGV[2])
+for number, check in ipairs(checks) do
+    if redis.call(unpack(check[1])) ~= check[2] then return number end
+end
+for _, write in ipairs(writes) do redis.call(unpack(write)) end
+return 0
+"""
+
+
+class Changed(Exception):
+    """What a plan was made from is no longer so: read again."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """Checks and writes, in order. An expectation that fails raises the error given with it."""
+
+    writes: list[Command] = field(default_factory=list)
+    _checks: list[tuple[Command, Any]] = field(default_factory=list)
+    _errors: list[GatewayError | None] = field(default_factory=list)
+
+    def expect(self, command: Command, reply: Reply, otherwise: GatewayError | None = None) -> None:
+        """Apply the plan only if `command` gives `reply`; without an error, Changed is raised."""
+        # Redis's nil is Lua's false.
+        self._checks.append((command, False if reply is None else reply))
+        self._errors.append(otherwise)
+
+    def write(self, *command: str | bytes) -> None:
+        """Run `command` if every expectation holds."""
+        self.writes.append([*command])
+
+    def error_of(self, number: int) -> GatewayError | None:
+        """What goes with the expectation of this number, from 1."""
+        return self._errors[number - 1]
+
+    def encoded(self) -> list[bytes]:
+        """The script's arguments."""
+        return [msgspec.msgpack.encode(self._checks), msgspec.msgpack.encode(self.writes)]
+
+
+class Planner:
+    """Applies plans on one link."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self._script = link.script(_SCRIPT)
+
+    async def apply(self, plan: Plan) -> None:
+        """Apply `plan`; raises the error of the first expectation that fails, or Changed."""
+        failed = await self._script([], plan.encoded())
+        if failed:
+            raise plan.error_of(failed) or Changed()
