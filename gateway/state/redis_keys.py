@@ -12,7 +12,7 @@ from __future__ import annotations
 TENANTS = "ratoon:tenants"
 TENANT_NAMES = "ratoon:tenant-names"
 KEYS = "ratoon:keys"
-DIGESTS = "ratoon:digests"  # to (key id, tenant id) in msgpack
+DIGESTS = "ratoon:digests"  # to [key id, tenant id]
 GROUPS = "ratoon:groups"
 GROUP_NAMES = "ratoon:group-names"
 PREFIXES = "ratoon:prefixes"

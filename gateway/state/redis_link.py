@@ -62,7 +62,8 @@ class RedisLink:
 
     async def command(self, *words: Any) -> Any:
         """One command's reply: bytes, int, list or None. Raises Unavailable."""
-        return await self.run(lambda: self.client.execute_command(*words))
+        send: Callable[..., Awaitable[Any]] = self.client.execute_command
+        return await self.run(lambda: send(*words))
 
     async def commands(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """The replies of many commands, in few round trips, not atomic. Raises Unavailable."""

@@ -12,22 +12,28 @@ Knows: plans. Does not know: what is stored.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from gateway.errors import GatewayError
 from gateway.state.redis_link import RedisLink
 
 Command = list[str | bytes]
-Reply = bytes | int | None
+Reply = bytes | int  # of bytes, never empty ones
 
+# The arguments lie one after the other: a count before every list, what is expected behind its
+# command.
 _SCRIPT = """
-local checks, writes = cmsgpack.unpack(ARGV[1]), cmsgpack.unpack(ARGV[2])
-for number, check in ipairs(checks) do
-    if redis.call(unpack(check[1])) ~= check[2] then return number end
+local at = 0
+local function take() at = at + 1 return ARGV[at] end
+local function command()
+    local words = {}
+    for i = 1, tonumber(take()) do words[i] = take() end
+    return words
 end
-for _, write in ipairs(writes) do redis.call(unpack(write)) end
+for number = 1, tonumber(take()) do
+    local found = redis.call(unpack(command()))
+    if (found and tostring(found) or '') ~= take() then return number end
+end
+for _ = 1, tonumber(take()) do redis.call(unpack(command())) end
 return 0
 """
 
@@ -40,27 +46,32 @@ class Changed(Exception):
 class Plan:
     """Checks and writes, in order. An expectation that fails raises the error given with it."""
 
-    writes: list[Command] = field(default_factory=list)
-    _checks: list[tuple[Command, Any]] = field(default_factory=list)
+    _writes: list[Command] = field(default_factory=list)
+    _checks: list[tuple[Command, str | bytes]] = field(default_factory=list)
     _errors: list[GatewayError | None] = field(default_factory=list)
 
     def expect(self, command: Command, reply: Reply, otherwise: GatewayError | None = None) -> None:
         """Apply the plan only if `command` gives `reply`; without an error, Changed is raised."""
-        # Redis's nil is Lua's false.
-        self._checks.append((command, False if reply is None else reply))
+        self._checks.append((command, str(reply) if isinstance(reply, int) else reply))
         self._errors.append(otherwise)
 
     def write(self, *command: str | bytes) -> None:
         """Run `command` if every expectation holds."""
-        self.writes.append([*command])
+        self._writes.append([*command])
 
     def error_of(self, number: int) -> GatewayError | None:
         """What goes with the expectation of this number, from 1."""
         return self._errors[number - 1]
 
-    def encoded(self) -> list[bytes]:
+    def arguments(self) -> list[str | bytes]:
         """The script's arguments."""
-        return [msgspec.msgpack.encode(self._checks), msgspec.msgpack.encode(self.writes)]
+        words: list[str | bytes] = [str(len(self._checks))]
+        for command, reply in self._checks:
+            words += [str(len(command)), *command, reply]
+        words.append(str(len(self._writes)))
+        for command in self._writes:
+            words += [str(len(command)), *command]
+        return words
 
 
 class Planner:
@@ -71,6 +82,6 @@ class Planner:
 
     async def apply(self, plan: Plan) -> None:
         """Apply `plan`; raises the error of the first expectation that fails, or Changed."""
-        failed = await self._script([], plan.encoded())
+        failed = await self._script([], plan.arguments())
         if failed:
             raise plan.error_of(failed) or Changed()

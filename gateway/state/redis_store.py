@@ -34,7 +34,7 @@ _encode = msgspec.json.encode
 _FIND = """
 local owner = redis.call('HGET', KEYS[1], ARGV[1])
 if not owner then return false end
-local ids = cmsgpack.unpack(owner)
+local ids = cjson.decode(owner)
 return {redis.call('HGET', KEYS[2], ids[1]), redis.call('HGET', KEYS[3], ids[2])}
 """
 
@@ -106,7 +106,7 @@ class RedisStore:
         _expect_free(plan, at.KEYS, key.id)
         _expect_free(plan, at.DIGESTS, key.digest)
         plan.write("HSET", at.KEYS, key.id, _encode(key))
-        plan.write("HSET", at.DIGESTS, key.digest, msgspec.msgpack.encode((key.id, key.tenant_id)))
+        plan.write("HSET", at.DIGESTS, key.digest, _encode([key.id, key.tenant_id]))
         plan.write("SADD", at.keys_of(key.tenant_id), key.id)
         plan.write("PUBLISH", at.CHANGES, key.tenant_id)  # whoever knows it as unknown
         await self._planner.apply(plan)
