@@ -77,7 +77,7 @@ class TenantChanges:
         async with self._turn:
             after = change.applied_to(await self._store.get_tenant(tenant_id))
             await self._store.update_tenant(after)
-            self._keyring.forget_identities()
+            self._keyring.forget(tenant_id)
             if after.disabled:
                 await self._flush(tenant_id)
             return after
@@ -86,7 +86,7 @@ class TenantChanges:
         """Remove the tenant, its keys and its cached prefixes."""
         async with self._turn:
             await self._store.delete_tenant(tenant_id)
-            self._keyring.forget_identities()
+            self._keyring.forget(tenant_id)
             return Deleted(tenant_id, await self._flush(tenant_id))
 
     async def _flush(self, tenant_id: str) -> int | None:
