@@ -47,15 +47,13 @@ def serve(
     """
     source = resolve(model.model, engine.load_format)
     check_ports(gateway)
-    start = first_start(model.data_dir, admin.admin_key)
     url = base_url(gateway.host, gateway.port)
     with runtime_directory() as directory:
         socket = directory / SOCKET_NAME
+        config = gateway_config(source, model.data_dir, socket, gateway, bounds)
+        start = first_start(model.data_dir, admin.admin_key, config.shared)
         plan = Plan(
-            commands=commands(
-                engine_config(source, socket, engine),
-                gateway_config(source, model.data_dir, socket, gateway, bounds),
-            ),
+            commands=commands(engine_config(source, socket, engine), config),
             is_ready=partial(answers_ok, readiness_url(gateway)),
             policy=Policy(drain_s=gateway.grace_s + _STOP_MARGIN_S),
         )

@@ -6,8 +6,8 @@ Knows: the order of these. Does not know: wire formats or sockets.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from engine.client import Engine
@@ -18,6 +18,7 @@ from gateway.generation import generating
 from gateway.meter import Meter
 from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
+from gateway.usage import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,13 @@ class Answering:
         admission: Admission,
         streams: OpenStreams,
         metrics: GatewayMetrics,
+        tally: Tally,
     ) -> None:
         self.admission = admission
         self._engine = engine
         self._streams = streams
         self._metrics = metrics
+        self._tally = tally
 
     @asynccontextmanager
     async def answer(
@@ -57,7 +60,21 @@ class Answering:
         with self._streams.held(origin.caller.key_id, choices):
             admitted = await self.admission.admit(ask, origin.caller)
             meter = Meter(self._metrics, origin.route, admitted, origin.arrived, time.monotonic)
-            with meter.measured():
+            with self._charged(origin.caller, meter), meter.measured():
                 decoder = self.admission.tokenizer
                 async with generating(self._engine, admitted, decoder, meter.see) as events:
                     yield events, meter
+
+    @contextmanager
+    def _charged(self, caller: Caller, meter: Meter) -> Iterator[None]:
+        """However the request ends, what was done for it is its caller's."""
+        try:
+            yield
+        finally:
+            used = meter.used()
+            self._tally.add(
+                caller,
+                computed_tokens=used.computed_tokens,
+                cached_tokens=used.cached_tokens,
+                generated_tokens=used.generated_tokens,
+            )

@@ -96,7 +96,7 @@ class Keyring:
         `bits`, KEY_BYTES of them, take the place of random ones; Conflict when such a key is
         there already.
         """
-        secret = KEY_PREFIX + text_of(bits or secrets.token_bytes(KEY_BYTES))
+        secret = key_of(bits or secrets.token_bytes(KEY_BYTES))
         record = ApiKey(
             id=f"key_{secrets.token_hex(8)}",
             tenant_id=tenant_id,
@@ -192,9 +192,9 @@ class Keyring:
             self._while_away.put(digest, found)
 
 
-def text_of(bits: bytes) -> str:
-    """32 bytes as the 43 characters of a key."""
-    return base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
+def key_of(bits: bytes) -> str:
+    """The key that 32 bytes are."""
+    return KEY_PREFIX + base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
 
 
 def _same_life(old: ApiKey, now: float) -> float | None:

@@ -22,11 +22,9 @@ from typing import TypeVar
 from gateway.errors import Conflict, NotFound
 from gateway.state import sqlite_rows as sql
 from gateway.state.records import ApiKey, AuditEntry, Group, PublishedPrefix, Tenant, UsageRow
-from gateway.state.sqlite_file import SchemaTooNew, open_file, transaction
+from gateway.state.sqlite_file import open_file, transaction
 
 T = TypeVar("T")
-
-__all__ = ["SchemaTooNew", "SqliteStore"]
 
 
 class SqliteStore:
