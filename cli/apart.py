@@ -16,7 +16,7 @@ import msgspec
 from cli.bounds_options import BoundsFlags
 from cli.child import python_command, python_environment
 from cli.compose import engine_config, gateway_config
-from cli.installation import SOCKET_NAME, first_start, given_admin_key
+from cli.installation import SOCKET_NAME, first_start
 from cli.model_source import resolve
 from cli.options import (
     AdminKeyFlags,
@@ -46,7 +46,7 @@ def gateway(
     """
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
     config = gateway_config(source, model.data_dir, meeting_place(model, socket), gateway, bounds)
-    first_start(model.data_dir, given_admin_key(admin))
+    first_start(model.data_dir, admin.admin_key, config.shared)
     become("gateway", config)
 
 

@@ -50,6 +50,7 @@ def gateway_config(
     if flags.admin_port == flags.port:
         raise BadSetting("--admin-port", f"{flags.port} is --port already; leave it out instead")
     check_endpoint(flags.otlp_endpoint)
+    checked_redis_url(flags)
     return GatewayConfig(
         model_dir=str(source.directory),
         model_name=source.name,
@@ -74,6 +75,23 @@ def check_endpoint(url: str | None) -> None:
         raise BadSetting(
             "--otlp-endpoint", "it must hold no credentials: use OTEL_EXPORTER_OTLP_HEADERS"
         )
+
+
+def checked_redis_url(flags: GatewayFlags) -> None:
+    """BadSetting for a URL of something else, or with a password: others see a command line."""
+    if flags.redis_url is None:
+        if flags.redis_password_file is not None:
+            raise BadSetting("--redis-password-file", "there is no --redis-url it could be for")
+        return
+    try:
+        url = urlsplit(flags.redis_url)
+        _ = url.port
+    except ValueError as error:
+        raise BadSetting("--redis-url", f"that is no URL: {error}") from error
+    if not flags.redis_url.startswith(("redis://", "rediss://", "unix://")):
+        raise BadSetting("--redis-url", "a URL starts with redis://, rediss:// or unix://")
+    if url.password is not None or "password=" in url.query:
+        raise BadSetting("--redis-url", "a password does not belong here: --redis-password-file")
 
 
 def checked_socket(socket: Path) -> str:

@@ -16,32 +16,24 @@ from pathlib import Path
 
 from cli.compose import MAX_SOCKET_BYTES
 from cli.errors import BadSetting
-from cli.options import AdminKeyFlags
-from gateway.first_start import BadAdminKey, FirstStart, ensure_first_start
+from gateway.config import Shared
+from gateway.errors import Unavailable
+from gateway.first_start import ALONE, BadAdminKey, FirstStart, ensure_first_start
 from gateway.private_file import PrivateFileError
-from gateway.state.sqlite import SchemaTooNew
+from gateway.state.sqlite_file import SchemaTooNew
 
 SOCKET_NAME = "engine.sock"
 
 
-def given_admin_key(flags: AdminKeyFlags) -> str | None:
-    """The admin key that was given, by itself or in a file; BadSetting for both."""
-    if flags.admin_key_file is None:
-        return flags.admin_key
-    if flags.admin_key is not None:
-        raise BadSetting("--admin-key-file", "--admin-key is given too; leave one of them out")
-    try:
-        return flags.admin_key_file.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadSetting("--admin-key-file", f"cannot read {flags.admin_key_file}") from error
-
-
-def first_start(data_dir: Path, admin_key: str | None) -> FirstStart:
+def first_start(data_dir: Path, admin_key: str | None, shared: Shared = ALONE) -> FirstStart:
     """Make state and keys where there are none; BadSetting when what is there cannot be used."""
+    start = ensure_first_start(data_dir, clock=time.time, admin_key=admin_key, shared=shared)
     try:
-        return asyncio.run(ensure_first_start(data_dir, clock=time.time, admin_key=admin_key))
+        return asyncio.run(start)
     except BadAdminKey as error:
         raise BadSetting("--admin-key", str(error)) from error
+    except Unavailable as error:
+        raise BadSetting("--redis-url", "Redis does not answer, or refuses to store") from error
     except (PrivateFileError, SchemaTooNew, OSError) as error:
         raise BadSetting("--data-dir", str(error)) from error
 

@@ -233,6 +233,35 @@ class GatewayFlags:
         bool,
         flag("--share-all", "One owner: all tenants share one cache.", panel=GATEWAY),
     ] = GATEWAY_DEFAULTS.share_all
+    redis_url: Annotated[
+        str | None,
+        flag(
+            "--redis-url",
+            "Where several gateways keep their state, such as redis://redis:6379/0. "
+            "[dim]\\[default: SQLite in --data-dir][/dim]",
+            panel=GATEWAY,
+            show_default=False,
+        ),
+    ] = GATEWAY_DEFAULTS.redis_url
+    redis_password_file: Annotated[
+        str | None,
+        flag(
+            "--redis-password-file",
+            "File with the password of --redis-url.",
+            panel=GATEWAY,
+            show_default=False,
+        ),
+    ] = GATEWAY_DEFAULTS.redis_password_file
+    secrets_dir: Annotated[
+        str | None,
+        flag(
+            "--secrets-dir",
+            "Directory with ratoon_server_secret, ratoon_pepper and ratoon_admin_key, the same "
+            "for every gateway; /run/secrets in Docker. [dim]\\[default: made in --data-dir][/dim]",
+            panel=GATEWAY,
+            show_default=False,
+        ),
+    ] = GATEWAY_DEFAULTS.secrets_dir
     grace_s: Annotated[
         float,
         flag(
@@ -269,13 +298,5 @@ class AdminKeyFlags:
             "DATA_DIR/keys.env][/dim]",
             panel=GATEWAY,
             show_default=False,
-        ),
-    ] = None
-    admin_key_file: Annotated[
-        Path | None,
-        flag(
-            "--admin-key-file",
-            "A file that holds the admin key, such as a container's secret.",
-            panel=GATEWAY,
         ),
     ] = None

@@ -19,7 +19,6 @@ from cli.installation import (
     SOCKET_NAME,
     check_port_free,
     first_start,
-    given_admin_key,
     runtime_directory,
 )
 from cli.model_source import resolve
@@ -53,15 +52,13 @@ def serve(
     """
     source = resolve(model.model, engine.load_format)
     check_ports(gateway)
-    start = first_start(model.data_dir, given_admin_key(admin))
     url = base_url(gateway.host, gateway.port)
     with runtime_directory() as directory:
         socket = directory / SOCKET_NAME
+        config = gateway_config(source, model.data_dir, socket, gateway, bounds)
+        start = first_start(model.data_dir, admin.admin_key, config.shared)
         plan = Plan(
-            commands=commands(
-                engine_config(source, socket, engine),
-                gateway_config(source, model.data_dir, socket, gateway, bounds),
-            ),
+            commands=commands(engine_config(source, socket, engine), config),
             is_ready=partial(answers_ok, readiness_url(gateway)),
             policy=Policy(drain_s=gateway.grace_s + _STOP_MARGIN_S),
         )

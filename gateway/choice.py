@@ -35,7 +35,8 @@ class Delta(Struct, frozen=True):
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None
     queue_seconds: float | None
-    timing: Timing | None = None
+    cached_tokens: int | None = None  # with the first: of its prompt
+    timing: Timing | None = None  # likewise
 
 
 class Ended(Struct, frozen=True):
@@ -101,8 +102,15 @@ class Choice:
             self._cached = event.cached_tokens
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
-        shown = event.token_ids[:count]
-        delta = Delta(self._index, text, shown, logprobs, event.queue_seconds, event.timing)
+        delta = Delta(
+            self._index,
+            text,
+            event.token_ids[:count],
+            logprobs,
+            event.queue_seconds,
+            event.cached_tokens,
+            event.timing,
+        )
         if self._stops.stopped_by is None:
             return delta, None
         return delta, Ended(self._index, "stop", self._cached, self._tokens)

@@ -28,6 +28,18 @@ class Usage:
     completion_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was done for a request, however it ended, in tokens.
+
+    A prompt counts from its first token on: before, nobody knows what was computed of it.
+    """
+
+    computed_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+
+
 class Meter:
     """Sees every event of one request."""
 
@@ -59,13 +71,11 @@ class Meter:
                 index = event.index
                 self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
                 self._time(event)
+            if event.cached_tokens is not None:
+                self._reuse(event.index, event.cached_tokens)
             return
         self._streamed[event.index] = event.completion_tokens
-        # The choices of a prompt share it: what one of them computed was not cached.
-        prompt = event.index // self._admitted.choices
-        self._cached[prompt] = min(
-            event.cached_tokens, self._cached.get(prompt, event.cached_tokens)
-        )
+        self._reuse(event.index, event.cached_tokens)
         self._outcome = event.reason
 
     def usage(self) -> Usage:
@@ -74,6 +84,17 @@ class Meter:
             prompt_tokens=self._admitted.prompt_tokens,
             cached_tokens=sum(self._cached.values()),
             completion_tokens=sum(self._streamed.values()),
+        )
+
+    def used(self) -> Used:
+        """What has been done so far."""
+        admitted = self._admitted
+        prompts = sum(len(admitted.generates[p * admitted.choices].token_ids) for p in self._cached)
+        cached = sum(self._cached.values())
+        return Used(
+            computed_tokens=prompts - cached,
+            cached_tokens=cached,
+            generated_tokens=sum(self._streamed.values()),
         )
 
     @contextmanager
@@ -90,6 +111,11 @@ class Meter:
             raise
         finally:
             self._report()
+
+    def _reuse(self, index: int, cached_tokens: int) -> None:
+        """The choices of a prompt share it: what one of them computed was not cached."""
+        prompt = index // self._admitted.choices
+        self._cached[prompt] = min(cached_tokens, self._cached.get(prompt, cached_tokens))
 
     def _report(self) -> None:
         usage = self.usage()

@@ -10,10 +10,8 @@ from cli.installation import (
     SOCKET_NAME,
     check_port_free,
     first_start,
-    given_admin_key,
     runtime_directory,
 )
-from cli.options import AdminKeyFlags
 from gateway.first_start import KEYS_FILE, read_keys
 
 ADMIN_KEY = "an-admin-key-of-some-length"
@@ -33,23 +31,6 @@ def test_a_second_start_keeps_the_keys(tmp_path: Path) -> None:
     second = first_start(tmp_path, None)
     assert (first.created, second.created) == (True, False)
     assert first.admin_key == second.admin_key
-
-
-def test_an_admin_key_may_come_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "admin_key"
-    path.write_text(ADMIN_KEY + "\n")
-    assert given_admin_key(AdminKeyFlags(admin_key_file=path)) == ADMIN_KEY
-    assert given_admin_key(AdminKeyFlags(admin_key=ADMIN_KEY)) == ADMIN_KEY
-    assert given_admin_key(AdminKeyFlags()) is None
-
-
-def test_an_admin_key_from_two_places_or_none_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "admin_key"
-    with pytest.raises(BadSetting, match="cannot read"):
-        given_admin_key(AdminKeyFlags(admin_key_file=path))
-    path.write_text(ADMIN_KEY)
-    with pytest.raises(BadSetting, match="leave one of them out"):
-        given_admin_key(AdminKeyFlags(admin_key=ADMIN_KEY, admin_key_file=path))
 
 
 def test_a_given_admin_key_is_the_one(tmp_path: Path) -> None:
