@@ -10,7 +10,7 @@ directory=${1:-$(dirname "$0")/secrets}
 umask 077
 mkdir -p "$directory"
 chmod 0700 "$directory"
-for name in admin_key redis_password; do
+for name in ratoon_admin_key ratoon_server_secret ratoon_pepper redis_password; do
   [ -s "$directory/$name" ] && continue
   head -c 32 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=\n' >"$directory/.$name"
   chmod 0444 "$directory/.$name"

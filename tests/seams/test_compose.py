@@ -31,7 +31,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
 @pytest.fixture
 def tenant(deployment: Composed) -> Iterator[httpx.Client]:
     """Speaks under a key of a new tenant, through the front."""
-    operator = {"Authorization": f"Bearer {deployment.secret('admin_key')}"}
+    operator = {"Authorization": f"Bearer {deployment.secret('ratoon_admin_key')}"}
     with httpx.Client(base_url=deployment.admin_url, headers=operator, timeout=30) as admin:
         made = admin.post("/admin/tenants", json={"name": f"tenant-{uuid.uuid4().hex[:8]}"})
         made.raise_for_status()
@@ -81,7 +81,7 @@ def test_containers_have_no_rights_and_write_nothing_of_their_own(
 
 def test_secrets_are_in_no_containers_description(deployment: Composed) -> None:
     told = str([deployment.container(service) for service in SERVICES])
-    for name in ("admin_key", "redis_password"):
+    for name in ("ratoon_admin_key", "ratoon_server_secret", "ratoon_pepper", "redis_password"):
         assert deployment.secret(name) not in told
         assert f"/run/secrets/{name}" in told
 
@@ -91,6 +91,19 @@ def test_the_gateways_image_has_no_torch() -> None:
     for image, has_torch in (("ratoon-gateway", "False"), ("ratoon-engine", "True")):
         asked = run("docker", "run", "--rm", "--entrypoint=python", image, "-c", script)
         assert asked.stdout.strip() == has_torch, asked.stderr
+
+
+def test_the_state_is_in_redis_and_both_gateways_have_it(
+    deployment: Composed, tenant: httpx.Client
+) -> None:
+    files = deployment.compose("exec", "-T", "gateway-1", "ls", "/var/lib/ratoon").split()
+    assert files == ["keys.env"]
+    lists = {
+        deployment.compose("exec", "-T", service, "ratoon", "tenants", "list", "--json")
+        for service in ("gateway-1", "gateway-2")
+    }
+    assert len(lists) == 1
+    assert "tenant-" in lists.pop()
 
 
 def test_redis_wants_its_password(deployment: Composed) -> None:
@@ -104,7 +117,8 @@ def test_redis_wants_its_password(deployment: Composed) -> None:
 def test_nobody_notices_the_death_of(
     deployment: Composed, tenant: httpx.Client, service: str
 ) -> None:
-    cached(tenant)
+    for _ in range(4):  # so that both gateways know the key: it outlasts Redis with them
+        cached(tenant)
     killed = deployment.pid(service)
     deployment.kill(service)
     for _ in soon(10, 0.2):
