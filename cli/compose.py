@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from cli.bounds_options import BoundsFlags
 from cli.errors import BadSetting
@@ -48,6 +49,8 @@ def gateway_config(
     """The gateway's config; BadSetting where values cannot work together."""
     if flags.admin_port == flags.port:
         raise BadSetting("--admin-port", f"{flags.port} is --port already; leave it out instead")
+    check_endpoint(flags.otlp_endpoint)
+    checked_redis_url(flags)
     return GatewayConfig(
         model_dir=str(source.directory),
         model_name=source.name,
@@ -56,6 +59,39 @@ def gateway_config(
         bounds=Bounds(**asdict(bounds)),
         **asdict(flags),
     )
+
+
+def check_endpoint(url: str | None) -> None:
+    """BadSetting when `url` is none of a collector; others on the machine can see arguments."""
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise BadSetting("--otlp-endpoint", "it is no URL") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadSetting("--otlp-endpoint", "it must begin with http:// or https:// and a host")
+    if parts.username is not None or parts.query:
+        raise BadSetting(
+            "--otlp-endpoint", "it must hold no credentials: use OTEL_EXPORTER_OTLP_HEADERS"
+        )
+
+
+def checked_redis_url(flags: GatewayFlags) -> None:
+    """BadSetting for a URL of something else, or with a password: others see a command line."""
+    if flags.redis_url is None:
+        if flags.redis_password_file is not None:
+            raise BadSetting("--redis-password-file", "there is no --redis-url it could be for")
+        return
+    try:
+        url = urlsplit(flags.redis_url)
+        _ = url.port
+    except ValueError as error:
+        raise BadSetting("--redis-url", f"that is no URL: {error}") from error
+    if not flags.redis_url.startswith(("redis://", "rediss://", "unix://")):
+        raise BadSetting("--redis-url", "a URL starts with redis://, rediss:// or unix://")
+    if url.password is not None or "password=" in url.query:
+        raise BadSetting("--redis-url", "a password does not belong here: --redis-password-file")
 
 
 def checked_socket(socket: Path) -> str:

@@ -16,19 +16,24 @@ from pathlib import Path
 
 from cli.compose import MAX_SOCKET_BYTES
 from cli.errors import BadSetting
-from gateway.first_start import BadAdminKey, FirstStart, ensure_first_start
+from gateway.config import Shared
+from gateway.errors import Unavailable
+from gateway.first_start import ALONE, BadAdminKey, FirstStart, ensure_first_start
 from gateway.private_file import PrivateFileError
-from gateway.state.sqlite import SchemaTooNew
+from gateway.state.sqlite_file import SchemaTooNew
 
 SOCKET_NAME = "engine.sock"
 
 
-def first_start(data_dir: Path, admin_key: str | None) -> FirstStart:
+def first_start(data_dir: Path, admin_key: str | None, shared: Shared = ALONE) -> FirstStart:
     """Make state and keys where there are none; BadSetting when what is there cannot be used."""
+    start = ensure_first_start(data_dir, clock=time.time, admin_key=admin_key, shared=shared)
     try:
-        return asyncio.run(ensure_first_start(data_dir, clock=time.time, admin_key=admin_key))
+        return asyncio.run(start)
     except BadAdminKey as error:
         raise BadSetting("--admin-key", str(error)) from error
+    except Unavailable as error:
+        raise BadSetting("--redis-url", "Redis does not answer, or refuses to store") from error
     except (PrivateFileError, SchemaTooNew, OSError) as error:
         raise BadSetting("--data-dir", str(error)) from error
 

@@ -24,10 +24,11 @@ DEFAULT_DATA_DIR = Path(".ratoon")
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def flag(name: str, help_text: str, *, panel: str, **bounds: Any) -> Any:
-    """An option `--name` that `RATOON_NAME` may stand in for."""
+def flag(name: str, help_text: str, *, panel: str, also: str | None = None, **bounds: Any) -> Any:
+    """An option `--name` that `RATOON_NAME` may stand in for, or else the variable `also`."""
     variable = "RATOON_" + name.strip("-").split("/")[0].replace("-", "_").upper()
-    return typer.Option(name, envvar=variable, help=help_text, rich_help_panel=panel, **bounds)
+    variables = variable if also is None else [variable, also]
+    return typer.Option(name, envvar=variables, help=help_text, rich_help_panel=panel, **bounds)
 
 
 MODEL = "Model"
@@ -242,6 +243,35 @@ class GatewayFlags:
         bool,
         flag("--share-all", "One owner: all tenants share one cache.", panel=GATEWAY),
     ] = GATEWAY_DEFAULTS.share_all
+    redis_url: Annotated[
+        str | None,
+        flag(
+            "--redis-url",
+            "Where several gateways keep their state, such as redis://redis:6379/0. "
+            "[dim]\\[default: SQLite in --data-dir][/dim]",
+            panel=GATEWAY,
+            show_default=False,
+        ),
+    ] = GATEWAY_DEFAULTS.redis_url
+    redis_password_file: Annotated[
+        str | None,
+        flag(
+            "--redis-password-file",
+            "File with the password of --redis-url.",
+            panel=GATEWAY,
+            show_default=False,
+        ),
+    ] = GATEWAY_DEFAULTS.redis_password_file
+    secrets_dir: Annotated[
+        str | None,
+        flag(
+            "--secrets-dir",
+            "Directory with ratoon_server_secret, ratoon_pepper and ratoon_admin_key, the same "
+            "for every gateway; /run/secrets in Docker. [dim]\\[default: made in --data-dir][/dim]",
+            panel=GATEWAY,
+            show_default=False,
+        ),
+    ] = GATEWAY_DEFAULTS.secrets_dir
     grace_s: Annotated[
         float,
         flag(
@@ -254,6 +284,16 @@ class GatewayFlags:
     log_level: Annotated[LogLevel, flag("--log-level", "How much is logged.", panel=GATEWAY)] = (
         "info"
     )
+    otlp_endpoint: Annotated[
+        str | None,
+        flag(
+            "--otlp-endpoint",
+            "URL of an OpenTelemetry collector (OTLP over HTTP) for traces; "
+            "OTEL_EXPORTER_OTLP_ENDPOINT names one too. Left out: no traces.",
+            panel=GATEWAY,
+            also="OTEL_EXPORTER_OTLP_ENDPOINT",
+        ),
+    ] = GATEWAY_DEFAULTS.otlp_endpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,12 @@ from cli.bounds_options import BoundsFlags
 from cli.child import python_command
 from cli.compose import admin_url, base_url, engine_config, gateway_config
 from cli.first_words import greeting
-from cli.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
+from cli.installation import (
+    SOCKET_NAME,
+    check_port_free,
+    first_start,
+    runtime_directory,
+)
 from cli.model_source import resolve
 from cli.options import AdminKeyFlags, EngineFlags, GatewayFlags, ModelFlags
 from cli.screen import open_screen
@@ -48,15 +53,13 @@ def serve(
     """
     source = resolve(model.model, engine.load_format)
     check_ports(gateway)
-    start = first_start(model.data_dir, admin.admin_key)
     url = base_url(gateway.host, gateway.port)
     with runtime_directory() as directory:
         socket = directory / SOCKET_NAME
+        config = gateway_config(source, model.data_dir, socket, gateway, bounds)
+        start = first_start(model.data_dir, admin.admin_key, config.shared)
         plan = Plan(
-            commands=commands(
-                engine_config(source, socket, engine),
-                gateway_config(source, model.data_dir, socket, gateway, bounds),
-            ),
+            commands=commands(engine_config(source, socket, engine), config),
             is_ready=partial(engine_is_ready, readiness_url(gateway)),
             policy=Policy(drain_s=gateway.grace_s + _STOP_MARGIN_S),
         )

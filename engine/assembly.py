@@ -72,7 +72,7 @@ def assemble(
     holdings = Holdings(
         cache, SingleFlight(), single_flight_deadline_s=limits.single_flight_deadline_s
     )
-    scheduler = Scheduler(FairQueue(limits.queue), holdings, limits.step, meter)
+    scheduler = Scheduler(FairQueue(limits.queue), holdings, limits.step, meter, clock)
     welcome = _welcome(computer)
     return EngineCore(
         Parts(

@@ -97,6 +97,15 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top: tuple[tuple[int, float], ...]  # (token id, logprob), most likely first
 
 
+class Timing(msgspec.Struct, frozen=True, array_like=True):
+    """Where a sequence's time went before its first token. Seconds, one after the other."""
+
+    queue: float  # waiting for its turn
+    match: float  # finding its prefix in the cache and leasing blocks
+    load: float  # waiting for blocks from slower tiers; 0 where there are none
+    prefill: float  # from then on until the step that sampled its first token was settled
+
+
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     """Tokens a step appended to a sequence."""
 
@@ -105,6 +114,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     logprobs: tuple[TokenLogprobs, ...] | None = None
     cached_tokens: int | None = None  # set on the first Tokens of a request
     queue_seconds: float | None = None  # likewise
+    timing: Timing | None = None  # likewise
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):

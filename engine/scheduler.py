@@ -24,7 +24,9 @@ follows from a step (`settle.py`). It does not touch `num_computed` either: that
 
 from __future__ import annotations
 
+import time
 from bisect import insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -81,7 +83,12 @@ class Scheduler:
     """Waiting and running sequences, and who of them runs next. One owner thread."""
 
     def __init__(
-        self, queue: FairQueue, holdings: Holdings, limits: StepLimits, meter: Meter
+        self,
+        queue: FairQueue,
+        holdings: Holdings,
+        limits: StepLimits,
+        meter: Meter,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queue = queue
         self.running: list[Sequence] = []  # in order of arrival
@@ -89,6 +96,7 @@ class Scheduler:
         self.holdings = holdings
         self._limits = limits
         self._meter = meter
+        self._clock = clock  # for what a match takes; when things happen is told by `now`
         self._seats = Seats(limits.max_running)
 
     @property
@@ -164,12 +172,20 @@ class Scheduler:
     def _admit(self, plan: _Plan, now: float) -> None:
         while plan.budget and len(self.running) < self._limits.max_running:
             sequence = self.queue.select(lambda waiting: self.holdings.look_up(waiting, now))
-            if sequence is None or not self.holdings.take(sequence, now):
+            if sequence is None or not self._take(sequence, now):
                 break
             self.queue.take(sequence)
             self._start(sequence, plan, now)
         if self.queue and not self.running:
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")
+
+    def _take(self, sequence: Sequence, now: float) -> bool:
+        """Lease its blocks; False: not now."""
+        began = self._clock()
+        is_taken = self.holdings.take(sequence, now)
+        if sequence.admitted is None:
+            sequence.match_seconds = self._clock() - began
+        return is_taken
 
     def _start(self, sequence: Sequence, plan: _Plan, now: float) -> None:
         insort(self.running, sequence, key=attrgetter("arrived"))

@@ -48,6 +48,8 @@ class Sequence:
     lease: Lease | None = None  # None while waiting
     seat: int | None = None  # its place among the running; None while waiting
     admitted: float | None = None
+    match_seconds: float = 0.0  # what finding its prefix took at the first admission
+    load_seconds: float = 0.0  # what it waited for blocks from slower tiers
     num_preemptions: int = 0
     held_since: float | None = None  # when single flight first left it waiting
     first_tokens_sent: bool = field(default=False)

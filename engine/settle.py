@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from engine.errors import EngineError, NumericFailure
 from engine.holdings import Holdings
-from engine.messages import Event, Failed, Finished, FinishReason, Tokens
+from engine.messages import Event, Failed, Finished, FinishReason, Timing, Tokens
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.stats import Meter
@@ -109,7 +109,7 @@ class Settler:
         sequence.append(token_id)
         if self._stops(sequence, token_id):
             return [self._finish(sequence, "stop", now, stop_token_id=token_id)]
-        replies = [_tokens(sequence, token_id, result)]
+        replies = [_tokens(sequence, token_id, result, now)]
         if sequence.num_output >= sequence.sampling.max_tokens:
             replies.append(self._finish(sequence, "length", now))
         return replies
@@ -150,10 +150,10 @@ def failed(client: bytes, request_id: str, error: EngineError) -> Reply:
     )
 
 
-def _tokens(sequence: Sequence, token_id: int, result: Sampled) -> Reply:
+def _tokens(sequence: Sequence, token_id: int, result: Sampled, now: float) -> Reply:
     first = not sequence.first_tokens_sent
     sequence.first_tokens_sent = True
-    admitted = sequence.admitted if sequence.admitted is not None else sequence.arrived
+    timing = _timing(sequence, now) if first else None
     return Reply(
         sequence.client,
         Tokens(
@@ -161,9 +161,18 @@ def _tokens(sequence: Sequence, token_id: int, result: Sampled) -> Reply:
             token_ids=(token_id,),
             logprobs=None if result.logprobs is None else (result.logprobs,),
             cached_tokens=sequence.cached_tokens if first else None,
-            queue_seconds=admitted - sequence.arrived if first else None,
+            queue_seconds=None if timing is None else timing.queue,
+            timing=timing,
         ),
     )
+
+
+def _timing(sequence: Sequence, now: float) -> Timing:
+    """Where the time before the first token went; a preemption on the way counts as prefill."""
+    admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
+    match, load = sequence.match_seconds, sequence.load_seconds
+    prefill = max(0.0, now - admitted - match - load)
+    return Timing(admitted - sequence.arrived, match, load, prefill)
 
 
 def _finished(sequence: Sequence, reason: FinishReason, stop_token_id: int | None = None) -> Reply:

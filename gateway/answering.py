@@ -6,8 +6,8 @@ Knows: the order of these. Does not know: wire formats or sockets.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from engine.client import Engine
@@ -18,15 +18,22 @@ from gateway.generation import generating
 from gateway.meter import Meter
 from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
+from gateway.request_head import TraceLink
+from gateway.tracing import Tracing, Untracing
+from gateway.usage import Tally
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a request came from: its route's template, its caller, when (monotonic seconds)."""
+    """Where a request came from: its route's template, its caller, when (monotonic seconds).
+
+    `link` is the trace it belongs to and where the answer's own is written.
+    """
 
     route: str
     caller: Caller
     arrived: float
+    link: TraceLink
 
 
 class Answering:
@@ -38,11 +45,15 @@ class Answering:
         admission: Admission,
         streams: OpenStreams,
         metrics: GatewayMetrics,
+        tally: Tally,
+        tracing: Tracing | None = None,
     ) -> None:
         self.admission = admission
         self._engine = engine
         self._streams = streams
         self._metrics = metrics
+        self._tally = tally
+        self._tracing = tracing or Untracing()
 
     @asynccontextmanager
     async def answer(
@@ -54,10 +65,28 @@ class Answering:
         cancels what still runs.
         """
         choices = len(ask.prompts) * ask.choices
-        with self._streams.held(origin.caller.key_id, choices):
+        trace = self._tracing.begin(ask, origin.route, origin.arrived, origin.link)
+        with trace.running(), self._streams.held(origin.caller.key_id, choices):
             admitted = await self.admission.admit(ask, origin.caller)
-            meter = Meter(self._metrics, origin.route, admitted, origin.arrived, time.monotonic)
-            with meter.measured():
+            trace.admitted()
+            meter = Meter(
+                self._metrics, origin.route, admitted, origin.arrived, time.monotonic, trace
+            )
+            with self._charged(origin.caller, meter), meter.measured():
                 decoder = self.admission.tokenizer
                 async with generating(self._engine, admitted, decoder, meter.see) as events:
                     yield events, meter
+
+    @contextmanager
+    def _charged(self, caller: Caller, meter: Meter) -> Iterator[None]:
+        """However the request ends, what was done for it is its caller's."""
+        try:
+            yield
+        finally:
+            used = meter.used()
+            self._tally.add(
+                caller,
+                computed_tokens=used.computed_tokens,
+                cached_tokens=used.cached_tokens,
+                generated_tokens=used.generated_tokens,
+            )

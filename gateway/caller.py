@@ -16,3 +16,4 @@ class Caller:
     tenant_name: str
     key_id: str
     weight: float = 1.0
+    group_id: str | None = None

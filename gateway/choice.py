@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
-from engine.messages import Finished, Generate, TokenLogprobs, Tokens
+from engine.messages import Finished, Generate, Timing, TokenLogprobs, Tokens
 from gateway.admission import TextRules
 from gateway.detokenizer import Decoder, Detokenizer
 from gateway.stop_strings import StopScanner
@@ -35,6 +35,8 @@ class Delta(Struct, frozen=True):
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None
     queue_seconds: float | None
+    cached_tokens: int | None = None  # with the first: of its prompt
+    timing: Timing | None = None  # likewise
 
 
 class Ended(Struct, frozen=True):
@@ -100,7 +102,15 @@ class Choice:
             self._cached = event.cached_tokens
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
-        delta = Delta(self._index, text, event.token_ids[:count], logprobs, event.queue_seconds)
+        delta = Delta(
+            self._index,
+            text,
+            event.token_ids[:count],
+            logprobs,
+            event.queue_seconds,
+            event.cached_tokens,
+            event.timing,
+        )
         if self._stops.stopped_by is None:
             return delta, None
         return delta, Ended(self._index, "stop", self._cached, self._tokens)

@@ -1,7 +1,7 @@
 """The gateway's settings, composed by the command line and handed to the gateway process whole.
 
 Knows: names, defaults, units, bounds. Does not know: flags or environment variables (`cli`).
-Secrets are not in here: they lie in files under `data_dir`.
+Secrets are not in here: they lie in files, under `data_dir` or where `Shared` says.
 """
 
 from __future__ import annotations
@@ -39,6 +39,14 @@ def default_workers(cores: int) -> int:
     return 1 if cores <= 4 else min(8, cores // 4)
 
 
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What several gateways have in common. All None: one gateway, everything in its `data_dir`."""
+
+    redis_url: str | None = None  # None: SQLite in data_dir. Never with a password in it
+    redis_password_file: str | None = None
+    secrets_dir: str | None = None  # None: secrets made in data_dir
+
+
 class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a gateway needs to know."""
 
@@ -46,6 +54,9 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     model_name: str
     data_dir: str
     engine_socket: str
+    redis_url: str | None = None  # see Shared
+    redis_password_file: str | None = None
+    secrets_dir: str | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int | None = None  # processes that share the port; None: by the number of cores
@@ -56,3 +67,13 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds = Bounds()
     grace_s: float = 30.0  # how long streams may run on after SIGTERM
     log_level: str = "info"
+    otlp_endpoint: str | None = None  # URL of a collector for traces; None: nothing is traced
+
+    @property
+    def shared(self) -> Shared:
+        """The part that other gateways have too."""
+        return Shared(
+            redis_url=self.redis_url,
+            redis_password_file=self.redis_password_file,
+            secrets_dir=self.secrets_dir,
+        )

@@ -5,6 +5,10 @@ and last `keys.env` with the operator's key and one key for each of the two. Tha
 the first start as done. A start that broke off before is taken up again: what is there is
 kept, and a key that nobody ever saw is replaced by another.
 
+Several gateways on one Redis have their secrets and the operator's key from files (`Shared`).
+Each makes its own `keys.env`, with the same keys in it: a demo key follows from the secrets and
+its tenant's id, so that gateways that start at once agree, and starting again adds none.
+
 Knows: the order, and the form of `keys.env`. Does not know: environment variables (`cli`).
 """
 
@@ -17,16 +21,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.config import Shared
 from gateway.errors import Conflict
-from gateway.keyring import Keyring, key_digest
+from gateway.keyring import Keyring, key_digest, key_of
 from gateway.private_file import FileDamaged, create_private, read_private, replace_private
-from gateway.secrets import Secrets, load_or_create_secrets, load_secrets
+from gateway.secrets import (
+    Secrets,
+    handed_in_admin_key,
+    handed_in_secrets,
+    load_or_create_secrets,
+    load_secrets,
+)
+from gateway.state.home import STATE_FILE, open_home
 from gateway.state.records import Tenant
-from gateway.state.sqlite import SqliteStore
 from gateway.state.store import Store
 
 KEYS_FILE = "keys.env"
-STATE_FILE = "state.sqlite"
+ALONE = Shared()
 ADMIN_KEY = "RATOON_ADMIN_KEY"
 DEMO_KEY = "RATOON_DEMO_KEY"
 DEMO2_KEY = "RATOON_DEMO2_KEY"
@@ -56,20 +67,27 @@ class FirstStart:
 
 
 async def ensure_first_start(
-    data_dir: Path, *, clock: Callable[[], float], admin_key: str | None = None
+    data_dir: Path,
+    *,
+    clock: Callable[[], float],
+    admin_key: str | None = None,
+    shared: Shared = ALONE,
 ) -> FirstStart:
     """Make what is missing of an installation in `data_dir` and return its first keys.
 
-    `admin_key` wins over the one in `keys.env` and is written there, so that every process
-    that reads the file agrees. Raises BadAdminKey, PrivateFileError or SchemaTooNew.
+    `admin_key`, or else the one handed in, wins over the one in `keys.env` and is written there,
+    so that every process that reads the file agrees. Raises BadAdminKey, PrivateFileError,
+    SchemaTooNew or, when Redis is needed and away, Unavailable.
     """
+    if admin_key is None and shared.secrets_dir is not None:
+        admin_key = handed_in_admin_key(Path(shared.secrets_dir))
     if admin_key is not None and not _ADMIN_KEY.fullmatch(admin_key):
         raise BadAdminKey(
             f"{ADMIN_KEY} must be 16 to 256 characters out of A-Z a-z 0-9 . _ + / = @ : -"
         )
     path = data_dir / KEYS_FILE
-    created = not _is_done(data_dir) and await _create(data_dir, clock, admin_key)
-    load_secrets(data_dir)  # keys without their pepper are no keys: say so now
+    created = not _is_done(data_dir) and await _create(data_dir, clock, admin_key, shared)
+    find_secrets(data_dir, shared)  # keys without their pepper are no keys: say so now
     keys = read_keys(path)
     if admin_key is not None and keys[ADMIN_KEY] != admin_key:
         keys = {**keys, ADMIN_KEY: admin_key}
@@ -77,6 +95,13 @@ async def ensure_first_start(
     return FirstStart(
         created, data_dir, path, keys[ADMIN_KEY], keys.get(DEMO_KEY), keys.get(DEMO2_KEY)
     )
+
+
+def find_secrets(data_dir: Path, shared: Shared) -> Secrets:
+    """The secrets of this installation; raises PrivateFileError or OSError."""
+    if shared.secrets_dir is not None:
+        return handed_in_secrets(Path(shared.secrets_dir))
+    return load_secrets(data_dir)
 
 
 def load_admin_key(data_dir: Path) -> str:
@@ -105,35 +130,43 @@ def _is_done(data_dir: Path) -> bool:
     return (data_dir / KEYS_FILE).exists()
 
 
-def _secrets_of(data_dir: Path) -> Secrets:
+def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
     """The secrets, made now unless a store is there, whose keys new ones would make unknown."""
+    if shared.secrets_dir is not None:
+        return handed_in_secrets(Path(shared.secrets_dir))
     if (data_dir / STATE_FILE).exists():
         return load_secrets(data_dir)
     return load_or_create_secrets(data_dir)
 
 
-async def _create(data_dir: Path, clock: Callable[[], float], admin_key: str | None) -> bool:
+async def _create(
+    data_dir: Path, clock: Callable[[], float], admin_key: str | None, shared: Shared
+) -> bool:
     """Everything up to `keys.env`; False when another process was there first."""
-    pepper = _secrets_of(data_dir).pepper
-    store = SqliteStore(data_dir / STATE_FILE)
-    try:
-        keyring = Keyring(store, pepper, clock)
+    pepper = _secrets_of(data_dir, shared).pepper
+    admin_key = admin_key or f"sk-admin-{secrets.token_urlsafe(32)}"
+    seed = key_digest(pepper, f"demo keys\0{admin_key}")
+    async with open_home(data_dir, shared) as home:
+        keyring = Keyring(home.store, pepper, clock)
         keys = {
-            ADMIN_KEY: admin_key or f"sk-admin-{secrets.token_urlsafe(32)}",
-            DEMO_KEY: await _demo_key(store, keyring, "demo", clock),
-            DEMO2_KEY: await _demo_key(store, keyring, "demo2", clock),
+            ADMIN_KEY: admin_key,
+            DEMO_KEY: await _demo_key(home.store, keyring, "demo", seed, clock),
+            DEMO2_KEY: await _demo_key(home.store, keyring, "demo2", seed, clock),
         }
-    finally:
-        await store.close()
     return create_private(data_dir / KEYS_FILE, _format_keys(keys))
 
 
-async def _demo_key(store: Store, keyring: Keyring, name: str, clock: Callable[[], float]) -> str:
-    """A key for the tenant `name`, which an earlier start may have made already."""
+async def _demo_key(
+    store: Store, keyring: Keyring, name: str, seed: bytes, clock: Callable[[], float]
+) -> str:
+    """A key for the tenant `name`; an earlier or another start may have made both already."""
     with suppress(Conflict):
         await store.create_tenant(Tenant.new(name, created_at=clock()))
     tenant = next(tenant for tenant in await store.list_tenants() if tenant.name == name)
-    return (await keyring.issue(tenant.id)).secret
+    bits = key_digest(seed, tenant.id)
+    with suppress(Conflict):
+        await keyring.issue(tenant.id, bits=bits)
+    return key_of(bits)
 
 
 def _format_keys(keys: dict[str, str]) -> bytes:

@@ -5,14 +5,17 @@ hash is enough: the store holds HMAC-SHA256(pepper, key), and finding a key by t
 tells a guesser nothing, because nobody without the pepper can steer it.
 
 What was looked up is remembered for a few seconds, so that authentication costs microseconds.
-A change made through this keyring is seen at once; one made by another process after
-IDENTITY_TTL_S at the latest.
+A change made through this keyring is seen at once, and so is one that it is told of (`forget`);
+any other after IDENTITY_TTL_S at the latest. While the store is away, and only then, who was
+known within the last OUTAGE_TTL_S is let in all the same; whoever else comes is told to come
+back, not that the key is wrong.
 
 Knows: keys and their life. Does not know: HTTP headers (`auth`) or SQL.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
@@ -24,7 +27,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from gateway.caller import Caller
-from gateway.errors import Conflict, Forbidden, Unauthenticated
+from gateway.errors import Conflict, Forbidden, Unauthenticated, Unavailable
 from gateway.state.records import ApiKey, Tenant
 from gateway.state.store import Store
 from gateway.ttl_cache import TtlCache
@@ -32,6 +35,7 @@ from gateway.ttl_cache import TtlCache
 KEY_PREFIX = "sk-"
 KEY_BYTES = 32
 IDENTITY_TTL_S = 5.0
+OUTAGE_TTL_S = 60.0
 MAX_IDENTITIES = 10_000
 REFUSED = "The API key is missing or not valid."  # the same for every reason
 
@@ -75,15 +79,24 @@ class Keyring:
         self._unknown: TtlCache[bytes, bool] = TtlCache(
             max_entries=MAX_IDENTITIES, ttl_s=IDENTITY_TTL_S, monotonic=monotonic
         )
+        self._while_away: TtlCache[bytes, tuple[ApiKey, Tenant]] = TtlCache(
+            max_entries=MAX_IDENTITIES, ttl_s=OUTAGE_TTL_S, monotonic=monotonic
+        )
         self._changes = 0
 
     def digest(self, key: str) -> bytes:
         """What the store knows `key` by, 32 bytes."""
         return key_digest(self._pepper, key)
 
-    async def issue(self, tenant_id: str, *, expires_at: float | None = None) -> IssuedKey:
-        """Make a key for an existing tenant; NotFound when there is none."""
-        secret = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    async def issue(
+        self, tenant_id: str, *, expires_at: float | None = None, bits: bytes | None = None
+    ) -> IssuedKey:
+        """Make a key for an existing tenant; NotFound when there is none.
+
+        `bits`, KEY_BYTES of them, take the place of random ones; Conflict when such a key is
+        there already.
+        """
+        secret = key_of(bits or secrets.token_bytes(KEY_BYTES))
         record = ApiKey(
             id=f"key_{secrets.token_hex(8)}",
             tenant_id=tenant_id,
@@ -111,21 +124,21 @@ class Keyring:
         if old.expires_at is not None:
             end = min(end, old.expires_at)
         await self._store.update_key(replace(old, expires_at=end))
-        self.forget_identities()
+        self.forget(old.tenant_id)
         return issued
 
     async def revoke(self, key_id: str) -> None:
         """Let the key open nothing from now on; revoking twice is revoking once."""
         key = await self._store.get_key(key_id)
         await self._store.update_key(replace(key, revoked_at=self._clock()))
-        self.forget_identities()
+        self.forget(key.tenant_id)
 
     async def identify(self, key: str) -> Caller:
         """Who calls with `key`.
 
         Raises Unauthenticated, always with the same message, for a key that is malformed
         (found before any I/O), unknown, revoked or expired; Forbidden for a good key of a
-        disabled tenant.
+        disabled tenant; Unavailable when nobody can tell.
         """
         if not _WELL_FORMED.fullmatch(key):
             raise Unauthenticated(REFUSED)
@@ -135,12 +148,21 @@ class Keyring:
         record, tenant = identity
         if tenant.disabled:
             raise Forbidden("The tenant of this API key is disabled.", code="tenant_disabled")
-        return Caller(tenant.id, tenant.name, record.id, tenant.weight)
+        return Caller(tenant.id, tenant.name, record.id, tenant.weight, tenant.group_id)
 
-    def forget_identities(self) -> None:
-        """Look every key up afresh; called after any change to a tenant or a key."""
-        self._changes += 1
+    def forget(self, tenant_id: str) -> None:
+        """Know nothing of a tenant and its keys any more: they have changed."""
+        self._known.discard(lambda identity: identity[1].id == tenant_id)
+        self._while_away.discard(lambda identity: identity[1].id == tenant_id)
+        self._forget_unknown()
+
+    def look_afresh(self) -> None:
+        """Look every key up again: of some change nobody may have told."""
         self._known.clear()
+        self._forget_unknown()
+
+    def _forget_unknown(self) -> None:
+        self._changes += 1
         self._unknown.clear()
 
     async def _find(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
@@ -150,7 +172,13 @@ class Keyring:
         if self._unknown.get(digest):
             return None
         changes = self._changes
-        found = await self._store.find_by_digest(digest)
+        try:
+            found = await self._store.find_by_digest(digest)
+        except Unavailable:
+            while_away = self._while_away.get(digest)
+            if while_away is None:
+                raise
+            return while_away
         if changes == self._changes:  # else what was found may be from before the change
             self._remember(digest, found)
         return found
@@ -158,8 +186,15 @@ class Keyring:
     def _remember(self, digest: bytes, found: tuple[ApiKey, Tenant] | None) -> None:
         if found is None:
             self._unknown.put(digest, True)
+            self._while_away.remove(digest)
         else:
             self._known.put(digest, found)
+            self._while_away.put(digest, found)
+
+
+def key_of(bits: bytes) -> str:
+    """The key that 32 bytes are."""
+    return KEY_PREFIX + base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
 
 
 def _same_life(old: ApiKey, now: float) -> float | None:

@@ -30,7 +30,7 @@ from gateway.app import build_app
 from gateway.auth import AdminAuthenticator, Authenticator
 from gateway.chat_template import ChatTemplate
 from gateway.config import GatewayConfig, default_workers
-from gateway.first_start import STATE_FILE, admin_digest, load_admin_key
+from gateway.first_start import admin_digest, find_secrets, load_admin_key
 from gateway.health import health_router
 from gateway.keyring import Keyring
 from gateway.logs import set_up_logging
@@ -38,11 +38,15 @@ from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
 from gateway.openai.models import ModelCard
 from gateway.openai.routes import openai_router
-from gateway.secrets import load_secrets
+from gateway.otlp import collector, exporting
+from gateway.own_usage import own_usage_router
 from gateway.server import Bind, all_listen, make_server, serve
 from gateway.shared_port import reserved
-from gateway.state.sqlite import SqliteStore
+from gateway.spans import SpanTracing
+from gateway.state.home import open_home
 from gateway.tokenizer import Tokenizer
+from gateway.tracing import Tracing, Untracing
+from gateway.usage import Tally
 from gateway.worker import Seat, on_the_line
 from gateway.workers import Workers
 
@@ -53,6 +57,15 @@ class Gateway:
 
     binds: tuple[Bind, ...]
     streams: OpenStreams
+
+
+@dataclass(frozen=True, slots=True)
+class Routers:
+    """All routes, by who they are for."""
+
+    tenants: Sequence[APIRouter]
+    operator: APIRouter
+    health: APIRouter
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -126,12 +139,14 @@ async def composed(
     PrivateFileError when the model's or the installation's files are not good.
     """
     model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
-    secrets = load_secrets(data_dir)
+    secrets = find_secrets(data_dir, config.shared)
     async with AsyncExitStack() as stack:
-        store = SqliteStore(data_dir / STATE_FILE)
-        stack.push_async_callback(store.close)
+        home = await stack.enter_async_context(open_home(data_dir, config.shared))
         pool = stack.enter_context(ThreadPoolExecutor(_threads(), "admission"))
-        keyring = Keyring(store, secrets.pepper, time.time)
+        keyring = Keyring(home.store, secrets.pepper, time.time)
+        await stack.enter_async_context(home.telling(keyring))
+        tally = Tally(home.store, time.time)
+        await stack.enter_async_context(tally.stored_regularly())
         metrics = GatewayMetrics(shared_metrics)
         streams = OpenStreams(config.bounds.max_streams_per_key)
         admission = Admission(
@@ -142,14 +157,16 @@ async def composed(
             pool,
             config.bounds,
         )
+        authenticator = Authenticator(keyring)
         tenants = openai_router(
-            Answering(engine, admission, streams, metrics),
+            Answering(engine, admission, streams, metrics, tally, _tracing(config, stack)),
             ModelCard(config.model_name, engine, int(time.time())),
             config.bounds,
-            Authenticator(keyring),
+            authenticator,
         )
+        own_usage = own_usage_router(home.store, authenticator, time.time)
         operator = admin_router(
-            store,
+            home.store,
             keyring,
             engine,
             metrics,
@@ -158,24 +175,28 @@ async def composed(
             ),
             open_metrics=config.admin_port is not None,
         )
-        yield Gateway(_binds(config, tenants, operator, health_router(engine), metrics), streams)
+        routers = Routers([tenants, own_usage], operator, health_router(engine))
+        yield Gateway(_binds(config, routers, metrics), streams)
 
 
-def _binds(
-    config: GatewayConfig,
-    tenants: APIRouter,
-    operator: APIRouter,
-    health: APIRouter,
-    metrics: GatewayMetrics,
-) -> tuple[Bind, ...]:
+def _binds(config: GatewayConfig, routers: Routers, metrics: GatewayMetrics) -> tuple[Bind, ...]:
     """One address for everything, or two when the operator's is apart; both tell their health."""
+    tenants, operator, health = routers.tenants, routers.operator, routers.health
     if config.admin_port is None:
-        everything = build_app([tenants, operator, health], metrics)
+        everything = build_app([*tenants, operator, health], metrics)
         return (Bind(everything, config.host, config.port),)
     return (
-        Bind(build_app([tenants, health], metrics), config.host, config.port),
+        Bind(build_app([*tenants, health], metrics), config.host, config.port),
         Bind(build_app([operator, health], metrics), config.admin_host, config.admin_port),
     )
+
+
+def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing:
+    """Traces to the collector that the config names; none without one."""
+    if config.otlp_endpoint is None:
+        return Untracing()
+    tracer = stack.enter_context(exporting(collector(config.otlp_endpoint)))
+    return SpanTracing(tracer, config.model_name)
 
 
 def set_aside() -> None:

@@ -14,6 +14,7 @@ from engine.errors import EngineError
 from gateway.admission import Admitted
 from gateway.choice import Delta, Event
 from gateway.metrics import GatewayMetrics
+from gateway.tracing import UNTRACED, Trace
 
 _GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
 
@@ -27,6 +28,18 @@ class Usage:
     completion_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was done for a request, however it ended, in tokens.
+
+    A prompt counts from its first token on: before, nobody knows what was computed of it.
+    """
+
+    computed_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+
+
 class Meter:
     """Sees every event of one request."""
 
@@ -37,12 +50,14 @@ class Meter:
         admitted: Admitted,
         arrived: float,
         clock: Callable[[], float],
+        trace: Trace = UNTRACED,
     ) -> None:
         self._metrics = metrics
         self._route = route
         self._admitted = admitted
         self._arrived = arrived
         self._clock = clock
+        self._trace = trace
         self._last_token_at: dict[int, float] = {}
         self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
         self._cached: dict[int, int] = {}  # tokens by prompt
@@ -55,14 +70,12 @@ class Meter:
             if event.token_ids:
                 index = event.index
                 self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
-                self._time(index, event.queue_seconds)
+                self._time(event)
+            if event.cached_tokens is not None:
+                self._reuse(event.index, event.cached_tokens)
             return
         self._streamed[event.index] = event.completion_tokens
-        # The choices of a prompt share it: what one of them computed was not cached.
-        prompt = event.index // self._admitted.choices
-        self._cached[prompt] = min(
-            event.cached_tokens, self._cached.get(prompt, event.cached_tokens)
-        )
+        self._reuse(event.index, event.cached_tokens)
         self._outcome = event.reason
 
     def usage(self) -> Usage:
@@ -71,6 +84,17 @@ class Meter:
             prompt_tokens=self._admitted.prompt_tokens,
             cached_tokens=sum(self._cached.values()),
             completion_tokens=sum(self._streamed.values()),
+        )
+
+    def used(self) -> Used:
+        """What has been done so far."""
+        admitted = self._admitted
+        prompts = sum(len(admitted.generates[p * admitted.choices].token_ids) for p in self._cached)
+        cached = sum(self._cached.values())
+        return Used(
+            computed_tokens=prompts - cached,
+            cached_tokens=cached,
+            generated_tokens=sum(self._streamed.values()),
         )
 
     @contextmanager
@@ -88,9 +112,20 @@ class Meter:
         finally:
             self._report()
 
+    def _reuse(self, index: int, cached_tokens: int) -> None:
+        """The choices of a prompt share it: what one of them computed was not cached."""
+        prompt = index // self._admitted.choices
+        self._cached[prompt] = min(cached_tokens, self._cached.get(prompt, cached_tokens))
+
     def _report(self) -> None:
         usage = self.usage()
         self._hand_on_gaps()
+        self._trace.used(
+            self._outcome,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            generated_tokens=usage.completion_tokens,
+        )
         self._metrics.ended(
             self._route,
             self._outcome,
@@ -100,12 +135,13 @@ class Meter:
             seconds=self._clock() - self._arrived,
         )
 
-    def _time(self, index: int, queue_seconds: float | None) -> None:
-        now = self._clock()
-        if queue_seconds is not None:
-            self._metrics.queued(queue_seconds)
+    def _time(self, event: Delta) -> None:
+        index, now = event.index, self._clock()
+        if event.queue_seconds is not None:
+            self._metrics.queued(event.queue_seconds)
         if not self._last_token_at:
             self._metrics.first_token(now - self._arrived)
+            self._trace.first_token(event.timing)
         before = self._last_token_at.get(index)
         if before is not None:
             self._gaps.append(now - before)

@@ -57,6 +57,28 @@ def read_private(path: Path) -> bytes:
         return file.read()
 
 
+def read_handed_in(path: Path) -> str:
+    """The text of a file that a deployment hands in, without the line's end.
+
+    Such a file (a Docker secret, say) may be readable by more than its owner, because it is
+    mounted where only this process looks. One that others may write is refused: FileExposed.
+    Raises FileMissing, and FileDamaged for what is empty or no text.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read().decode().strip()
+    except FileNotFoundError as missing:
+        raise FileMissing(f"{path} is missing") from missing
+    except UnicodeDecodeError as error:
+        raise FileDamaged(f"{path} is no text") from error
+    if mode & stat.S_IWOTH:
+        raise FileExposed(f"{path} can be written by anybody. Run: chmod o-w {path}")
+    if not text:
+        raise FileDamaged(f"{path} is empty")
+    return text
+
+
 def create_private(path: Path, content: bytes) -> bool:
     """Make `path` with `content`; False, and nothing changed, when it is already there.
 

@@ -1,5 +1,8 @@
 """A name and a clock for every request: `x-request-id` and `openai-processing-ms`.
 
+Also the trace it belongs to: `traceparent` of W3C Trace Context comes in, `traceresponse`, as the
+same name it, goes out with the answer when there is a trace.
+
 Knows: ASGI's scope and response start. Does not know: routes. It lies outside of everything else
 in the application, so that also the answer to an exception nobody foresaw bears the name.
 """
@@ -8,11 +11,21 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _KEY = "ratoon.head"
 _SEND = "ratoon.send"
+_LINK = "ratoon.link"
+
+
+@dataclass(slots=True)
+class TraceLink:
+    """The caller's trace, as it came, and the answer's."""
+
+    traceparent: str | None = None
+    traceresponse: str | None = None
 
 
 class RequestHead:
@@ -38,6 +51,9 @@ class RequestHead:
                     (b"x-request-id", request_id.encode()),
                     (b"openai-processing-ms", spent.encode()),
                 ]
+                link: TraceLink | None = scope.get(_LINK)
+                if link is not None and link.traceresponse is not None:
+                    message["headers"].append((b"traceresponse", link.traceresponse.encode()))
             await send(message)
 
         await self._app(scope, receive, send_with_head)
@@ -62,3 +78,11 @@ def arrived_at(scope: Scope) -> float:
     """When the request's head had been read; monotonic seconds."""
     arrived: float = scope[_KEY][1]
     return arrived
+
+
+def trace_link(scope: Scope) -> TraceLink:
+    """The request's link to its caller's trace; what is written to it goes out with the answer."""
+    parents = [value for name, value in scope["headers"] if name == b"traceparent"]
+    parent = parents[0].decode("latin-1") if len(parents) == 1 else None
+    link = scope[_LINK] = TraceLink(parent)
+    return link

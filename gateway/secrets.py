@@ -1,6 +1,11 @@
 """The two secrets of an installation: what namespaces are derived from, and the pepper of keys.
 
-Losing the file makes every key unknown and every cached block unreachable; it is never made
+One gateway makes them itself, in a file of its data directory. Several gateways must have the
+same, so they are handed in as files of one directory (`/run/secrets` with Docker): SERVER_SECRET
+and PEPPER, each a line of at least 32 characters, `openssl rand -hex 32` for instance; ADMIN_KEY
+lies beside them.
+
+Losing them makes every key unknown and every cached block unreachable; they are never made
 anew over an old installation (`first_start`).
 
 Knows: where the secrets lie and how they are kept. Does not know: who uses them for what.
@@ -14,10 +19,13 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.private_file import FileDamaged, create_private, read_private
+from gateway.private_file import FileDamaged, create_private, read_handed_in, read_private
 
 SECRETS_FILE = "secrets.json"
 SECRET_BYTES = 32
+SERVER_SECRET = "ratoon_server_secret"
+PEPPER = "ratoon_pepper"
+ADMIN_KEY = "ratoon_admin_key"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,3 +69,20 @@ def load_or_create_secrets(data_dir: Path) -> Secrets:
         made = _SecretsFile(secrets.token_bytes(SECRET_BYTES), secrets.token_bytes(SECRET_BYTES))
         create_private(path, msgspec.json.encode(made) + b"\n")
     return load_secrets(data_dir)
+
+
+def handed_in_secrets(secrets_dir: Path) -> Secrets:
+    """The secrets of several gateways; raises PrivateFileError or OSError."""
+    return Secrets(_handed_in(secrets_dir / SERVER_SECRET), _handed_in(secrets_dir / PEPPER))
+
+
+def handed_in_admin_key(secrets_dir: Path) -> str:
+    """The operator's key of several gateways; raises PrivateFileError or OSError."""
+    return read_handed_in(secrets_dir / ADMIN_KEY)
+
+
+def _handed_in(path: Path) -> bytes:
+    secret = read_handed_in(path).encode()
+    if len(secret) < SECRET_BYTES:
+        raise FileDamaged(f"{path} holds fewer than {SECRET_BYTES} characters")
+    return secret

@@ -43,6 +43,15 @@ class TtlCache(Generic[K, V]):
             self._entries.popitem(last=False)
         self._entries[key] = (self._monotonic() + self._ttl_s, value)
 
+    def remove(self, key: K) -> None:
+        """Forget `key`, if it is there."""
+        self._entries.pop(key, None)
+
+    def discard(self, is_meant: Callable[[V], bool]) -> None:
+        """Forget every entry whose value `is_meant` picks."""
+        for key in [key for key, (_, value) in self._entries.items() if is_meant(value)]:
+            del self._entries[key]
+
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from engine.errors import EngineError
 from engine.messages import EngineStats, FlowStats, PoolStats, WindowStats
+from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.described import described
@@ -104,7 +105,7 @@ class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
     tenants: list[TenantView]
 
 
-def cache_router(store: Store, engine: BoundedEngine) -> APIRouter:
+def cache_router(store: Store, engine: BoundedEngine, audit: AuditTrail) -> APIRouter:
     """The routes below `/admin/cache`, without their guard."""
     router = APIRouter(prefix="/admin/cache")
 
@@ -123,9 +124,11 @@ def cache_router(store: Store, engine: BoundedEngine) -> APIRouter:
         if order.tenant is not None:
             await store.get_tenant(order.tenant)
         try:
-            return json_response(FlushDone(await engine.flush(order.tenant)))
+            flushed = await engine.flush(order.tenant)
         except EngineError as error:
             raise from_engine(error) from error
+        await audit.note("cache.flush", order.tenant or "everything", blocks=flushed)
+        return json_response(FlushDone(flushed))
 
     return router
 

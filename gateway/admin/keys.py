@@ -14,6 +14,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec import Meta
 
+from gateway.admin.audit import AuditTrail
 from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.described import described
 from gateway.errors import BadRequest, NotFound
@@ -75,7 +76,9 @@ class KeyList(msgspec.Struct, frozen=True):
     keys: list[KeyView]
 
 
-def keys_router(store: Store, keyring: Keyring, clock: Callable[[], float]) -> APIRouter:
+def keys_router(
+    store: Store, keyring: Keyring, audit: AuditTrail, clock: Callable[[], float]
+) -> APIRouter:
     """The routes below `/admin/tenants/{id}/keys`, without their guard."""
     router = APIRouter(prefix="/admin/tenants/{tenant_id}/keys")
 
@@ -88,7 +91,9 @@ def keys_router(store: Store, keyring: Keyring, clock: Callable[[], float]) -> A
         body = await read_body(request, NewKey)
         if body.expires_at is not None and body.expires_at <= clock():
             raise BadRequest("`expires_at` is in the past.", param="expires_at")
-        return shown(await keyring.issue(tenant_id, expires_at=body.expires_at))
+        issued = await keyring.issue(tenant_id, expires_at=body.expires_at)
+        await audit.note("key.create", issued.record.id, tenant=tenant_id)
+        return shown(issued)
 
     @router.get("", openapi_extra=described(KeyList))
     async def list_all(tenant_id: str) -> Response:
@@ -104,12 +109,15 @@ def keys_router(store: Store, keyring: Keyring, clock: Callable[[], float]) -> A
     async def rotate(tenant_id: str, key_id: str, request: Request) -> Response:
         body = await read_body(request, Rotation)
         await _require_owner(store, tenant_id, key_id)
-        return shown(await keyring.rotate(key_id, overlap_s=body.overlap_s))
+        issued = await keyring.rotate(key_id, overlap_s=body.overlap_s)
+        await audit.note("key.rotate", key_id, tenant=tenant_id, successor=issued.record.id)
+        return shown(issued)
 
     @router.delete("/{key_id}", openapi_extra=described(KeyView))
     async def revoke(tenant_id: str, key_id: str) -> Response:
         await _require_owner(store, tenant_id, key_id)
         await keyring.revoke(key_id)
+        await audit.note("key.revoke", key_id, tenant=tenant_id)
         return json_response(KeyView.of(await store.get_key(key_id), clock()))
 
     return router

@@ -14,10 +14,13 @@ from fastapi import APIRouter, Depends, Response
 from engine.client import Engine
 from engine.errors import EngineError
 from engine.messages import EngineStats
+from gateway.admin.audit import AuditTrail, audit_router
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache import cache_router
+from gateway.admin.groups import groups_router
 from gateway.admin.keys import keys_router
 from gateway.admin.tenants import tenants_router
+from gateway.admin.usage import usage_router
 from gateway.auth import AdminAuthenticator
 from gateway.described import described_text
 from gateway.keyring import Keyring
@@ -42,10 +45,14 @@ def admin_router(
     bounded = BoundedEngine(engine)
     guarded = [Depends(admin_auth)]
     router = APIRouter()
+    audit = AuditTrail(store, clock)
     for part in (
-        tenants_router(store, keyring, bounded, clock),
-        keys_router(store, keyring, clock),
-        cache_router(store, bounded),
+        tenants_router(store, keyring, bounded, audit, clock),
+        keys_router(store, keyring, audit, clock),
+        groups_router(store, audit, clock),
+        cache_router(store, bounded, audit),
+        usage_router(store, clock),
+        audit_router(store),
     ):
         router.include_router(part, dependencies=guarded)
     router.include_router(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -19,15 +19,14 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from engine.errors import EngineError
+from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
-from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
 from gateway.described import described
-from gateway.errors import BadRequest
 from gateway.keyring import Keyring
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 
-Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Weight = Annotated[float, Meta(ge=0.001, le=1000)]
 
 
@@ -36,6 +35,7 @@ class NewTenant(AdminBody, frozen=True, kw_only=True):
 
     name: Name
     weight: Weight = 1.0
+    group_id: str | None = None
 
 
 class TenantChange(AdminBody, frozen=True, kw_only=True):
@@ -44,11 +44,16 @@ class TenantChange(AdminBody, frozen=True, kw_only=True):
     name: Name | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
     weight: Weight | UnsetType = UNSET
+    group_id: str | UnsetType | None = UNSET  # None: it leaves its group
+
+    def given(self) -> dict[str, Any]:
+        """The fields that the body has."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in fields.items() if value is not UNSET}
 
     def applied_to(self, tenant: Tenant) -> Tenant:
         """`tenant` with the fields that the body has."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
-        return replace(tenant, **{n: value for n, value in given.items() if value is not UNSET})
+        return replace(tenant, **self.given())
 
 
 class TenantList(msgspec.Struct, frozen=True):
@@ -67,10 +72,13 @@ class Deleted(msgspec.Struct, frozen=True):
 class TenantChanges:
     """The changes to tenants, one at a time, with everything that follows from them."""
 
-    def __init__(self, store: Store, keyring: Keyring, engine: BoundedEngine) -> None:
+    def __init__(
+        self, store: Store, keyring: Keyring, engine: BoundedEngine, audit: AuditTrail
+    ) -> None:
         self._store = store
         self._keyring = keyring
         self._engine = engine
+        self._audit = audit
         self._turn = asyncio.Lock()
 
     async def change(self, tenant_id: str, change: TenantChange) -> Tenant:
@@ -78,7 +86,8 @@ class TenantChanges:
         async with self._turn:
             after = change.applied_to(await self._store.get_tenant(tenant_id))
             await self._store.update_tenant(after)
-            self._keyring.forget_identities()
+            self._keyring.forget(tenant_id)
+            await self._audit.note("tenant.update", tenant_id, **change.given())
             if after.disabled:
                 await self._flush(tenant_id)
             return after
@@ -87,7 +96,8 @@ class TenantChanges:
         """Remove the tenant, its keys and its cached prefixes."""
         async with self._turn:
             await self._store.delete_tenant(tenant_id)
-            self._keyring.forget_identities()
+            self._keyring.forget(tenant_id)
+            await self._audit.note("tenant.delete", tenant_id)
             return Deleted(tenant_id, await self._flush(tenant_id))
 
     async def _flush(self, tenant_id: str) -> int | None:
@@ -103,17 +113,24 @@ class TenantChanges:
 
 
 def tenants_router(
-    store: Store, keyring: Keyring, engine: BoundedEngine, clock: Callable[[], float]
+    store: Store,
+    keyring: Keyring,
+    engine: BoundedEngine,
+    audit: AuditTrail,
+    clock: Callable[[], float],
 ) -> APIRouter:
     """The routes below `/admin/tenants`, without their guard."""
     router = APIRouter(prefix="/admin/tenants")
-    changes = TenantChanges(store, keyring, engine)
+    changes = TenantChanges(store, keyring, engine, audit)
 
     @router.post("", openapi_extra=described(Tenant, NewTenant, statuses=(201,)), status_code=201)
     async def create(request: Request) -> Response:
         body = await read_body(request, NewTenant)
-        tenant = Tenant.new(_clean(body.name), created_at=clock(), weight=body.weight)
+        tenant = Tenant.new(
+            clean_name(body.name), created_at=clock(), weight=body.weight, group_id=body.group_id
+        )
         await store.create_tenant(tenant)
+        await audit.note("tenant.create", tenant.id, name=tenant.name)
         return json_response(tenant, 201)
 
     @router.get("", openapi_extra=described(TenantList))
@@ -128,7 +145,7 @@ def tenants_router(
     async def change(tenant_id: str, request: Request) -> Response:
         body = await read_body(request, TenantChange)
         if body.name is not UNSET:
-            _clean(body.name)
+            clean_name(body.name)
         return json_response(await changes.change(tenant_id, body))
 
     @router.post("/{tenant_id}/disable", openapi_extra=described(Tenant))
@@ -144,10 +161,3 @@ def tenants_router(
         return json_response(await changes.delete(tenant_id))
 
     return router
-
-
-def _clean(name: str) -> str:
-    """`name` when a terminal may show it as it is."""
-    if not name.isprintable() or name != name.strip():
-        raise BadRequest("A name is printable, without blanks around it.", param="name")
-    return name

@@ -9,7 +9,7 @@ Knows: bytes and types. Does not know: what a route does with them.
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import Request, Response
@@ -19,6 +19,7 @@ from gateway.errors import BadRequest, BodyTooLarge
 T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_BODY_BYTES = 64 << 10
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 _FIELD = re.compile(r" - at `\$\.(\w+)")
 
@@ -54,3 +55,10 @@ def json_response(value: Any, status: int = 200) -> Response:
         media_type="application/json",
         headers={"cache-control": "no-store"},
     )
+
+
+def clean_name(name: str) -> str:
+    """`name` when a terminal may show it as it is; else BadRequest."""
+    if not name.isprintable() or name != name.strip():
+        raise BadRequest("A name is printable, without blanks around it.", param="name")
+    return name

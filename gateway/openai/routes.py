@@ -43,7 +43,7 @@ from gateway.openai.sse import sse
 from gateway.openai.stream import EventStream
 from gateway.openai.telling import Reply, gather
 from gateway.openai.tokenize import detokenize, tokenize
-from gateway.request_head import arrived_at, request_id_of
+from gateway.request_head import arrived_at, request_id_of, trace_link
 
 Authenticate = Callable[[Request], Awaitable[Caller]]
 T = TypeVar("T")
@@ -168,7 +168,8 @@ def _includes_usage(wire: Generating) -> bool:
 
 
 def _origin(request: Request, caller: Caller) -> Origin:
-    return Origin(request.scope["route"].path, caller, arrived_at(request.scope))
+    scope = request.scope
+    return Origin(scope["route"].path, caller, arrived_at(scope), trace_link(scope))
 
 
 def _json(value: msgspec.Struct) -> Response:

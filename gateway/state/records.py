@@ -1,4 +1,7 @@
-"""What is stored of tenants and keys.
+"""What is stored: tenants, keys, groups, published prefixes, usage, the audit log.
+
+A record is stored whole, as JSON, so a new field needs no more than a default: an older record
+is read with it. Only what must be unique or is looked up by has an index beside the records.
 
 Knows: fields. Does not know: where they are stored. Times are seconds since the epoch.
 """
@@ -6,8 +9,12 @@ Knows: fields. Does not know: where they are stored. Times are seconds since the
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, replace
+
+EVERYONE = "all"  # the scope of a prefix that every tenant may share
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,11 +25,20 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     disabled: bool = False
     weight: float = 1.0
+    group_id: str | None = None  # the group that it shares with, if any
 
     @classmethod
-    def new(cls, name: str, *, created_at: float, weight: float = 1.0) -> Tenant:
+    def new(
+        cls, name: str, *, created_at: float, weight: float = 1.0, group_id: str | None = None
+    ) -> Tenant:
         """A tenant with an id that was never given before: its cache can be nobody else's."""
-        return cls(id=f"tn_{secrets.token_hex(8)}", name=name, created_at=created_at, weight=weight)
+        return cls(
+            id=f"tn_{secrets.token_hex(8)}",
+            name=name,
+            created_at=created_at,
+            weight=weight,
+            group_id=group_id,
+        )
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,3 +55,113 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     def is_live(self, now: float) -> bool:
         """Whether the key opens anything at `now`."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def updated(self, new: ApiKey) -> ApiKey:
+        """With `new`'s expiry and revocation; a revocation that is there stays."""
+        revoked_at = new.revoked_at if self.revoked_at is None else self.revoked_at
+        return replace(self, expires_at=new.expires_at, revoked_at=revoked_at)
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Tenants that trust each other. A tenant belongs to one at most (`Tenant.group_id`)."""
+
+    id: str
+    name: str
+    created_at: float
+
+    @classmethod
+    def new(cls, name: str, *, created_at: float) -> Group:
+        """A group with an id that was never given before."""
+        return cls(id=f"gr_{secrets.token_hex(8)}", name=name, created_at=created_at)
+
+
+class PrefixSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What a published prefix is made from, as the operator sent it: messages and tools, or text.
+
+    Messages and tools are JSON values in the shape of OpenAI's chat requests.
+    """
+
+    messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    text: str | None = None
+
+
+class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
+    """A prefix that the operator registered for many tenants; (name, version) names it once."""
+
+    id: str
+    name: str
+    version: int
+    scope: str  # EVERYONE, or a group's id
+    source: PrefixSource
+    created_at: float
+    tokens: int | None = None  # None until it has been tokenised
+    deleted_at: float | None = None
+
+    @property
+    def group_id(self) -> str | None:
+        """The group that it is for; None when it is for everyone."""
+        return None if self.scope == EVERYONE else self.scope
+
+    def updated(self, new: PublishedPrefix) -> PublishedPrefix:
+        """With `new`'s token count and deletion; a deletion that is there stays."""
+        deleted_at = new.deleted_at if self.deleted_at is None else self.deleted_at
+        return replace(self, tokens=new.tokens, deleted_at=deleted_at)
+
+    @classmethod
+    def new(
+        cls, name: str, version: int, scope: str, source: PrefixSource, *, created_at: float
+    ) -> PublishedPrefix:
+        """A prefix with an id that was never given before."""
+        return cls(
+            id=f"px_{secrets.token_hex(8)}",
+            name=name,
+            version=version,
+            scope=scope,
+            source=source,
+            created_at=created_at,
+        )
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """What was used. None means that nobody measured it, which is not 0.
+
+    `cached_tokens` are the prompt tokens that the cache saved; `computed_tokens` the others.
+    """
+
+    requests: int = 0
+    computed_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    engine_ms: float | None = None  # of the accelerator
+    saved_ms: float | None = None  # of prefill, by the measured curve
+    blocks_unread: int | None = None  # written into the cache and never read from it
+
+    def plus(self, other: Counters) -> Counters:
+        """Both together."""
+        ours, theirs = self.known(), other.known()
+        return Counters(**{n: ours.get(n, 0) + theirs.get(n, 0) for n in ours | theirs})
+
+    def known(self) -> dict[str, Any]:
+        """The counters that were measured, by name."""
+        values = asdict(self)
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one key of a tenant used on one day, `YYYY-MM-DD` in UTC."""
+
+    tenant_id: str
+    key_id: str
+    day: str
+    counters: Counters
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator changed. `detail` holds names and numbers; keys and prompts never."""
+
+    time: float
+    actor: str
+    action: str  # such as "tenant.create"
+    target: str  # the id of what was changed
+    detail: dict[str, Any] = {}

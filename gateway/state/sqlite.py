@@ -1,67 +1,30 @@
-"""Tenants and keys in one SQLite file: the home of the state on one machine.
+"""The state in one SQLite file: its home on one machine.
 
 All statements run on one worker thread that owns the connection, so the event loop never
 waits for the disk. Several processes may open the same file: WAL lets them read while one
-writes, and a writer waits for another for up to BUSY_TIMEOUT_S. A commit is on the disk
+writes, and a writer waits for another for ten seconds at most. A commit is on the disk
 before the call returns, so a revocation survives a power cut.
 
-Knows: SQL. Does not know: what a key looks like, or who may see what.
+Knows: which records lie in which table. Does not know: SQL (`sqlite_rows`), the schema
+(`sqlite_file`), what a key looks like, or who may see what.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
-
-from msgspec.structs import asdict
+from typing import TypeVar
 
 from gateway.errors import Conflict, NotFound
-from gateway.private_file import require_private
-from gateway.state.records import ApiKey, Tenant
+from gateway.state import sqlite_rows as sql
+from gateway.state.records import ApiKey, AuditEntry, Group, PublishedPrefix, Tenant, UsageRow
+from gateway.state.sqlite_file import open_file, transaction
 
 T = TypeVar("T")
-
-BUSY_TIMEOUT_S = 10.0
-
-# One entry takes the schema from version i to i + 1; entries are only ever added.
-_MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """CREATE TABLE tenants (
-            id TEXT PRIMARY KEY NOT NULL,
-            name TEXT NOT NULL UNIQUE,
-            created_at REAL NOT NULL,
-            disabled INTEGER NOT NULL,
-            weight REAL NOT NULL
-        )""",
-        """CREATE TABLE keys (
-            id TEXT PRIMARY KEY NOT NULL,
-            tenant_id TEXT NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
-            digest BLOB NOT NULL UNIQUE,
-            hint TEXT NOT NULL,
-            created_at REAL NOT NULL,
-            expires_at REAL,
-            revoked_at REAL
-        )""",
-        "CREATE INDEX keys_of_tenant ON keys (tenant_id)",
-    ),
-)
-
-_TENANT = "tenants.id, tenants.name, tenants.created_at, tenants.disabled, tenants.weight"
-_KEY = (
-    "keys.id, keys.tenant_id, keys.digest, keys.hint,"
-    " keys.created_at, keys.expires_at, keys.revoked_at"
-)
-
-
-class SchemaTooNew(Exception):
-    """The file was written by a later release, and this one cannot know what it holds."""
 
 
 class SqliteStore:
@@ -72,210 +35,158 @@ class SqliteStore:
     """
 
     def __init__(self, path: Path) -> None:
-        self._connection = _open(path)
+        self._connection = open_file(path)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ratoon-sqlite")
 
     async def create_tenant(self, tenant: Tenant) -> None:
-        """Add a tenant; Conflict when its id or name is taken."""
-        await self._run(
-            _change,
-            "INSERT INTO tenants (id, name, created_at, disabled, weight)"
-            " VALUES (:id, :name, :created_at, :disabled, :weight)",
-            asdict(tenant),
-        )
+        """Add a tenant; Conflict when its id or name is taken, NotFound without its group."""
+        await self._run(lambda c: sql.insert(c, "tenants", _tenant_row(tenant), _no_group))
 
     async def list_tenants(self) -> list[Tenant]:
         """All tenants, oldest first."""
-        rows = await self._run(
-            _fetch, f"SELECT {_TENANT} FROM tenants ORDER BY created_at, rowid", {}
-        )
-        return [_tenant(row) for row in rows]
+        return await self._run(lambda c: sql.every(c, "tenants", Tenant))
 
     async def get_tenant(self, tenant_id: str) -> Tenant:
         """One tenant by id."""
-        rows = await self._run(
-            _fetch, f"SELECT {_TENANT} FROM tenants WHERE id = :id", {"id": tenant_id}
-        )
-        if not rows:
-            raise _no_tenant()
-        return _tenant(rows[0])
+        return await self._run(lambda c: sql.one(c, "tenants", Tenant, tenant_id, _no_tenant))
 
     async def update_tenant(self, tenant: Tenant) -> None:
-        """Replace a tenant's record; Conflict when its new name is taken."""
-        changed = await self._run(
-            _change,
-            "UPDATE tenants SET name = :name, created_at = :created_at, disabled = :disabled,"
-            " weight = :weight WHERE id = :id",
-            asdict(tenant),
-        )
-        if not changed:
+        """Replace a tenant's record; Conflict for a taken name, NotFound without its group."""
+        row = _tenant_row(tenant)
+        if not await self._run(lambda c: sql.update(c, "tenants", row, _no_group)):
             raise _no_tenant()
 
     async def delete_tenant(self, tenant_id: str) -> None:
         """Remove a tenant and its keys."""
-        if not await self._run(_change, "DELETE FROM tenants WHERE id = :id", {"id": tenant_id}):
+        if not await self._run(lambda c: sql.delete(c, "tenants", tenant_id, _no_tenant)):
             raise _no_tenant()
 
     async def create_key(self, key: ApiKey) -> None:
-        """Add a key to an existing tenant."""
-        await self._run(
-            _change,
-            "INSERT INTO keys (id, tenant_id, digest, hint, created_at, expires_at, revoked_at)"
-            " VALUES (:id, :tenant_id, :digest, :hint, :created_at, :expires_at, :revoked_at)",
-            asdict(key),
-        )
+        """Add a key to an existing tenant; Conflict when its id or digest is taken."""
+        row = {**sql.record_row(key), "tenant_id": key.tenant_id, "digest": key.digest}
+        await self._run(lambda c: sql.insert(c, "keys", row, _no_tenant))
 
     async def list_keys(self, tenant_id: str) -> list[ApiKey]:
         """A tenant's keys, oldest first."""
         await self.get_tenant(tenant_id)
-        rows = await self._run(
-            _fetch,
-            f"SELECT {_KEY} FROM keys WHERE tenant_id = :id ORDER BY created_at, rowid",
-            {"id": tenant_id},
-        )
-        return [_key(row) for row in rows]
+        return await self._run(lambda c: sql.every(c, "keys", ApiKey, tenant_id=tenant_id))
 
     async def get_key(self, key_id: str) -> ApiKey:
         """One key by id."""
-        rows = await self._run(_fetch, f"SELECT {_KEY} FROM keys WHERE id = :id", {"id": key_id})
-        if not rows:
-            raise _no_key()
-        return _key(rows[0])
+        return await self._run(lambda c: sql.one(c, "keys", ApiKey, key_id, _no_key))
 
     async def update_key(self, key: ApiKey) -> None:
         """Replace a key's expiry and revocation; a revocation once stored stays."""
-        changed = await self._run(
-            _change,
-            "UPDATE keys SET expires_at = :expires_at,"
-            " revoked_at = COALESCE(revoked_at, :revoked_at) WHERE id = :id",
-            asdict(key),
-        )
-        if not changed:
-            raise _no_key()
+
+        def change(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                after = sql.one(connection, "keys", ApiKey, key.id, _no_key).updated(key)
+                sql.update(connection, "keys", sql.record_row(after), _no_tenant)
+
+        await self._run(change)
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
         """The key with this digest and its tenant; None when no such key was ever made."""
-        rows = await self._run(
-            _fetch,
-            f"SELECT {_KEY}, {_TENANT} FROM keys JOIN tenants ON tenants.id = keys.tenant_id"
-            " WHERE keys.digest = :digest",
-            {"digest": digest},
+        return await self._run(lambda c: sql.key_and_tenant(c, digest))
+
+    async def create_group(self, group: Group) -> None:
+        """Add a group; Conflict when its id or name is taken."""
+        await self._run(lambda c: sql.insert(c, "groups", _group_row(group), _no_group))
+
+    async def list_groups(self) -> list[Group]:
+        """All groups, oldest first."""
+        return await self._run(lambda c: sql.every(c, "groups", Group))
+
+    async def get_group(self, group_id: str) -> Group:
+        """One group by id."""
+        return await self._run(lambda c: sql.one(c, "groups", Group, group_id, _no_group))
+
+    async def update_group(self, group: Group) -> None:
+        """Replace a group's record; Conflict when its new name is taken."""
+        if not await self._run(lambda c: sql.update(c, "groups", _group_row(group), _no_group)):
+            raise _no_group()
+
+    async def delete_group(self, group_id: str) -> None:
+        """Remove a group; Conflict while a tenant or a live prefix belongs to it."""
+        if not await self._run(lambda c: sql.delete(c, "groups", group_id, _has_members)):
+            raise _no_group()
+
+    async def create_prefix(self, prefix: PublishedPrefix) -> None:
+        """Add a prefix; Conflict when its id or (name, version) is taken."""
+        await self._run(lambda c: sql.insert(c, "prefixes", _prefix_row(prefix), _no_group))
+
+    async def list_prefixes(self) -> list[PublishedPrefix]:
+        """All prefixes, the deleted ones too, oldest first."""
+        return await self._run(lambda c: sql.every(c, "prefixes", PublishedPrefix))
+
+    async def get_prefix(self, prefix_id: str) -> PublishedPrefix:
+        """One prefix by id."""
+        return await self._run(
+            lambda c: sql.one(c, "prefixes", PublishedPrefix, prefix_id, _no_prefix)
         )
-        return (_key(rows[0][:7]), _tenant(rows[0][7:])) if rows else None
+
+    async def update_prefix(self, prefix: PublishedPrefix) -> None:
+        """Replace a prefix's token count and deletion; a deletion once stored stays."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                old = sql.one(connection, "prefixes", PublishedPrefix, prefix.id, _no_prefix)
+                row = _prefix_row(old.updated(prefix))
+                sql.update(connection, "prefixes", row, _no_group)
+
+        await self._run(change)
+
+    async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
+        """Add the rows' counters to what is stored; the same batch twice counts once."""
+        await self._run(lambda c: sql.add_usage(c, rows, batch, time.time()))
+
+    async def usage(
+        self,
+        first_day: str,
+        last_day: str,
+        *,
+        tenant_id: str | None = None,
+        key_id: str | None = None,
+    ) -> list[UsageRow]:
+        """The rows from one day to another, both included, by day, tenant and key."""
+        wanted = {"tenant_id": tenant_id, "key_id": key_id}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        return await self._run(lambda c: sql.usage(c, first_day, last_day, given))
+
+    async def append_audit(self, entry: AuditEntry) -> None:
+        """Add an entry; beyond AUDIT_KEPT the oldest go."""
+        await self._run(lambda c: sql.append_audit(c, entry))
+
+    async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
+        """At most `limit` entries, newest first, after leaving out the `skip` newest."""
+        return await self._run(lambda c: sql.audit(c, limit, skip))
 
     async def close(self) -> None:
         """Close the file after the statements under way."""
         await asyncio.get_running_loop().run_in_executor(self._worker, self._connection.close)
         self._worker.shutdown()
 
-    async def _run(
-        self,
-        work: Callable[[sqlite3.Connection, str, dict[str, Any]], T],
-        statement: str,
-        values: dict[str, Any],
-    ) -> T:
+    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._worker, work, self._connection, statement, values)
+        return await loop.run_in_executor(self._worker, sql.translated, work, self._connection)
 
 
-def _fetch(
-    connection: sqlite3.Connection, statement: str, values: dict[str, Any]
-) -> list[tuple[Any, ...]]:
-    return connection.execute(statement, values).fetchall()
+def _tenant_row(tenant: Tenant) -> sql.Row:
+    return {**sql.record_row(tenant), "name": tenant.name, "group_id": tenant.group_id}
 
 
-def _change(connection: sqlite3.Connection, statement: str, values: dict[str, Any]) -> int:
-    """Run one statement, its own transaction, and return how many rows it touched."""
-    with _translated():
-        return connection.execute(statement, values).rowcount
+def _group_row(group: Group) -> sql.Row:
+    return {**sql.record_row(group), "name": group.name}
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    """The one place where SQLite's constraints become the gateway's errors."""
-    try:
-        yield
-    except sqlite3.IntegrityError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
-            raise _no_tenant() from error
-        raise Conflict("The name or id is taken.") from error
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    _make_private(path)
-    connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-    )
-    with ExitStack() as on_failure:
-        on_failure.callback(connection.close)
-        _enter_wal(connection)
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
-        _migrate(connection, path)
-        on_failure.pop_all()
-    return connection
-
-
-def _make_private(path: Path) -> None:
-    """Make the file 0600 before SQLite would make it otherwise; -wal and -shm inherit its mode.
-
-    A file that is there is looked at, not opened: closing any descriptor of it would drop the
-    locks that another connection of this process holds.
-    """
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        require_private(path, path.stat().st_mode)
-
-
-def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL. SQLite's busy handler does not cover this switch, so the wait is here."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema to the newest version in one transaction."""
-    connection.execute("BEGIN IMMEDIATE")
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(_MIGRATIONS):
-        raise SchemaTooNew(
-            f"{path} has schema version {version}, this release knows {len(_MIGRATIONS)}"
-        )
-    for statements in _MIGRATIONS[version:]:
-        for statement in statements:
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")  # takes no parameters
-    connection.execute("COMMIT")
-
-
-def _tenant(row: tuple[Any, ...]) -> Tenant:
-    tenant_id, name, created_at, disabled, weight = row
-    return Tenant(
-        id=tenant_id, name=name, created_at=created_at, disabled=bool(disabled), weight=weight
-    )
-
-
-def _key(row: tuple[Any, ...]) -> ApiKey:
-    key_id, tenant_id, digest, hint, created_at, expires_at, revoked_at = row
-    return ApiKey(
-        id=key_id,
-        tenant_id=tenant_id,
-        digest=digest,
-        hint=hint,
-        created_at=created_at,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-    )
+def _prefix_row(prefix: PublishedPrefix) -> sql.Row:
+    """A deleted prefix keeps its group alive no longer."""
+    return {
+        **sql.record_row(prefix),
+        "name": prefix.name,
+        "version": prefix.version,
+        "group_id": prefix.group_id if prefix.deleted_at is None else None,
+    }
 
 
 def _no_tenant() -> NotFound:
@@ -284,3 +195,15 @@ def _no_tenant() -> NotFound:
 
 def _no_key() -> NotFound:
     return NotFound("No such key.")
+
+
+def _no_group() -> NotFound:
+    return NotFound("No such group.")
+
+
+def _no_prefix() -> NotFound:
+    return NotFound("No such prefix.")
+
+
+def _has_members() -> Conflict:
+    return Conflict("The group still has tenants or published prefixes.")

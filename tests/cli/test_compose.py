@@ -76,8 +76,12 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         workers=3,
         engine_silence_s=4.0,
         share_all=True,
+        redis_url="redis://redis:6379/0",
+        redis_password_file="/run/secrets/redis",
+        secrets_dir="/run/secrets",
         grace_s=3.0,
         log_level="debug",
+        otlp_endpoint="http://collector:4318",
     )
     bounds = replace(BoundsFlags(), max_choices=2, stalled_write_s=1.0)
     composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, bounds)
@@ -146,3 +150,44 @@ def test_a_url_reaches_what_listens(host: str, url: str) -> None:
 def test_admin_routes_have_their_own_port_or_none() -> None:
     assert admin_url("10.0.0.1", 80, "127.0.0.1", None) == "http://10.0.0.1:80"
     assert admin_url("10.0.0.1", 80, "127.0.0.1", 81) == "http://127.0.0.1:81"
+
+
+@pytest.mark.parametrize(
+    "url", ["collector:4318", "ftp://collector", "http://", "http://[", "http://me:key@collector"]
+)
+def test_what_is_no_url_of_a_collector_is_refused(url: str) -> None:
+    flags = GatewayFlags(otlp_endpoint=url)
+    with pytest.raises(BadSetting, match="--otlp-endpoint"):
+        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags())
+
+
+def test_a_collectors_url_arrives() -> None:
+    flags = GatewayFlags(otlp_endpoint="https://collector:4318/v1/traces")
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags())
+    assert composed.otlp_endpoint == "https://collector:4318/v1/traces"
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (GatewayFlags(redis_url="redis://:hush@redis:6379"), "--redis-url"),
+        (GatewayFlags(redis_url="redis://redis?password=hush"), "--redis-url"),
+        (GatewayFlags(redis_url="redis:6379"), "--redis-url"),
+        (GatewayFlags(redis_url="http://redis:6379"), "--redis-url"),
+        (GatewayFlags(redis_url="redis://redis:port"), "--redis-url"),
+        (GatewayFlags(redis_password_file="/run/secrets/redis"), "--redis-password-file"),
+    ],
+)
+def test_a_redis_url_is_one_and_holds_no_password(flags: GatewayFlags, named: str) -> None:
+    with pytest.raises(BadSetting) as refusal:
+        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags())
+    assert named in str(refusal.value)
+    assert "hush" not in str(refusal.value)
+
+
+def test_redis_urls_that_serve() -> None:
+    for url in ("redis://redis:6379/0", "rediss://user@redis", "unix:///run/redis.sock?db=1"):
+        flags = GatewayFlags(redis_url=url)
+        assert (
+            gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags()).shared.redis_url == url
+        )

@@ -42,6 +42,11 @@ def options(group: type[Any]) -> dict[str, Any]:
     return {name: get_args(hint)[1] for name, hint in hints.items()}
 
 
+def variables(option: Any) -> list[str]:
+    """The environment variables of an option, the one that wins first."""
+    return [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
+
+
 @pytest.mark.parametrize(
     ("flags", "config", "given_otherwise"),
     [
@@ -82,17 +87,24 @@ def test_flag_and_variable_follow_from_the_field(group: type[Any]) -> None:
         # Within Annotated, typer keeps the first declaration as the "default".
         assert (option.default, *option.param_decls) == (dashed,)
         if name != "json":
-            assert option.envvar == "RATOON_" + name.upper()
+            assert variables(option)[0] == "RATOON_" + name.upper()
             assert option.help or option.hidden
 
 
 def test_the_promised_variables_are_there() -> None:
-    variables = {option.envvar for group in GROUPS for option in options(group).values()}
+    found = {
+        variable
+        for group in GROUPS
+        for option in options(group).values()
+        for variable in variables(option)
+    }
     promised = (
         "HOST PORT MODEL DATA_DIR ADMIN_PORT CACHE_TOKENS DTYPE DEVICE LOAD_FORMAT MAX_MODEL_LEN "
-        "MAX_BATCH_TOKENS MAX_RUNNING MAX_WAITING BLOCK_SIZE WORKERS URL ADMIN_KEY SOCKET"
+        "MAX_BATCH_TOKENS MAX_RUNNING MAX_WAITING BLOCK_SIZE WORKERS URL ADMIN_KEY SOCKET "
+        "OTLP_ENDPOINT"
     )
-    assert {f"RATOON_{name}" for name in promised.split()} <= variables
+    assert {f"RATOON_{name}" for name in promised.split()} <= found
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in found, "its standard name"
 
 
 def test_a_name_means_the_same_in_every_group() -> None:

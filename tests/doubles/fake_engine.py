@@ -19,6 +19,7 @@ from engine.messages import (
     Finished,
     Generate,
     PoolStats,
+    Timing,
     TokenLogprobs,
     Tokens,
     Welcome,
@@ -38,6 +39,7 @@ WELCOME = Welcome(
     device="none",
     dtype="none",
 )
+TIMING = Timing(queue=0.001, match=0.002, load=0.004, prefill=0.008)
 _KEY_BYTES = 16
 
 
@@ -210,5 +212,6 @@ def _tokens(request: Generate, step: tuple[int, ...], cached: int | None) -> Tok
         token_ids=step,
         logprobs=logprobs,
         cached_tokens=cached,
-        queue_seconds=None if cached is None else 0.001,
+        queue_seconds=None if cached is None else TIMING.queue,
+        timing=None if cached is None else TIMING,
     )

@@ -10,7 +10,6 @@ import pytest
 
 from gateway.first_start import (
     KEYS_FILE,
-    STATE_FILE,
     BadAdminKey,
     FirstStart,
     admin_digest,
@@ -21,6 +20,7 @@ from gateway.first_start import (
 from gateway.keyring import Keyring, key_digest
 from gateway.private_file import FileDamaged, FileExposed, FileMissing, create_private
 from gateway.secrets import SECRETS_FILE, load_or_create_secrets, load_secrets
+from gateway.state.home import STATE_FILE
 from gateway.state.records import Tenant
 from gateway.state.sqlite import SqliteStore
 from tests.gateway.manual_clock import ManualClock

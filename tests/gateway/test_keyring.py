@@ -12,8 +12,15 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.caller import Caller
-from gateway.errors import Conflict, Forbidden, GatewayError, NotFound, Unauthenticated
-from gateway.keyring import IDENTITY_TTL_S, MAX_IDENTITIES, REFUSED, IssuedKey, Keyring
+from gateway.errors import Conflict, Forbidden, GatewayError, NotFound, Unauthenticated, Unavailable
+from gateway.keyring import (
+    IDENTITY_TTL_S,
+    MAX_IDENTITIES,
+    OUTAGE_TTL_S,
+    REFUSED,
+    IssuedKey,
+    Keyring,
+)
 from gateway.state.records import ApiKey, Tenant
 from gateway.state.sqlite import SqliteStore
 from tests.gateway.manual_clock import ManualClock
@@ -21,6 +28,19 @@ from tests.gateway.state.memory_store import MemoryStore
 
 PEPPER = b"pepper".ljust(32, b".")
 ACME = Tenant(id="tn_acme", name="acme", created_at=1.0, weight=2.0)
+
+
+class AwayStore(MemoryStore):
+    """Refuses to find keys while it is away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = False
+
+    async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
+        if self.away:
+            raise Unavailable("away", retry_after_s=1.0)
+        return await super().find_by_digest(digest)
 
 
 class PausingStore(MemoryStore):
@@ -243,7 +263,7 @@ async def test_a_disabled_tenant_is_forbidden_by_its_good_keys_only(ring: Ring) 
     assert (forbidden.status, forbidden.code) == (403, "tenant_disabled")
     assert isinstance(await refusal(ring.keyring, revoked.secret), Unauthenticated)
     ring.store.tenants[ACME.id] = ACME
-    ring.keyring.forget_identities()
+    ring.keyring.look_afresh()
     assert await opens(ring.keyring, good.secret)
 
 
@@ -377,3 +397,83 @@ def parts_of(secret: str) -> list[bytes]:
     """Every run of eight characters of the random part: more than the hint may show."""
     body = secret.removeprefix("sk-").encode()
     return [body[i : i + 8] for i in range(len(body) - 7)]
+
+
+async def test_while_the_store_is_away_known_keys_work_for_a_minute_and_no_others() -> None:
+    store = AwayStore()
+    ring = a_ring(store)
+    known, never_used = await ring.keyring.issue(ACME.id), await ring.keyring.issue(ACME.id)
+    assert await opens(ring.keyring, known.secret)
+    store.away = True
+    ring.forget_by_time()
+    assert await opens(ring.keyring, known.secret)
+    for unknown in (never_used.secret, "sk-" + "a" * 43):
+        away = await refusal(ring.keyring, unknown)
+        assert (away.status, away.retry_after_s) == (503, 1.0)
+    ring.monotonic.advance(OUTAGE_TTL_S - IDENTITY_TTL_S - 0.1)
+    assert await opens(ring.keyring, known.secret)
+    ring.monotonic.advance(0.1)
+    assert isinstance(await refusal(ring.keyring, known.secret), Unavailable)
+    store.away = False
+    assert await opens(ring.keyring, known.secret)
+    assert await opens(ring.keyring, never_used.secret)
+
+
+async def test_a_key_s_own_end_counts_while_the_store_is_away() -> None:
+    store = AwayStore()
+    ring = a_ring(store)
+    issued = await ring.keyring.issue(ACME.id, expires_at=ring.clock.now + 20)
+    assert await opens(ring.keyring, issued.secret)
+    store.away = True
+    ring.forget_by_time()
+    ring.clock.advance(20)
+    assert not await opens(ring.keyring, issued.secret)
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_key_that_the_store_no_longer_knows_does_not_come_back(told: bool) -> None:
+    store = AwayStore()
+    ring = a_ring(store)
+    issued = await ring.keyring.issue(ACME.id)
+    assert await opens(ring.keyring, issued.secret)
+    store.keys.clear()
+    if told:
+        ring.keyring.forget(ACME.id)
+    else:
+        ring.forget_by_time()
+        assert not await opens(ring.keyring, issued.secret)
+        ring.forget_by_time()
+    store.away = True
+    assert isinstance(await refusal(ring.keyring, issued.secret), Unavailable)
+
+
+async def test_who_is_told_of_a_change_forgets_that_tenant_alone(ring: Ring) -> None:
+    other = Tenant(id="tn_other", name="other", created_at=2.0)
+    ring.store.tenants[other.id] = other
+    ours, theirs = await ring.keyring.issue(ACME.id), await ring.keyring.issue(other.id)
+    for issued in (ours, theirs):
+        assert await opens(ring.keyring, issued.secret)
+    ring.store.keys.clear()
+    ring.keyring.forget(ACME.id)
+    assert not await opens(ring.keyring, ours.secret)
+    assert await opens(ring.keyring, theirs.secret)
+    ring.keyring.look_afresh()
+    assert not await opens(ring.keyring, theirs.secret)
+
+
+async def test_a_new_key_works_where_it_was_tried_before(ring: Ring) -> None:
+    elsewhere = Keyring(ring.store, PEPPER, ring.clock, monotonic=ring.monotonic)
+    issued = await ring.keyring.issue(ACME.id, bits=bytes(32))
+    del ring.store.keys[issued.record.id]
+    assert not await opens(elsewhere, issued.secret)
+    ring.store.keys[issued.record.id] = issued.record
+    assert not await opens(elsewhere, issued.secret)
+    elsewhere.forget(ACME.id)
+    assert await opens(elsewhere, issued.secret)
+
+
+async def test_given_bits_make_one_key_and_no_second(ring: Ring) -> None:
+    issued = await ring.keyring.issue(ACME.id, bits=bytes(range(32)))
+    assert await opens(ring.keyring, issued.secret)
+    with pytest.raises(Conflict):
+        await ring.keyring.issue(ACME.id, bits=bytes(range(32)))

@@ -12,7 +12,17 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.errors import Conflict, NotFound
-from gateway.state.records import ApiKey, Tenant
+from gateway.state.records import (
+    EVERYONE,
+    ApiKey,
+    AuditEntry,
+    Counters,
+    Group,
+    PrefixSource,
+    PublishedPrefix,
+    Tenant,
+    UsageRow,
+)
 from gateway.state.store import Store
 from tests.gateway.state.memory_store import MemoryStore
 
@@ -41,6 +51,25 @@ def a_key(tenant: Tenant, number: int = 1) -> ApiKey:
         hint="sk-abcd...wxyz",
         created_at=float(number),
     )
+
+
+def a_group(name: str = "friends", at: float = 1.0) -> Group:
+    return Group(id=f"gr_{name}", name=name, created_at=at)
+
+
+def a_prefix(name: str = "rules", version: int = 1, scope: str = EVERYONE) -> PublishedPrefix:
+    return PublishedPrefix(
+        id=f"px_{name}_{version}",
+        name=name,
+        version=version,
+        scope=scope,
+        source=PrefixSource(messages=[{"role": "system", "content": f"Rules of {name}: é 🌱"}]),
+        created_at=float(version),
+    )
+
+
+def a_row(day: str = "2026-01-31", tenant: str = "tn_a", key: str = "key_1", **n: int) -> UsageRow:
+    return UsageRow(day=day, tenant_id=tenant, key_id=key, counters=Counters(**n))
 
 
 class StoreContract:
@@ -229,6 +258,168 @@ class StoreContract:
         assert sum(result is None for result in results) == 1
         assert sum(isinstance(result, Conflict) for result in results) == 49
         assert len(await store.list_tenants()) == 1
+
+    async def test_a_tenant_joins_a_group_that_is_there(self, store: Store) -> None:
+        loner, friend = a_tenant("loner"), replace(a_tenant("friend"), group_id=a_group().id)
+        with pytest.raises(NotFound):
+            await store.create_tenant(friend)
+        await store.create_tenant(loner)
+        with pytest.raises(NotFound):
+            await store.update_tenant(replace(loner, group_id=a_group().id))
+        assert await store.list_tenants() == [loner]
+        await store.create_group(a_group())
+        await store.create_tenant(friend)
+        await store.update_tenant(replace(loner, group_id=a_group().id))
+        assert {t.group_id for t in await store.list_tenants()} == {a_group().id}
+
+    async def test_groups_come_back_oldest_first_and_can_be_renamed(self, store: Store) -> None:
+        late, early = a_group("late", at=9.0), a_group("early", at=2.0)
+        await store.create_group(late)
+        await store.create_group(early)
+        assert await store.list_groups() == [early, late]
+        with pytest.raises(Conflict):
+            await store.create_group(replace(late, id="gr_other"))
+        with pytest.raises(Conflict):
+            await store.update_group(replace(early, name="late"))
+        await store.update_group(replace(early, name="first"))
+        assert (await store.get_group(early.id)).name == "first"
+        await store.create_group(replace(early, id="gr_again"))  # the old name is free
+
+    async def test_a_missing_group_is_not_found(self, store: Store) -> None:
+        for attempt in (
+            store.get_group("gr_none"),
+            store.update_group(a_group()),
+            store.delete_group("gr_none"),
+        ):
+            with pytest.raises(NotFound):
+                await attempt
+
+    async def test_a_group_goes_when_nothing_belongs_to_it(self, store: Store) -> None:
+        group = a_group()
+        member = replace(a_tenant(), group_id=group.id)
+        prefix = a_prefix(scope=group.id)
+        await store.create_group(group)
+        await store.create_tenant(member)
+        await store.create_prefix(prefix)
+        with pytest.raises(Conflict):
+            await store.delete_group(group.id)
+        await store.update_tenant(replace(member, group_id=None))
+        with pytest.raises(Conflict):
+            await store.delete_group(group.id)
+        await store.update_prefix(replace(prefix, deleted_at=5.0))
+        await store.delete_group(group.id)
+        assert await store.list_groups() == []
+        assert (await store.get_prefix(prefix.id)).scope == group.id  # history stays
+        await store.create_group(group)
+        await store.update_tenant(member)
+        await store.delete_tenant(member.id)
+        await store.delete_group(group.id)  # a deleted tenant belongs to nothing
+
+    async def test_prefixes_come_back_as_they_were_stored(self, store: Store) -> None:
+        first = a_prefix("rules", 1)
+        second = replace(
+            a_prefix("rules", 2), source=PrefixSource(text="be brief", tools=[{"a": [1, None]}])
+        )
+        await store.create_prefix(second)
+        await store.create_prefix(first)
+        assert await store.list_prefixes() == [first, second]
+        assert await store.get_prefix(second.id) == second
+        with pytest.raises(NotFound):
+            await store.get_prefix("px_none")
+        with pytest.raises(NotFound):
+            await store.update_prefix(a_prefix("ghost"))
+        with pytest.raises(NotFound):
+            await store.create_prefix(a_prefix("ours", scope="gr_none"))
+        assert len(await store.list_prefixes()) == 2
+
+    async def test_a_version_is_given_once_even_after_its_deletion(self, store: Store) -> None:
+        prefix = a_prefix()
+        await store.create_prefix(prefix)
+        again = replace(prefix, id="px_again")
+        with pytest.raises(Conflict):
+            await store.create_prefix(again)
+        await store.update_prefix(replace(prefix, deleted_at=7.0))
+        with pytest.raises(Conflict):
+            await store.create_prefix(again)
+        await store.create_prefix(replace(again, version=2))
+
+    async def test_a_prefix_learns_its_tokens_and_stays_deleted(self, store: Store) -> None:
+        prefix = a_prefix()
+        await store.create_prefix(prefix)
+        await store.update_prefix(replace(prefix, tokens=42))
+        assert await store.get_prefix(prefix.id) == replace(prefix, tokens=42)
+        await store.update_prefix(replace(prefix, tokens=42, deleted_at=7.0))
+        await store.update_prefix(replace(prefix, tokens=43))  # read before the deletion
+        after = await store.get_prefix(prefix.id)
+        assert (after.tokens, after.deleted_at) == (43, 7.0)
+
+    async def test_usage_adds_up_by_tenant_key_and_day(self, store: Store) -> None:
+        await store.add_usage([a_row(requests=1, cached_tokens=5)], batch="1")
+        await store.add_usage(
+            [
+                a_row(requests=2, computed_tokens=7),
+                a_row(key="key_2", requests=1),
+                a_row(day="2026-02-01", requests=1),
+                a_row(tenant="tn_b", requests=4),
+            ],
+            batch="2",
+        )
+        every = await store.usage("2026-01-01", "2026-12-31")
+        assert every == [
+            a_row(requests=3, cached_tokens=5, computed_tokens=7),
+            a_row(key="key_2", requests=1),
+            a_row(tenant="tn_b", requests=4),
+            a_row(day="2026-02-01", requests=1),
+        ]
+        assert await store.usage("2026-01-31", "2026-01-31") == every[:3]
+        assert await store.usage("2026-02-01", "2026-12-31") == every[3:]
+        assert await store.usage("2026-02-02", "2026-12-31") == []
+        assert await store.usage("2026-01-01", "2026-12-31", tenant_id="tn_b") == every[2:3]
+        assert await store.usage("2026-01-01", "2026-12-31", key_id="key_2") == every[1:2]
+        ours = await store.usage("2026-01-01", "2026-12-31", tenant_id="tn_a", key_id="key_1")
+        assert ours == [every[0], every[3]]
+
+    async def test_what_nobody_measured_is_not_zero(self, store: Store) -> None:
+        await store.add_usage([a_row(requests=1)], batch="1")
+        [row] = await store.usage("2026-01-31", "2026-01-31")
+        assert row.counters.engine_ms is None
+        measured = Counters(engine_ms=1.5, saved_ms=2.25, blocks_unread=3)
+        await store.add_usage([replace(a_row(), counters=measured)], batch="2")
+        await store.add_usage([replace(a_row(), counters=measured)], batch="3")
+        [row] = await store.usage("2026-01-31", "2026-01-31")
+        assert row.counters == Counters(requests=1, engine_ms=3.0, saved_ms=4.5, blocks_unread=6)
+
+    async def test_a_batch_that_comes_twice_is_counted_once(self, store: Store) -> None:
+        for batch in ("first", "first", "second"):
+            await store.add_usage([a_row(requests=1)], batch=batch)
+        [row] = await store.usage("2026-01-31", "2026-01-31")
+        assert row.counters.requests == 2
+
+    async def test_usage_that_is_added_at_once_is_all_there(self, store: Store) -> None:
+        await asyncio.gather(
+            *(store.add_usage([a_row(requests=1)], batch=str(i)) for i in range(50))
+        )
+        [row] = await store.usage("2026-01-31", "2026-01-31")
+        assert row.counters.requests == 50
+
+    async def test_usage_outlives_its_tenant(self, store: Store) -> None:
+        await store.create_tenant(a_tenant())
+        await store.add_usage([a_row(tenant=a_tenant().id, requests=1)], batch="1")
+        await store.delete_tenant(a_tenant().id)
+        assert len(await store.usage("2026-01-01", "2026-12-31")) == 1
+
+    async def test_the_audit_log_is_read_newest_first(self, store: Store) -> None:
+        assert await store.list_audit(limit=10) == []
+        entries = [
+            AuditEntry(time=1.0, actor="op", action=f"a{i}", target="t", detail={"n": i, "é": "🌱"})
+            for i in range(5)
+        ]
+        for entry in entries:
+            await store.append_audit(entry)
+        assert await store.list_audit(limit=10) == entries[::-1]
+        assert await store.list_audit(limit=2) == [entries[4], entries[3]]
+        assert await store.list_audit(limit=2, skip=2) == [entries[2], entries[1]]
+        assert await store.list_audit(limit=2, skip=5) == []
 
     async def test_random_changes_agree_with_a_plain_model(self, store: Store) -> None:
         rng = random.Random(7)

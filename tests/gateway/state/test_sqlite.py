@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import Conflict, NotFound
+from gateway.errors import Conflict, NotFound, Unavailable
 from gateway.private_file import FileExposed
-from gateway.state.records import Tenant
-from gateway.state.sqlite import SchemaTooNew, SqliteStore
+from gateway.state.records import ApiKey, AuditEntry, Tenant
+from gateway.state.sqlite import SqliteStore
+from gateway.state.sqlite_file import SchemaTooNew
 from tests.gateway.state.contract import StoreContract, a_key, a_tenant
 
 ROOT = Path(__file__).parents[3]
@@ -113,9 +114,108 @@ async def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
 async def test_the_schema_says_its_version_and_keeps_a_wal(path: Path) -> None:
     await SqliteStore(path).close()
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
+
+
+VERSION_1 = """
+CREATE TABLE tenants (id TEXT PRIMARY KEY NOT NULL, name TEXT NOT NULL UNIQUE,
+    created_at REAL NOT NULL, disabled INTEGER NOT NULL, weight REAL NOT NULL);
+CREATE TABLE keys (id TEXT PRIMARY KEY NOT NULL,
+    tenant_id TEXT NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+    digest BLOB NOT NULL UNIQUE, hint TEXT NOT NULL, created_at REAL NOT NULL,
+    expires_at REAL, revoked_at REAL);
+CREATE INDEX keys_of_tenant ON keys (tenant_id);
+INSERT INTO tenants VALUES ('tn_1', 'acme', 1.5, 0, 2.5), ('tn_2', 'böse', 2.5, 1, 1.0);
+INSERT INTO keys VALUES ('key_1', 'tn_1', x'00ff27', 'sk-a...b', 3.0, NULL, NULL),
+    ('key_2', 'tn_1', x'01', 'sk-c...d', 4.0, 50.0, 60.0);
+PRAGMA user_version = 1;
+"""
+
+
+async def test_a_file_of_the_first_release_is_taken_over_whole(path: Path) -> None:
+    path.touch(0o600)
+    connection = sqlite3.connect(path)
+    connection.executescript(VERSION_1)
+    connection.close()
+    acme = Tenant(id="tn_1", name="acme", created_at=1.5, weight=2.5)
+    foe = Tenant(id="tn_2", name="böse", created_at=2.5, disabled=True)
+    first = ApiKey(
+        id="key_1", tenant_id="tn_1", digest=b"\x00\xff'", hint="sk-a...b", created_at=3.0
+    )
+    second = ApiKey(
+        id="key_2",
+        tenant_id="tn_1",
+        digest=b"\x01",
+        hint="sk-c...d",
+        created_at=4.0,
+        expires_at=50.0,
+        revoked_at=60.0,
+    )
+    for _ in range(2):  # taking over twice is taking over once
+        store = SqliteStore(path)
+        assert await store.list_tenants() == [acme, foe]
+        assert await store.list_keys("tn_1") == [first, second]
+        assert await store.find_by_digest(first.digest) == (first, acme)
+        await store.close()
+    store = SqliteStore(path)
+    with pytest.raises(Conflict):
+        await store.create_tenant(Tenant(id="tn_3", name="acme", created_at=1.0))
+    await store.delete_tenant("tn_1")
+    assert await store.find_by_digest(first.digest) is None  # keys still go with their tenant
+    await store.close()
+
+
+async def test_a_take_over_that_breaks_off_leaves_the_old_file(path: Path) -> None:
+    path.touch(0o600)
+    connection = sqlite3.connect(path)
+    connection.executescript(VERSION_1 + "CREATE TABLE audit (mine TEXT);")
+    with pytest.raises(sqlite3.OperationalError):
+        SqliteStore(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("SELECT count(*) FROM keys").fetchone() == (2,)
+    connection.execute("DROP TABLE audit")
+    connection.commit()
+    connection.close()
+    store = SqliteStore(path)
+    assert len(await store.list_keys("tn_1")) == 2
+    await store.close()
+
+
+async def test_a_record_with_a_field_of_a_later_release_can_be_read(
+    path: Path, store: SqliteStore
+) -> None:
+    await store.create_tenant(a_tenant())
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "UPDATE tenants SET record = json_set(CAST(record AS TEXT), '$.later', json('[1]'))"
+        )
+    connection.close()
+    assert await store.get_tenant(a_tenant().id) == a_tenant()
+
+
+async def test_the_oldest_audit_entries_go(path: Path, store: SqliteStore) -> None:
+    entry = AuditEntry(time=1.0, actor="op", action="a", target="t")
+    await store.append_audit(entry)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE sqlite_sequence SET seq = 100000 WHERE name = 'audit'")
+    connection.close()
+    await store.append_audit(entry)
+    assert await store.list_audit(limit=10) == [entry]
+
+
+async def test_a_file_that_stays_locked_is_unavailable(path: Path, store: SqliteStore) -> None:
+    with sqlite3.connect(path, isolation_level=None) as holder:
+        await store.list_tenants()
+        store._connection.execute("PRAGMA busy_timeout = 1")
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(Unavailable) as refusal:
+            await store.create_tenant(a_tenant())
+        assert refusal.value.retry_after_s is not None
+        holder.execute("ROLLBACK")
+    holder.close()
+    await store.create_tenant(a_tenant())
 
 
 async def test_a_start_that_broke_off_before_the_schema_heals(path: Path) -> None:

@@ -1,0 +1,74 @@
+# Four images from one file, each a target:
+#
+#   state     Redis with Ratoon's settings
+#   front     HAProxy: one port before several gateways
+#   gateway   HTTP, keys, tenants, prompts; no torch
+#   engine    the gateway's image and torch: owns the accelerator and the cache
+#
+# All run as a user without rights and need nothing of their root file systems to be writable.
+
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+ARG REDIS_IMAGE=redis:7-bookworm
+
+FROM ${REDIS_IMAGE} AS state
+COPY deploy/redis.conf /etc/ratoon/redis.conf
+RUN mkdir -p /data && chown redis:redis /data && chmod 0700 /data
+USER redis
+VOLUME /data
+# The password comes from a file and stays in one, in memory: no arguments, no environment.
+ENTRYPOINT ["sh", "-c", "umask 077 && printf 'include /etc/ratoon/redis.conf\\nrequirepass %s\\n' \"$(cat /run/secrets/redis_password)\" > /tmp/redis.conf && exec redis-server /tmp/redis.conf"]
+CMD []
+
+FROM ${PYTHON_IMAGE} AS front
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends haproxy \
+    && rm -rf /var/lib/apt/lists/*
+COPY deploy/alive.py /usr/local/bin/ratoon-alive
+COPY deploy/haproxy.cfg /etc/ratoon/haproxy.cfg
+USER haproxy
+EXPOSE 8000 8001
+ENTRYPOINT ["haproxy", "-db", "-f", "/etc/ratoon/haproxy.cfg"]
+
+# The environments are built where a compiler's litter stays, and copied whole. Dependencies come
+# before the code: they change less often.
+FROM ${PYTHON_IMAGE} AS environment
+RUN python -m venv /opt/ratoon
+ENV PATH=/opt/ratoon/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /src
+COPY pyproject.toml ./
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > base.txt \
+    && pip install -r base.txt
+
+FROM environment AS gateway-environment
+COPY . .
+RUN pip install --no-deps .
+
+FROM ${PYTHON_IMAGE} AS gateway
+RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp --shell /usr/sbin/nologin ratoon \
+    && for place in /var/lib/ratoon /var/cache/ratoon /run/ratoon; do \
+         mkdir -p $place && chown ratoon:ratoon $place && chmod 0700 $place; \
+       done
+COPY deploy/alive.py /usr/local/bin/ratoon-alive
+COPY --from=gateway-environment /opt/ratoon /opt/ratoon
+ENV PATH=/opt/ratoon/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    RATOON_DATA_DIR=/var/lib/ratoon \
+    RATOON_SOCKET=/run/ratoon/engine.sock
+USER ratoon
+WORKDIR /tmp
+EXPOSE 8000 8001
+ENTRYPOINT ["ratoon"]
+CMD ["gateway"]
+
+# With torch from `TORCH_INDEX` too: the CPU's wheels are a tenth of those for NVIDIA's GPUs.
+FROM environment AS engine-environment
+ARG TORCH_INDEX=
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['engine'], sep='\n')" > engine.txt \
+    && pip install ${TORCH_INDEX:+--extra-index-url $TORCH_INDEX} -r engine.txt
+COPY . .
+RUN pip install --no-deps .
+
+FROM gateway AS engine
+COPY --from=engine-environment /opt/ratoon /opt/ratoon
+CMD ["engine"]

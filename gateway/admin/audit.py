@@ -1,0 +1,65 @@
+"""What the operator did, noted by every admin route that changes anything; `/admin/audit` tells.
+
+An entry is written once its change is done, so the log holds no change that never was. A change
+whose entry the store could not take stands all the same, and the gateway's own log says so.
+
+Knows: what an entry holds. Does not know: which changes there are. There is one operator's key,
+and so one actor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from gateway.admin.wire import json_response
+from gateway.errors import Unavailable
+from gateway.state.records import AuditEntry
+from gateway.state.store import AUDIT_KEPT, AuditLog
+
+OPERATOR = "operator"
+MAX_ENTRIES = 1000
+
+_LOG = logging.getLogger(__name__)
+
+
+class AuditTrail:
+    """Writes entries of the operator's into the log. `clock`: seconds since the epoch."""
+
+    def __init__(self, log: AuditLog, clock: Callable[[], float]) -> None:
+        self._log = log
+        self._clock = clock
+
+    async def note(self, action: str, target: str, **detail: Any) -> None:
+        """Note that `action` was done to `target`. `detail` never holds a key or a prompt."""
+        entry = AuditEntry(
+            time=self._clock(), actor=OPERATOR, action=action, target=target, detail=detail
+        )
+        try:
+            await self._log.append_audit(entry)
+        except Unavailable:
+            _LOG.error("not in the audit log: %s of %s", action, target)
+
+
+class AuditEntries(msgspec.Struct, frozen=True):
+    """Answer of GET /admin/audit, newest first."""
+
+    entries: list[AuditEntry]
+
+
+def audit_router(log: AuditLog) -> APIRouter:
+    """`GET /admin/audit`, without its guard."""
+    router = APIRouter()
+
+    @router.get("/admin/audit")
+    async def show(
+        limit: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = 100,
+        skip: Annotated[int, Query(ge=0, le=AUDIT_KEPT)] = 0,
+    ) -> Response:
+        return json_response(AuditEntries(await log.list_audit(limit=limit, skip=skip)))
+
+    return router

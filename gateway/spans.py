@@ -1,0 +1,197 @@
+"""A request as OpenTelemetry spans, with the attributes of its conventions for generative AI.
+
+    chat MODEL | text_completion MODEL    from arrival to end
+     |- admission                         key, bounds, template, tokens, block keys
+     |- queue |- match |- load |- prefill as the engine measured them, laid end to end
+     `- stream                            from the first token to the end
+
+The engine tells durations and knows no trace. The phases are those of the choice that spoke
+first; the others share its prompt. What lies between the end of `prefill` and the begin of
+`stream` is the way from the engine to here. Spans are made when their times are known, so an
+answer that streams carries no open spans but the first.
+
+Of the caller's trace context only `traceparent` is heard: `tracestate` and baggage are free text.
+
+Knows: names of spans and attributes. Does not know: where spans go (`otlp.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from engine.messages import Timing
+from gateway.admission import Ask, Chat
+from gateway.errors import GatewayError
+from gateway.request_head import TraceLink
+
+# The conventions of GenAI are not stable and their package says so: the names stand here, and a
+# test compares them with the installed package.
+OPERATION = "gen_ai.operation.name"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_ID = "gen_ai.response.id"
+MAX_TOKENS = "gen_ai.request.max_tokens"
+TEMPERATURE = "gen_ai.request.temperature"
+TOP_P = "gen_ai.request.top_p"
+TOP_K = "gen_ai.request.top_k"
+CHOICES = "gen_ai.request.choice.count"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+ROUTE = "http.route"
+ERROR = "error.type"
+
+_PARENT = TraceContextTextMapPropagator()
+_FINISHED = ("stop", "length")
+_NOT_OURS = (*_FINISHED, "cancelled")  # outcomes that are no fault of the server
+
+
+class RequestTrace:
+    """One request's spans. Times are monotonic seconds of `clock`."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        span: Span,
+        arrived: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._context = set_span_in_context(span, Context())
+        self._arrived = arrived
+        self._clock = clock
+        self._admitted: float | None = None
+        self._first: float | None = None
+        self._outcome = "internal_error"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """End all spans with this."""
+        try:
+            yield
+        except GatewayError as refusal:
+            self._outcome = refusal.code
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            self._outcome = "cancelled"
+            raise
+        finally:
+            self._end()
+
+    def admitted(self) -> None:
+        """The first phase is over."""
+        self._admitted = self._clock()
+        self._phase("admission", self._arrived, self._admitted)
+
+    def first_token(self, timing: Timing | None) -> None:
+        """The engine's phases are over."""
+        self._first = self._clock()
+        self._span.set_attribute(FIRST_CHUNK, self._first - self._arrived)
+        if timing is None or self._admitted is None:
+            return
+        begin = self._admitted
+        for name, seconds in (
+            ("queue", timing.queue),
+            ("match", timing.match),
+            ("load", timing.load),
+            ("prefill", timing.prefill),
+        ):
+            self._phase(name, begin, begin + seconds)
+            begin += seconds
+
+    def used(
+        self, outcome: str, *, prompt_tokens: int, cached_tokens: int, generated_tokens: int
+    ) -> None:
+        """The numbers of the whole request."""
+        self._outcome = outcome
+        self._span.set_attributes(
+            {
+                INPUT_TOKENS: prompt_tokens,
+                CACHED_TOKENS: cached_tokens,
+                OUTPUT_TOKENS: generated_tokens,
+            }
+        )
+
+    def _end(self) -> None:
+        now = self._clock()
+        if self._first is not None:
+            self._phase("stream", self._first, now)
+        if self._outcome in _FINISHED:
+            self._span.set_attribute(FINISH_REASONS, [self._outcome])
+        else:
+            self._span.set_attribute(ERROR, self._outcome)
+        if self._outcome not in _NOT_OURS:
+            self._span.set_status(Status(StatusCode.ERROR))
+        self._span.end(_nanoseconds(now, self._clock))
+
+    def _phase(self, name: str, begin: float, end: float) -> None:
+        span = self._tracer.start_span(
+            name, self._context, start_time=_nanoseconds(begin, self._clock)
+        )
+        span.end(_nanoseconds(end, self._clock))
+
+
+class SpanTracing:
+    """Begins a trace for every request, of the one model that is served."""
+
+    def __init__(self, tracer: Tracer, model: str) -> None:
+        self._tracer = tracer
+        self._model = model
+
+    def begin(self, ask: Ask, route: str, arrived: float, link: TraceLink) -> RequestTrace:
+        """Open the request's span, under the caller's if one is named."""
+        operation = "chat" if isinstance(ask.prompts[0], Chat) else "text_completion"
+        carrier = {} if link.traceparent is None else {"traceparent": link.traceparent}
+        span = self._tracer.start_span(
+            f"{operation} {self._model}",
+            _PARENT.extract(carrier, Context()),
+            SpanKind.SERVER,
+            {**self._names(operation), **_settings(ask), ROUTE: route},
+            start_time=_nanoseconds(arrived, time.monotonic),
+        )
+        link.traceresponse = _traceresponse(span)
+        return RequestTrace(self._tracer, span, arrived)
+
+    def _names(self, operation: str) -> dict[str, str]:
+        return {
+            OPERATION: operation,
+            PROVIDER: "ratoon",
+            REQUEST_MODEL: self._model,
+            RESPONSE_MODEL: self._model,
+        }
+
+
+def _settings(ask: Ask) -> dict[str, str | int | float]:
+    """What was asked for, in numbers. Stop strings are text of the prompt's kind."""
+    sampling = ask.sampling
+    settings: dict[str, str | int | float] = {
+        RESPONSE_ID: ask.request_id,
+        TEMPERATURE: sampling.temperature,
+        TOP_P: sampling.top_p,
+        TOP_K: sampling.top_k,
+        CHOICES: len(ask.prompts) * ask.choices,
+    }
+    if not ask.max_tokens_may_shrink:
+        settings[MAX_TOKENS] = sampling.max_tokens
+    return settings
+
+
+def _traceresponse(span: Span) -> str:
+    context = span.get_span_context()
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def _nanoseconds(moment: float, clock: Callable[[], float]) -> int:
+    """The wall clock's time of a monotonic moment."""
+    return time.time_ns() - int((clock() - moment) * 1e9)

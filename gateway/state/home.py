@@ -1,0 +1,55 @@
+"""Which home the state has: SQLite in the data directory, or Redis when there is a URL.
+
+Knows: how either is opened. Does not know: what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.config import Shared
+from gateway.private_file import read_handed_in
+from gateway.state.redis_changes import Listener, told_of_changes
+from gateway.state.redis_link import RedisLink, connect
+from gateway.state.redis_store import RedisStore
+from gateway.state.sqlite import SqliteStore
+from gateway.state.store import Store
+
+STATE_FILE = "state.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The store; and the link to Redis it lies behind, None when it is a file of this machine."""
+
+    store: Store
+    link: RedisLink | None
+
+    def telling(self, listener: Listener) -> AbstractAsyncContextManager[None]:
+        """Tell `listener` what other gateways change, where there can be any."""
+        return nullcontext() if self.link is None else told_of_changes(self.link.client, listener)
+
+
+@asynccontextmanager
+async def open_home(data_dir: Path, shared: Shared) -> AsyncIterator[Home]:
+    """Open the state; it is closed at the end. Redis need not be there yet.
+
+    Raises SchemaTooNew, PrivateFileError, OSError, or ValueError for a URL that is none.
+    """
+    home = _home(data_dir, shared)
+    try:
+        yield home
+    finally:
+        await home.store.close()
+
+
+def _home(data_dir: Path, shared: Shared) -> Home:
+    if shared.redis_url is None:
+        return Home(SqliteStore(data_dir / STATE_FILE), None)
+    file = shared.redis_password_file
+    password = None if file is None else read_handed_in(Path(file))
+    link = RedisLink(connect(shared.redis_url, password))
+    return Home(RedisStore(link), link)

@@ -1,0 +1,136 @@
+"""Redis as the gateway sees it: one client, short waits, a breaker, one kind of error.
+
+Whatever Redis does (away, frozen, read-only, full, loading), the caller gets `Unavailable` with
+a time to come back after, within a few socket timeouts at first and at once when the breaker is
+open. Only what gives no answer at all counts against the breaker: a server that refuses to
+write still tells who may come in.
+
+Knows: the client, its errors. Does not know: what is stored.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from gateway.errors import Unavailable
+from gateway.state.breaker import PROBE_AFTER_S, Breaker
+
+T = TypeVar("T")
+
+SOCKET_TIMEOUT_S = 0.05
+MAX_CONNECTIONS = 64
+_AT_ONCE = 256  # commands in one round trip
+
+_LOG = logging.getLogger(__name__)
+
+
+def connect(url: str, password: str | None = None, *, timeout_s: float = SOCKET_TIMEOUT_S) -> Redis:
+    """A client of the server at `url`. It connects when it is first used.
+
+    A command is sent once: whether to send it again is for who knows what it does. Raises
+    ValueError for a URL that is none.
+    """
+    pool = BlockingConnectionPool.from_url(
+        url,
+        password=password,
+        max_connections=MAX_CONNECTIONS,
+        timeout=timeout_s,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+    )
+    return Redis(connection_pool=pool)
+
+
+class RedisLink:
+    """One client behind a breaker; the client is closed with the link. For one event loop."""
+
+    def __init__(self, client: Redis, breaker: Breaker | None = None) -> None:
+        self.client = client
+        self._breaker = breaker or Breaker(time.monotonic)
+
+    async def command(self, *words: Any) -> Any:
+        """One command's reply: bytes, int, list or None. Raises Unavailable."""
+        send: Callable[..., Awaitable[Any]] = self.client.execute_command
+        return await self.run(lambda: send(*words))
+
+    async def commands(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The replies of many commands, in few round trips, not atomic. Raises Unavailable."""
+        replies: list[Any] = []
+        for start in range(0, len(commands), _AT_ONCE):
+            pipeline = self.client.pipeline(transaction=False)
+            for words in commands[start : start + _AT_ONCE]:
+                pipeline.execute_command(*words)
+            replies += await self.run(pipeline.execute)
+        return replies
+
+    def script(self, source: str) -> Script:
+        """A Lua script, which runs in one round trip and is loaded where the server lost it."""
+        return Script(self, source)
+
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What `work` on the client gives. Raises Unavailable."""
+        if not self._breaker.admits():
+            raise unavailable()
+        was_open = self._breaker.is_open
+        try:
+            result = await work()
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            self._fail(error)
+            raise unavailable() from error
+        except RedisError as error:
+            self._breaker.succeeded()
+            _LOG.error("Redis refused a command: %s", _first_word(error))
+            raise unavailable() from error
+        self._breaker.succeeded()
+        if was_open:
+            _LOG.warning("Redis answers again")
+        return result
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.client.aclose(close_connection_pool=True)
+
+    def _fail(self, error: Exception) -> None:
+        was_open = self._breaker.is_open
+        self._breaker.failed()
+        if self._breaker.is_open and not was_open:
+            _LOG.error("Redis does not answer: %s", type(error).__name__)
+
+
+class Script:
+    """A Lua script on one link."""
+
+    def __init__(self, link: RedisLink, source: str) -> None:
+        self._link = link
+        self._script = link.client.register_script(source)
+
+    async def __call__(self, keys: Sequence[str], arguments: Sequence[str | bytes]) -> Any:
+        """Run it; raises Unavailable."""
+        return await self._link.run(lambda: self._script(keys=list(keys), args=list(arguments)))
+
+
+def unavailable() -> Unavailable:
+    """The refusal while Redis is away or cannot do what is asked."""
+    return Unavailable(
+        "The gateway cannot reach its state now.",
+        code="state_unavailable",
+        retry_after_s=PROBE_AFTER_S,
+    )
+
+
+def _first_word(error: RedisError) -> str:
+    """What kind of refusal: the rest of its text may quote what was sent."""
+    word = str(error).partition(" ")[0]
+    return word if word.isupper() and word.isalpha() else type(error).__name__

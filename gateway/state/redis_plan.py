@@ -1,0 +1,87 @@
+"""A change to Redis as data: what must hold, and what to write if it does; done by one script.
+
+The script runs alone on the server, so a plan is applied whole or not at all, in one round
+trip. (It stands in for WATCH and MULTI, which would take four and a connection of their own.) A
+change that depends on what is stored reads it first and asks in its plan whether it is still so.
+Redis refuses a script at its first write when it is full or read-only, so not even then is a
+plan applied by halves.
+
+Knows: plans. Does not know: what is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.errors import GatewayError
+from gateway.state.redis_link import RedisLink
+
+Command = list[str | bytes]
+Reply = bytes | int  # of bytes, never empty ones
+
+# The arguments lie one after the other: a count before every list, what is expected behind its
+# command.
+_SCRIPT = """
+local at = 0
+local function take() at = at + 1 return ARGV[at] end
+local function command()
+    local words = {}
+    for i = 1, tonumber(take()) do words[i] = take() end
+    return words
+end
+for number = 1, tonumber(take()) do
+    local found = redis.call(unpack(command()))
+    if (found and tostring(found) or '') ~= take() then return number end
+end
+for _ = 1, tonumber(take()) do redis.call(unpack(command())) end
+return 0
+"""
+
+
+class Changed(Exception):
+    """What a plan was made from is no longer so: read again."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """Checks and writes, in order. An expectation that fails raises the error given with it."""
+
+    _writes: list[Command] = field(default_factory=list)
+    _checks: list[tuple[Command, str | bytes]] = field(default_factory=list)
+    _errors: list[GatewayError | None] = field(default_factory=list)
+
+    def expect(self, command: Command, reply: Reply, otherwise: GatewayError | None = None) -> None:
+        """Apply the plan only if `command` gives `reply`; without an error, Changed is raised."""
+        self._checks.append((command, str(reply) if isinstance(reply, int) else reply))
+        self._errors.append(otherwise)
+
+    def write(self, *command: str | bytes) -> None:
+        """Run `command` if every expectation holds."""
+        self._writes.append([*command])
+
+    def error_of(self, number: int) -> GatewayError | None:
+        """What goes with the expectation of this number, from 1."""
+        return self._errors[number - 1]
+
+    def arguments(self) -> list[str | bytes]:
+        """The script's arguments."""
+        words: list[str | bytes] = [str(len(self._checks))]
+        for command, reply in self._checks:
+            words += [str(len(command)), *command, reply]
+        words.append(str(len(self._writes)))
+        for command in self._writes:
+            words += [str(len(command)), *command]
+        return words
+
+
+class Planner:
+    """Applies plans on one link."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self._script = link.script(_SCRIPT)
+
+    async def apply(self, plan: Plan) -> None:
+        """Apply `plan`; raises the error of the first expectation that fails, or Changed."""
+        failed = await self._script([], plan.arguments())
+        if failed:
+            raise plan.error_of(failed) or Changed()

@@ -1,0 +1,316 @@
+"""The state in Redis: its home for several gateways.
+
+Records are JSON as in the other home. Every change is one plan, applied by one script
+(`redis_plan`); a change to a tenant or its keys is told to all gateways in the same plan.
+
+What Redis promises is what its operator set: with an append-only file synced every second a
+power cut may lose a second. After FLUSHALL all is lost: no key opens anything.
+
+Knows: which records and indexes a change touches. Does not know: usage (`redis_usage`), the
+client and its errors (`redis_link`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from gateway.errors import Conflict, GatewayError, NotFound
+from gateway.state import redis_keys as at
+from gateway.state.records import ApiKey, AuditEntry, Group, PublishedPrefix, Tenant, UsageRow
+from gateway.state.redis_link import RedisLink, unavailable
+from gateway.state.redis_plan import Changed, Plan, Planner
+from gateway.state.redis_usage import RedisUsage
+from gateway.state.store import AUDIT_KEPT
+
+R = TypeVar("R", bound=msgspec.Struct)
+Listed = TypeVar("Listed", Tenant, ApiKey, Group, PublishedPrefix)
+
+_MAX_TRIES = 20  # of a change that others keep overtaking
+_encode = msgspec.json.encode
+
+_FIND = """
+local owner = redis.call('HGET', KEYS[1], ARGV[1])
+if not owner then return false end
+local ids = cjson.decode(owner)
+return {redis.call('HGET', KEYS[2], ids[1]), redis.call('HGET', KEYS[3], ids[2])}
+"""
+
+
+class RedisStore:
+    """`gateway.state.store.Store` on a Redis server. The link is closed with the store."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link
+        self._planner = Planner(link)
+        self._find = link.script(_FIND)
+        self._usage = RedisUsage(link, self._planner)
+
+    async def create_tenant(self, tenant: Tenant) -> None:
+        """Add a tenant; Conflict when its id or name is taken, NotFound without its group."""
+        plan = Plan()
+        _expect_free(plan, at.TENANTS, tenant.id)
+        _expect_free(plan, at.TENANT_NAMES, tenant.name)
+        _join(plan, tenant.id, None, tenant.group_id)
+        plan.write("HSET", at.TENANTS, tenant.id, _encode(tenant))
+        plan.write("HSET", at.TENANT_NAMES, tenant.name, tenant.id)
+        await self._planner.apply(plan)
+
+    async def list_tenants(self) -> list[Tenant]:
+        """All tenants, oldest first."""
+        return await self._every(at.TENANTS, Tenant)
+
+    async def get_tenant(self, tenant_id: str) -> Tenant:
+        """One tenant by id."""
+        return (await self._one(at.TENANTS, tenant_id, Tenant))[0]
+
+    async def update_tenant(self, tenant: Tenant) -> None:
+        """Replace a tenant's record; Conflict for a taken name, NotFound without its group."""
+
+        async def change() -> Plan:
+            old, plan = await self._changing(at.TENANTS, tenant.id, Tenant)
+            _rename(plan, at.TENANT_NAMES, tenant.id, old.name, tenant.name)
+            _join(plan, tenant.id, old.group_id, tenant.group_id)
+            plan.write("HSET", at.TENANTS, tenant.id, _encode(tenant))
+            plan.write("PUBLISH", at.CHANGES, tenant.id)
+            return plan
+
+        await self._apply(change)
+
+    async def delete_tenant(self, tenant_id: str) -> None:
+        """Remove a tenant and its keys."""
+
+        async def change() -> Plan:
+            old, plan = await self._changing(at.TENANTS, tenant_id, Tenant)
+            keys = await self._keys_of(tenant_id)
+            # Single keys are never removed, so the same number is the same keys.
+            plan.expect(["SCARD", at.keys_of(tenant_id)], len(keys))
+            for key in keys:
+                plan.write("HDEL", at.KEYS, key.id)
+                plan.write("HDEL", at.DIGESTS, key.digest)
+            _leave(plan, tenant_id, old.group_id)
+            plan.write("DEL", at.keys_of(tenant_id))
+            plan.write("HDEL", at.TENANTS, tenant_id)
+            plan.write("HDEL", at.TENANT_NAMES, old.name)
+            plan.write("PUBLISH", at.CHANGES, tenant_id)
+            return plan
+
+        await self._apply(change)
+
+    async def create_key(self, key: ApiKey) -> None:
+        """Add a key to an existing tenant; Conflict when its id or digest is taken."""
+        plan = Plan()
+        plan.expect(["HEXISTS", at.TENANTS, key.tenant_id], 1, _missing(at.TENANTS))
+        _expect_free(plan, at.KEYS, key.id)
+        _expect_free(plan, at.DIGESTS, key.digest)
+        plan.write("HSET", at.KEYS, key.id, _encode(key))
+        plan.write("HSET", at.DIGESTS, key.digest, _encode([key.id, key.tenant_id]))
+        plan.write("SADD", at.keys_of(key.tenant_id), key.id)
+        plan.write("PUBLISH", at.CHANGES, key.tenant_id)  # whoever knows it as unknown
+        await self._planner.apply(plan)
+
+    async def list_keys(self, tenant_id: str) -> list[ApiKey]:
+        """A tenant's keys, oldest first."""
+        await self.get_tenant(tenant_id)
+        return _sorted(await self._keys_of(tenant_id))
+
+    async def get_key(self, key_id: str) -> ApiKey:
+        """One key by id."""
+        return (await self._one(at.KEYS, key_id, ApiKey))[0]
+
+    async def update_key(self, key: ApiKey) -> None:
+        """Replace a key's expiry and revocation; a revocation once stored stays."""
+
+        async def change() -> Plan:
+            old, plan = await self._changing(at.KEYS, key.id, ApiKey)
+            plan.write("HSET", at.KEYS, key.id, _encode(old.updated(key)))
+            plan.write("PUBLISH", at.CHANGES, old.tenant_id)
+            return plan
+
+        await self._apply(change)
+
+    async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
+        """The key with this digest and its tenant; None when no such key was ever made."""
+        found = await self._find([at.DIGESTS, at.KEYS, at.TENANTS], [digest])
+        if found is None or None in found:
+            return None
+        key, tenant = found
+        return msgspec.json.decode(key, type=ApiKey), msgspec.json.decode(tenant, type=Tenant)
+
+    async def create_group(self, group: Group) -> None:
+        """Add a group; Conflict when its id or name is taken."""
+        plan = Plan()
+        _expect_free(plan, at.GROUPS, group.id)
+        _expect_free(plan, at.GROUP_NAMES, group.name)
+        plan.write("HSET", at.GROUPS, group.id, _encode(group))
+        plan.write("HSET", at.GROUP_NAMES, group.name, group.id)
+        await self._planner.apply(plan)
+
+    async def list_groups(self) -> list[Group]:
+        """All groups, oldest first."""
+        return await self._every(at.GROUPS, Group)
+
+    async def get_group(self, group_id: str) -> Group:
+        """One group by id."""
+        return (await self._one(at.GROUPS, group_id, Group))[0]
+
+    async def update_group(self, group: Group) -> None:
+        """Replace a group's record; Conflict when its new name is taken."""
+
+        async def change() -> Plan:
+            old, plan = await self._changing(at.GROUPS, group.id, Group)
+            _rename(plan, at.GROUP_NAMES, group.id, old.name, group.name)
+            plan.write("HSET", at.GROUPS, group.id, _encode(group))
+            return plan
+
+        await self._apply(change)
+
+    async def delete_group(self, group_id: str) -> None:
+        """Remove a group; Conflict while a tenant or a live prefix belongs to it."""
+
+        async def change() -> Plan:
+            old, plan = await self._changing(at.GROUPS, group_id, Group)
+            has_members = Conflict("The group still has tenants or published prefixes.")
+            plan.expect(["SCARD", at.members_of(group_id)], 0, has_members)
+            plan.write("HDEL", at.GROUPS, group_id)
+            plan.write("HDEL", at.GROUP_NAMES, old.name)
+            return plan
+
+        await self._apply(change)
+
+    async def create_prefix(self, prefix: PublishedPrefix) -> None:
+        """Add a prefix; Conflict when its id or (name, version) is taken."""
+        plan, version = Plan(), at.version_of(prefix.name, prefix.version)
+        _expect_free(plan, at.PREFIXES, prefix.id)
+        _expect_free(plan, at.PREFIX_VERSIONS, version)
+        _join(plan, prefix.id, None, _live_group(prefix))
+        plan.write("HSET", at.PREFIXES, prefix.id, _encode(prefix))
+        plan.write("HSET", at.PREFIX_VERSIONS, version, prefix.id)
+        await self._planner.apply(plan)
+
+    async def list_prefixes(self) -> list[PublishedPrefix]:
+        """All prefixes, the deleted ones too, oldest first."""
+        return await self._every(at.PREFIXES, PublishedPrefix)
+
+    async def get_prefix(self, prefix_id: str) -> PublishedPrefix:
+        """One prefix by id."""
+        return (await self._one(at.PREFIXES, prefix_id, PublishedPrefix))[0]
+
+    async def update_prefix(self, prefix: PublishedPrefix) -> None:
+        """Replace a prefix's token count and deletion; a deletion once stored stays."""
+
+        async def change() -> Plan:
+            old, plan = await self._changing(at.PREFIXES, prefix.id, PublishedPrefix)
+            new = old.updated(prefix)
+            _join(plan, prefix.id, _live_group(old), _live_group(new))
+            plan.write("HSET", at.PREFIXES, prefix.id, _encode(new))
+            return plan
+
+        await self._apply(change)
+
+    async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
+        """Add the rows' counters to what is stored; the same batch twice counts once."""
+        await self._usage.add(rows, batch)
+
+    async def usage(
+        self,
+        first_day: str,
+        last_day: str,
+        *,
+        tenant_id: str | None = None,
+        key_id: str | None = None,
+    ) -> list[UsageRow]:
+        """The rows from one day to another, both included, by day, tenant and key."""
+        return await self._usage.rows(first_day, last_day, tenant_id, key_id)
+
+    async def append_audit(self, entry: AuditEntry) -> None:
+        """Add an entry; beyond AUDIT_KEPT the oldest go."""
+        plan = Plan()
+        plan.write("LPUSH", at.AUDIT, _encode(entry))
+        plan.write("LTRIM", at.AUDIT, "0", str(AUDIT_KEPT - 1))
+        await self._planner.apply(plan)
+
+    async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
+        """At most `limit` entries, newest first, after leaving out the `skip` newest."""
+        if limit <= 0:
+            return []
+        found = await self._link.command("LRANGE", at.AUDIT, skip, skip + limit - 1)
+        return [msgspec.json.decode(entry, type=AuditEntry) for entry in found]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._link.close()
+
+    async def _apply(self, change: Callable[[], Awaitable[Plan]]) -> None:
+        """Make and apply a plan until nobody came in between."""
+        for _ in range(_MAX_TRIES):
+            try:
+                return await self._planner.apply(await change())
+            except Changed:
+                continue
+        raise unavailable()
+
+    async def _changing(self, place: str, record_id: str, kind: type[R]) -> tuple[R, Plan]:
+        """The record as it is, and a plan that holds only while it stays so."""
+        record, stored = await self._one(place, record_id, kind)
+        plan = Plan()
+        plan.expect(["HGET", place, record_id], stored)
+        return record, plan
+
+    async def _one(self, place: str, record_id: str, kind: type[R]) -> tuple[R, bytes]:
+        stored = await self._link.command("HGET", place, record_id)
+        if stored is None:
+            raise _missing(place)
+        return msgspec.json.decode(stored, type=kind), stored
+
+    async def _every(self, place: str, kind: type[Listed]) -> list[Listed]:
+        stored = await self._link.command("HVALS", place)
+        return _sorted([msgspec.json.decode(record, type=kind) for record in stored])
+
+    async def _keys_of(self, tenant_id: str) -> list[ApiKey]:
+        ids = await self._link.command("SMEMBERS", at.keys_of(tenant_id))
+        if not ids:
+            return []
+        stored = await self._link.command("HMGET", at.KEYS, *ids)
+        return [msgspec.json.decode(key, type=ApiKey) for key in stored if key is not None]
+
+
+def _sorted(records: list[Listed]) -> list[Listed]:
+    return sorted(records, key=lambda record: (record.created_at, record.id))
+
+
+def _expect_free(plan: Plan, place: str, field: str | bytes) -> None:
+    plan.expect(["HEXISTS", place, field], 0, Conflict("The name or id is taken."))
+
+
+def _rename(plan: Plan, names: str, record_id: str, old: str, new: str) -> None:
+    if new != old:
+        _expect_free(plan, names, new)
+        plan.write("HDEL", names, old)
+        plan.write("HSET", names, new, record_id)
+
+
+def _join(plan: Plan, member_id: str, old: str | None, new: str | None) -> None:
+    """Let a member leave one group and enter another; NotFound when that is not there."""
+    if new == old:
+        return
+    _leave(plan, member_id, old)
+    if new is not None:
+        plan.expect(["HEXISTS", at.GROUPS, new], 1, _missing(at.GROUPS))
+        plan.write("SADD", at.members_of(new), member_id)
+
+
+def _leave(plan: Plan, member_id: str, group_id: str | None) -> None:
+    if group_id is not None:
+        plan.write("SREM", at.members_of(group_id), member_id)
+
+
+def _live_group(prefix: PublishedPrefix) -> str | None:
+    return prefix.group_id if prefix.deleted_at is None else None
+
+
+def _missing(place: str) -> GatewayError:
+    kinds = {at.TENANTS: "tenant", at.KEYS: "key", at.GROUPS: "group", at.PREFIXES: "prefix"}
+    return NotFound(f"No such {kinds[place]}.")

@@ -1,0 +1,82 @@
+"""What a request tells of itself while it is answered, for whoever traces.
+
+    begin -> running( admitted -> first_token -> used )
+
+Without tracing these calls do nothing. Whatever a trace holds is names, counts and times: no
+text of a prompt or an answer, no key, no tenant.
+
+Knows: the moments of a request. Does not know: how spans are made (`spans.py`) or where they go
+(`otlp.py`).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from engine.messages import Timing
+from gateway.admission import Ask
+from gateway.request_head import TraceLink
+
+
+class Trace(Protocol):
+    """One request's trace; each of its moments is told at most once, in this order."""
+
+    def running(self) -> AbstractContextManager[None]:
+        """The trace ends with this, however it is left."""
+        ...
+
+    def admitted(self) -> None:
+        """The request is on its way to the engine."""
+        ...
+
+    def first_token(self, timing: Timing | None) -> None:
+        """Its first token is here; `timing` is the engine's part of the time, if it told."""
+        ...
+
+    def used(
+        self, outcome: str, *, prompt_tokens: int, cached_tokens: int, generated_tokens: int
+    ) -> None:
+        """How an admitted request ended: a finish reason or an error's code, and its tokens."""
+        ...
+
+
+class Tracing(Protocol):
+    """Begins traces."""
+
+    def begin(self, ask: Ask, route: str, arrived: float, link: TraceLink) -> Trace:
+        """The trace of a request that came at `arrived` (monotonic seconds) on `route`.
+
+        It goes on the trace that `link` names, and writes its own name there.
+        """
+        ...
+
+
+class Untraced:
+    """The trace that nobody keeps."""
+
+    def running(self) -> AbstractContextManager[None]:
+        """Nothing."""
+        return nullcontext()
+
+    def admitted(self) -> None:
+        """Nothing."""
+
+    def first_token(self, timing: Timing | None) -> None:
+        """Nothing."""
+
+    def used(
+        self, outcome: str, *, prompt_tokens: int, cached_tokens: int, generated_tokens: int
+    ) -> None:
+        """Nothing."""
+
+
+UNTRACED = Untraced()
+
+
+class Untracing:
+    """Tracing that is off."""
+
+    def begin(self, ask: Ask, route: str, arrived: float, link: TraceLink) -> Trace:  # noqa: ARG002
+        """The trace that nobody keeps."""
+        return UNTRACED

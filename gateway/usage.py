@@ -1,0 +1,133 @@
+"""From requests that ended to the usage ledger: added up in memory, stored once a second.
+
+What a gateway counted since its last second is lost when it is killed; a signal to end stores it.
+While the store is away counts pile up by key and day, so not by request, and are stored when it
+is back. A batch whose answer got lost is sent again under its name and is counted once.
+
+Knows: who used what, and when. Does not know: what it costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gateway.caller import Caller
+from gateway.errors import Unavailable
+from gateway.state.records import Counters, UsageRow
+from gateway.state.store import UsageLedger
+
+INTERVAL_S = 1.0
+_ROWS_AT_ONCE = 500
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    name: str
+    rows: list[UsageRow]
+
+
+def day_of(moment: float) -> str:
+    """The day, `YYYY-MM-DD` in UTC, of a time in seconds since the epoch."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")
+
+
+class Tally:
+    """Counts for one process. `clock` gives seconds since the epoch.
+
+    `prefill_ms`, once somebody has measured it, gives the milliseconds that a prompt of so many
+    tokens takes; without it what the cache saved is known in tokens alone.
+    """
+
+    def __init__(
+        self,
+        ledger: UsageLedger,
+        clock: Callable[[], float],
+        prefill_ms: Callable[[int], float] | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._prefill_ms = prefill_ms
+        self._counted: dict[tuple[str, str, str], Counters] = {}
+        self._batches: list[_Batch] = []
+
+    def add(
+        self,
+        caller: Caller,
+        *,
+        computed_tokens: int,
+        cached_tokens: int,
+        generated_tokens: int,
+        engine_ms: float | None = None,
+    ) -> None:
+        """Count one request of `caller`. Nobody tells `engine_ms` yet."""
+        used = Counters(
+            requests=1,
+            computed_tokens=computed_tokens,
+            cached_tokens=cached_tokens,
+            generated_tokens=generated_tokens,
+            engine_ms=engine_ms,
+            saved_ms=self._saved_ms(computed_tokens, cached_tokens),
+        )
+        place = (day_of(self._clock()), caller.tenant_id, caller.key_id)
+        before = self._counted.get(place)
+        self._counted[place] = used if before is None else before.plus(used)
+
+    async def store(self) -> None:
+        """Bring what was counted into the ledger; raises Unavailable, and keeps what is left."""
+        if not self._batches:
+            self._batches = self._packed()
+        while self._batches:
+            batch = self._batches[0]
+            await self._ledger.add_usage(batch.rows, batch=batch.name)
+            del self._batches[0]
+
+    @asynccontextmanager
+    async def stored_regularly(self, interval_s: float = INTERVAL_S) -> AsyncIterator[None]:
+        """Store now and then while this is open, and once more at the end."""
+        storing = asyncio.create_task(self._store_always(interval_s))
+        try:
+            yield
+        finally:
+            storing.cancel()
+            with suppress(asyncio.CancelledError):
+                await storing
+            await self._store_the_rest()
+
+    def _packed(self) -> list[_Batch]:
+        rows = [
+            UsageRow(day=day, tenant_id=tenant, key_id=key, counters=counters)
+            for (day, tenant, key), counters in self._counted.items()
+        ]
+        self._counted = {}
+        return [
+            _Batch(secrets.token_hex(16), rows[start : start + _ROWS_AT_ONCE])
+            for start in range(0, len(rows), _ROWS_AT_ONCE)
+        ]
+
+    async def _store_always(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            with suppress(Unavailable):
+                await self.store()
+
+    async def _store_the_rest(self) -> None:
+        try:
+            await self.store()  # what could not be stored before
+            await self.store()  # what was counted since
+        except Unavailable:
+            lost = sum(len(batch.rows) for batch in self._batches) + len(self._counted)
+            _LOG.error("usage of %d keys could not be stored and is lost", lost)
+
+    def _saved_ms(self, computed_tokens: int, cached_tokens: int) -> float | None:
+        if self._prefill_ms is None:
+            return None
+        whole = self._prefill_ms(computed_tokens + cached_tokens)
+        return max(0.0, whole - self._prefill_ms(computed_tokens))

@@ -1,0 +1,128 @@
+"""A question about usage and its answer: days in, JSON or CSV out.
+
+Knows: what is shown of the ledger, and how. Does not know: who may ask for whose.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+import msgspec
+from fastapi import Request, Response
+
+from gateway.errors import BadRequest
+from gateway.state.records import Counters, UsageRow
+from gateway.usage import day_of
+
+MAX_DAYS = 366
+DEFAULT_DAYS = 31
+_HEADERS = {"cache-control": "no-store"}
+# A spreadsheet runs what begins like this; no id does, and a key that a restore brought might.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class UsageView(msgspec.Struct, frozen=True, kw_only=True):
+    """One key's use of one day. None: not measured. Saved tokens are the cached ones."""
+
+    day: str
+    tenant_id: str
+    key_id: str
+    requests: int
+    computed_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    engine_ms: float | None
+    saved_tokens: int
+    saved_ms: float | None
+    blocks_unread: int | None
+
+    @classmethod
+    def of(cls, row: UsageRow) -> UsageView:
+        """The view of a row of the ledger."""
+        counters = {name: getattr(row.counters, name) for name in Counters.__struct_fields__}
+        return cls(
+            day=row.day,
+            tenant_id=row.tenant_id,
+            key_id=row.key_id,
+            saved_tokens=row.counters.cached_tokens,
+            **counters,
+        )
+
+
+class UsageList(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of GET /v1/usage and /admin/usage: both days are included."""
+
+    first_day: str
+    last_day: str
+    usage: list[UsageView]
+
+
+class Days(msgspec.Struct, frozen=True):
+    """The days that are asked for, as `YYYY-MM-DD`, both included."""
+
+    first: str
+    last: str
+
+    @classmethod
+    def of(cls, first: str | None, last: str | None, now: float) -> Days:
+        """What `from` and `to` ask for; left out, the last DEFAULT_DAYS. Raises BadRequest."""
+        end = _day("to", last or day_of(now))
+        if first is None:
+            return cls(str(_back(end, DEFAULT_DAYS - 1)), str(end))
+        start = _day("from", first)
+        if start > end:
+            raise BadRequest("`from` is after `to`.", param="from")
+        if (end - start).days >= MAX_DAYS:
+            raise BadRequest(f"At most {MAX_DAYS} days can be asked for.", param="from")
+        return cls(str(start), str(end))
+
+
+def usage_response(
+    request: Request, wanted: str | None, days: Days, rows: Sequence[UsageRow]
+) -> Response:
+    """The rows as JSON; as CSV for `format=csv`, or without a format for `Accept: text/csv`."""
+    views = [UsageView.of(row) for row in rows]
+    if wanted not in (None, "json", "csv"):
+        raise BadRequest("`format` is json or csv.", param="format")
+    if wanted == "csv" or (wanted is None and _accepts_csv(request)):
+        return Response(_csv(views), media_type="text/csv", headers=_HEADERS)
+    answer = UsageList(first_day=days.first, last_day=days.last, usage=views)
+    return Response(msgspec.json.encode(answer), media_type="application/json", headers=_HEADERS)
+
+
+def _day(name: str, text: str) -> date:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(f"`{name}` is no day such as 2026-01-31.", param=name) from None
+    if str(day) != text:  # other forms of ISO 8601
+        raise BadRequest(f"`{name}` is no day such as 2026-01-31.", param=name)
+    return day
+
+
+def _back(day: date, days: int) -> date:
+    """So many days earlier, if there are so many."""
+    return day - timedelta(days=min(days, (day - date.min).days))
+
+
+def _accepts_csv(request: Request) -> bool:
+    kinds = request.headers.get("accept", "").split(",")
+    return "text/csv" in [kind.partition(";")[0].strip().lower() for kind in kinds]
+
+
+def _csv(views: Sequence[UsageView]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(UsageView.__struct_fields__)
+    for view in views:
+        writer.writerow([_cell(getattr(view, name)) for name in view.__struct_fields__])
+    return out.getvalue()
+
+
+def _cell(value: str | float | None) -> str | float:
+    if value is None:
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

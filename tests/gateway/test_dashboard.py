@@ -1,0 +1,118 @@
+"""The Grafana dashboard that ships asks for metrics that exist, by labels that they have."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.metrics import GatewayMetrics
+from tests.gateway.operated_engine import some_stats
+
+DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/ratoon.json"
+_NAME = re.compile(r"\bratoon_\w+")
+_LABELS = re.compile(r"\bby \(([^)]*)\)")
+
+
+def shown(dashboard: Any) -> list[dict[str, Any]]:
+    """The panels that ask for something."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def expressions(dashboard: Any) -> list[str]:
+    return [target["expr"] for panel in shown(dashboard) for target in panel["targets"]]
+
+
+def exposed() -> dict[str, set[str]]:
+    """Every sample of `/metrics` with the names of its labels."""
+    metrics = GatewayMetrics()
+    metrics.started("/v1/completions")
+    metrics.refused("/v1/completions", "invalid_value")
+    metrics.ended(
+        "/v1/completions",
+        "stop",
+        prompt_tokens=1,
+        cached_tokens=1,
+        generated_tokens=1,
+        seconds=1.0,
+    )
+    samples: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(metrics.render(some_stats()).decode()):
+        for sample in family.samples:
+            samples.setdefault(sample.name, set()).update(sample.labels)
+    return samples
+
+
+def unknown(asked: list[str], samples: dict[str, set[str]]) -> list[str]:
+    """What the expressions `asked` name that is not in `samples`."""
+    wrong = []
+    for expression in asked:
+        names = _NAME.findall(expression)
+        known = set().union(*(samples.get(name, set()) for name in names))
+        grouped = {
+            label.strip() for labels in _LABELS.findall(expression) for label in labels.split(",")
+        }
+        wrong += [name for name in names if name not in samples]
+        wrong += sorted(grouped - known)
+    return wrong
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> Any:
+    return json.loads(DASHBOARD.read_text())
+
+
+def test_every_metric_and_label_that_it_names_is_there(dashboard: Any) -> None:
+    assert len(expressions(dashboard)) > 20
+    assert unknown(expressions(dashboard), exposed()) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "wrong"),
+    [
+        ("rate(ratoon_requests[5m])", ["ratoon_requests"]),
+        ("sum by (tenant) (ratoon_requests_total)", ["tenant"]),
+        (
+            "histogram_quantile(0.5, sum by (le) (ratoon_queue_bucket))",
+            ["ratoon_queue_bucket", "le"],
+        ),
+        ("sum by (le, route) (rate(ratoon_request_seconds_bucket[5m]))", []),
+    ],
+)
+def test_a_wrong_name_is_found(expression: str, wrong: list[str]) -> None:
+    assert unknown([expression], exposed()) == wrong
+
+
+def test_no_metric_is_left_out(dashboard: Any) -> None:
+    named = {name for expression in expressions(dashboard) for name in _NAME.findall(expression)}
+    families = {re.sub(r"_(bucket|sum|count|created|total)$", "", name) for name in named}
+    counted = {
+        re.sub(r"_(bucket|sum|count|created|total)$", "", name)
+        for name in exposed()
+        if name.startswith("ratoon_")
+    }
+    assert families == counted
+
+
+def test_no_label_names_a_tenant() -> None:
+    labels = set().union(*exposed().values())
+    assert labels == {"route", "outcome", "code", "le", "state"}
+
+
+def test_panels_do_not_lie_on_each_other(dashboard: Any) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not taken & cells, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

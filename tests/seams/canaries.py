@@ -1,0 +1,56 @@
+"""Random strings that must never be seen again, and the search for them.
+
+Knows: the forms in which text survives. Does not know: where it must not (`test_canaries.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+
+def canary(prefix: str = "") -> str:
+    """128 random bits in letters and digits that no encoding has to escape."""
+    return prefix + secrets.token_hex(16)
+
+
+def forms(text: str, token_ids: Iterable[int] = ()) -> dict[str, bytes]:
+    """The bytes by which `text` would be recognised, by the name of the form."""
+    plain = text.encode()
+    ids = np.array([*token_ids])
+    packed = {f"token ids, {kind}": ids.astype(kind).tobytes() for kind in ("<i4", "<i8", ">i4")}
+    listed = {"token ids, listed": json.dumps(ids.tolist())[1:-1].encode()}
+    return {
+        "plain": plain,
+        "utf-16": text.encode("utf-16-le"),
+        "hexadecimal": plain.hex().encode(),
+        # Of the three ways to lie in base64, what does not depend on the neighbours.
+        **{f"base64, {shift}": _base64_core(plain, shift) for shift in range(3)},
+        **(packed | listed if len(ids) else {}),
+    }
+
+
+def finds(wanted: Mapping[str, Mapping[str, bytes]], places: Mapping[str, bytes]) -> list[str]:
+    """Which of `wanted` (name -> form -> bytes) is in which of `places` (name -> content)."""
+    return [
+        f"{name} ({form}) in {place}"
+        for name, its_forms in wanted.items()
+        for form, needle in its_forms.items()
+        for place, content in places.items()
+        if needle in content
+    ]
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """The content of every file under `directory`."""
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def _base64_core(plain: bytes, shift: int) -> bytes:
+    whole = base64.b64encode(b"\0" * shift + plain)
+    return whole[4 * (shift > 0) : -4]

@@ -1,0 +1,156 @@
+"""The deployment tried for real: `docker-compose.yml` with everything that it starts, killed
+piece by piece. Skipped where no Docker engine is."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from cli.options import EngineFlags
+from tests.seams.composed import SERVICES, Composed, composed, run, soon, why_not
+
+REASON = why_not()
+pytestmark = [
+    pytest.mark.skipif(REASON is not None, reason=str(REASON)),
+    pytest.mark.timeout(1800),  # the first build installs torch
+]
+# The engine's blocks outlive it once it has a tier on disk.
+HAS_DISK = any("disk" in field.name for field in dataclasses.fields(EngineFlags))
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
+    with composed(tmp_path_factory.mktemp("composed")) as running:
+        yield running
+
+
+@pytest.fixture
+def tenant(deployment: Composed) -> Iterator[httpx.Client]:
+    """Speaks under a key of a new tenant, through the front."""
+    operator = {"Authorization": f"Bearer {deployment.secret('ratoon_admin_key')}"}
+    with httpx.Client(base_url=deployment.admin_url, headers=operator, timeout=30) as admin:
+        made = admin.post("/admin/tenants", json={"name": f"tenant-{uuid.uuid4().hex[:8]}"})
+        made.raise_for_status()
+        issued = admin.post(f"/admin/tenants/{made.json()['id']}/keys")
+        issued.raise_for_status()
+    headers = {"Authorization": f"Bearer {issued.json()['key']}"}
+    with httpx.Client(base_url=deployment.url, headers=headers, timeout=60) as client:
+        yield client
+
+
+def cached(client: httpx.Client, question: str = "What is the door code for Oslo?") -> int:
+    """Ask with a long system prompt; how many of its tokens came from the cache."""
+    system = " ".join(f"The door code for room {number} is {number * 37}." for number in range(40))
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+    body = {"model": "handbook", "messages": messages, "max_tokens": 4}
+    # A connection of its own each time: the front chooses a gateway anew.
+    answer = client.post("/v1/chat/completions", json=body, headers={"connection": "close"})
+    assert answer.status_code == 200, answer.text
+    found: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return found
+
+
+def test_a_tenant_is_made_chats_and_hits(tenant: httpx.Client) -> None:
+    assert cached(tenant) == 0
+    assert cached(tenant, "What is the door code for Bern?") > 100
+
+
+def test_every_container_passes_its_health_check(deployment: Composed) -> None:
+    for service in SERVICES:
+        deployment.wait_healthy(service, 60)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_containers_have_no_rights_and_write_nothing_of_their_own(
+    deployment: Composed, service: str
+) -> None:
+    found = deployment.container(service)
+    host = found["HostConfig"]
+    assert host["ReadonlyRootfs"]
+    assert host["CapDrop"] == ["ALL"]
+    assert host["SecurityOpt"] == ["no-new-privileges:true"]
+    assert not host["Privileged"]
+    assert found["Config"]["User"] not in ("", "0", "root")
+    published = [port for port, binds in (host["PortBindings"] or {}).items() if binds]
+    assert sorted(published) == (["8000/tcp", "8001/tcp"] if service == "front" else [])
+
+
+def test_secrets_are_in_no_containers_description(deployment: Composed) -> None:
+    told = str([deployment.container(service) for service in SERVICES])
+    for name in ("ratoon_admin_key", "ratoon_server_secret", "ratoon_pepper", "redis_password"):
+        assert deployment.secret(name) not in told
+        assert f"/run/secrets/{name}" in told
+
+
+def test_the_gateways_image_has_no_torch() -> None:
+    script = "import gateway.main, importlib.util as u; print(u.find_spec('torch') is not None)"
+    for image, has_torch in (("ratoon-gateway", "False"), ("ratoon-engine", "True")):
+        asked = run("docker", "run", "--rm", "--entrypoint=python", image, "-c", script)
+        assert asked.stdout.strip() == has_torch, asked.stderr
+
+
+def test_the_state_is_in_redis_and_both_gateways_have_it(
+    deployment: Composed, tenant: httpx.Client
+) -> None:
+    files = deployment.compose("exec", "-T", "gateway-1", "ls", "/var/lib/ratoon").split()
+    assert files == ["keys.env"]
+    lists = {
+        deployment.compose("exec", "-T", service, "ratoon", "tenants", "list", "--json")
+        for service in ("gateway-1", "gateway-2")
+    }
+    assert len(lists) == 1
+    assert "tenant-" in lists.pop()
+
+
+def test_redis_wants_its_password(deployment: Composed) -> None:
+    ping = ("exec", "-T", "redis", "sh", "-c")
+    assert "NOAUTH" in deployment.compose(*ping, "redis-cli ping")
+    known = 'REDISCLI_AUTH="$(cat /run/secrets/redis_password)" redis-cli config get appendonly'
+    assert "yes" in deployment.compose(*ping, known)
+
+
+@pytest.mark.parametrize("service", ["gateway-1", "gateway-2", "redis"])
+def test_nobody_notices_the_death_of(
+    deployment: Composed, tenant: httpx.Client, service: str
+) -> None:
+    for _ in range(4):  # so that both gateways know the key: it outlasts Redis with them
+        cached(tenant)
+    killed = deployment.pid(service)
+    deployment.kill(service)
+    for _ in soon(10, 0.2):
+        assert cached(tenant) > 100
+    deployment.wait_successor(service, killed)
+    deployment.wait_healthy(service, 60)
+
+
+def test_the_front_is_back_soon(deployment: Composed, tenant: httpx.Client) -> None:
+    cached(tenant)
+    killed = deployment.pid("front")
+    deployment.kill("front")
+    deployment.wait_successor("front", killed)
+    deployment.wait_ready(60)
+    assert cached(tenant) > 100
+
+
+def test_the_engine_is_back_soon(deployment: Composed, tenant: httpx.Client) -> None:
+    cached(tenant)
+    killed = deployment.pid("engine")
+    deployment.kill("engine")
+    deployment.wait_successor("engine", killed)
+    deployment.wait_ready(120)
+    assert (cached(tenant) > 100) == HAS_DISK
+    assert cached(tenant) > 100
+
+
+def test_after_a_restart_of_everything_keys_are_known(
+    deployment: Composed, tenant: httpx.Client
+) -> None:
+    cached(tenant)
+    deployment.compose("restart", "--timeout", "20")
+    deployment.wait_ready()
+    assert (cached(tenant) > 100) == HAS_DISK
+    assert cached(tenant) > 100
