@@ -35,6 +35,7 @@ class Delta(Struct, frozen=True):
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None
     queue_seconds: float | None
+    cached_tokens: int | None = None  # set on the first of a choice, like queue_seconds
 
 
 class Ended(Struct, frozen=True):
@@ -100,7 +101,14 @@ class Choice:
             self._cached = event.cached_tokens
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
-        delta = Delta(self._index, text, event.token_ids[:count], logprobs, event.queue_seconds)
+        delta = Delta(
+            self._index,
+            text,
+            event.token_ids[:count],
+            logprobs,
+            event.queue_seconds,
+            event.cached_tokens,
+        )
         if self._stops.stopped_by is None:
             return delta, None
         return delta, Ended(self._index, "stop", self._cached, self._tokens)

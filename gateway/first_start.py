@@ -27,6 +27,7 @@ from gateway.state.store import Store
 
 KEYS_FILE = "keys.env"
 STATE_FILE = "state.sqlite"
+LIMITS_FILE = "limits.sqlite"
 ADMIN_KEY = "RATOON_ADMIN_KEY"
 DEMO_KEY = "RATOON_DEMO_KEY"
 DEMO2_KEY = "RATOON_DEMO2_KEY"

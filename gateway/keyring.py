@@ -135,7 +135,9 @@ class Keyring:
         record, tenant = identity
         if tenant.disabled:
             raise Forbidden("The tenant of this API key is disabled.", code="tenant_disabled")
-        return Caller(tenant.id, tenant.name, record.id, tenant.weight)
+        return Caller(
+            tenant.id, tenant.name, record.id, tenant.weight, tenant.priority, tenant.limits
+        )
 
     def forget_identities(self) -> None:
         """Look every key up afresh; called after any change to a tenant or a key."""

@@ -30,9 +30,14 @@ from gateway.app import build_app
 from gateway.auth import AdminAuthenticator, Authenticator
 from gateway.chat_template import ChatTemplate
 from gateway.config import GatewayConfig, default_workers
-from gateway.first_start import STATE_FILE, admin_digest, load_admin_key
+from gateway.first_start import LIMITS_FILE, STATE_FILE, admin_digest, load_admin_key
 from gateway.health import health_router
 from gateway.keyring import Keyring
+from gateway.limits.gate import LimitGate
+from gateway.limits.guarded import GuardedLimiter
+from gateway.limits.limiter import Limiter
+from gateway.limits.redis import RedisLimiter, connect
+from gateway.limits.sqlite import SqliteLimiter
 from gateway.logs import set_up_logging
 from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
@@ -134,6 +139,8 @@ async def composed(
         keyring = Keyring(store, secrets.pepper, time.time)
         metrics = GatewayMetrics(shared_metrics)
         streams = OpenStreams(config.bounds.max_streams_per_key)
+        gate = LimitGate(make_limiter(config), config.prices)
+        await stack.enter_async_context(gate.kept())
         admission = Admission(
             Tokenizer.load(model_dir),
             ChatTemplate.load(model_dir),
@@ -143,7 +150,7 @@ async def composed(
             config.bounds,
         )
         tenants = openai_router(
-            Answering(engine, admission, streams, metrics),
+            Answering(engine, admission, streams, gate, metrics),
             ModelCard(config.model_name, engine, int(time.time())),
             config.bounds,
             Authenticator(keyring),
@@ -159,6 +166,15 @@ async def composed(
             open_metrics=config.admin_port is not None,
         )
         yield Gateway(_binds(config, tenants, operator, health_router(engine), metrics), streams)
+
+
+def make_limiter(config: GatewayConfig) -> Limiter:
+    """Where limits are held: in Redis, or in a file that this machine's workers share."""
+    if config.limits_url is None:
+        return SqliteLimiter(Path(config.data_dir) / LIMITS_FILE)
+    workers = config.workers or default_workers(cores())
+    shared = RedisLimiter(connect(config.limits_url))
+    return GuardedLimiter(shared, replicas=config.replicas * workers)
 
 
 def _binds(

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from engine.errors import EngineError
 from gateway.admission import Admitted
 from gateway.choice import Delta, Event
+from gateway.limits.prices import Tokens
 from gateway.metrics import GatewayMetrics
 
+_CANCELLED = "cancelled"
 _GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
 
 
@@ -52,17 +54,15 @@ class Meter:
     def see(self, event: Event) -> None:
         """Count one event."""
         if isinstance(event, Delta):
+            if event.cached_tokens is not None:
+                self._start(event.index, event.cached_tokens)
             if event.token_ids:
                 index = event.index
                 self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
                 self._time(index, event.queue_seconds)
             return
         self._streamed[event.index] = event.completion_tokens
-        # The choices of a prompt share it: what one of them computed was not cached.
-        prompt = event.index // self._admitted.choices
-        self._cached[prompt] = min(
-            event.cached_tokens, self._cached.get(prompt, event.cached_tokens)
-        )
+        self._start(event.index, event.cached_tokens)
         self._outcome = event.reason
 
     def usage(self) -> Usage:
@@ -71,6 +71,20 @@ class Meter:
             prompt_tokens=self._admitted.prompt_tokens,
             cached_tokens=sum(self._cached.values()),
             completion_tokens=sum(self._streamed.values()),
+        )
+
+    def worked(self) -> Tokens:
+        """What was computed, as far as is known, for limits to count.
+
+        A prompt that the engine failed or refused before its first token was not computed. One
+        that its client abandoned counts: it may well have been, and would else be free.
+        """
+        begun = range(self._prompts()) if self._outcome == _CANCELLED else list(self._cached)
+        cached = sum(self._cached.values())
+        return Tokens(
+            computed=sum(map(self._length, begun)) - cached,
+            cached=cached,
+            generated=sum(self._streamed.values()),
         )
 
     @contextmanager
@@ -83,10 +97,21 @@ class Meter:
             self._outcome = error.code
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            self._outcome = "cancelled"
+            self._outcome = _CANCELLED
             raise
         finally:
             self._report()
+
+    def _start(self, index: int, cached_tokens: int) -> None:
+        """The choices of a prompt share it: what one of them computed was not cached."""
+        prompt = index // self._admitted.choices
+        self._cached[prompt] = min(cached_tokens, self._cached.get(prompt, cached_tokens))
+
+    def _prompts(self) -> int:
+        return len(self._admitted.generates) // self._admitted.choices
+
+    def _length(self, prompt: int) -> int:
+        return len(self._admitted.generates[prompt * self._admitted.choices].token_ids) // 4
 
     def _report(self) -> None:
         usage = self.usage()

@@ -19,10 +19,12 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from engine.errors import EngineError
+from engine.messages import Priority
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.errors import BadRequest
 from gateway.keyring import Keyring
+from gateway.limits.limits import Limits
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 
@@ -35,6 +37,8 @@ class NewTenant(AdminBody, frozen=True, kw_only=True):
 
     name: Name
     weight: Weight = 1.0
+    priority: Priority = "interactive"
+    limits: Limits = Limits()
 
 
 class TenantChange(AdminBody, frozen=True, kw_only=True):
@@ -43,6 +47,8 @@ class TenantChange(AdminBody, frozen=True, kw_only=True):
     name: Name | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
     weight: Weight | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    limits: Limits | UnsetType = UNSET  # all of them: one that is left out is gone
 
     def applied_to(self, tenant: Tenant) -> Tenant:
         """`tenant` with the fields that the body has."""
@@ -111,7 +117,11 @@ def tenants_router(
     @router.post("")
     async def create(request: Request) -> Response:
         body = await read_body(request, NewTenant)
-        tenant = Tenant.new(_clean(body.name), created_at=clock(), weight=body.weight)
+        tenant = replace(
+            Tenant.new(_clean(body.name), created_at=clock(), weight=body.weight),
+            priority=body.priority,
+            limits=body.limits,
+        )
         await store.create_tenant(tenant)
         return json_response(tenant, 201)
 

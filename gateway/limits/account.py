@@ -69,7 +69,7 @@ class Account(msgspec.Struct):
         """Take everything that `demand` needs, or nothing."""
         limits = demand.limits
         self._bring_up(limits, moment)
-        refusal = self._refusal(demand)
+        refusal = refusal_of(demand, self.levels(limits))
         if refusal is not None:
             return refusal
         if limits.requests_per_minute is not None:
@@ -115,9 +115,6 @@ class Account(msgspec.Struct):
             len(self.holds),
             spending.spent + spending.held,
         )
-
-    def _refusal(self, demand: Demand) -> Refused | None:
-        return refusal_of(demand, self.levels(demand.limits))
 
     def _hold(self, demand: Demand, moment: Moment) -> None:
         budget = demand.limits.budget
@@ -178,10 +175,11 @@ def refusal_of(demand: Demand, levels: Levels) -> Refused | None:
 
     if limits.budget is not None and levels.budget + demand.most.cost > limits.budget.units * MICRO:
         return refused("budget", None)
-    for reason, rate, level, wanted in (
+    rates: tuple[tuple[Reason, int | None, int, int], ...] = (
         ("requests", limits.requests_per_minute, levels.requests, ONE),
         ("tokens", limits.tokens_per_minute, levels.tokens, demand.most.tokens * ONE),
-    ):
+    )
+    for reason, rate, level, wanted in rates:
         if rate is None:
             continue
         room = capacity(rate, limits.burst_s)

@@ -27,7 +27,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     period: Period = "month"
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Limits(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """What a tenant may use; None is unlimited.
 
     `burst_s` says how much may come at once: the rate of so many seconds. None is a whole minute.

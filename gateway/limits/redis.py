@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -53,16 +53,13 @@ class _Seen(NamedTuple):
 
 def connect(url: str) -> Redis:
     """A client that gives up in time and leaves trying again to its user."""
-    return cast(
-        Redis,
-        Redis.from_url(
-            url,
-            socket_timeout=TIMEOUT_S,
-            socket_connect_timeout=TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-            max_connections=MAX_CONNECTIONS,
-            decode_responses=True,
-        ),
+    return Redis.from_url(
+        url,
+        socket_timeout=TIMEOUT_S,
+        socket_connect_timeout=TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+        max_connections=MAX_CONNECTIONS,
+        decode_responses=True,
     )
 
 

@@ -9,6 +9,9 @@ import secrets
 
 import msgspec
 
+from engine.messages import Priority
+from gateway.limits.limits import Limits
+
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """Who holds keys and pays. `id` is made by the gateway, `name` by the operator."""
@@ -18,6 +21,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     disabled: bool = False
     weight: float = 1.0
+    priority: Priority = "interactive"
+    limits: Limits = Limits()
 
     @classmethod
     def new(cls, name: str, *, created_at: float, weight: float = 1.0) -> Tenant:

@@ -20,9 +20,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import asdict
 
 from gateway.errors import Conflict, NotFound
+from gateway.limits.limits import Limits
 from gateway.private_file import require_private
 from gateway.state.records import ApiKey, Tenant
 
@@ -51,9 +53,16 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX keys_of_tenant ON keys (tenant_id)",
     ),
+    (
+        "ALTER TABLE tenants ADD COLUMN priority TEXT NOT NULL DEFAULT 'interactive'",
+        "ALTER TABLE tenants ADD COLUMN limits BLOB NOT NULL DEFAULT '{}'",  # JSON
+    ),
 )
 
-_TENANT = "tenants.id, tenants.name, tenants.created_at, tenants.disabled, tenants.weight"
+_TENANT = (
+    "tenants.id, tenants.name, tenants.created_at, tenants.disabled, tenants.weight,"
+    " tenants.priority, tenants.limits"
+)
 _KEY = (
     "keys.id, keys.tenant_id, keys.digest, keys.hint,"
     " keys.created_at, keys.expires_at, keys.revoked_at"
@@ -79,9 +88,9 @@ class SqliteStore:
         """Add a tenant; Conflict when its id or name is taken."""
         await self._run(
             _change,
-            "INSERT INTO tenants (id, name, created_at, disabled, weight)"
-            " VALUES (:id, :name, :created_at, :disabled, :weight)",
-            asdict(tenant),
+            "INSERT INTO tenants (id, name, created_at, disabled, weight, priority, limits)"
+            " VALUES (:id, :name, :created_at, :disabled, :weight, :priority, :limits)",
+            _values(tenant),
         )
 
     async def list_tenants(self) -> list[Tenant]:
@@ -105,8 +114,8 @@ class SqliteStore:
         changed = await self._run(
             _change,
             "UPDATE tenants SET name = :name, created_at = :created_at, disabled = :disabled,"
-            " weight = :weight WHERE id = :id",
-            asdict(tenant),
+            " weight = :weight, priority = :priority, limits = :limits WHERE id = :id",
+            _values(tenant),
         )
         if not changed:
             raise _no_tenant()
@@ -259,10 +268,20 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _tenant(row: tuple[Any, ...]) -> Tenant:
-    tenant_id, name, created_at, disabled, weight = row
+    tenant_id, name, created_at, disabled, weight, priority, limits = row
     return Tenant(
-        id=tenant_id, name=name, created_at=created_at, disabled=bool(disabled), weight=weight
+        id=tenant_id,
+        name=name,
+        created_at=created_at,
+        disabled=bool(disabled),
+        weight=weight,
+        priority=priority,
+        limits=msgspec.json.decode(limits, type=Limits),
     )
+
+
+def _values(tenant: Tenant) -> dict[str, Any]:
+    return asdict(tenant) | {"limits": msgspec.json.encode(tenant.limits)}
 
 
 def _key(row: tuple[Any, ...]) -> ApiKey:

@@ -16,6 +16,8 @@ async def test_a_tenant_is_made_shown_and_listed(office: Office) -> None:
         "created_at": office.clock.now,
         "disabled": False,
         "weight": 2.5,
+        "priority": "interactive",
+        "limits": {},
     }
     office.clock.advance(1)
     other = await office.tenant("other")
