@@ -27,7 +27,7 @@ from gateway.limits.memory import MemoryLimiter
 from gateway.limits.redis import Owed, RedisLimiter
 
 _STAND_IN = "stand-in"  # the epoch of holds that are here
-_AT_ONCE = 32  # calls to Redis: more would only wait there, with their time-out running
+_AT_ONCE = 8  # calls to Redis: more would only wait there, with their time-out running
 _MAX_UNSETTLED = 10_000
 
 

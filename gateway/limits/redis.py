@@ -59,6 +59,7 @@ def connect(url: str) -> Redis:
         socket_connect_timeout=TIMEOUT_S,
         retry=Retry(NoBackoff(), 0),
         max_connections=MAX_CONNECTIONS,
+        protocol=2,
         decode_responses=True,
     )
 

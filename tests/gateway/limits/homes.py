@@ -1,0 +1,96 @@
+"""Every home of the limits on a clock that a test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import redis
+
+from gateway.limits.clocks import Clocks
+from gateway.limits.limiter import Amount, Demand, Granted, Limiter, Refused
+from gateway.limits.limits import Limits
+from gateway.limits.memory import MemoryLimiter
+from gateway.limits.redis import RedisLimiter, connect
+from gateway.limits.sqlite import SqliteLimiter
+from tests.doubles.redis_server import RedisServer
+from tests.gateway.manual_clock import ManualClock
+
+NOTHING = Amount()
+START = datetime(2026, 11, 30, 23, 0, tzinfo=UTC).timestamp()
+MANUAL_CLOCK = "{redis.call('HGET', 'clock', 's'), redis.call('HGET', 'clock', 'us')}"
+
+
+@dataclass
+class Home:
+    """A limiter, another one over the same memory, and the clock of both."""
+
+    limiter: Limiter
+    sibling: Limiter
+    advance: Callable[[float], None]
+    is_shared: bool = True
+
+    async def reserve(
+        self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
+    ) -> Granted | Refused:
+        return await self.limiter.reserve(Demand(name, tenant, limits, most))
+
+    async def granted(
+        self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
+    ) -> Granted:
+        verdict = await self.reserve(limits, most, name=name, tenant=tenant)
+        assert isinstance(verdict, Granted), verdict
+        return verdict
+
+    async def refused(
+        self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
+    ) -> Refused:
+        verdict = await self.reserve(limits, most, name=name, tenant=tenant)
+        assert isinstance(verdict, Refused), verdict
+        return verdict
+
+
+class RedisClock:
+    """What the scripts of a test take for Redis's time."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._client: redis.Redis = redis.Redis(port=server.port)
+        self.set(START)
+
+    def set(self, now: float) -> None:
+        self.now = now
+        micros = round(now * 1e6)
+        values = {"s": micros // 1_000_000, "us": micros % 1_000_000}
+        self._client.hset("clock", mapping=values)
+
+    def advance(self, seconds: float) -> None:
+        self.set(self.now + seconds)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def memory_home() -> Home:
+    clock = ManualClock(START)
+    limiter = MemoryLimiter(Clocks(clock, clock))
+    return Home(limiter, limiter, clock.advance)
+
+
+def sqlite_home(directory: Path) -> Home:
+    clock = ManualClock(START)
+    path = directory / "limits.sqlite"
+    clocks = Clocks(clock, clock)
+    return Home(SqliteLimiter(path, clocks), SqliteLimiter(path, clocks), clock.advance)
+
+
+@contextmanager
+def redis_home(server: RedisServer) -> Iterator[Home]:
+    with redis.Redis(port=server.port) as client:
+        client.flushall()
+    clock = RedisClock(server)
+    limiters = [RedisLimiter(connect(server.url), clock=MANUAL_CLOCK) for _ in range(2)]
+    yield Home(*limiters, clock.advance)
+    clock.close()
