@@ -51,12 +51,12 @@ class _Seen(NamedTuple):
     month: int = -1
 
 
-def connect(url: str) -> Redis:
+def connect(url: str, *, timeout_s: float = TIMEOUT_S) -> Redis:
     """A client that gives up in time and leaves trying again to its user."""
     return Redis.from_url(
         url,
-        socket_timeout=TIMEOUT_S,
-        socket_connect_timeout=TIMEOUT_S,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
         max_connections=MAX_CONNECTIONS,
         protocol=2,
@@ -67,8 +67,11 @@ def connect(url: str) -> Redis:
 class RedisLimiter:
     """`gateway.limits.limiter.Limiter` in Redis. `clock` is Lua for Redis's time."""
 
-    def __init__(self, client: Redis, *, clock: str = scripts.CLOCK) -> None:
+    def __init__(
+        self, client: Redis, *, timeout_s: float = TIMEOUT_S, clock: str = scripts.CLOCK
+    ) -> None:
         self._client = client
+        self._timeout_s = timeout_s
         # A script object loads itself again when Redis has forgotten it (NOSCRIPT).
         self._reserve = client.register_script(scripts.reserve(clock))
         self._settle = client.register_script(scripts.settle(clock))
@@ -85,7 +88,7 @@ class RedisLimiter:
         budget = limits.budget
         period = "" if budget is None else budget.period
         seen = self._seen.get((demand.tenant_id, period), _Seen())
-        reply = await _in_time(
+        reply = await self._in_time(
             self._reserve(
                 keys=_keys(demand.tenant_id),
                 args=[
@@ -114,7 +117,7 @@ class RedisLimiter:
     async def settle(self, hold: Hold, used: Amount) -> None:
         """Give the hold back and count what was used."""
         demand = hold.demand
-        await _in_time(
+        await self._in_time(
             self._settle(
                 keys=_keys(demand.tenant_id),
                 args=[
@@ -137,19 +140,18 @@ class RedisLimiter:
         for tenant_id, members in by_tenant.items():
             for at in range(0, len(members), _RENEWED_AT_ONCE):
                 some = members[at : at + _RENEWED_AT_ONCE]
-                await _in_time(self._renew(keys=_keys(tenant_id), args=[HOLD_US, *some]))
+                await self._in_time(self._renew(keys=_keys(tenant_id), args=[HOLD_US, *some]))
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-
-async def _in_time(answer: Awaitable[T]) -> Any:
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            return await answer
-    except (RedisError, OSError, TimeoutError) as error:
-        raise LimiterDown(type(error).__name__) from error
+    async def _in_time(self, answer: Awaitable[T]) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await answer
+        except (RedisError, OSError, TimeoutError) as error:
+            raise LimiterDown(type(error).__name__) from error
 
 
 def _keys(tenant_id: str) -> list[str]:

@@ -67,7 +67,7 @@ end
 
 local function pay(period, held, cost)
   if period ~= '' then
-    redis.call('HINCRBY', budget_key(period), 'held', -held)
+    redis.call('HINCRBY', budget_key(period), 'held', 0 - held)  -- never -0
     redis.call('HINCRBY', budget_key(period), 'spent', cost)
   end
 end

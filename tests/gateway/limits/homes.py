@@ -10,6 +10,7 @@ from pathlib import Path
 
 import redis
 
+from gateway.limits import scripts
 from gateway.limits.clocks import Clocks
 from gateway.limits.limiter import Amount, Demand, Granted, Limiter, Refused
 from gateway.limits.limits import Limits
@@ -20,6 +21,7 @@ from tests.doubles.redis_server import RedisServer
 from tests.gateway.manual_clock import ManualClock
 
 NOTHING = Amount()
+PATIENCE_S = 20.0
 START = datetime(2026, 11, 30, 23, 0, tzinfo=UTC).timestamp()
 MANUAL_CLOCK = "{redis.call('HGET', 'clock', 's'), redis.call('HGET', 'clock', 'us')}"
 
@@ -86,11 +88,17 @@ def sqlite_home(directory: Path) -> Home:
     return Home(SqliteLimiter(path, clocks), SqliteLimiter(path, clocks), clock.advance)
 
 
+def patient(server: RedisServer, *, clock: str = scripts.CLOCK) -> RedisLimiter:
+    """A limiter that a busy machine cannot make give up."""
+    client = connect(server.url, timeout_s=PATIENCE_S)
+    return RedisLimiter(client, timeout_s=PATIENCE_S, clock=clock)
+
+
 @contextmanager
 def redis_home(server: RedisServer) -> Iterator[Home]:
     with redis.Redis(port=server.port) as client:
         client.flushall()
     clock = RedisClock(server)
-    limiters = [RedisLimiter(connect(server.url), clock=MANUAL_CLOCK) for _ in range(2)]
+    limiters = [patient(server, clock=MANUAL_CLOCK) for _ in range(2)]
     yield Home(*limiters, clock.advance)
     clock.close()
