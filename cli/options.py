@@ -228,6 +228,26 @@ class GatewayFlags:
             max=64,
         ),
     ] = GATEWAY_DEFAULTS.workers
+    limits_url: Annotated[
+        str | None,
+        flag(
+            "--limits-url",
+            "Redis in which several gateways hold tenants' limits: redis://HOST:PORT/DB. "
+            "Left out: a file in DATA_DIR.",
+            panel=GATEWAY,
+            show_default=False,
+        ),
+    ] = GATEWAY_DEFAULTS.limits_url
+    replicas: Annotated[
+        int,
+        flag(
+            "--replicas",
+            "Gateways that share --limits-url; each has its part of the rates while Redis is away.",
+            panel=GATEWAY,
+            min=1,
+            max=1024,
+        ),
+    ] = GATEWAY_DEFAULTS.replicas
     share_all: Annotated[
         bool,
         flag("--share-all", "One owner: all tenants share one cache.", panel=GATEWAY),
