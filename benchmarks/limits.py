@@ -9,7 +9,6 @@ with every limit there is. `bare` is the same without limits: what identifying t
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
 import tempfile
 import time
@@ -88,10 +87,12 @@ async def a_key(directory: Path, limits: Limits) -> AsyncIterator[tuple[Keyring,
 async def told(name: str, limiter: Limiter, limits: Limits, requests: int) -> None:
     """Measure one home and print its line."""
     with tempfile.TemporaryDirectory() as directory:
-        async with a_key(Path(directory), limits) as (keyring, key):
-            async with LimitGate(limiter, Prices()).kept() as gate:
-                await measure(gate, keyring, key, 200)
-                taken = await measure(gate, keyring, key, requests)
+        async with (
+            a_key(Path(directory), limits) as (keyring, key),
+            LimitGate(limiter, Prices()).kept() as gate,
+        ):
+            await measure(gate, keyring, key, 200)
+            taken = await measure(gate, keyring, key, requests)
     centiles = statistics.quantiles(taken, n=100)
     print(f"{name:<10} p50 {centiles[49] * 1e3:.3f} ms   p99 {centiles[98] * 1e3:.3f} ms")
 
@@ -104,7 +105,9 @@ async def main(requests: int) -> None:
         await told("bare", bare, Limits(), requests)
         await told("embedded", SqliteLimiter(directory / "l.sqlite"), EVERYTHING, requests)
         with redis_server(directory) as server:
-            shared = GuardedLimiter(RedisLimiter(connect(server.url)), replicas=1)
+            shared = GuardedLimiter(
+                RedisLimiter(connect(server.url, timeout_s=10), timeout_s=10), replicas=1
+            )
             await told("Redis", shared, EVERYTHING, requests)
 
 

@@ -74,6 +74,8 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         admin_host="10.0.0.1",
         admin_port=9001,
         workers=3,
+        limits_url="redis://10.0.0.2:6379/0",
+        replicas=2,
         share_all=True,
         grace_s=3.0,
         log_level="debug",

@@ -49,7 +49,7 @@ def options(group: type[Any]) -> dict[str, Any]:
         (
             GatewayFlags,
             GatewayConfig,
-            {"model_dir", "model_name", "data_dir", "engine_socket", "bounds"},
+            {"model_dir", "model_name", "data_dir", "engine_socket", "bounds", "prices"},
         ),
         (BoundsFlags, Bounds, set()),
     ],

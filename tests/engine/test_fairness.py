@@ -65,8 +65,8 @@ def test_longest_prefix_first_over_all_is_not_fair(longest_prefix_first: Sale) -
     assert longest_prefix_first.fairness < 0.5
 
 
-def victim_and(*others: Shopper, **victim: int) -> Market:
-    quiet = Shopper("victim", documents(2, 32, seed=1), **{"backlog": 1, **victim})
+def victim_and(*others: Shopper) -> Market:
+    quiet = Shopper("victim", documents(2, 32, seed=1), backlog=1)
     market = Market([quiet, *others], num_blocks=600)
     market.run(400)
     return market

@@ -275,13 +275,13 @@ def test_a_request_that_was_never_admitted_costs_nothing(shop: Shop) -> None:
 
 def test_a_batch_tenant_or_request_is_batch_and_none_can_raise_itself(shop: Shop) -> None:
     interactive, batch = shop.tenant({}), shop.tenant({}, priority="batch")
-    for tenant, more in (
-        (interactive, {}),
-        (interactive, {"service_tier": "flex"}),
-        (batch, {}),
-        (batch, {"service_tier": "priority"}),
+    for tenant, tier in (
+        (interactive, None),
+        (interactive, "flex"),
+        (batch, None),
+        (batch, "priority"),
     ):
-        assert tenant.ask(**more).status_code == 200
+        assert tenant.ask(service_tier=tier).status_code == 200
     priorities = [request.priority for request in shop.engine.requests]
     assert priorities == ["interactive", "batch", "batch", "batch"]
 

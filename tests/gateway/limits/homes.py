@@ -33,7 +33,6 @@ class Home:
     limiter: Limiter
     sibling: Limiter
     advance: Callable[[float], None]
-    is_shared: bool = True
 
     async def reserve(
         self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
@@ -65,8 +64,8 @@ class RedisClock:
     def set(self, now: float) -> None:
         self.now = now
         micros = round(now * 1e6)
-        values = {"s": micros // 1_000_000, "us": micros % 1_000_000}
-        self._client.hset("clock", mapping=values)
+        for name, value in (("s", micros // 1_000_000), ("us", micros % 1_000_000)):
+            self._client.hset("clock", name, str(value))
 
     def advance(self, seconds: float) -> None:
         self.set(self.now + seconds)
@@ -99,6 +98,6 @@ def redis_home(server: RedisServer) -> Iterator[Home]:
     with redis.Redis(port=server.port) as client:
         client.flushall()
     clock = RedisClock(server)
-    limiters = [patient(server, clock=MANUAL_CLOCK) for _ in range(2)]
-    yield Home(*limiters, clock.advance)
+    one, other = (patient(server, clock=MANUAL_CLOCK) for _ in range(2))
+    yield Home(one, other, clock.advance)
     clock.close()
