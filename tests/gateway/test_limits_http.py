@@ -31,6 +31,7 @@ class Shop:
         self._admin = httpx.Client(
             base_url=served.url, headers={"x-api-key": served.admin_key}, timeout=20
         )
+        self.http = httpx.Client(base_url=served.url, timeout=60)
         self._made = 0
 
     def tenant(self, limits: dict[str, Any], **fields: Any) -> Tenant:
@@ -49,6 +50,7 @@ class Shop:
 
     def close(self) -> None:
         self._admin.close()
+        self.http.close()
 
 
 class Tenant:
@@ -61,7 +63,7 @@ class Tenant:
     def ask(self, *, prompt: Any = X100, max_tokens: int = 10, **more: Any) -> httpx.Response:
         body = {"model": MODEL, "prompt": prompt, "max_tokens": max_tokens, **more}
         headers = {"authorization": f"Bearer {self.key}"}
-        return httpx.post(f"{self.url}/v1/completions", json=body, headers=headers, timeout=20)
+        return self.shop.http.post("/v1/completions", json=body, headers=headers)
 
     def leave(self, *, after_first_token: bool = True, **more: Any) -> None:
         """Ask for a stream and go away."""
