@@ -9,7 +9,7 @@ from importlib.metadata import version as distribution_version
 
 import typer
 
-from cli import apart, bench, cache, serve, tenant_keys, tenants
+from cli import apart, bench, cache, serve, tenant_keys, tenant_limits, tenants
 from cli.flags import flattened
 
 
@@ -49,6 +49,7 @@ def _tenants() -> typer.Typer:
     group = _group("Who may use a running server: tenants and their keys.")
     group.command("create")(flattened(tenants.create))
     group.command("list")(flattened(tenants.list_all))
+    group.command("limits")(flattened(tenant_limits.limits))
     group.command("disable")(flattened(tenants.disable))
     group.command("enable")(flattened(tenants.enable))
     group.command("delete")(flattened(tenants.delete))

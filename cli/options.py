@@ -239,6 +239,16 @@ class GatewayFlags:
             min=1.0,
         ),
     ] = GATEWAY_DEFAULTS.engine_silence_s
+    replicas: Annotated[
+        int,
+        flag(
+            "--replicas",
+            "Gateways that share --redis-url; each has its part of the rates while Redis is away.",
+            panel=GATEWAY,
+            min=1,
+            max=1024,
+        ),
+    ] = GATEWAY_DEFAULTS.replicas
     share_all: Annotated[
         bool,
         flag("--share-all", "One owner: all tenants share one cache.", panel=GATEWAY),

@@ -52,6 +52,7 @@ class Intake:
             client=client,
             flow=request.flow,
             weight=request.weight,
+            priority=request.priority,
             path=_path(request.namespaces),
             block_keys=request.block_keys,
             sampling=request.sampling,

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 FinishReason = Literal["stop", "length", "cancelled"]
+Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +51,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     block_keys: bytes  # 16 bytes for every whole block of the prompt
     flow: str  # whose turn it is; opaque to the engine
     weight: float = 1.0
+    priority: Priority = "interactive"
     sampling: SamplingParams
     use_cache: bool = True  # False: neither read from the cache nor write to it
 

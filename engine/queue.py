@@ -1,4 +1,4 @@
-"""Whose turn it is: deficit round robin over flows, longest prefix first within one.
+"""Whose turn it is: deficit round robin over flows, longest prefix first only within one.
 
     flow a  credit  120 | s1 s4 s7      Served in turn while their credit is positive. When no
     flow b  credit  -30 | s2            flow that could go has any left, a round begins: every
@@ -12,8 +12,14 @@ who returns starts at zero at best. Work that nobody else was waiting for leaves
 Order by cached prefix never crosses flows, so it tells no flow about another's prompts, and a
 sequence is passed over a bounded number of times.
 
-Knows: flows, weights, costs in tokens. Does not know: the cache (it is told ranks), the clock,
-or what a step is.
+Interactive sequences go before batch ones, of whatever flow, until batch is due its share
+(`classes`). A flow has one credit for both: what it computes as batch it has had.
+
+A flow may fill a part of the room that is left (`_may_wait`), so one that floods the queue is
+refused while there is room for others, and told when a place of its own should be free.
+
+Knows: flows, weights, costs in tokens. Does not know: the cache (it is told ranks), the clock
+(but for the arrivals of sequences), or what a step is.
 """
 
 from __future__ import annotations
@@ -22,13 +28,14 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from engine.classes import Classes
 from engine.errors import QueueFull
+from engine.messages import Priority
+from engine.pace import Pace
 from engine.sequence import Sequence
 
 Rank = Callable[[Sequence], int | None]
 """Cached tokens of a waiting sequence, or None while it may not start."""
-
-RETRY_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,8 @@ class QueueLimits:
     lookahead: int = 16  # oldest sequences of a flow that are compared by cached prefix
     patience: int = 8  # times a sequence may be passed over within its flow
     max_idle_flows: int = 4096  # indebted flows remembered
+    greed: float = 3.0  # a flow may have so many waiting for each place that is free
+    batch_share: float = 1 / 8  # of the work, while interactive sequences wait as well
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +61,16 @@ class _Waiting:
 class _Flow:
     weight: float
     credit: float = 0.0
-    waiting: list[_Waiting] = field(default_factory=list)
+    interactive: list[_Waiting] = field(default_factory=list)
+    batch: list[_Waiting] = field(default_factory=list)
+    pace: Pace = field(default_factory=Pace)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.interactive) + len(self.batch)
+
+    def waiting(self, priority: Priority) -> list[_Waiting]:
+        return self.interactive if priority == "interactive" else self.batch
 
 
 class FairQueue:
@@ -63,6 +81,7 @@ class FairQueue:
         self._flows: dict[str, _Flow] = {}  # in order of turn
         self._length = 0
         self._backlogged = 0  # flows with waiting sequences
+        self._classes = Classes(limits.batch_share, most_due=8.0 * limits.quantum)
 
     def __len__(self) -> int:
         return self._length
@@ -70,25 +89,77 @@ class FairQueue:
     def __iter__(self) -> Iterator[Sequence]:
         """All waiting sequences, flow by flow."""
         for flow in self._flows.values():
-            yield from (entry.sequence for entry in flow.waiting)
+            yield from (entry.sequence for entry in (*flow.interactive, *flow.batch))
 
     def push(self, sequence: Sequence) -> None:
         """Add a new sequence at the end of its flow; raises QueueFull."""
-        if self._length >= self._limits.capacity:
-            raise QueueFull("the engine's queue is full", retry_after_s=RETRY_AFTER_S)
+        flow = self._flows.get(sequence.flow)
+        if not self._may_wait(flow):
+            pace = Pace() if flow is None else flow.pace
+            raise QueueFull(
+                "too many requests wait for the engine",
+                retry_after_s=pace.seconds_to_a_place(sequence.arrived),
+            )
         flow = self._enter(sequence)
-        flow.waiting.append(_Waiting(sequence))
+        flow.pace.came(sequence.arrived)
+        flow.waiting(sequence.priority).append(_Waiting(sequence))
 
     def push_front(self, sequence: Sequence) -> None:
         """Put a preempted sequence back: it goes first in its flow, whatever the capacity."""
         flow = self._enter(sequence)
-        flow.waiting.insert(0, _Waiting(sequence, passed_over=self._limits.patience))
+        waiting = _Waiting(sequence, passed_over=self._limits.patience)
+        flow.waiting(sequence.priority).insert(0, waiting)
 
     def select(self, rank: Rank) -> Sequence | None:
         """The sequence whose turn it is among those with a rank; it stays in the queue."""
+        for priority in self._classes.order():
+            choice = self._select_of(priority, rank)
+            if choice is not None:
+                return choice
+        return None
+
+    def take(self, sequence: Sequence) -> None:
+        """Remove a selected sequence: its flow's turn is over, its elders were passed over."""
+        flow = self._flows[sequence.flow]
+        waiting = flow.waiting(sequence.priority)
+        index = _index(waiting, sequence)
+        for elder in waiting[:index]:
+            elder.passed_over += 1
+        flow.pace.started()
+        self._leave(sequence, flow, index)
+        if flow.num_waiting or flow.credit < 0:
+            self._flows[sequence.flow] = self._flows.pop(sequence.flow)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a waiting sequence that was cancelled."""
+        flow = self._flows[sequence.flow]
+        self._leave(sequence, flow, _index(flow.waiting(sequence.priority), sequence))
+
+    def charge(self, sequence: Sequence, cost: float) -> None:
+        """Charge a sequence's flow for work done, in tokens."""
+        self._classes.charge(sequence.priority, cost)
+        flow = self._flows.get(sequence.flow)
+        own = 1 if flow is not None and flow.num_waiting else 0
+        if self._backlogged > own:
+            flow = flow or self._open(sequence)
+            flow.credit -= cost
+        elif flow is not None:
+            flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
+
+    def _may_wait(self, flow: _Flow | None) -> bool:
+        """Whether one more of `flow` finds a place.
+
+        With a greed of 3 one flow alone gets 3/4 of the queue, n flooding it 3/(3n + 1) each;
+        there is always room for who comes anew.
+        """
+        free = self._limits.capacity - self._length
+        waiting = 0 if flow is None else flow.num_waiting
+        return waiting < free * self._limits.greed
+
+    def _select_of(self, priority: Priority, rank: Rank) -> Sequence | None:
         broke: list[tuple[_Flow, Sequence]] = []
         for flow in self._flows.values():
-            choice = self._choose(flow, rank)
+            choice = self._choose(flow.waiting(priority), rank)
             if choice is None:
                 continue
             if flow.credit > 0:
@@ -99,36 +170,11 @@ class FairQueue:
         self._begin_rounds([flow for flow, _ in broke])
         return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
 
-    def take(self, sequence: Sequence) -> None:
-        """Remove a selected sequence: its flow's turn is over, its elders were passed over."""
-        flow = self._flows[sequence.flow]
-        index = _index(flow, sequence)
-        for elder in flow.waiting[:index]:
-            elder.passed_over += 1
-        self._leave(sequence.flow, flow, index)
-        if flow.waiting or flow.credit < 0:
-            self._flows[sequence.flow] = self._flows.pop(sequence.flow)
-
-    def remove(self, sequence: Sequence) -> None:
-        """Remove a waiting sequence that was cancelled."""
-        flow = self._flows[sequence.flow]
-        self._leave(sequence.flow, flow, _index(flow, sequence))
-
-    def charge(self, sequence: Sequence, cost: float) -> None:
-        """Charge a sequence's flow for work done, in tokens."""
-        flow = self._flows.get(sequence.flow)
-        own = 1 if flow is not None and flow.waiting else 0
-        if self._backlogged > own:
-            flow = flow or self._open(sequence)
-            flow.credit -= cost
-        elif flow is not None:
-            flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
-
-    def _choose(self, flow: _Flow, rank: Rank) -> Sequence | None:
+    def _choose(self, waiting: list[_Waiting], rank: Rank) -> Sequence | None:
         """The overdue one, else the one with the longest cached prefix, else the eldest."""
         best: Sequence | None = None
         best_rank = -math.inf
-        for entry in flow.waiting[: self._limits.lookahead]:
+        for entry in waiting[: self._limits.lookahead]:
             cached = rank(entry.sequence)
             if cached is None:
                 continue
@@ -144,35 +190,37 @@ class FairQueue:
         rounds = min(math.floor(-flow.credit / (quantum * flow.weight)) + 1 for flow in broke)
         for name, flow in list(self._flows.items()):
             share = quantum * flow.weight
-            most = share if flow.waiting else 0.0
+            most = share if flow.num_waiting else 0.0
             flow.credit = min(flow.credit + rounds * share, most)
             self._forget_if_clear(name, flow)
 
     def _enter(self, sequence: Sequence) -> _Flow:
         flow = self._flows.get(sequence.flow) or self._open(sequence)
         flow.weight = sequence.weight
-        self._backlogged += not flow.waiting
+        self._backlogged += not flow.num_waiting
         self._length += 1
+        self._classes.entered(sequence.priority)
         return flow
 
-    def _leave(self, name: str, flow: _Flow, index: int) -> None:
-        del flow.waiting[index]
+    def _leave(self, sequence: Sequence, flow: _Flow, index: int) -> None:
+        del flow.waiting(sequence.priority)[index]
         self._length -= 1
-        if not flow.waiting:
+        self._classes.left(sequence.priority)
+        if not flow.num_waiting:
             self._backlogged -= 1
             flow.credit = min(flow.credit, 0.0)
-            self._forget_if_clear(name, flow)
+            self._forget_if_clear(sequence.flow, flow)
 
     def _open(self, sequence: Sequence) -> _Flow:
         if len(self._flows) - self._backlogged >= self._limits.max_idle_flows:
-            del self._flows[next(name for name, flow in self._flows.items() if not flow.waiting)]
+            del self._flows[next(n for n, flow in self._flows.items() if not flow.num_waiting)]
         flow = self._flows[sequence.flow] = _Flow(sequence.weight)
         return flow
 
     def _forget_if_clear(self, name: str, flow: _Flow) -> None:
-        if not flow.waiting and flow.credit >= 0:
+        if not flow.num_waiting and flow.credit >= 0:
             del self._flows[name]
 
 
-def _index(flow: _Flow, sequence: Sequence) -> int:
-    return next(i for i, entry in enumerate(flow.waiting) if entry.sequence is sequence)
+def _index(waiting: list[_Waiting], sequence: Sequence) -> int:
+    return next(i for i, entry in enumerate(waiting) if entry.sequence is sequence)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from engine.messages import SamplingParams
+from engine.messages import Priority, SamplingParams
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import NamespacePath
 
@@ -41,6 +41,7 @@ class Sequence:
     arrived: float  # seconds, monotonic
     tokens: TokenIds  # capacity prompt_len + max_tokens; the first num_tokens are valid
     num_tokens: int
+    priority: Priority = "interactive"
     use_cache: bool = True
     num_computed: int = 0
     cached_tokens: int = 0  # of the prompt, found at the first admission

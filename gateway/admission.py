@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from engine.messages import Generate, SamplingParams, Welcome
+from engine.messages import Generate, Priority, SamplingParams, Welcome
 from gateway.caller import Caller
 from gateway.chat_template import ChatTemplate, Message, Scalar
 from gateway.config import Bounds
@@ -69,6 +69,7 @@ class Ask:
     max_tokens_may_shrink: bool  # it was not asked for: cut it to what the context leaves
     text: TextRules
     salt: str | None = None
+    priority: Priority = "interactive"  # it can lower the tenant's own, not raise it
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ class Admission:
                         block_keys=prompt.keys,
                         flow=caller.tenant_id,
                         weight=caller.weight,
+                        priority=_lower(caller.priority, ask.priority),
                         sampling=_of_choice(sampling, choice),
                     )
                 )
@@ -279,6 +281,10 @@ def _too_long(tokens: int | None, max_model_len: int, param: str) -> BadRequest:
         code="context_length_exceeded",
         param=param,
     )
+
+
+def _lower(one: Priority, other: Priority) -> Priority:
+    return "batch" if "batch" in (one, other) else "interactive"
 
 
 def _of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:

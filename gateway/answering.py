@@ -1,4 +1,4 @@
-"""From an admitted request to the events of its answer: bounds, admission, generation, numbers.
+"""From a request to the events of its answer: bounds, admission, limits, generation, numbers.
 
 Knows: the order of these. Does not know: wire formats or sockets.
 """
@@ -15,6 +15,8 @@ from gateway.admission import Admission, Ask
 from gateway.caller import Caller
 from gateway.choice import Event
 from gateway.generation import generating
+from gateway.limits.gate import LimitGate
+from gateway.limits.standing import Standing
 from gateway.meter import Meter
 from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
@@ -36,6 +38,15 @@ class Origin:
     link: TraceLink
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer on its way: its events, the meter that sees them, what is left to the tenant."""
+
+    events: AsyncGenerator[Event, None]
+    meter: Meter
+    standing: Standing
+
+
 class Answering:
     """Answers requests of any dialect."""
 
@@ -44,11 +55,13 @@ class Answering:
         engine: Engine,
         admission: Admission,
         streams: OpenStreams,
+        limits: LimitGate,
         metrics: GatewayMetrics,
         tally: Tally,
         tracing: Tracing | None = None,
     ) -> None:
         self.admission = admission
+        self._limits = limits
         self._engine = engine
         self._streams = streams
         self._metrics = metrics
@@ -56,10 +69,8 @@ class Answering:
         self._tracing = tracing or Untracing()
 
     @asynccontextmanager
-    async def answer(
-        self, ask: Ask, origin: Origin
-    ) -> AsyncIterator[tuple[AsyncGenerator[Event, None], Meter]]:
-        """Run `ask`: its events, and the meter that has seen them.
+    async def answer(self, ask: Ask, origin: Origin) -> AsyncIterator[Answer]:
+        """Run `ask` within its tenant's limits.
 
         Raises GatewayError for what may not run, EngineError for what broke. Leaving early
         cancels what still runs.
@@ -72,10 +83,11 @@ class Answering:
             meter = Meter(
                 self._metrics, origin.route, admitted, origin.arrived, time.monotonic, trace
             )
-            with self._charged(origin.caller, meter), meter.measured():
-                decoder = self.admission.tokenizer
-                async with generating(self._engine, admitted, decoder, meter.see) as events:
-                    yield events, meter
+            async with self._limits.held(origin.caller, admitted, meter.worked) as standing:
+                with self._charged(origin.caller, meter), meter.measured():
+                    decoder = self.admission.tokenizer
+                    async with generating(self._engine, admitted, decoder, meter.see) as events:
+                        yield Answer(events, meter, standing)
 
     @contextmanager
     def _charged(self, caller: Caller, meter: Meter) -> Iterator[None]:
@@ -83,10 +95,10 @@ class Answering:
         try:
             yield
         finally:
-            used = meter.used()
+            used = meter.worked()
             self._tally.add(
                 caller,
-                computed_tokens=used.computed_tokens,
-                cached_tokens=used.cached_tokens,
-                generated_tokens=used.generated_tokens,
+                computed_tokens=used.computed,
+                cached_tokens=used.cached,
+                generated_tokens=used.generated,
             )

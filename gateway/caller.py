@@ -5,7 +5,10 @@ Knows: what every layer behind authentication may know of the caller. Does not k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from engine.messages import Priority
+from gateway.limits.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +20,5 @@ class Caller:
     key_id: str
     weight: float = 1.0
     group_id: str | None = None
+    priority: Priority = "interactive"
+    limits: Limits = field(default_factory=Limits)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.limits.prices import Prices
+
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What is checked before any work is allocated."""
@@ -65,6 +67,9 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     engine_silence_s: float | None = None  # of an engine that runs; None: by its device
     share_all: bool = False  # one owner: all tenants share one namespace
     bounds: Bounds = Bounds()
+    prices: Prices = Prices()  # for budgets
+    limits_url: str | None = None  # redis://...; None: limits are held on this machine
+    replicas: int = 1  # gateways, whatever their workers, that share the limits in Redis
     grace_s: float = 30.0  # how long streams may run on after SIGTERM
     log_level: str = "info"
     otlp_endpoint: str | None = None  # URL of a collector for traces; None: nothing is traced

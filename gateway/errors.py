@@ -9,6 +9,8 @@ GatewayError
  |- Conflict                  409  the name is taken
  |- BodyTooLarge              413
  |- TooManyRequests           429  retry after `retry_after_s`
+ |   `- LimitReached          429  a limit of the tenant; `standing` has the numbers
+ |- BudgetSpent               429  until the budget's period is over or it is raised
  `- Unavailable               503  the engine is away; retry after `retry_after_s`
 
 Errors of the engine (`engine.errors`) are translated to these at one place, `from_engine`.
@@ -24,6 +26,8 @@ from engine.errors import (
     QueueFull,
     RequestRefused,
 )
+from gateway.limits.limiter import Reason
+from gateway.limits.standing import Standing
 
 
 class GatewayError(Exception):
@@ -101,6 +105,25 @@ class TooManyRequests(GatewayError):
 
     status = 429
     code = "rate_limit_exceeded"
+
+
+class LimitReached(TooManyRequests):
+    """A rate, or the requests at once, of the tenant. Without `retry_after_s`: asked for less,
+    the request may pass; asked for again as it is, it never will."""
+
+    def __init__(
+        self, message: str, *, reason: Reason, standing: Standing, retry_after_s: float | None
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.reason = reason
+        self.standing = standing
+
+
+class BudgetSpent(GatewayError):
+    """What is left of the tenant's budget does not cover the request."""
+
+    status = 429
+    code = "insufficient_quota"
 
 
 class Unavailable(GatewayError):

@@ -148,7 +148,15 @@ class Keyring:
         record, tenant = identity
         if tenant.disabled:
             raise Forbidden("The tenant of this API key is disabled.", code="tenant_disabled")
-        return Caller(tenant.id, tenant.name, record.id, tenant.weight, tenant.group_id)
+        return Caller(
+            tenant.id,
+            tenant.name,
+            record.id,
+            weight=tenant.weight,
+            group_id=tenant.group_id,
+            priority=tenant.priority,
+            limits=tenant.limits,
+        )
 
     def forget(self, tenant_id: str) -> None:
         """Know nothing of a tenant and its keys any more: they have changed."""

@@ -33,6 +33,11 @@ from gateway.config import GatewayConfig, default_workers
 from gateway.first_start import admin_digest, find_secrets, load_admin_key
 from gateway.health import health_router
 from gateway.keyring import Keyring
+from gateway.limits.gate import LimitGate
+from gateway.limits.guarded import GuardedLimiter
+from gateway.limits.limiter import Limiter
+from gateway.limits.redis import RedisLimiter, connect
+from gateway.limits.sqlite import SqliteLimiter
 from gateway.logs import set_up_logging
 from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
@@ -149,6 +154,8 @@ async def composed(
         await stack.enter_async_context(tally.stored_regularly())
         metrics = GatewayMetrics(shared_metrics)
         streams = OpenStreams(config.bounds.max_streams_per_key)
+        gate = LimitGate(make_limiter(config), config.prices)
+        await stack.enter_async_context(gate.kept())
         admission = Admission(
             Tokenizer.load(model_dir),
             ChatTemplate.load(model_dir),
@@ -159,7 +166,7 @@ async def composed(
         )
         authenticator = Authenticator(keyring)
         tenants = openai_router(
-            Answering(engine, admission, streams, metrics, tally, _tracing(config, stack)),
+            Answering(engine, admission, streams, gate, metrics, tally, _tracing(config, stack)),
             ModelCard(config.model_name, engine, int(time.time())),
             config.bounds,
             authenticator,
@@ -177,6 +184,15 @@ async def composed(
         )
         routers = Routers([tenants, own_usage], operator, health_router(engine))
         yield Gateway(_binds(config, routers, metrics), streams)
+
+
+def make_limiter(config: GatewayConfig) -> Limiter:
+    """Where limits are held: in Redis, or in a file that this machine's workers share."""
+    if config.redis_url is None:
+        return SqliteLimiter(Path(config.data_dir) / LIMITS_FILE)
+    workers = config.workers or default_workers(cores())
+    shared = RedisLimiter(open_client(config.shared, as_text=True))
+    return GuardedLimiter(shared, replicas=config.replicas * workers)
 
 
 def _binds(config: GatewayConfig, routers: Routers, metrics: GatewayMetrics) -> tuple[Bind, ...]:

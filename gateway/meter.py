@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from engine.errors import EngineError
 from gateway.admission import Admitted
 from gateway.choice import Delta, Event
+from gateway.limits.prices import Tokens
 from gateway.metrics import GatewayMetrics
 from gateway.tracing import UNTRACED, Trace
 
+_CANCELLED = "cancelled"
 _GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
 
 
@@ -26,18 +28,6 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What was done for a request, however it ended, in tokens.
-
-    A prompt counts from its first token on: before, nobody knows what was computed of it.
-    """
-
-    computed_tokens: int
-    cached_tokens: int
-    generated_tokens: int
 
 
 class Meter:
@@ -67,6 +57,8 @@ class Meter:
     def see(self, event: Event) -> None:
         """Count one event."""
         if isinstance(event, Delta):
+            if event.cached_tokens is not None:
+                self._start(event.index, event.cached_tokens)
             if event.token_ids:
                 index = event.index
                 self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
@@ -86,15 +78,18 @@ class Meter:
             completion_tokens=sum(self._streamed.values()),
         )
 
-    def used(self) -> Used:
-        """What has been done so far."""
-        admitted = self._admitted
-        prompts = sum(len(admitted.generates[p * admitted.choices].token_ids) for p in self._cached)
+    def worked(self) -> Tokens:
+        """What was computed, as far as is known, for limits to count.
+
+        A prompt that the engine failed or refused before its first token was not computed. One
+        that its client abandoned counts: it may well have been, and would else be free.
+        """
+        begun = range(self._prompts()) if self._outcome == _CANCELLED else list(self._cached)
         cached = sum(self._cached.values())
-        return Used(
-            computed_tokens=prompts - cached,
-            cached_tokens=cached,
-            generated_tokens=sum(self._streamed.values()),
+        return Tokens(
+            computed=sum(map(self._length, begun)) - cached,
+            cached=cached,
+            generated=sum(self._streamed.values()),
         )
 
     @contextmanager
@@ -107,7 +102,7 @@ class Meter:
             self._outcome = error.code
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            self._outcome = "cancelled"
+            self._outcome = _CANCELLED
             raise
         finally:
             self._report()
@@ -116,6 +111,12 @@ class Meter:
         """The choices of a prompt share it: what one of them computed was not cached."""
         prompt = index // self._admitted.choices
         self._cached[prompt] = min(cached_tokens, self._cached.get(prompt, cached_tokens))
+
+    def _prompts(self) -> int:
+        return len(self._admitted.generates) // self._admitted.choices
+
+    def _length(self, prompt: int) -> int:
+        return len(self._admitted.generates[prompt * self._admitted.choices].token_ids) // 4
 
     def _report(self) -> None:
         usage = self.usage()

@@ -20,10 +20,12 @@ from msgspec.structs import replace
 
 from engine.errors import EngineError
 from gateway.admin.audit import AuditTrail
+from engine.messages import Priority
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
 from gateway.described import described
 from gateway.keyring import Keyring
+from gateway.limits.limits import Limits
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 
@@ -36,6 +38,8 @@ class NewTenant(AdminBody, frozen=True, kw_only=True):
     name: Name
     weight: Weight = 1.0
     group_id: str | None = None
+    priority: Priority = "interactive"
+    limits: Limits = Limits()
 
 
 class TenantChange(AdminBody, frozen=True, kw_only=True):
@@ -45,6 +49,8 @@ class TenantChange(AdminBody, frozen=True, kw_only=True):
     disabled: bool | UnsetType = UNSET
     weight: Weight | UnsetType = UNSET
     group_id: str | UnsetType | None = UNSET  # None: it leaves its group
+    priority: Priority | UnsetType = UNSET
+    limits: Limits | UnsetType = UNSET  # all of them: one that is left out is gone
 
     def given(self) -> dict[str, Any]:
         """The fields that the body has."""
@@ -126,8 +132,15 @@ def tenants_router(
     @router.post("", openapi_extra=described(Tenant, NewTenant, statuses=(201,)), status_code=201)
     async def create(request: Request) -> Response:
         body = await read_body(request, NewTenant)
-        tenant = Tenant.new(
-            clean_name(body.name), created_at=clock(), weight=body.weight, group_id=body.group_id
+        tenant = replace(
+            Tenant.new(
+                clean_name(body.name),
+                created_at=clock(),
+                weight=body.weight,
+                group_id=body.group_id,
+            ),
+            priority=body.priority,
+            limits=body.limits,
         )
         await store.create_tenant(tenant)
         await audit.note("tenant.create", tenant.id, name=tenant.name)

@@ -16,11 +16,14 @@ from starlette.responses import Response
 
 from gateway.errors import (
     BadRequest,
+    BudgetSpent,
     GatewayError,
+    LimitReached,
     MethodNotAllowed,
     NotFound,
     Unauthenticated,
 )
+from gateway.openai.limit_headers import limit_headers
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -44,9 +47,16 @@ _INTERNAL = GatewayError("something broke inside the gateway")
 
 def error_reply(error: GatewayError) -> ErrorReply:
     """The body for `error`."""
+    return ErrorReply(ErrorBody(error.message, _type(error), error.param, error.code))
+
+
+def _type(error: GatewayError) -> str:
+    if isinstance(error, BudgetSpent):
+        return error.code
+    if isinstance(error, LimitReached) and error.reason == "tokens":
+        return "tokens"
     default = "server_error" if error.status >= 500 else "invalid_request_error"
-    kind = _TYPES.get(error.status, default)
-    return ErrorReply(ErrorBody(error.message, kind, error.param, error.code))
+    return _TYPES.get(error.status, default)
 
 
 def error_response(error: GatewayError, headers: Mapping[str, str] | None = None) -> Response:
@@ -54,6 +64,8 @@ def error_response(error: GatewayError, headers: Mapping[str, str] | None = None
     extra = dict(headers or {})
     if error.retry_after_s is not None:
         extra["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    if isinstance(error, LimitReached):
+        extra |= limit_headers(error.standing)
     if isinstance(error, Unauthenticated):
         extra["www-authenticate"] = "Bearer"
     return Response(

@@ -6,8 +6,8 @@ Knows: paths, the order of body, parsing and answering. Does not know: how any o
 # those name `authenticate`, which is no module's.
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ from gateway.described import described, streaming
 from gateway.disconnect import until_gone
 from gateway.openai.chat import ChatReply, ask_of_chat
 from gateway.openai.completions import CompletionReply, ask_of_completion
+from gateway.openai.limit_headers import limit_headers
 from gateway.openai.models import ModelCard
 from gateway.openai.replies import (
     ChatChunk,
@@ -136,31 +137,35 @@ class _Exchange:
     ask: Ask
     reply: Reply
     origin: Origin
+    headers: dict[str, str] = field(default_factory=dict)  # known once the request is admitted
 
 
 async def _respond(
     request: Request, answering: Answering, exchange: _Exchange, *, stream: bool
 ) -> Response:
     if stream:
-        return EventStream(_frames(answering, exchange))
-    return _json(await until_gone(request.receive, _whole(answering, exchange)))
+        return EventStream(_frames(answering, exchange), exchange.headers)
+    whole = await until_gone(request.receive, _whole(answering, exchange))
+    return _json(whole, exchange.headers)
 
 
 async def _whole(answering: Answering, exchange: _Exchange) -> msgspec.Struct:
-    async with answering.answer(exchange.ask, exchange.origin) as (events, meter):
-        choices = await gather(events)
-        return exchange.reply.whole(choices, meter.usage())
+    async with answering.answer(exchange.ask, exchange.origin) as answer:
+        exchange.headers.update(limit_headers(answer.standing))
+        choices = await gather(answer.events)
+        return exchange.reply.whole(choices, answer.meter.usage())
 
 
 async def _frames(answering: Answering, exchange: _Exchange) -> AsyncGenerator[bytes, None]:
     reply = exchange.reply
-    async with answering.answer(exchange.ask, exchange.origin) as (events, meter):
-        async for event in events:
+    async with answering.answer(exchange.ask, exchange.origin) as answer:
+        exchange.headers.update(limit_headers(answer.standing))
+        async for event in answer.events:
             frame = reply.frame(event)
             if frame is not None:
                 yield frame
         if reply.include_usage:
-            yield sse(reply.usage_chunk(meter.usage()))
+            yield sse(reply.usage_chunk(answer.meter.usage()))
 
 
 def _includes_usage(wire: Generating) -> bool:
@@ -172,5 +177,7 @@ def _origin(request: Request, caller: Caller) -> Origin:
     return Origin(scope["route"].path, caller, arrived_at(scope), trace_link(scope))
 
 
-def _json(value: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+def _json(value: msgspec.Struct, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(
+        msgspec.json.encode(value), headers=dict(headers or {}), media_type="application/json"
+    )

@@ -6,7 +6,7 @@ context, which admission checks against.
 
 from __future__ import annotations
 
-from engine.messages import SamplingParams
+from engine.messages import Priority, SamplingParams
 from gateway.admission import TextRules
 from gateway.config import Bounds
 from gateway.errors import BadRequest
@@ -52,6 +52,11 @@ def checked_logprobs(param: str, wanted: int, bounds: Bounds) -> int:
     """`wanted` top log-probabilities, when the bound allows so many."""
     _at_most(param, wanted, bounds.max_logprobs)
     return wanted
+
+
+def priority(wire: Generating) -> Priority:
+    """A request can say that it may wait; that it must not, only its tenant's record can."""
+    return "batch" if wire.service_tier == "flex" else "interactive"
 
 
 def text_rules(wire: Generating, bounds: Bounds) -> TextRules:

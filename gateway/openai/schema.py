@@ -50,6 +50,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     user: str | None = None
     prompt_cache_key: str | None = None
+    service_tier: str | None = None  # "flex" may wait longer; the others change nothing
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     # What vLLM's clients send beyond OpenAI's names.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None

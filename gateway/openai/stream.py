@@ -8,7 +8,7 @@ Knows: when a status can still be chosen. Does not know: what the events hold.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 
 from starlette.responses import Response
@@ -32,10 +32,12 @@ _HEADERS = {
 class EventStream(Response):
     """Sends frames as they come and closes them whatever happens, also when the client goes."""
 
-    def __init__(self, frames: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, frames: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+        """`headers` may be added to until the first frame is there."""
         super().__init__(status_code=200, headers=_HEADERS)
         del self.headers["content-length"]
         self._frames = frames
+        self._more = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run as an ASGI application; errors before the first byte are raised."""
@@ -45,6 +47,7 @@ class EventStream(Response):
     async def _send(self, send: Send, send_body: Send) -> None:
         async with aclosing(self._frames) as frames:
             first = await anext(frames)
+            self.headers.update(self._more)
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
             await send_body(_body(first))

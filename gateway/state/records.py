@@ -14,6 +14,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
+from engine.messages import Priority
+from gateway.limits.limits import Limits
+
 EVERYONE = "all"  # the scope of a prefix that every tenant may share
 
 
@@ -26,6 +29,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     disabled: bool = False
     weight: float = 1.0
     group_id: str | None = None  # the group that it shares with, if any
+    priority: Priority = "interactive"
+    limits: Limits = Limits()
 
     @classmethod
     def new(

@@ -75,6 +75,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         admin_port=9001,
         workers=3,
         engine_silence_s=4.0,
+        replicas=2,
         share_all=True,
         redis_url="redis://redis:6379/0",
         redis_password_file="/run/secrets/redis",

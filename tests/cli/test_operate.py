@@ -206,3 +206,22 @@ def test_a_flush_says_how_much_it_forgot(ratoon: Ratoon, tenant: str, gateway: S
     httpx.post(f"{gateway.url}/v1/completions", json=body, headers=headers).raise_for_status()
     assert re.fullmatch(r"Forgot [1-9]\d* blocks\.\n", ratoon("cache flush").out)
     assert ratoon(f"cache flush --tenant {tenant} --json").json == {"flushed_blocks": 0}
+
+
+def test_limits_are_set_shown_kept_and_taken_away(ratoon: Ratoon, tenant: str) -> None:
+    assert "no limits" in ratoon(f"tenants limits {tenant}").out
+    line = f"tenants limits {tenant} --requests-per-minute 600 --budget 50 --period total"
+    assert ratoon(line).status == 0
+    assert ratoon(f"tenants limits {tenant} --burst-s 1.5 --priority batch").status == 0
+    listed = record(ratoon, tenant)
+    assert listed["priority"] == "batch"
+    assert listed["limits"] == {
+        "requests_per_minute": 600,
+        "burst_s": 1.5,
+        "budget": {"units": 50.0, "period": "total"},
+    }
+    shown = ratoon(f"tenants limits {tenant} --requests-per-minute 0").out
+    assert "requests" not in shown
+    assert "budget: 50 units, total" in shown
+    assert "limits" in ratoon(f"tenants limits {tenant} --budget 0 --burst-s 0 --json").json
+    assert record(ratoon, tenant)["limits"] == {}

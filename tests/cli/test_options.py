@@ -54,7 +54,7 @@ def variables(option: Any) -> list[str]:
         (
             GatewayFlags,
             GatewayConfig,
-            {"model_dir", "model_name", "data_dir", "engine_socket", "bounds"},
+            {"model_dir", "model_name", "data_dir", "engine_socket", "bounds", "prices"},
         ),
         (BoundsFlags, Bounds, set()),
     ],

@@ -17,6 +17,8 @@ async def test_a_tenant_is_made_shown_and_listed(office: Office) -> None:
         "disabled": False,
         "weight": 2.5,
         "group_id": None,
+        "priority": "interactive",
+        "limits": {},
     }
     office.clock.advance(1)
     other = await office.tenant("other")

@@ -1,0 +1,177 @@
+"""The account of one tenant as Lua, so that Redis decides in one call, on its own clock.
+
+`account` is its twin and says what it all means; a test drives both with the same requests and
+the same clock, and they must agree in every number. Lua's numbers are doubles: within the bounds
+of `limits` all of these are whole and exact.
+
+    KEYS  1 requests {level, at}   2 tokens {level, at, held}   3 holds: member -> lapses at
+          4, 5 budgets of the month and in total {spent, held, month, epoch}
+    a member is  id|tokens|cost|period
+
+Reserve and settle say what they have found; the gateway words it. A budget's `epoch` names the
+life of its key: when Redis was emptied, the next one is another, and gateways say what they last
+saw as spent. Knows: Redis commands. Does not know: who calls (`redis`).
+"""
+
+from __future__ import annotations
+
+CLOCK = "redis.call('TIME')"  # {seconds, microseconds}
+
+_ACCOUNT = """
+local time = %s
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local ONE = 60000000
+local IDLE_MS = 3600000
+
+local function month_of(seconds)
+  local z = math.floor(seconds / 86400) + 719468
+  local era = math.floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524)
+    - math.floor(doe / 146096)) / 365)
+  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+  local mp = math.floor((5 * doy + 2) / 153)
+  local month = mp < 10 and mp + 3 or mp - 9
+  local year = yoe + era * 400 + (month <= 2 and 1 or 0)
+  return year * 12 + month - 1
+end
+
+local function drained(key, rate)
+  local had = redis.call('HMGET', key, 'level', 'at')
+  local level, at = tonumber(had[1]) or 0, tonumber(had[2]) or now
+  return math.max(0, level - math.max(0, now - at) * (rate or 0))
+end
+
+local function filled(level, amount, capacity)
+  return math.min(level + amount * ONE, math.max(capacity, level))
+end
+
+local function budget_key(period)
+  return period == 'month' and KEYS[4] or KEYS[5]
+end
+
+local function budget_of(period, new_epoch)
+  local had = redis.call('HMGET', budget_key(period), 'spent', 'held', 'month', 'epoch')
+  local budget = {spent = tonumber(had[1]) or 0, held = tonumber(had[2]) or 0,
+    month = tonumber(had[3]) or 0, epoch = had[4] or new_epoch}
+  if period == 'month' and month_of(tonumber(time[1])) > budget.month then
+    budget.spent, budget.month = 0, month_of(tonumber(time[1]))
+  end
+  return budget
+end
+
+local function keep_budget(period, budget)
+  redis.call('HSET', budget_key(period), 'spent', budget.spent, 'held', budget.held,
+    'month', budget.month, 'epoch', budget.epoch)
+end
+
+local function pay(period, held, cost)
+  if period ~= '' then
+    redis.call('HINCRBY', budget_key(period), 'held', 0 - held)  -- never -0
+    redis.call('HINCRBY', budget_key(period), 'spent', cost)
+  end
+end
+
+local function let_lapse(hold_us)
+  local freed = 0
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now)) do
+    local tokens, cost, period = string.match(member, '|(%%d+)|(%%d+)|(%%a*)$')
+    redis.call('ZREM', KEYS[3], member)
+    freed = freed + tonumber(tokens)
+    pay(period, tonumber(cost), tonumber(cost))
+  end
+  local latest = string.format('%%.0f', now + hold_us)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. latest, '+inf')) do
+    redis.call('ZADD', KEYS[3], latest, member)
+  end
+  return freed
+end
+
+local function keep(requests, tokens, held)
+  redis.call('HSET', KEYS[1], 'level', requests, 'at', now)
+  redis.call('HSET', KEYS[2], 'level', tokens, 'at', now, 'held', held)
+  for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], IDLE_MS) end
+end
+"""
+
+# ARGV 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6 budget,
+# 7 period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch,
+# 13 spent, 14 epoch and 15 month as last seen, 16 requests and 17 tokens owed. '' is none.
+_RESERVE = """
+local rate, token_rate = tonumber(ARGV[1]), tonumber(ARGV[3])
+local most_running, most_spent = tonumber(ARGV[5]), tonumber(ARGV[6])
+local period, tokens, cost, hold_us = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9]),
+  tonumber(ARGV[11])
+
+local freed = let_lapse(hold_us)
+local held = (tonumber(redis.call('HGET', KEYS[2], 'held')) or 0) - freed
+local in_requests, in_tokens = drained(KEYS[1], rate), drained(KEYS[2], token_rate)
+if rate then in_requests = filled(in_requests, tonumber(ARGV[16]), tonumber(ARGV[2])) end
+if token_rate then in_tokens = filled(in_tokens, tonumber(ARGV[17]), tonumber(ARGV[4])) end
+local running = redis.call('ZCARD', KEYS[3])
+local budget = {spent = 0, held = 0, month = 0, epoch = ''}
+if period ~= '' then
+  budget = budget_of(period, ARGV[12])
+  if budget.epoch ~= ARGV[14] and budget.month == tonumber(ARGV[15]) then
+    budget.spent = math.max(budget.spent, tonumber(ARGV[13]))
+  end
+end
+
+local fits = not (most_spent and budget.spent + budget.held + cost > most_spent)
+  and not (rate and in_requests + ONE > tonumber(ARGV[2]))
+  and not (token_rate and in_tokens + (held + tokens) * ONE > tonumber(ARGV[4]))
+  and not (most_running and running >= most_running)
+if fits then
+  if rate then in_requests = in_requests + ONE end
+  held, running, budget.held = held + tokens, running + 1, budget.held + cost
+  redis.call('ZADD', KEYS[3], now + hold_us, ARGV[10])
+end
+if period ~= '' then keep_budget(period, budget) end
+keep(in_requests, in_tokens, held)
+return {fits and 1 or 0, in_requests, in_tokens + held * ONE, running,
+  budget.spent + budget.held, budget.spent, budget.month, budget.epoch}
+"""
+
+# ARGV 1 tokens a minute, 2 their room, 3 id|tokens|cost|period, 4 tokens and 5 cost used,
+# 6 hold in us, 7 epoch of the hold, 8 a new epoch
+_SETTLE = """
+local token_rate, used = tonumber(ARGV[1]), tonumber(ARGV[5])
+local tokens, cost, period = string.match(ARGV[3], '|(%d+)|(%d+)|(%a*)$')
+local freed = let_lapse(tonumber(ARGV[6]))
+if redis.call('ZREM', KEYS[3], ARGV[3]) == 1 then
+  freed = freed + tonumber(tokens)
+  pay(period, tonumber(cost), used)
+elseif period ~= '' then
+  local budget = budget_of(period, ARGV[8])
+  if budget.epoch ~= ARGV[7] then budget.spent = budget.spent + used end
+  keep_budget(period, budget)
+end
+local held = math.max(0, (tonumber(redis.call('HGET', KEYS[2], 'held')) or 0) - freed)
+local in_tokens = drained(KEYS[2], token_rate)
+if token_rate then in_tokens = filled(in_tokens, tonumber(ARGV[4]), tonumber(ARGV[2])) end
+redis.call('HSET', KEYS[2], 'level', in_tokens, 'at', now, 'held', held)
+redis.call('PEXPIRE', KEYS[2], IDLE_MS)
+return {in_tokens + held * ONE, redis.call('ZCARD', KEYS[3])}
+"""
+
+# ARGV 1 hold in us, then members
+_RENEW = """
+for i = 2, #ARGV do redis.call('ZADD', KEYS[3], 'XX', now + tonumber(ARGV[1]), ARGV[i]) end
+for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], IDLE_MS) end
+return redis.call('ZCARD', KEYS[3])
+"""
+
+
+def reserve(clock: str = CLOCK) -> str:
+    """Take everything that a request needs, or nothing; returns what was found."""
+    return _ACCOUNT % clock + _RESERVE
+
+
+def settle(clock: str = CLOCK) -> str:
+    """Let go of a hold and count what was used."""
+    return _ACCOUNT % clock + _SETTLE
+
+
+def renew(clock: str = CLOCK) -> str:
+    """Let holds last on."""
+    return _ACCOUNT % clock + _RENEW

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from engine.pace import MOST_S, UNKNOWN_S, Pace
+
+
+def test_nothing_measured_is_the_least() -> None:
+    assert Pace().seconds_to_a_place(5.0) == UNKNOWN_S
+
+
+@pytest.mark.parametrize(("every_s", "told"), [(0.1, UNKNOWN_S), (2.0, 2.0), (4.0, 4.0)])
+def test_it_tells_how_long_a_start_takes_of_late(every_s: float, told: float) -> None:
+    pace = Pace()
+    now = 0.0
+    for _ in range(100):
+        pace.came(now)
+        pace.started()
+        now += every_s
+    assert pace.seconds_to_a_place(now) == pytest.approx(told, rel=0.5)
+
+
+def test_who_stands_still_is_told_to_wait_longer_and_longer_within_bounds() -> None:
+    pace = Pace()
+    pace.came(0.0)
+    assert pace.seconds_to_a_place(20.0) == 20.0
+    assert pace.seconds_to_a_place(1e6) == MOST_S

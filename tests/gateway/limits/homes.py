@@ -1,0 +1,103 @@
+"""Every home of the limits on a clock that a test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import redis
+
+from gateway.limits import scripts
+from gateway.limits.clocks import Clocks
+from gateway.limits.limiter import Amount, Demand, Granted, Limiter, Refused
+from gateway.limits.limits import Limits
+from gateway.limits.memory import MemoryLimiter
+from gateway.limits.redis import RedisLimiter, connect
+from gateway.limits.sqlite import SqliteLimiter
+from tests.doubles.redis_server import RedisServer
+from tests.gateway.manual_clock import ManualClock
+
+NOTHING = Amount()
+PATIENCE_S = 20.0
+START = datetime(2026, 11, 30, 23, 0, tzinfo=UTC).timestamp()
+MANUAL_CLOCK = "{redis.call('HGET', 'clock', 's'), redis.call('HGET', 'clock', 'us')}"
+
+
+@dataclass
+class Home:
+    """A limiter, another one over the same memory, and the clock of both."""
+
+    limiter: Limiter
+    sibling: Limiter
+    advance: Callable[[float], None]
+
+    async def reserve(
+        self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
+    ) -> Granted | Refused:
+        return await self.limiter.reserve(Demand(name, tenant, limits, most))
+
+    async def granted(
+        self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
+    ) -> Granted:
+        verdict = await self.reserve(limits, most, name=name, tenant=tenant)
+        assert isinstance(verdict, Granted), verdict
+        return verdict
+
+    async def refused(
+        self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
+    ) -> Refused:
+        verdict = await self.reserve(limits, most, name=name, tenant=tenant)
+        assert isinstance(verdict, Refused), verdict
+        return verdict
+
+
+class RedisClock:
+    """What the scripts of a test take for Redis's time."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._client: redis.Redis = redis.Redis(port=server.port)
+        self.set(START)
+
+    def set(self, now: float) -> None:
+        self.now = now
+        micros = round(now * 1e6)
+        for name, value in (("s", micros // 1_000_000), ("us", micros % 1_000_000)):
+            self._client.hset("clock", name, str(value))
+
+    def advance(self, seconds: float) -> None:
+        self.set(self.now + seconds)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def memory_home() -> Home:
+    clock = ManualClock(START)
+    limiter = MemoryLimiter(Clocks(clock, clock))
+    return Home(limiter, limiter, clock.advance)
+
+
+def sqlite_home(directory: Path) -> Home:
+    clock = ManualClock(START)
+    path = directory / "limits.sqlite"
+    clocks = Clocks(clock, clock)
+    return Home(SqliteLimiter(path, clocks), SqliteLimiter(path, clocks), clock.advance)
+
+
+def patient(server: RedisServer, *, clock: str = scripts.CLOCK) -> RedisLimiter:
+    """A limiter that a busy machine cannot make give up."""
+    client = connect(server.url, timeout_s=PATIENCE_S)
+    return RedisLimiter(client, timeout_s=PATIENCE_S, clock=clock)
+
+
+@contextmanager
+def redis_home(server: RedisServer) -> Iterator[Home]:
+    with redis.Redis(port=server.port) as client:
+        client.flushall()
+    clock = RedisClock(server)
+    one, other = (patient(server, clock=MANUAL_CLOCK) for _ in range(2))
+    yield Home(one, other, clock.advance)
+    clock.close()

@@ -1,0 +1,98 @@
+"""The bucket in whole numbers against GCRA's first form in exact fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.limits.bucket import ONE, Bucket, capacity, wait_s
+from gateway.limits.limits import MAX_BURST_S, MAX_RATE
+
+MINUTE = 60_000_000  # microseconds
+
+
+class VirtualScheduling:
+    """GCRA as it is told: a theoretical arrival time, one period later for each that conforms."""
+
+    def __init__(self, rate: int, room: Fraction) -> None:
+        self.period = Fraction(MINUTE, rate)
+        self.tolerance = room * self.period
+        self.arrival = Fraction(0)
+
+    def admits(self, now: int, cost: int) -> bool:
+        begin = max(self.arrival, Fraction(now))
+        if begin + cost * self.period - now > self.tolerance:
+            return False
+        self.arrival = begin + cost * self.period
+        return True
+
+
+class Counting:
+    """The bucket as an account uses it."""
+
+    def __init__(self, rate: int, burst_s: float) -> None:
+        self.rate, self.room = rate, capacity(rate, burst_s)
+        self.bucket = Bucket()
+
+    def admits(self, now: int, cost: int) -> bool:
+        drained = self.bucket.drained(self.rate, now)
+        if drained.level + cost * ONE > self.room:
+            return False
+        self.bucket = Bucket(drained.level + cost * ONE, now)
+        return True
+
+
+arrivals = st.lists(
+    st.tuples(st.integers(0, 90_000_000) | st.integers(0, 2_000), st.integers(1, 50)),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(rate=st.integers(1, 5000), burst_s=st.sampled_from([0.5, 1, 7, 59.5, 60]), calls=arrivals)
+def test_every_decision_is_that_of_exact_fractions(
+    rate: int, burst_s: float, calls: list[tuple[int, int]]
+) -> None:
+    counting = Counting(rate, burst_s)
+    model = VirtualScheduling(rate, Fraction(counting.room, ONE))
+    now, admitted = 1, 0
+    for gap, cost in calls:
+        now += gap
+        expected = model.admits(now, cost)
+        assert counting.admits(now, cost) == expected
+        admitted += cost * expected
+        assert admitted <= Fraction(rate * (now - 1), MINUTE) + Fraction(counting.room, ONE)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(rate=st.integers(1, 5000), level=st.integers(0, 10**12), more=st.integers(1, 100))
+def test_who_waits_as_long_as_told_gets_in(rate: int, level: int, more: int) -> None:
+    room = capacity(rate, 60)
+    level, wanted = min(level, room), min(more * ONE, room)
+    wait = wait_s(level + wanted - room, rate)
+    later = Bucket(level, 0).drained(rate, round(wait * 1e6) + 1)
+    assert later.level + wanted <= room
+
+
+def test_numbers_stay_whole_in_a_double_at_the_bounds() -> None:
+    full = capacity(MAX_RATE, MAX_BURST_S)
+    assert full < 2**53
+    assert float(full) == full
+    assert Bucket(full, 0).drained(MAX_RATE, 1).level == full - MAX_RATE
+
+
+def test_a_clock_that_goes_back_gives_nothing_and_locks_nobody_out() -> None:
+    rate = 60
+    full = Bucket(capacity(rate, 60), 10**12)
+    back = full.drained(rate, 10**12 - 3600 * 10**6)
+    assert back.level == full.level
+    a_second_later = back.drained(rate, back.at + 10**6)
+    assert a_second_later.level == full.level - ONE
+
+
+def test_a_clock_that_jumps_ahead_gives_one_burst_at_most() -> None:
+    bucket = Bucket(capacity(60, 60), 0).drained(60, 10**15)
+    assert bucket.level == 0

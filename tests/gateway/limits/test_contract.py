@@ -1,0 +1,238 @@
+"""What every home of the limits promises: in a process, in a file, in a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from gateway.limits.limiter import HOLD_S, Amount, Demand, Granted, Refused
+from gateway.limits.limits import Budget, Limits
+from gateway.limits.prices import MICRO
+from gateway.limits.standing import Allowance, Standing
+from tests.gateway.limits.homes import Home
+
+A_MINUTE = Limits(requests_per_minute=6, burst_s=20)  # two at once, one more every ten seconds
+TOKENS = Limits(tokens_per_minute=600)  # ten a second
+UNITS = Limits(budget=Budget(units=1.0))
+
+
+def units(amount: float) -> Amount:
+    return Amount(cost=int(amount * MICRO))
+
+
+async def test_requests_come_at_the_rate_behind_a_burst(home: Home) -> None:
+    for name in "ab":
+        await home.granted(A_MINUTE, name=name)
+    refused = await home.refused(A_MINUTE, name="c")
+    assert (refused.reason, refused.retry_after_s) == ("requests", 10.0)
+    home.advance(9.999)
+    await home.refused(A_MINUTE, name="c")
+    home.advance(0.001)
+    await home.granted(A_MINUTE, name="c")
+    await home.refused(A_MINUTE, name="d")
+
+
+async def test_a_refused_request_costs_nothing(home: Home) -> None:
+    for name in "ab":
+        await home.granted(A_MINUTE, name=name)
+    for number in range(20):
+        await home.refused(A_MINUTE, name=f"again{number}")
+    home.advance(10)
+    await home.granted(A_MINUTE, name="c")
+
+
+async def test_the_standing_tells_what_is_left(home: Home) -> None:
+    limits = Limits(requests_per_minute=6, tokens_per_minute=600, burst_s=60)
+    granted = await home.granted(limits, Amount(tokens=150), name="a")
+    assert granted.standing == Standing(
+        requests=Allowance(limit=6, remaining=5, reset_s=10.0),
+        tokens=Allowance(limit=600, remaining=450, reset_s=15.0),
+    )
+
+
+async def test_tokens_count_as_computed_not_as_asked(home: Home) -> None:
+    granted = await home.granted(TOKENS, Amount(tokens=500), name="a")
+    assert (await home.refused(TOKENS, Amount(tokens=101), name="b")).reason == "tokens"
+    await home.limiter.settle(granted.hold, Amount(tokens=20))
+    after = await home.granted(TOKENS, Amount(tokens=580), name="c")
+    assert after.standing.tokens is not None
+    assert after.standing.tokens.remaining == 0
+
+
+async def test_what_is_reserved_does_not_drain_but_what_was_computed_does(home: Home) -> None:
+    granted = await home.granted(TOKENS, Amount(tokens=600), name="a")
+    home.advance(30)
+    await home.refused(TOKENS, Amount(tokens=1), name="b")
+    await home.limiter.settle(granted.hold, Amount(tokens=600))
+    await home.refused(TOKENS, Amount(tokens=1), name="b")
+    home.advance(30)
+    await home.refused(TOKENS, Amount(tokens=301), name="b")
+    await home.granted(TOKENS, Amount(tokens=300), name="b")
+
+
+async def test_a_request_larger_than_the_burst_is_told_not_to_wait(home: Home) -> None:
+    refused = await home.refused(TOKENS, Amount(tokens=601), name="a")
+    assert (refused.reason, refused.retry_after_s) == ("tokens", None)
+
+
+async def test_only_so_many_run_at_once(home: Home) -> None:
+    limits = Limits(max_concurrent=2)
+    first = await home.granted(limits, name="a")
+    await home.granted(limits, name="b")
+    refused = await home.refused(limits, name="c")
+    assert refused.reason == "concurrent"
+    assert refused.retry_after_s
+    await home.limiter.settle(first.hold, Amount())
+    await home.granted(limits, name="c")
+    await home.refused(limits, name="d")
+
+
+async def test_settling_twice_gives_back_once(home: Home) -> None:
+    limits = Limits(max_concurrent=2, budget=Budget(units=1.0))
+    first = await home.granted(limits, units(0.4), name="a")
+    await home.granted(limits, units(0.4), name="b")
+    for _ in range(2):
+        await home.limiter.settle(first.hold, units(0.4))
+    await home.granted(limits, units(0.2), name="c")
+    await home.refused(limits, name="d")
+
+
+async def test_a_budget_is_spent_by_what_was_used(home: Home) -> None:
+    granted = await home.granted(UNITS, units(0.9), name="a")
+    refused = await home.refused(UNITS, units(0.2), name="b")
+    assert (refused.reason, refused.retry_after_s) == ("budget", None)
+    await home.limiter.settle(granted.hold, units(0.3))
+    await home.refused(UNITS, units(0.700001), name="b")
+    await home.granted(UNITS, units(0.7), name="b")
+
+
+async def test_a_months_budget_is_whole_again_in_the_next(home: Home) -> None:
+    forever = Limits(budget=Budget(units=1.0, period="total"))
+    for limits, tenant in ((UNITS, "tn_a"), (forever, "tn_b")):
+        granted = await home.granted(limits, units(1), name="a", tenant=tenant)
+        await home.limiter.settle(granted.hold, units(1))
+        await home.refused(limits, units(0.1), name="b", tenant=tenant)
+    home.advance(3600)  # November ends
+    await home.granted(UNITS, units(1), name="c")
+    await home.refused(forever, units(0.1), name="c", tenant="tn_b")
+
+
+async def test_a_calendar_that_goes_back_gives_no_budget(home: Home) -> None:
+    home.advance(3600)
+    granted = await home.granted(UNITS, units(1), name="a")
+    await home.limiter.settle(granted.hold, units(1))
+    home.advance(-3600)
+    await home.refused(UNITS, units(0.1), name="b")
+    home.advance(3600)
+    await home.refused(UNITS, units(0.1), name="b")
+
+
+async def test_all_limits_are_taken_or_none(home: Home) -> None:
+    limits = Limits(
+        requests_per_minute=60,
+        tokens_per_minute=600,
+        max_concurrent=1,
+        budget=Budget(units=1.0),
+    )
+    fits = Amount(tokens=100, cost=100_000)
+    granted = await home.granted(limits, fits, name="a")
+    before = (await home.refused(limits, fits, name="b")).standing
+    for number in range(5):
+        assert (await home.refused(limits, fits, name=f"c{number}")).standing == before
+    await home.limiter.settle(granted.hold, fits)
+    for cost, reason in ((900_001, "budget"), (900_000, None)):
+        verdict = await home.reserve(limits, Amount(tokens=500, cost=cost), name=f"d{cost}")
+        assert (verdict.reason if isinstance(verdict, Refused) else None) == reason
+        if reason is not None:
+            assert verdict.standing.requests == before.requests
+
+
+async def test_what_a_killed_gateway_held_lapses(home: Home) -> None:
+    limits = Limits(tokens_per_minute=600, max_concurrent=1)
+    await home.granted(limits, Amount(tokens=600), name="a")
+    home.advance(HOLD_S - 1)
+    await home.refused(limits, Amount(tokens=600), name="b")
+    home.advance(1)
+    await home.granted(limits, Amount(tokens=600), name="b")
+
+
+async def test_a_renewed_hold_lasts_on_and_a_lapsed_one_does_not_come_back(home: Home) -> None:
+    limits = Limits(max_concurrent=1)
+    granted = await home.granted(limits, name="a")
+    for _ in range(3):
+        home.advance(HOLD_S - 1)
+        await home.limiter.renew([granted.hold])
+        await home.refused(limits, name="b")
+    home.advance(HOLD_S)
+    await home.granted(limits, name="b")
+    await home.limiter.renew([granted.hold])
+    assert (await home.refused(limits, name="c")).reason == "concurrent"
+
+
+async def test_a_budget_counts_a_lapsed_hold_whole(home: Home) -> None:
+    granted = await home.granted(UNITS, units(0.9), name="a")
+    home.advance(HOLD_S)
+    await home.refused(UNITS, units(0.2), name="b")
+    await home.limiter.settle(granted.hold, units(0.1))  # too late to say so
+    await home.refused(UNITS, units(0.2), name="b")
+    await home.granted(UNITS, units(0.1), name="b")
+
+
+async def test_a_clock_that_goes_back_keeps_nobody_out_for_longer_than_a_hold(home: Home) -> None:
+    limits = Limits(requests_per_minute=6, burst_s=20, max_concurrent=1)
+    await home.granted(limits, name="a")
+    home.advance(-3600)
+    await home.refused(limits, name="b")
+    home.advance(HOLD_S)
+    await home.granted(limits, name="b")
+
+
+async def test_tenants_do_not_touch_each_other(home: Home) -> None:
+    limits = Limits(requests_per_minute=1, max_concurrent=1, budget=Budget(units=1.0))
+    await home.granted(limits, units(1), name="a", tenant="tn_a")
+    await home.refused(limits, units(1), name="b", tenant="tn_a")
+    await home.granted(limits, units(1), name="b", tenant="tn_b")
+
+
+async def test_a_changed_limit_holds_at_once(home: Home) -> None:
+    for name in "ab":
+        await home.granted(A_MINUTE, name=name)
+    raised = msgspec.structs.replace(A_MINUTE, burst_s=40)
+    for name in "cd":
+        await home.granted(raised, name=name)
+    await home.refused(raised, name="e")
+    await home.granted(Limits(), name="f")
+
+
+async def test_two_over_one_memory_share_it(home: Home) -> None:
+    limits = Limits(max_concurrent=2, budget=Budget(units=1.0))
+    first = await home.granted(limits, units(0.6), name="a")
+    refused = await home.sibling.reserve(Demand("b", "tn_a", limits, units(0.6)))
+    assert isinstance(refused, Refused)
+    await home.sibling.settle(first.hold, units(0.2))
+    assert isinstance(await home.sibling.reserve(Demand("b", "tn_a", limits, units(0.8))), Granted)
+
+
+@pytest.mark.parametrize("used", [1.0, 0.5])
+async def test_200_at_once_do_not_overshoot_a_budget_for_10(home: Home, used: float) -> None:
+    limits = Limits(budget=Budget(units=10.0))
+
+    async def one(number: int) -> int:
+        limiter = (home.limiter, home.sibling)[number % 2]
+        verdict = await limiter.reserve(Demand(f"r{number}", "tn_a", limits, units(1)))
+        if isinstance(verdict, Refused):
+            return 0
+        await asyncio.sleep(0)
+        await limiter.settle(verdict.hold, units(used))
+        return int(used * MICRO)
+
+    async def in_order(numbers: range) -> int:
+        return sum([await one(number) for number in numbers])
+
+    # 200 tasks, of which so many speak to Redis at a time that none is timed out here.
+    lanes = await asyncio.gather(*(in_order(range(lane, 200, 8)) for lane in range(8)))
+    spent = sum(lanes)
+    assert spent <= 10 * MICRO
+    assert spent > 9 * MICRO

@@ -1,0 +1,181 @@
+"""Rows 5 to 8 of the faults: Redis down, slow, frozen, emptied, full, read-only, really."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from gateway.limits.breaker import Breaker
+from gateway.limits.guarded import GuardedLimiter
+from gateway.limits.limiter import Amount, Demand, Granted, LimiterDown, Refused
+from gateway.limits.limits import Budget, Limits
+from gateway.limits.memory import MemoryLimiter
+from gateway.limits.redis import RedisLimiter, connect
+from tests.doubles.redis_server import RedisServer, redis_server
+from tests.gateway.manual_clock import ManualClock
+
+RATE = Limits(requests_per_minute=60 * 100, burst_s=0.2)  # 100 a second, 20 at once
+
+
+def _limiter(server: RedisServer) -> RedisLimiter:
+    """With more time than in service: the machine of the tests may be busy."""
+    return RedisLimiter(connect(server.url, timeout_s=0.25), timeout_s=0.25)
+
+
+class Pair:
+    """Two gateways' limiters over one Redis."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.server = server
+        self.clock = ManualClock()
+        self.breakers = [Breaker(open_s=0.05) for _ in range(2)]
+        self.limiters = [
+            GuardedLimiter(_limiter(server), replicas=2, breaker=breaker)
+            for breaker in self.breakers
+        ]
+        self._sent = 0
+
+    async def ask(self, limits: Limits, which: int = 0, most: Amount | None = None) -> bool:
+        """One request; settled at once."""
+        self._sent += 1
+        asked = Demand(f"r{self._sent}", "tn_a", limits, most or Amount())
+        verdict = await self.limiters[which].reserve(asked)
+        if isinstance(verdict, Refused):
+            return False
+        await self.limiters[which].settle(verdict.hold, asked.most)
+        return True
+
+    async def load(self, seconds: float, at_half: Callable[[], object]) -> tuple[int, float]:
+        """Ask both all the time, with a fault in the middle; what was admitted, in what time."""
+        began, admitted, happened = time.monotonic(), 0, False
+        while (passed := time.monotonic() - began) < seconds:
+            if passed > seconds / 2 and not happened:
+                happened = True
+                at_half()
+            answers = await asyncio.gather(*(self.ask(RATE, which) for which in (0, 1, 0, 1)))
+            admitted += sum(answers)
+            await asyncio.sleep(0)
+        return admitted, time.monotonic() - began
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    with redis_server(tmp_path) as server:
+        pair = Pair(server)
+        yield pair
+        for limiter in pair.limiters:
+            await limiter.close()
+
+
+def call(pair: Pair, *words: str) -> Callable[[], object]:
+    def now() -> None:
+        with redis.Redis(port=pair.server.port) as client:
+            client.execute_command(*words)
+
+    return now
+
+
+def fault(pair: Pair, name: str) -> Callable[[], object]:
+    return {
+        "killed": pair.server.kill,
+        "frozen": pair.server.freeze,
+        "slow": call(pair, "CLIENT", "PAUSE", "300", "ALL"),
+        "read-only": call(pair, "REPLICAOF", "127.0.0.1", "1"),
+        "full": call(pair, "CONFIG", "SET", "maxmemory", "1"),
+        "emptied": call(pair, "FLUSHALL"),
+        "scripts forgotten": call(pair, "SCRIPT", "FLUSH"),
+    }[name]
+
+
+@pytest.mark.parametrize(
+    "name", ["killed", "frozen", "slow", "read-only", "full", "emptied", "scripts forgotten"]
+)
+async def test_no_fault_lets_more_in_than_the_rate_and_a_burst_more(pair: Pair, name: str) -> None:
+    admitted, lasted = await pair.load(1.6, fault(pair, name))
+    limit = 100 * lasted + 20
+    extra = 20 if name == "emptied" else 0.1 * limit
+    assert admitted <= limit + extra
+    assert admitted > 20  # and it does not lock everybody out either
+
+
+@pytest.mark.parametrize("name", ["killed", "frozen", "read-only", "full"])
+async def test_a_budget_fails_closed(pair: Pair, name: str) -> None:
+    limits = Limits(budget=Budget(units=1.0), requests_per_minute=100)
+    assert await pair.ask(limits)
+    fault(pair, name)()
+    for _ in range(8):
+        with pytest.raises(LimiterDown):
+            await pair.ask(limits)
+    assert await pair.ask(Limits(requests_per_minute=100))  # who has none is served
+
+
+async def test_the_breaker_leaves_a_dead_redis_alone(pair: Pair) -> None:
+    pair.server.freeze()
+    breaker = pair.breakers[0]
+    for number in range(5):
+        assert not breaker.is_open, number
+        await pair.ask(RATE)
+    assert breaker.is_open
+
+
+async def test_it_comes_back_and_redis_hears_of_what_was_admitted(pair: Pair) -> None:
+    slow = Limits(requests_per_minute=20)
+    assert await pair.ask(slow)
+    pair.server.freeze()
+    alone = [await pair.ask(slow) for _ in range(12)]
+    assert sum(alone) == 9  # half of the rate, of which one was used already
+    pair.server.thaw()
+    await back(pair)
+    others = [await pair.ask(slow, which=1) for _ in range(20)]
+    left = 20 - 1 - 9  # less the probe and the 5 that Redis carried out when it thawed
+    assert left - 6 <= sum(others) <= left
+
+
+async def back(pair: Pair) -> None:
+    """Redis answers the first limiter again: it has asked for the tenant."""
+    probe = Limits(requests_per_minute=20)
+    for number in range(200):
+        asked = Demand(f"probe{number}", "tn_a", probe, Amount())
+        await pair.limiters[0].reserve(asked)
+        if not pair.breakers[0].is_open:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come back")
+
+
+async def test_what_ended_while_redis_was_away_is_settled_later(pair: Pair) -> None:
+    limits = Limits(max_concurrent=1, budget=Budget(units=1.0))
+    one, other = pair.limiters
+    held = await one.reserve(Demand("a", "tn_b", limits, Amount(cost=900_000)))
+    assert isinstance(held, Granted)
+    pair.server.freeze()
+    await one.settle(held.hold, Amount(cost=100_000))
+    pair.server.thaw()
+    for number in range(200):
+        await one.renew([])  # what the gate does from time to time
+        try:
+            asked = Demand(f"b{number}", "tn_b", limits, Amount(cost=900_000))
+            verdict = await other.reserve(asked)
+        except LimiterDown:
+            continue
+        if isinstance(verdict, Granted):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the hold was never given back")
+
+
+async def test_a_share_is_at_least_one_of_everything(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as server:
+        shared = RedisLimiter(connect(server.url))
+    guarded = GuardedLimiter(shared, replicas=64, alone=MemoryLimiter())
+    limits = Limits(requests_per_minute=3, max_concurrent=2)
+    verdicts = [
+        await guarded.reserve(Demand(f"r{number}", "tn_a", limits, Amount())) for number in range(3)
+    ]
+    assert [type(verdict) for verdict in verdicts] == [Granted, Refused, Refused]
+    await guarded.close()

@@ -1,0 +1,160 @@
+"""Limits in a real Redis on its own clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from gateway.limits.limiter import Amount, Demand, Granted, LimiterDown, Refused
+from gateway.limits.limits import Budget, Limits
+from gateway.limits.prices import MICRO
+from gateway.limits.redis import Owed, RedisLimiter, connect
+from tests.doubles.redis_server import RedisServer, redis_server
+from tests.gateway.limits.homes import patient
+
+UNITS = Limits(budget=Budget(units=1.0))
+
+
+@pytest.fixture
+def admin(limits_redis: RedisServer) -> redis.Redis:
+    client: redis.Redis = redis.Redis(port=limits_redis.port, decode_responses=True)
+    client.flushall()
+    return client
+
+
+@pytest.fixture
+async def limiter(limits_redis: RedisServer, admin: redis.Redis) -> AsyncIterator[RedisLimiter]:
+    limiter = patient(limits_redis)
+    yield limiter
+    await limiter.close()
+    admin.close()
+
+
+def demand(name: object, limits: Limits, cost: float = 0) -> Demand:
+    return Demand(str(name), "tn_a", limits, Amount(cost=int(cost * MICRO)))
+
+
+async def test_8_clients_on_two_limiters_get_the_rate_and_one_burst(
+    limits_redis: RedisServer, limiter: RedisLimiter
+) -> None:
+    limits = Limits(requests_per_minute=60 * 100, burst_s=0.5)  # 100 a second, 50 at once
+    other = patient(limits_redis)
+    began = time.monotonic()
+
+    async def client(number: int) -> int:
+        admitted = sent = 0
+        while time.monotonic() - began < 1.5:
+            asked = demand(f"{number}-{sent}", limits)
+            verdict = await (limiter, other)[number % 2].reserve(asked)
+            admitted += isinstance(verdict, Granted)
+            sent += 1
+        return admitted
+
+    admitted = sum(await asyncio.gather(*(client(number) for number in range(8))))
+    lasted = time.monotonic() - began
+    assert admitted <= 100 * lasted + 50
+    assert admitted > 50
+    await other.close()
+
+
+async def test_there_is_one_key_for_each_limit_and_no_id_of_a_key(
+    limiter: RedisLimiter, admin: redis.Redis
+) -> None:
+    limits = Limits(requests_per_minute=60, tokens_per_minute=600, budget=Budget(units=1.0))
+    await limiter.reserve(demand("a", limits))
+    assert sorted(admin.scan_iter()) == [
+        f"ratoon:limits:{{tn_a}}:{name}" for name in ("holds", "month", "requests", "tokens")
+    ]
+    for name in ("holds", "requests", "tokens"):
+        assert int(str(admin.pttl(f"ratoon:limits:{{tn_a}}:{name}"))) > 0
+    assert admin.pttl("ratoon:limits:{tn_a}:month") == -1  # what was spent is not forgotten
+
+
+async def test_forgotten_scripts_are_loaded_again(
+    limiter: RedisLimiter, admin: redis.Redis
+) -> None:
+    for number in range(3):
+        verdict = await limiter.reserve(demand(number, UNITS))
+        assert isinstance(verdict, Granted)
+        admin.script_flush()
+        await limiter.settle(verdict.hold, Amount())
+        admin.script_flush()
+
+
+async def test_an_emptied_redis_gives_one_burst_back(
+    limiter: RedisLimiter, admin: redis.Redis
+) -> None:
+    limits = Limits(requests_per_minute=5, max_concurrent=100)
+    admitted = 0
+    for round_number in range(2):
+        for number in range(20):
+            verdict = await limiter.reserve(demand(f"{round_number}-{number}", limits))
+            admitted += isinstance(verdict, Granted)
+        if not round_number:
+            admin.flushall()
+    assert admitted == 10
+
+
+async def test_an_emptied_redis_does_not_give_the_budget_back(
+    limits_redis: RedisServer, limiter: RedisLimiter, admin: redis.Redis
+) -> None:
+    other = patient(limits_redis)
+    first = await limiter.reserve(demand("a", UNITS, 0.4))
+    assert isinstance(first, Granted)
+    await limiter.settle(first.hold, Amount(cost=400_000))
+    second = await other.reserve(demand("b", UNITS, 0.3))
+    assert isinstance(second, Granted)
+    assert isinstance(await limiter.reserve(demand("c", UNITS, 0.4)), Refused)
+    admin.flushall()
+    await other.settle(second.hold, Amount(cost=300_000))  # its hold is gone, what it used is not
+    verdict = await limiter.reserve(demand("d", UNITS, 0.7))
+    assert isinstance(verdict, Refused)
+    assert isinstance(await other.reserve(demand("e", UNITS, 0.3)), Granted)
+    await other.close()
+
+
+async def test_what_was_owed_is_counted_once(limiter: RedisLimiter) -> None:
+    limits = Limits(requests_per_minute=10)
+    verdict = await limiter.reserve_owing(demand("a", limits), Owed(requests=7))
+    assert isinstance(verdict, Granted)
+    assert verdict.standing.requests is not None
+    assert verdict.standing.requests.remaining == 2
+    again = await limiter.reserve_owing(demand("b", limits), Owed(requests=100))
+    assert isinstance(again, Refused)  # full, not locked for ever
+    assert again.retry_after_s is not None
+    assert again.retry_after_s <= 6.1
+
+
+async def test_a_frozen_redis_is_given_up_in_time(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as server:
+        limiter = RedisLimiter(connect(server.url))
+        await limiter.reserve(demand("a", UNITS))
+        server.freeze()
+        with pytest.raises(LimiterDown):
+            await limiter.reserve(demand("b", UNITS))
+        server.thaw()
+        assert isinstance(await _when_up(limiter, demand("c", UNITS)), Granted)
+        await limiter.close()
+
+
+async def test_no_server_is_limiter_down(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as server:
+        limiter = RedisLimiter(connect(server.url))
+    for number in range(2):
+        with pytest.raises(LimiterDown):
+            await limiter.reserve(demand(number, UNITS))
+    await limiter.close()
+
+
+async def _when_up(limiter: RedisLimiter, asked: Demand) -> object:
+    for _ in range(100):
+        try:
+            return await limiter.reserve(asked)
+        except LimiterDown:
+            await asyncio.sleep(0.01)
+    raise AssertionError("it did not come back")

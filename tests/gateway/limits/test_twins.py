@@ -1,0 +1,95 @@
+"""`account` and `scripts` decide alike: the same requests at the same times, in every number."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.limits.limiter import Amount, Demand, Granted, Hold, Limiter, Verdict
+from gateway.limits.limits import Budget, Limits
+from tests.doubles.redis_server import RedisServer
+from tests.gateway.limits.homes import memory_home, redis_home
+
+LIMITS = [
+    Limits(requests_per_minute=30, burst_s=8),
+    Limits(tokens_per_minute=700, burst_s=31, max_concurrent=4),
+    Limits(tokens_per_minute=700, budget=Budget(units=0.004, period="total")),
+    Limits(requests_per_minute=90, tokens_per_minute=997, budget=Budget(units=0.003)),
+    Limits(max_concurrent=2, budget=Budget(units=0.002)),
+]
+
+turns = st.lists(
+    st.one_of(
+        st.tuples(st.just("reserve"), st.integers(0, 4), st.integers(0, 400), st.integers(0, 2000)),
+        st.tuples(st.just("settle"), st.integers(0, 9), st.integers(0, 400), st.integers(0, 2000)),
+        st.tuples(st.just("renew"), st.integers(0, 9), st.just(0), st.just(0)),
+        st.tuples(
+            st.just("wait"),
+            st.sampled_from([0, 1, 700, 13_337, 61_000, 3_000_000]),
+            st.integers(0, 999),
+            st.just(0),
+        ),
+        st.tuples(st.just("jump back"), st.integers(1, 9000), st.just(0), st.just(0)),
+    ),
+    max_size=30,
+)
+Turn = tuple[str, int, int, int]
+
+
+class Player:
+    """Plays turns against one limiter."""
+
+    def __init__(self, limiter: Limiter) -> None:
+        self.limiter = limiter
+        self.holds: list[Hold] = []
+
+    async def play(self, number: int, turn: Turn) -> tuple[object, ...] | None:
+        what, which, tokens, cost = turn
+        if what == "reserve":
+            demand = Demand(f"r{number}", "tn_a", LIMITS[which], Amount(tokens, cost))
+            return self._said(await self.limiter.reserve(demand))
+        if not self.holds:
+            return None
+        hold = self.holds[which % len(self.holds)]
+        if what == "settle":
+            most = hold.demand.most
+            used = Amount(min(tokens, most.tokens), min(cost, most.cost))
+            await self.limiter.settle(hold, used)
+        elif what == "renew":
+            await self.limiter.renew([hold])
+        return None
+
+    def _said(self, verdict: Verdict) -> tuple[object, ...]:
+        if isinstance(verdict, Granted):
+            self.holds.append(verdict.hold)
+            return ("granted", verdict.standing)
+        return (verdict.reason, verdict.standing, verdict.retry_after_s)
+
+
+@settings(
+    max_examples=80,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(turns=turns)
+def test_lua_and_python_agree(limits_redis: RedisServer, turns: list[Turn]) -> None:
+    async def compare() -> None:
+        alone = memory_home()
+        with redis_home(limits_redis) as shared:
+            players = [Player(alone.limiter), Player(shared.limiter)]
+            for number, turn in enumerate(turns):
+                what, amount, fraction, _ = turn
+                if what in ("wait", "jump back"):
+                    seconds = amount if what == "wait" else -amount
+                    for home in (alone, shared):
+                        home.advance(seconds + fraction / 1024)
+                    continue
+                said = [await player.play(number, turn) for player in players]
+                assert said[0] == said[1]
+            await shared.limiter.close()
+            await shared.sibling.close()
+
+    asyncio.run(compare())
