@@ -50,7 +50,7 @@ def connect(url: str, password: str | None = None, *, timeout_s: float = SOCKET_
         retry=Retry(NoBackoff(), 0),
         protocol=2,
     )
-    return Redis(connection_pool=pool)
+    return Redis.from_pool(pool)  # and so closed with it
 
 
 class RedisLink:
@@ -100,7 +100,7 @@ class RedisLink:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.client.aclose(close_connection_pool=True)
+        await self.client.aclose()
 
     def _fail(self, error: Exception) -> None:
         was_open = self._breaker.is_open

@@ -65,7 +65,7 @@ async def test_the_operator_gets_in_everywhere(office: Office) -> None:
             tenant_id=tenant["id"], key_id=issued["record"]["id"], group_id=named.json()["id"]
         )
         named_only = path in ("/admin/tenants", "/admin/groups/{group_id}", "/admin/groups")
-        content = {"name": "new"} if method in ("POST", "PATCH") and named_only else {}
+        content = {"name": f"new-{number}"} if method in ("POST", "PATCH") and named_only else {}
         answer = await office.operator.request(method, url, json=content)
         assert answer.status_code in (200, 201), url
 
