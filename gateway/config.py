@@ -44,6 +44,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
     redis_url: str | None = None  # None: SQLite in data_dir. Never with a password in it
     redis_password_file: str | None = None
+    redis_timeout_s: float = 0.05  # of one answer; a lookup waits no longer
     secrets_dir: str | None = None  # None: secrets made in data_dir
 
 
@@ -56,6 +57,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     engine_socket: str
     redis_url: str | None = None  # see Shared
     redis_password_file: str | None = None
+    redis_timeout_s: float = 0.05
     secrets_dir: str | None = None
     host: str = "127.0.0.1"
     port: int = 8000
@@ -73,5 +75,6 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
         return Shared(
             redis_url=self.redis_url,
             redis_password_file=self.redis_password_file,
+            redis_timeout_s=self.redis_timeout_s,
             secrets_dir=self.secrets_dir,
         )

@@ -51,5 +51,5 @@ def _home(data_dir: Path, shared: Shared) -> Home:
         return Home(SqliteStore(data_dir / STATE_FILE), None)
     file = shared.redis_password_file
     password = None if file is None else read_handed_in(Path(file))
-    link = RedisLink(connect(shared.redis_url, password))
+    link = RedisLink(connect(shared.redis_url, password, timeout_s=shared.redis_timeout_s))
     return Home(RedisStore(link), link)
