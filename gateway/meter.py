@@ -15,6 +15,7 @@ from gateway.admission import Admitted
 from gateway.choice import Delta, Event
 from gateway.metrics import GatewayMetrics
 
+_TOKEN_BYTES = 4
 _GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
 
 
@@ -85,11 +86,9 @@ class Meter:
 
     def used(self) -> Used:
         """What has been done so far."""
-        admitted = self._admitted
-        prompts = sum(len(admitted.generates[p * admitted.choices].token_ids) for p in self._cached)
         cached = sum(self._cached.values())
         return Used(
-            computed_tokens=prompts - cached,
+            computed_tokens=sum(map(self._length, self._cached)) - cached,
             cached_tokens=cached,
             generated_tokens=sum(self._streamed.values()),
         )
@@ -108,6 +107,11 @@ class Meter:
             raise
         finally:
             self._report()
+
+    def _length(self, prompt: int) -> int:
+        """The tokens of a prompt, which its first choice bears as int32."""
+        generate = self._admitted.generates[prompt * self._admitted.choices]
+        return len(generate.token_ids) // _TOKEN_BYTES
 
     def _reuse(self, index: int, cached_tokens: int) -> None:
         """The choices of a prompt share it: what one of them computed was not cached."""
