@@ -19,7 +19,7 @@ def a_meter(*prompts: int, choices: int = 1) -> Meter:
             namespaces=(),
             block_keys=b"",
             flow="tn_1",
-            sampling=SamplingParams(),
+            sampling=SamplingParams(max_tokens=8),
         )
         for prompt, length in enumerate(prompts)
         for choice in range(choices)
