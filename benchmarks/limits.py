@@ -27,9 +27,10 @@ from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Limiter
 from gateway.limits.limits import MAX_RATE, Budget, Limits
 from gateway.limits.prices import Prices, Tokens
-from gateway.limits.redis import RedisLimiter, connect
+from gateway.limits.redis import RedisLimiter
 from gateway.limits.sqlite import SqliteLimiter
 from gateway.state.records import Tenant
+from gateway.state.redis_link import connect
 from gateway.state.sqlite import SqliteStore
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.redis_server import redis_server
@@ -106,7 +107,8 @@ async def main(requests: int) -> None:
         await told("embedded", SqliteLimiter(directory / "l.sqlite"), EVERYTHING, requests)
         with redis_server(directory) as server:
             shared = GuardedLimiter(
-                RedisLimiter(connect(server.url, timeout_s=10), timeout_s=10), replicas=1
+                RedisLimiter(connect(server.url, timeout_s=10, as_text=True), timeout_s=10),
+                replicas=1,
             )
             await told("Redis", shared, EVERYTHING, requests)
 

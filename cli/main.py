@@ -9,7 +9,17 @@ from importlib.metadata import version as distribution_version
 
 import typer
 
-from cli import apart, bench, cache, serve, tenant_keys, tenant_limits, tenants
+from cli import (
+    apart,
+    bench,
+    cache,
+    groups,
+    ledger,
+    serve,
+    tenant_keys,
+    tenant_limits,
+    tenants,
+)
 from cli.flags import flattened
 
 
@@ -34,7 +44,10 @@ def build_app() -> typer.Typer:
     app.command("gateway", rich_help_panel="Serve")(flattened(apart.gateway))
     app.command("engine", rich_help_panel="Serve")(flattened(apart.engine))
     app.add_typer(_tenants(), name="tenants", rich_help_panel="Operate")
+    app.add_typer(_groups(), name="groups", rich_help_panel="Operate")
     app.add_typer(_cache(), name="cache", rich_help_panel="Operate")
+    app.command("usage", rich_help_panel="Operate")(flattened(ledger.usage))
+    app.command("audit", rich_help_panel="Operate")(flattened(ledger.audit))
     app.command("bench", rich_help_panel="Measure")(flattened(bench.bench))
     app.command("version", rich_help_panel="Measure")(version)
     return app
@@ -59,6 +72,16 @@ def _tenants() -> typer.Typer:
     keys.command("rotate")(flattened(tenant_keys.rotate))
     keys.command("revoke")(flattened(tenant_keys.revoke))
     group.add_typer(keys, name="keys")
+    return group
+
+
+def _groups() -> typer.Typer:
+    group = _group("Tenants of a running server that trust each other.")
+    group.command("create")(flattened(groups.create))
+    group.command("list")(flattened(groups.list_all))
+    group.command("join")(flattened(groups.join))
+    group.command("leave")(flattened(groups.leave))
+    group.command("delete")(flattened(groups.delete))
     return group
 
 

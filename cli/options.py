@@ -272,6 +272,16 @@ class GatewayFlags:
             show_default=False,
         ),
     ] = GATEWAY_DEFAULTS.redis_password_file
+    redis_timeout_s: Annotated[
+        float,
+        flag(
+            "--redis-timeout-s",
+            "Seconds that one answer of --redis-url may take.",
+            panel=GATEWAY,
+            min=0.001,
+            max=10.0,
+        ),
+    ] = GATEWAY_DEFAULTS.redis_timeout_s
     secrets_dir: Annotated[
         str | None,
         flag(

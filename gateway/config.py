@@ -46,6 +46,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
     redis_url: str | None = None  # None: SQLite in data_dir. Never with a password in it
     redis_password_file: str | None = None
+    redis_timeout_s: float = 0.05  # of one answer; a lookup waits no longer
     secrets_dir: str | None = None  # None: secrets made in data_dir
 
 
@@ -58,6 +59,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     engine_socket: str
     redis_url: str | None = None  # see Shared
     redis_password_file: str | None = None
+    redis_timeout_s: float = 0.05
     secrets_dir: str | None = None
     host: str = "127.0.0.1"
     port: int = 8000
@@ -68,8 +70,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     share_all: bool = False  # one owner: all tenants share one namespace
     bounds: Bounds = Bounds()
     prices: Prices = Prices()  # for budgets
-    limits_url: str | None = None  # redis://...; None: limits are held on this machine
-    replicas: int = 1  # gateways, whatever their workers, that share the limits in Redis
+    replicas: int = 1  # gateways, whatever their workers, that share Redis
     grace_s: float = 30.0  # how long streams may run on after SIGTERM
     log_level: str = "info"
     otlp_endpoint: str | None = None  # URL of a collector for traces; None: nothing is traced
@@ -80,5 +81,6 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
         return Shared(
             redis_url=self.redis_url,
             redis_password_file=self.redis_password_file,
+            redis_timeout_s=self.redis_timeout_s,
             secrets_dir=self.secrets_dir,
         )

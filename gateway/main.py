@@ -36,7 +36,7 @@ from gateway.keyring import Keyring
 from gateway.limits.gate import LimitGate
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Limiter
-from gateway.limits.redis import RedisLimiter, connect
+from gateway.limits.redis import RedisLimiter
 from gateway.limits.sqlite import SqliteLimiter
 from gateway.logs import set_up_logging
 from gateway.metrics import GatewayMetrics
@@ -48,12 +48,14 @@ from gateway.own_usage import own_usage_router
 from gateway.server import Bind, all_listen, make_server, serve
 from gateway.shared_port import reserved
 from gateway.spans import SpanTracing
-from gateway.state.home import open_home
+from gateway.state.home import open_client, open_home
 from gateway.tokenizer import Tokenizer
 from gateway.tracing import Tracing, Untracing
 from gateway.usage import Tally
 from gateway.worker import Seat, on_the_line
 from gateway.workers import Workers
+
+LIMITS_FILE = "limits.sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,8 @@ def make_limiter(config: GatewayConfig) -> Limiter:
     if config.redis_url is None:
         return SqliteLimiter(Path(config.data_dir) / LIMITS_FILE)
     workers = config.workers or default_workers(cores())
-    shared = RedisLimiter(open_client(config.shared, as_text=True))
+    client = open_client(config.shared, as_text=True)
+    shared = RedisLimiter(client, timeout_s=config.redis_timeout_s)
     return GuardedLimiter(shared, replicas=config.replicas * workers)
 
 

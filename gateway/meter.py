@@ -18,6 +18,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.tracing import UNTRACED, Trace
 
 _CANCELLED = "cancelled"
+_TOKEN_BYTES = 4
 _GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
 
 
@@ -57,8 +58,6 @@ class Meter:
     def see(self, event: Event) -> None:
         """Count one event."""
         if isinstance(event, Delta):
-            if event.cached_tokens is not None:
-                self._start(event.index, event.cached_tokens)
             if event.token_ids:
                 index = event.index
                 self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
@@ -107,6 +106,11 @@ class Meter:
         finally:
             self._report()
 
+    def _length(self, prompt: int) -> int:
+        """The tokens of a prompt, which its first choice bears as int32."""
+        generate = self._admitted.generates[prompt * self._admitted.choices]
+        return len(generate.token_ids) // _TOKEN_BYTES
+
     def _reuse(self, index: int, cached_tokens: int) -> None:
         """The choices of a prompt share it: what one of them computed was not cached."""
         prompt = index // self._admitted.choices
@@ -114,9 +118,6 @@ class Meter:
 
     def _prompts(self) -> int:
         return len(self._admitted.generates) // self._admitted.choices
-
-    def _length(self, prompt: int) -> int:
-        return len(self._admitted.generates[prompt * self._admitted.choices].token_ids) // 4
 
     def _report(self) -> None:
         usage = self.usage()

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 
 from gateway.admin.wire import json_response
-from gateway.errors import Unavailable
+from gateway.errors import BadRequest, Unavailable
 from gateway.state.records import AuditEntry
 from gateway.state.store import AUDIT_KEPT, AuditLog
 
@@ -57,9 +57,13 @@ def audit_router(log: AuditLog) -> APIRouter:
 
     @router.get("/admin/audit")
     async def show(
-        limit: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = 100,
-        skip: Annotated[int, Query(ge=0, le=AUDIT_KEPT)] = 0,
+        limit: int = 100,
+        skip: int = 0,
     ) -> Response:
+        if not 1 <= limit <= MAX_ENTRIES:
+            raise BadRequest(f"`limit` is from 1 to {MAX_ENTRIES}.", param="limit")
+        if not 0 <= skip <= AUDIT_KEPT:
+            raise BadRequest(f"`skip` is from 0 to {AUDIT_KEPT}.", param="skip")
         return json_response(AuditEntries(await log.list_audit(limit=limit, skip=skip)))
 
     return router

@@ -19,8 +19,8 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from engine.errors import EngineError
-from gateway.admin.audit import AuditTrail
 from engine.messages import Priority
+from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
 from gateway.described import described

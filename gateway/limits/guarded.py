@@ -15,12 +15,13 @@ Knows: two limiters and who decides. Does not know: how either does.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Sequence
 
 import msgspec
 
-from gateway.limits.breaker import Breaker
+from gateway.breaker import Breaker
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, LimiterDown, Verdict
 from gateway.limits.limits import Limits
 from gateway.limits.memory import MemoryLimiter
@@ -45,7 +46,7 @@ class GuardedLimiter:
         self._shared = shared
         self._replicas = replicas
         self._alone = alone or MemoryLimiter()
-        self._breaker = breaker or Breaker()
+        self._breaker = breaker or Breaker(time.monotonic)
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._owed: dict[str, Owed] = {}
         self._unsettled: deque[tuple[Hold, Amount]] = deque(maxlen=_MAX_UNSETTLED)
@@ -76,7 +77,7 @@ class GuardedLimiter:
         self._catch_up()
         shared = [hold for hold in holds if hold.epoch != _STAND_IN]
         async with self._turns:
-            if not shared or not self._breaker.allows():
+            if not shared or not self._breaker.admits():
                 return
             try:
                 await self._shared.renew(shared)
@@ -95,7 +96,7 @@ class GuardedLimiter:
     async def _ask(self, demand: Demand) -> Verdict | None:
         """Redis's verdict; None while it does not answer."""
         async with self._turns:
-            if not self._breaker.allows():
+            if not self._breaker.admits():
                 return None
             owed = self._owed.pop(demand.tenant_id, Owed())
             try:
@@ -122,7 +123,7 @@ class GuardedLimiter:
 
     async def _settle_shared(self, hold: Hold, used: Amount) -> bool:
         async with self._turns:
-            if not self._breaker.allows():
+            if not self._breaker.admits():
                 return False
             try:
                 await self._shared.settle(hold, used)

@@ -20,8 +20,6 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from gateway.limits import scripts
@@ -34,7 +32,6 @@ from gateway.limits.prices import MICRO
 T = TypeVar("T")
 
 TIMEOUT_S = 0.05
-MAX_CONNECTIONS = 64
 _RENEWED_AT_ONCE = 500
 
 
@@ -49,19 +46,6 @@ class _Seen(NamedTuple):
     spent: int = 0
     epoch: str = ""
     month: int = -1
-
-
-def connect(url: str, *, timeout_s: float = TIMEOUT_S) -> Redis:
-    """A client that gives up in time and leaves trying again to its user."""
-    return Redis.from_url(
-        url,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-        retry=Retry(NoBackoff(), 0),
-        max_connections=MAX_CONNECTIONS,
-        protocol=2,
-        decode_responses=True,
-    )
 
 
 class RedisLimiter:

@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass
 from pathlib import Path
 
+from redis.asyncio import Redis
+
 from gateway.config import Shared
 from gateway.private_file import read_handed_in
 from gateway.state.redis_changes import Listener, told_of_changes
@@ -46,10 +48,17 @@ async def open_home(data_dir: Path, shared: Shared) -> AsyncIterator[Home]:
         await home.store.close()
 
 
+def open_client(shared: Shared, *, as_text: bool = False) -> Redis:
+    """A client of the shared Redis, whose replies are bytes, or text; ValueError without a URL."""
+    if shared.redis_url is None:
+        raise ValueError("no Redis is shared")
+    file = shared.redis_password_file
+    password = None if file is None else read_handed_in(Path(file))
+    return connect(shared.redis_url, password, timeout_s=shared.redis_timeout_s, as_text=as_text)
+
+
 def _home(data_dir: Path, shared: Shared) -> Home:
     if shared.redis_url is None:
         return Home(SqliteStore(data_dir / STATE_FILE), None)
-    file = shared.redis_password_file
-    password = None if file is None else read_handed_in(Path(file))
-    link = RedisLink(connect(shared.redis_url, password))
+    link = RedisLink(open_client(shared))
     return Home(RedisStore(link), link)

@@ -22,8 +22,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from gateway.breaker import PROBE_AFTER_S, Breaker
 from gateway.errors import Unavailable
-from gateway.state.breaker import PROBE_AFTER_S, Breaker
 
 T = TypeVar("T")
 
@@ -34,8 +34,16 @@ _AT_ONCE = 256  # commands in one round trip
 _LOG = logging.getLogger(__name__)
 
 
-def connect(url: str, password: str | None = None, *, timeout_s: float = SOCKET_TIMEOUT_S) -> Redis:
+def connect(
+    url: str,
+    password: str | None = None,
+    *,
+    timeout_s: float = SOCKET_TIMEOUT_S,
+    as_text: bool = False,
+) -> Redis:
     """A client of the server at `url`. It connects when it is first used.
+
+    Replies are bytes, or text.
 
     A command is sent once: whether to send it again is for who knows what it does. Raises
     ValueError for a URL that is none.
@@ -49,8 +57,9 @@ def connect(url: str, password: str | None = None, *, timeout_s: float = SOCKET_
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
         protocol=2,
+        decode_responses=as_text,
     )
-    return Redis(connection_pool=pool)
+    return Redis.from_pool(pool)  # and so closed with it
 
 
 class RedisLink:
@@ -100,7 +109,7 @@ class RedisLink:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.client.aclose(close_connection_pool=True)
+        await self.client.aclose()
 
     def _fail(self, error: Exception) -> None:
         was_open = self._breaker.is_open

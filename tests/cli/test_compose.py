@@ -79,6 +79,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         share_all=True,
         redis_url="redis://redis:6379/0",
         redis_password_file="/run/secrets/redis",
+        redis_timeout_s=0.5,
         secrets_dir="/run/secrets",
         grace_s=3.0,
         log_level="debug",

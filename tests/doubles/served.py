@@ -72,7 +72,9 @@ class _Thread(threading.Thread):
             self.ready.set()
 
     async def _main(self) -> None:
-        keys = await ensure_first_start(Path(self.config.data_dir), clock=time.time)
+        keys = await ensure_first_start(
+            Path(self.config.data_dir), clock=time.time, shared=self.config.shared
+        )
         async with composed(self.config, self.engine) as gateway:
             server = make_server(gateway.binds[0], self.config.bounds, self.config.grace_s)
             serving = asyncio.create_task(server.serve())

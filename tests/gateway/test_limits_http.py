@@ -331,4 +331,4 @@ def test_over_redis_all_of_it_is_the_same_until_redis_goes(
 
 def _over(config: GatewayConfig, url: str, data_dir: str) -> GatewayConfig:
     fields = {name: getattr(config, name) for name in config.__struct_fields__}
-    return GatewayConfig(**fields | {"limits_url": url, "data_dir": data_dir, "workers": 1})
+    return GatewayConfig(**fields | {"redis_url": url, "data_dir": data_dir, "workers": 1})

@@ -52,7 +52,7 @@ def secrets_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shared(server: RedisServer, secrets_dir: Path) -> Shared:
-    return Shared(redis_url=server.url, secrets_dir=str(secrets_dir))
+    return Shared(redis_url=server.url, redis_timeout_s=5.0, secrets_dir=str(secrets_dir))
 
 
 def keys(start: FirstStart) -> tuple[str | None, ...]:

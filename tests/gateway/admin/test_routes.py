@@ -19,6 +19,13 @@ ROUTES = {
     ("GET", "/admin/tenants/{tenant_id}/keys"),
     ("POST", "/admin/tenants/{tenant_id}/keys/{key_id}/rotate"),
     ("DELETE", "/admin/tenants/{tenant_id}/keys/{key_id}"),
+    ("POST", "/admin/groups"),
+    ("GET", "/admin/groups"),
+    ("GET", "/admin/groups/{group_id}"),
+    ("PATCH", "/admin/groups/{group_id}"),
+    ("DELETE", "/admin/groups/{group_id}"),
+    ("GET", "/admin/audit"),
+    ("GET", "/admin/usage"),
     ("GET", "/admin/cache/stats"),
     ("POST", "/admin/cache/flush"),
     ("GET", "/metrics"),
@@ -38,10 +45,11 @@ async def test_the_routes_are_these(office: Office) -> None:
 async def test_nobody_but_the_operator_gets_in(office: Office) -> None:
     tenant = await office.tenant()
     issued = await office.key(tenant["id"])
+    ids = {"tenant_id": tenant["id"], "key_id": issued["record"]["id"], "group_id": "gr_1"}
     for key in (None, issued["key"], "sk-" + "a" * 43, office.admin_key[:-1]):
         async with client_of(office.app, key) as http:
             for method, path in ROUTES:
-                url = path.format(tenant_id=tenant["id"], key_id=issued["record"]["id"])
+                url = path.format(**ids)
                 answer = await http.request(method, url, content=b"{" * 100)
                 assert answer.status_code == 401, url  # before the body is looked at
     assert (await office.me(issued["key"])).status_code == 200  # nothing was changed
@@ -52,8 +60,12 @@ async def test_the_operator_gets_in_everywhere(office: Office) -> None:
     for number, (method, path) in enumerate(sorted(ROUTES)):
         tenant = await office.tenant(f"tenant-{number}")
         issued = await office.key(tenant["id"])
-        url = path.format(tenant_id=tenant["id"], key_id=issued["record"]["id"])
-        content = {"name": "new"} if (method, path) == ("POST", "/admin/tenants") else {}
+        named = await office.operator.post("/admin/groups", json={"name": f"group-{number}"})
+        url = path.format(
+            tenant_id=tenant["id"], key_id=issued["record"]["id"], group_id=named.json()["id"]
+        )
+        named_only = path in ("/admin/tenants", "/admin/groups/{group_id}", "/admin/groups")
+        content = {"name": f"new-{number}"} if method in ("POST", "PATCH") and named_only else {}
         answer = await office.operator.request(method, url, json=content)
         assert answer.status_code in (200, 201), url
 

@@ -15,8 +15,9 @@ from gateway.limits.clocks import Clocks
 from gateway.limits.limiter import Amount, Demand, Granted, Limiter, Refused
 from gateway.limits.limits import Limits
 from gateway.limits.memory import MemoryLimiter
-from gateway.limits.redis import RedisLimiter, connect
+from gateway.limits.redis import RedisLimiter
 from gateway.limits.sqlite import SqliteLimiter
+from gateway.state.redis_link import connect
 from tests.doubles.redis_server import RedisServer
 from tests.gateway.manual_clock import ManualClock
 
@@ -89,7 +90,7 @@ def sqlite_home(directory: Path) -> Home:
 
 def patient(server: RedisServer, *, clock: str = scripts.CLOCK) -> RedisLimiter:
     """A limiter that a busy machine cannot make give up."""
-    client = connect(server.url, timeout_s=PATIENCE_S)
+    client = connect(server.url, timeout_s=PATIENCE_S, as_text=True)
     return RedisLimiter(client, timeout_s=PATIENCE_S, clock=clock)
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from gateway.limits.breaker import Breaker
+from gateway.breaker import Breaker
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Amount, Demand, Granted, LimiterDown, Refused
 from gateway.limits.limits import Budget, Limits
 from gateway.limits.memory import MemoryLimiter
-from gateway.limits.redis import RedisLimiter, connect
+from gateway.limits.redis import RedisLimiter
+from gateway.state.redis_link import connect
 from tests.doubles.redis_server import RedisServer, redis_server
 from tests.gateway.manual_clock import ManualClock
 
@@ -24,7 +25,7 @@ RATE = Limits(requests_per_minute=60 * 100, burst_s=0.2)  # 100 a second, 20 at 
 
 def _limiter(server: RedisServer) -> RedisLimiter:
     """With more time than in service: the machine of the tests may be busy."""
-    return RedisLimiter(connect(server.url, timeout_s=0.25), timeout_s=0.25)
+    return RedisLimiter(connect(server.url, timeout_s=0.25, as_text=True), timeout_s=0.25)
 
 
 class Pair:
@@ -33,7 +34,7 @@ class Pair:
     def __init__(self, server: RedisServer) -> None:
         self.server = server
         self.clock = ManualClock()
-        self.breakers = [Breaker(open_s=0.05) for _ in range(2)]
+        self.breakers = [Breaker(time.monotonic, probe_after_s=0.05) for _ in range(2)]
         self.limiters = [
             GuardedLimiter(_limiter(server), replicas=2, breaker=breaker)
             for breaker in self.breakers
@@ -171,7 +172,7 @@ async def test_what_ended_while_redis_was_away_is_settled_later(pair: Pair) -> N
 
 async def test_a_share_is_at_least_one_of_everything(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
-        shared = RedisLimiter(connect(server.url))
+        shared = RedisLimiter(connect(server.url, as_text=True))
     guarded = GuardedLimiter(shared, replicas=64, alone=MemoryLimiter())
     limits = Limits(requests_per_minute=3, max_concurrent=2)
     verdicts = [

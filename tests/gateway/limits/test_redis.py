@@ -13,7 +13,8 @@ import redis
 from gateway.limits.limiter import Amount, Demand, Granted, LimiterDown, Refused
 from gateway.limits.limits import Budget, Limits
 from gateway.limits.prices import MICRO
-from gateway.limits.redis import Owed, RedisLimiter, connect
+from gateway.limits.redis import Owed, RedisLimiter
+from gateway.state.redis_link import connect
 from tests.doubles.redis_server import RedisServer, redis_server
 from tests.gateway.limits.homes import patient
 
@@ -132,7 +133,7 @@ async def test_what_was_owed_is_counted_once(limiter: RedisLimiter) -> None:
 
 async def test_a_frozen_redis_is_given_up_in_time(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
-        limiter = RedisLimiter(connect(server.url))
+        limiter = RedisLimiter(connect(server.url, as_text=True))
         await limiter.reserve(demand("a", UNITS))
         server.freeze()
         with pytest.raises(LimiterDown):
@@ -144,7 +145,7 @@ async def test_a_frozen_redis_is_given_up_in_time(tmp_path: Path) -> None:
 
 async def test_no_server_is_limiter_down(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
-        limiter = RedisLimiter(connect(server.url))
+        limiter = RedisLimiter(connect(server.url, as_text=True))
     for number in range(2):
         with pytest.raises(LimiterDown):
             await limiter.reserve(demand(number, UNITS))

@@ -1,0 +1,278 @@
+"""Redis away, frozen, slow, flushed, restarted empty, read-only and full: nobody hangs, nothing
+opens, and everything is as before once it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.breaker import Breaker
+from gateway.errors import Conflict, GatewayError, Unauthenticated, Unavailable
+from gateway.keyring import IDENTITY_TTL_S, OUTAGE_TTL_S, IssuedKey, Keyring
+from gateway.state.records import AuditEntry, Tenant
+from gateway.state.redis_link import RedisLink, connect
+from gateway.state.redis_store import RedisStore
+from tests.doubles.redis_server import RedisServer, redis_server
+from tests.gateway.manual_clock import ManualClock
+from tests.gateway.state.contract import a_group, a_prefix, a_row
+
+PEPPER = b"pepper".ljust(32, b".")
+ACME = Tenant(id="tn_acme", name="acme", created_at=1.0)
+ENTRY = AuditEntry(time=1.0, actor="op", action="a", target="t")
+
+
+@dataclass
+class Site:
+    """A gateway's state with a short timeout, and a key that it knows and one that it does not."""
+
+    server: RedisServer
+    link: RedisLink
+    store: RedisStore
+    keyring: Keyring
+    monotonic: ManualClock  # of the keyring
+    breaker_clock: ManualClock
+    known: IssuedKey
+    unused: IssuedKey
+
+    def forget_by_time(self) -> None:
+        self.monotonic.advance(IDENTITY_TTL_S)
+
+    async def recover(self) -> None:
+        """Let the breaker probe until an answer comes."""
+        async with asyncio.timeout(20):
+            while True:
+                self.breaker_clock.advance(1.0)
+                try:
+                    await self.store.list_tenants()
+                except Unavailable:
+                    await asyncio.sleep(0.01)
+                else:
+                    return
+
+    async def refused(self) -> None:
+        """Every method says Unavailable with a time to come back after."""
+        for attempt in (
+            self.store.create_tenant(ACME),
+            self.store.list_tenants(),
+            self.store.update_tenant(ACME),
+            self.store.delete_tenant(ACME.id),
+            self.store.create_key(self.known.record),
+            self.store.get_key("key_1"),
+            self.store.list_keys(ACME.id),
+            self.store.update_key(self.known.record),
+            self.store.find_by_digest(b"digest"),
+            self.store.create_group(a_group()),
+            self.store.list_groups(),
+            self.store.create_prefix(a_prefix()),
+            self.store.list_prefixes(),
+            self.store.add_usage([a_row(requests=1)], batch="1"),
+            self.store.usage("2026-01-01", "2026-12-31"),
+            self.store.usage("2026-01-01", "2026-12-31", tenant_id=ACME.id),
+            self.store.append_audit(ENTRY),
+            self.store.list_audit(limit=1),
+        ):
+            with pytest.raises(Unavailable) as refusal:
+                await attempt
+            assert refusal.value.status == 503
+            assert (refusal.value.retry_after_s or 0) > 0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path) as server:
+        yield server
+
+
+@asynccontextmanager
+async def a_site(server: RedisServer, *, timeout_s: float = 0.2) -> AsyncIterator[Site]:
+    monotonic, breaker_clock = ManualClock(), ManualClock()
+    link = RedisLink(connect(server.url, timeout_s=timeout_s), Breaker(breaker_clock))
+    store = RedisStore(link)
+    keyring = Keyring(store, PEPPER, monotonic=monotonic)
+    await store.create_tenant(ACME)
+    known, unused = await keyring.issue(ACME.id), await keyring.issue(ACME.id)
+    await keyring.identify(known.secret)
+    yield Site(server, link, store, keyring, monotonic, breaker_clock, known, unused)
+    await store.close()
+
+
+@pytest.fixture
+async def site(server: RedisServer) -> AsyncIterator[Site]:
+    async with a_site(server) as site:
+        yield site
+
+
+async def refusal(site: Site, issued: IssuedKey) -> GatewayError:
+    with pytest.raises(GatewayError) as caught:
+        await site.keyring.identify(issued.secret)
+    return caught.value
+
+
+async def outage(site: Site) -> None:
+    """What holds while no answer comes, whatever the reason."""
+    site.forget_by_time()
+    assert (await site.keyring.identify(site.known.secret)).tenant_id == ACME.id
+    assert isinstance(await refusal(site, site.unused), Unavailable)  # 503: it may be good
+    await site.refused()
+    site.monotonic.advance(OUTAGE_TTL_S)
+    assert isinstance(await refusal(site, site.known), Unavailable)
+
+
+async def test_redis_killed_and_started_again_empty(site: Site) -> None:
+    site.server.kill()
+    await outage(site)
+    site.server.start()  # with nothing in it
+    await site.recover()
+    assert await site.store.list_tenants() == []
+    assert isinstance(await refusal(site, site.known), Unauthenticated)  # lost, and closed
+    await site.store.create_tenant(ACME)
+    fresh = await site.keyring.issue(ACME.id)
+    assert (await site.keyring.identify(fresh.secret)).tenant_id == ACME.id
+
+
+async def test_redis_frozen_and_thawed(site: Site) -> None:
+    site.server.freeze()
+    await outage(site)
+    site.server.thaw()
+    await site.recover()
+    assert (await site.keyring.identify(site.known.secret)).tenant_id == ACME.id
+    assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
+
+
+async def test_a_frozen_redis_is_waited_for_five_times_and_then_not_at_all(site: Site) -> None:
+    site.server.freeze()
+    asked = 0
+
+    async def work() -> None:
+        nonlocal asked
+        asked += 1
+        await site.link.client.ping()
+
+    for _ in range(50):
+        with pytest.raises(Unavailable):
+            await site.link.run(work)
+    assert asked == 5
+    site.breaker_clock.advance(1.0)
+    for _ in range(50):
+        with pytest.raises(Unavailable):
+            await site.link.run(work)
+    assert asked == 6  # one probe
+    site.server.thaw()
+    site.breaker_clock.advance(1.0)
+    await site.link.run(work)
+    await site.link.run(work)
+    assert asked == 8
+
+
+async def test_a_redis_that_is_too_slow_is_as_good_as_away(server: RedisServer) -> None:
+    async with a_site(server, timeout_s=0.05) as site:
+        admin = connect(server.url, timeout_s=10)
+        await admin.execute_command("CLIENT", "PAUSE", 600_000, "ALL")  # type: ignore[no-untyped-call]
+        await outage(site)
+        server.kill()
+        await admin.aclose()
+
+
+async def test_an_answer_that_comes_too_late_is_nobody_else_s(site: Site) -> None:
+    """A connection that was given up must not hand its answer to the next command."""
+    site.server.freeze()
+    with pytest.raises(Unavailable):
+        await site.link.command("ECHO", "late")
+    site.server.thaw()
+    for number in range(20):
+        assert await site.link.command("ECHO", str(number)) == str(number).encode()
+
+
+async def test_a_flush_closes_everything(site: Site) -> None:
+    await site.link.command("FLUSHALL")
+    await site.link.command("SCRIPT", "FLUSH")
+    site.forget_by_time()
+    for issued in (site.known, site.unused):
+        assert isinstance(await refusal(site, issued), Unauthenticated)
+    site.server.kill()  # and what was known before the flush does not come back now
+    site.forget_by_time()
+    assert isinstance(await refusal(site, site.known), Unavailable)
+
+
+async def test_lost_scripts_are_loaded_again(site: Site) -> None:
+    await site.link.command("SCRIPT", "FLUSH")
+    site.forget_by_time()
+    assert (await site.keyring.identify(site.known.secret)).tenant_id == ACME.id
+    await site.link.command("SCRIPT", "FLUSH")
+    await site.store.create_group(a_group())
+
+
+async def test_a_read_only_redis_still_says_who_may_come_in(
+    site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with redis_server(tmp_path_factory.mktemp("primary")) as primary:
+        # Read-only as soon as it has a primary; this one is never asked for data.
+        primary.freeze()
+        await site.link.command("REPLICAOF", "127.0.0.1", primary.port)
+        site.forget_by_time()
+        assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
+        for _ in range(10):  # more than a breaker bears; it is not for this
+            with pytest.raises(Unavailable) as caught:
+                await site.store.update_key(replace(site.known.record, revoked_at=1.0))
+            assert caught.value.retry_after_s
+        assert await site.store.list_tenants() == [ACME]
+        await site.link.command("REPLICAOF", "NO", "ONE")
+        primary.thaw()
+    await site.store.update_key(replace(site.known.record, revoked_at=1.0))
+    site.forget_by_time()
+    assert isinstance(await refusal(site, site.known), Unauthenticated)
+
+
+async def test_a_full_redis_takes_nothing_by_halves(site: Site) -> None:
+    other = replace(ACME, id="tn_other", name="other")
+    await site.link.command("CONFIG", "SET", "maxmemory", "1")
+    site.forget_by_time()
+    assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
+    for _ in range(10):
+        for attempt in (
+            site.store.create_tenant(other),
+            site.store.add_usage([a_row(requests=1)], batch="1"),
+            site.store.append_audit(ENTRY),
+        ):
+            with pytest.raises(Unavailable):
+                await attempt
+    await site.link.command("CONFIG", "SET", "maxmemory", "0")
+    assert await site.store.list_tenants() == [ACME]
+    await site.store.create_tenant(other)  # neither its id nor its name was taken
+    with pytest.raises(Conflict):
+        await site.store.create_tenant(other)
+    assert await site.store.usage("2026-01-01", "2026-12-31") == []
+    await site.store.add_usage([a_row(requests=1)], batch="1")
+    assert len(await site.store.usage("2026-01-01", "2026-12-31")) == 1
+
+
+async def test_a_password_is_needed_where_there_is_one(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with redis_server(tmp_path_factory.mktemp("guarded"), "--requirepass", "hush") as server:
+        outsider = RedisStore(RedisLink(connect(server.url)))
+        with pytest.raises(Unavailable) as caught:
+            await outsider.list_tenants()
+        assert "hush" not in str(caught.value)
+        await outsider.close()
+        insider = RedisStore(RedisLink(connect(server.url, "hush", timeout_s=5.0)))
+        assert await insider.list_tenants() == []
+        await insider.close()
+
+
+async def test_no_log_line_quotes_what_was_sent(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Unavailable):
+        await site.link.command("HSET", "canary-8c1d")
+    with pytest.raises(Unavailable):
+        await site.link.command("canary-8c1d")
+    assert "Redis refused a command" in caplog.text
+    assert "canary" not in caplog.text

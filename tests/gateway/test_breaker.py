@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from gateway.breaker import Breaker
+from tests.gateway.manual_clock import ManualClock
+
+
+def opened(clock: ManualClock) -> Breaker:
+    breaker = Breaker(clock, failures=5, probe_after_s=1.0)
+    for _ in range(5):
+        assert breaker.admits()
+        breaker.failed()
+    return breaker
+
+
+def test_five_failures_in_a_row_open_it() -> None:
+    breaker = Breaker(ManualClock(), failures=5)
+    for _ in range(4):
+        breaker.failed()
+    assert breaker.admits()
+    breaker.failed()
+    assert breaker.is_open
+    assert not breaker.admits()
+
+
+def test_a_success_in_between_starts_the_count_anew() -> None:
+    breaker = Breaker(ManualClock(), failures=5)
+    for _ in range(3):
+        for _ in range(4):
+            breaker.failed()
+        breaker.succeeded()
+    assert not breaker.is_open
+
+
+def test_one_probe_at_a_time_goes_through() -> None:
+    clock = ManualClock()
+    breaker = opened(clock)
+    clock.advance(0.99)
+    assert not breaker.admits()
+    clock.advance(0.01)
+    assert [breaker.admits() for _ in range(3)] == [True, False, False]
+    breaker.failed()
+    clock.advance(0.99)
+    assert not breaker.admits()
+    clock.advance(0.01)
+    assert breaker.admits()
+    breaker.succeeded()
+    assert not breaker.is_open
+    assert [breaker.admits() for _ in range(3)] == [True, True, True]
+
+
+def test_a_probe_that_nobody_hears_of_blocks_no_other() -> None:
+    clock = ManualClock()
+    breaker = opened(clock)
+    clock.advance(1)
+    assert breaker.admits()
+    clock.advance(1)
+    assert breaker.admits()

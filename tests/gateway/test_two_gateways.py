@@ -1,0 +1,140 @@
+"""Two real gateways on one real Redis, over HTTP, before an engine each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.config import GatewayConfig
+from tests.doubles.fake_engine import FakeEngine
+from tests.doubles.redis_server import RedisServer, redis_server
+from tests.doubles.served import MODEL, Served, serving
+
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 4}
+WITHIN_S = 20.0
+
+
+@dataclass
+class Pair:
+    """Both gateways and what they share."""
+
+    server: RedisServer
+    one: Served
+    two: Served
+
+
+@pytest.fixture(scope="module")
+def pair(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    secrets = tmp_path_factory.mktemp("secrets")
+    (secrets / "ratoon_server_secret").write_text("s" * 64)
+    (secrets / "ratoon_pepper").write_text("p" * 64)
+    (secrets / "ratoon_admin_key").write_text("sk-admin-of-all-gateways")
+    (secrets / "redis_password").write_text("hush\n")
+    with ExitStack() as stack:
+        options = ("--requirepass", "hush")
+        server = stack.enter_context(redis_server(tmp_path_factory.mktemp("redis"), *options))
+        gateways = [
+            stack.enter_context(
+                serving(
+                    GatewayConfig(
+                        model_dir=str(tiny_model),
+                        model_name=MODEL,
+                        data_dir=str(tmp_path_factory.mktemp(f"data-{number}")),
+                        engine_socket="",
+                        redis_url=server.url,
+                        redis_password_file=str(secrets / "redis_password"),
+                        redis_timeout_s=0.5,  # a busy machine is no outage
+                        secrets_dir=str(secrets),
+                        port=0,
+                        grace_s=1.0,
+                    ),
+                    FakeEngine(),
+                )
+            )
+            for number in range(2)
+        ]
+        yield Pair(server, *gateways)
+
+
+def chat(gateway: Served, key: str) -> httpx.Response:
+    headers = {"authorization": f"Bearer {key}"}
+    url = f"{gateway.url}/v1/chat/completions"
+    return httpx.post(url, json=CHAT, headers=headers, timeout=20)
+
+
+def admin(gateway: Served, method: str, path: str, **sent: object) -> httpx.Response:
+    headers = {"authorization": f"Bearer {gateway.admin_key}"}
+    url = f"{gateway.url}/admin{path}"
+    return httpx.request(method, url, headers=headers, timeout=20, **sent)  # type: ignore[arg-type]
+
+
+def eventually(holds: Callable[[], bool], within_s: float = WITHIN_S) -> bool:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_both_have_the_same_keys(pair: Pair) -> None:
+    assert (pair.one.key, pair.one.admin_key) == (pair.two.key, pair.two.admin_key)
+    for gateway in (pair.one, pair.two):
+        assert chat(gateway, pair.one.key).status_code == 200
+
+
+def test_what_one_makes_and_revokes_the_other_knows(pair: Pair) -> None:
+    tenant = admin(pair.one, "POST", "/tenants", json={"name": "acme"}).json()
+    issued = admin(pair.one, "POST", f"/tenants/{tenant['id']}/keys", json={}).json()
+    assert chat(pair.two, issued["key"]).status_code == 200
+    path = f"/tenants/{tenant['id']}/keys/{issued['record']['id']}"
+    assert admin(pair.one, "DELETE", path).status_code == 200
+    assert eventually(lambda: chat(pair.two, issued["key"]).status_code == 401, within_s=6.0)
+    assert chat(pair.two, pair.two.key).status_code == 200
+
+
+def test_usage_of_both_adds_up(pair: Pair) -> None:
+    tenant = admin(pair.one, "POST", "/tenants", json={"name": "metered"}).json()
+    key = admin(pair.one, "POST", f"/tenants/{tenant['id']}/keys", json={}).json()["key"]
+    answers = [chat(gateway, key).json() for gateway in (pair.one, pair.two, pair.two)]
+    prompts = sum(answer["usage"]["prompt_tokens"] for answer in answers)
+    completions = sum(answer["usage"]["completion_tokens"] for answer in answers)
+
+    def own() -> list[dict[str, int]]:
+        headers = {"authorization": f"Bearer {key}"}
+        found = httpx.get(f"{pair.one.url}/v1/usage", headers=headers).json()["usage"]
+        assert isinstance(found, list)
+        return found
+
+    assert eventually(lambda: bool(own()) and own()[0]["requests"] == 3)
+    [row] = own()
+    assert row["computed_tokens"] + row["cached_tokens"] == prompts
+    assert row["generated_tokens"] == completions
+    found = admin(pair.two, "GET", "/usage", params={"tenant": tenant["id"], "format": "csv"})
+    assert found.text.count("\r\n") == 2
+    assert tenant["id"] in found.text
+
+
+def test_without_redis_known_keys_work_and_others_are_told_to_come_back(pair: Pair) -> None:
+    assert chat(pair.one, pair.one.key).status_code == 200
+    pair.server.freeze()
+    try:
+        for _ in range(8):
+            assert chat(pair.one, pair.one.key).status_code == 200
+            stranger = chat(pair.one, "sk-" + "z" * 43)
+            assert stranger.status_code == 503
+            assert int(stranger.headers["retry-after"]) >= 1
+            refused = admin(pair.one, "GET", "/tenants")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (
+                503,
+                "state_unavailable",
+            )
+    finally:
+        pair.server.thaw()
+    assert eventually(lambda: chat(pair.one, "sk-" + "y" * 43).status_code == 401)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from gateway.caller import Caller
+from gateway.errors import Unavailable
+from gateway.state.records import Counters, UsageRow
+from gateway.usage import Tally, day_of
+from tests.gateway.manual_clock import ManualClock
+from tests.gateway.state.memory_store import MemoryStore
+
+ADA = Caller("tn_ada", "ada", "key_1")
+MIDNIGHT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+
+
+class ShakyLedger(MemoryStore):
+    """Loses batches, or their answers, as often as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = 0
+        self.unanswered = 0
+        self.stored = asyncio.Event()
+
+    async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
+        if self.lost:
+            self.lost -= 1
+            raise Unavailable("lost")
+        await super().add_usage(rows, batch=batch)
+        self.stored.set()
+        if self.unanswered:
+            self.unanswered -= 1
+            raise Unavailable("unanswered")
+
+
+def count(tally: Tally, caller: Caller = ADA, **tokens: int) -> None:
+    wanted = {"computed_tokens": 10, "cached_tokens": 20, "generated_tokens": 3, **tokens}
+    tally.add(caller, **wanted)
+
+
+async def rows(ledger: MemoryStore) -> list[UsageRow]:
+    return await ledger.usage("2025-01-01", "2027-01-01")
+
+
+async def test_requests_add_up_by_key_and_day() -> None:
+    ledger, clock = ShakyLedger(), ManualClock(MIDNIGHT - 1)
+    tally = Tally(ledger, clock)
+    count(tally)
+    count(tally, computed_tokens=1)
+    count(tally, Caller("tn_ada", "ada", "key_2"))
+    clock.advance(1)
+    count(tally)
+    await tally.store()
+    stored = await rows(ledger)
+    assert [(r.day, r.key_id, r.counters.requests) for r in stored] == [
+        ("2025-12-31", "key_1", 2),
+        ("2025-12-31", "key_2", 1),
+        ("2026-01-01", "key_1", 1),
+    ]
+    assert stored[0].counters == Counters(
+        requests=2, computed_tokens=11, cached_tokens=40, generated_tokens=6
+    )
+
+
+async def test_nothing_is_stored_twice() -> None:
+    ledger = ShakyLedger()
+    tally = Tally(ledger, ManualClock(MIDNIGHT))
+    count(tally)
+    await tally.store()
+    await tally.store()
+    assert (await rows(ledger))[0].counters.requests == 1
+    assert len(ledger.batches) == 1  # and nothing at all is sent when nothing was counted
+
+
+@pytest.mark.parametrize("fault", ["lost", "unanswered"])
+async def test_a_ledger_that_is_away_gets_everything_once_it_is_back(fault: str) -> None:
+    ledger = ShakyLedger()
+    setattr(ledger, fault, 2)
+    tally = Tally(ledger, ManualClock(MIDNIGHT))
+    for _ in range(3):
+        count(tally)
+        if getattr(ledger, fault):
+            with pytest.raises(Unavailable):
+                await tally.store()
+    await tally.store()
+    await tally.store()
+    [row] = await rows(ledger)
+    assert row.counters.requests == 3
+
+
+async def test_many_keys_go_in_several_batches() -> None:
+    ledger = ShakyLedger()
+    tally = Tally(ledger, ManualClock(MIDNIGHT))
+    for number in range(1200):
+        count(tally, Caller("tn_ada", "ada", f"key_{number}"))
+    await tally.store()
+    assert len(await rows(ledger)) == 1200
+    assert len(ledger.batches) == 3
+
+
+async def test_it_is_stored_regularly_and_at_the_end() -> None:
+    ledger = ShakyLedger()
+    tally = Tally(ledger, ManualClock(MIDNIGHT))
+    async with tally.stored_regularly(interval_s=0.001):
+        count(tally)
+        async with asyncio.timeout(10):
+            await ledger.stored.wait()
+    async with tally.stored_regularly(interval_s=3600):
+        ledger.lost = 0
+        count(tally)
+    assert (await rows(ledger))[0].counters.requests == 2
+
+
+async def test_what_cannot_be_stored_at_the_end_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = ShakyLedger()
+    ledger.lost = 1000
+    tally = Tally(ledger, ManualClock(MIDNIGHT))
+    async with tally.stored_regularly(interval_s=3600):
+        count(tally)
+    assert "usage of 1 keys could not be stored" in caplog.text
+
+
+async def test_saved_time_is_known_with_a_curve_only() -> None:
+    ledger = ShakyLedger()
+    plain = Tally(ledger, ManualClock(MIDNIGHT))
+    count(plain)
+    await plain.store()
+    assert (await rows(ledger))[0].counters.saved_ms is None
+    measured = Tally(ledger, ManualClock(MIDNIGHT), prefill_ms=lambda tokens: tokens * tokens / 100)
+    count(measured)  # 10 computed, 20 cached
+    await measured.store()
+    counters = (await rows(ledger))[0].counters
+    assert counters.saved_ms == pytest.approx(30 * 30 / 100 - 10 * 10 / 100)
+    assert counters.engine_ms is None
+
+
+def test_days_are_utc() -> None:
+    assert day_of(MIDNIGHT) == "2026-01-01"
+    assert day_of(MIDNIGHT - 0.001) == "2025-12-31"

@@ -1,0 +1,139 @@
+"""Usage as it is asked for: over the admin route and over the tenant's own."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from gateway.auth import Authenticator
+from gateway.errors import BadRequest
+from gateway.own_usage import own_usage_router
+from gateway.state.records import Counters, UsageRow
+from gateway.usage import day_of
+from gateway.usage_report import Days
+from tests.gateway.admin.office import Office, body, error_of, open_office
+from tests.gateway.small_app import client_of, small_app
+
+NOW = 1_767_225_600.0  # 2026-01-01
+
+
+@pytest.fixture
+async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Office]:
+    async with open_office(tmp_path_factory.mktemp("office")) as office:
+        office.clock.now = NOW
+        yield office
+
+
+async def used(office: Office, tenant: str, key: str, day: str, requests: int) -> None:
+    counters = Counters(requests=requests, computed_tokens=7, cached_tokens=5, generated_tokens=2)
+    row = UsageRow(tenant_id=tenant, key_id=key, day=day, counters=counters)
+    await office.store.add_usage([row], batch=f"{tenant}{key}{day}")
+
+
+async def ask(office: Office, **query: str) -> list[tuple[str, str, int]]:
+    answer = await office.operator.get("/admin/usage", params=query)
+    assert answer.status_code == 200
+    return [(u["day"], u["key_id"], u["requests"]) for u in body(answer)["usage"]]
+
+
+async def test_the_operator_sees_everybody_and_can_choose(office: Office) -> None:
+    await used(office, "tn_a", "key_1", "2026-01-01", 1)
+    await used(office, "tn_a", "key_2", "2025-12-31", 2)
+    await used(office, "tn_b", "key_3", "2025-06-01", 3)
+    recent = [("2025-12-31", "key_2", 2), ("2026-01-01", "key_1", 1)]
+    assert await ask(office) == recent
+    assert await ask(office, tenant="tn_a") == recent
+    assert await ask(office, tenant="tn_b") == []
+    assert await ask(office, key="key_2") == recent[:1]
+    assert await ask(office, **{"from": "2025-06-01", "to": "2025-06-30"}) == [
+        ("2025-06-01", "key_3", 3)
+    ]
+    answer = body(await office.operator.get("/admin/usage"))
+    assert (answer["first_day"], answer["last_day"]) == ("2025-12-02", "2026-01-01")
+    assert answer["usage"][1] == {
+        "day": "2026-01-01",
+        "tenant_id": "tn_a",
+        "key_id": "key_1",
+        "requests": 1,
+        "computed_tokens": 7,
+        "cached_tokens": 5,
+        "generated_tokens": 2,
+        "engine_ms": None,
+        "saved_tokens": 5,
+        "saved_ms": None,
+        "blocks_unread": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "accept", "kind"),
+    [
+        ({}, "*/*", "application/json"),
+        ({"format": "json"}, "text/csv", "application/json"),
+        ({"format": "csv"}, "*/*", "text/csv"),
+        ({}, "text/csv;q=0.9, application/json", "text/csv"),
+    ],
+)
+async def test_it_comes_as_json_or_csv(
+    office: Office, query: dict[str, str], accept: str, kind: str
+) -> None:
+    await used(office, "tn_a", "=1+1", "2026-01-01", 4)
+    answer = await office.operator.get("/admin/usage", params=query, headers={"accept": accept})
+    assert answer.headers["content-type"].startswith(kind)
+    assert answer.headers["cache-control"] == "no-store"
+    if kind == "text/csv":
+        [row] = csv.DictReader(io.StringIO(answer.text))
+        assert (row["day"], row["requests"], row["saved_tokens"]) == ("2026-01-01", "4", "5")
+        assert row["engine_ms"] == ""  # not measured, which is not 0
+        assert row["key_id"] == "'=1+1"  # no formula
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ({"from": "yesterday"}, "from"),
+        ({"to": "20260101"}, "to"),
+        ({"to": "2026-02-30"}, "to"),
+        ({"from": "2026-01-02", "to": "2026-01-01"}, "from"),
+        ({"from": "2024-01-01", "to": "2026-01-01"}, "from"),
+        ({"format": "xml"}, "format"),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused(
+    office: Office, query: dict[str, str], param: str
+) -> None:
+    answer = await office.operator.get("/admin/usage", params=query)
+    assert (error_of(answer)[0], error_of(answer)[2]) == (400, param)
+
+
+def test_the_earliest_day_has_none_before_it() -> None:
+    assert Days.of(None, "0001-01-05", NOW) == Days("0001-01-01", "0001-01-05")
+    assert Days.of("2025-01-01", "2026-01-01", NOW).first == "2025-01-01"
+    with pytest.raises(BadRequest):
+        Days.of("2025-01-01", "2026-01-02", NOW)
+
+
+async def test_a_tenant_sees_its_own_and_nobody_else_s(office: Office) -> None:
+    acme, rival = await office.tenant("acme"), await office.tenant("rival")
+    key = await office.key(acme["id"])
+    day = day_of(NOW)
+    await used(office, acme["id"], key["record"]["id"], day, 1)
+    await used(office, rival["id"], "key_rival", day, 2)
+    app = small_app(own_usage_router(office.store, Authenticator(office.keyring), office.clock))
+
+    async def own(http: httpx.AsyncClient, **query: str) -> list[str]:
+        answer = await http.get("/v1/usage", params=query)
+        assert answer.status_code == 200
+        return [row["tenant_id"] for row in body(answer)["usage"]]
+
+    async with client_of(app, key["key"]) as http:
+        assert await own(http) == [acme["id"]]
+        assert await own(http, tenant=rival["id"]) == [acme["id"]]  # is not asked
+        assert await own(http, key="key_rival") == []
+        assert (await http.get("/v1/usage", params={"format": "csv"})).text.count("\r\n") == 2
+    async with client_of(app, "sk-" + "a" * 43) as http:
+        assert (await http.get("/v1/usage")).status_code == 401

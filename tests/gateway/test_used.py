@@ -1,0 +1,54 @@
+"""What a request is charged: tokens that were computed, however it ended."""
+
+from __future__ import annotations
+
+from engine.messages import Generate, SamplingParams
+from gateway.admission import Admitted, TextRules
+from gateway.choice import Delta, Ended
+from gateway.limits.prices import Tokens
+from gateway.meter import Meter
+from gateway.metrics import GatewayMetrics
+from tests.gateway.manual_clock import ManualClock
+
+
+def a_meter(*prompts: int, choices: int = 1) -> Meter:
+    """Of a request with prompts of so many tokens."""
+    generates = tuple(
+        Generate(
+            request_id=f"{prompt}-{choice}",
+            token_ids=bytes(4 * length),
+            namespaces=(),
+            block_keys=b"",
+            flow="tn_1",
+            sampling=SamplingParams(max_tokens=8),
+        )
+        for prompt, length in enumerate(prompts)
+        for choice in range(choices)
+    )
+    admitted = Admitted(generates, choices, sum(prompts), TextRules())
+    return Meter(GatewayMetrics(), "/v1/completions", admitted, 0.0, ManualClock())
+
+
+def first(index: int, cached: int) -> Delta:
+    return Delta(index, "a", (1,), None, 0.0, cached)
+
+
+def test_a_request_that_never_began_computed_nothing() -> None:
+    assert a_meter(100).worked() == Tokens()
+
+
+def test_a_request_that_broke_off_is_charged_from_its_first_token_on() -> None:
+    meter = a_meter(100)
+    meter.see(first(0, cached=32))
+    meter.see(Delta(0, "b", (2, 3), None, None))
+    assert meter.worked() == Tokens(computed=68, cached=32, generated=3)
+
+
+def test_choices_compute_their_prompt_once_and_prompts_count_each() -> None:
+    meter = a_meter(100, 50, choices=2)
+    meter.see(first(0, cached=0))
+    meter.see(first(1, cached=96))
+    assert meter.worked() == Tokens(100, 0, 2)  # the second prompt has not begun
+    meter.see(first(2, cached=48))
+    meter.see(Ended(2, "stop", cached_tokens=48, completion_tokens=7))
+    assert meter.worked() == Tokens(102, 48, 9)
