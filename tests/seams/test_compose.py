@@ -153,7 +153,7 @@ def test_the_engine_is_back_soon(deployment: Composed, tenant: httpx.Client) -> 
     deployment.kill("engine")
     deployment.wait_successor("engine", killed)
     deployment.wait_ready(120)
-    assert (cached(tenant) > 100) == HAS_DISK
+    cached(tenant)  # cold, or warm as far as blocks had reached the disk
     assert cached(tenant) > 100
 
 
