@@ -11,6 +11,7 @@ import base64
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import httpx
 import pytest
 
 from tests.doubles.collector import Collector, collecting
+from tests.doubles.redis_server import redis_server
 from tests.seams.canaries import canary, files_of, finds, forms
 from tests.seams.server import Server, running_server, wait_for
 
@@ -31,6 +33,7 @@ class Scene:
     server: Server
     collector: Collector
     log: Path
+    kept_in: tuple[Path, ...]  # what the server, and Redis if there is one, write
     secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
     errors: dict[str, bytes] = field(default_factory=dict)
     statuses: set[int] = field(default_factory=set)
@@ -58,23 +61,32 @@ class Scene:
             }
         traces = {f"trace {number}": body for number, body in enumerate(self.collector.raw)}
         log = {"log": self.log.read_bytes()}
-        return {**self.errors, **told, **traces, **log, **files_of(self.server.data_dir)}
+        files = [item for place in self.kept_in for item in files_of(place).items()]
+        return {**self.errors, **told, **traces, **log, **dict(files)}
 
 
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """A server that has heard every canary."""
-    data_dir = tmp_path_factory.mktemp("canaries") / "data"
-    with collecting() as collector:
+@pytest.fixture(scope="module", params=["sqlite", "redis"])
+def scene(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    """A server that has heard every canary; its state is in one of its two homes."""
+    directory = tmp_path_factory.mktemp("canaries")
+    data_dir, store_dir = directory / "data", directory / "store"
+    store_dir.mkdir()
+    with ExitStack() as stack:
+        collector = stack.enter_context(collecting())
         settings = {"RATOON_LOG_LEVEL": "debug", "RATOON_OTLP_ENDPOINT": collector.url}
-        with running_server(data_dir, settings) as server:
-            scene = Scene(server, collector, data_dir.parent / f"{data_dir.name}.log")
-            succeed(scene)
-            refuse(scene)
-            abort(scene)
-            crash(scene)
-            wait_for(lambda: len(roots(collector)) >= 5, 20)
-            yield scene
+        if request.param == "redis":
+            redis = stack.enter_context(redis_server(store_dir, "--appendonly", "yes"))
+            settings["RATOON_REDIS_URL"] = redis.url
+        server = stack.enter_context(running_server(data_dir, settings))
+        scene = Scene(server, collector, directory / "data.log", (data_dir, store_dir))
+        succeed(scene)
+        refuse(scene)
+        abort(scene)
+        crash(scene)
+        wait_for(lambda: len(roots(collector)) >= 5, 20)
+        yield scene
 
 
 def roots(collector: Collector) -> list[str]:
@@ -173,6 +185,13 @@ def test_every_way_was_taken(scene: Scene) -> None:
 
 def test_nothing_of_a_prompt_or_a_key_is_left_behind(scene: Scene) -> None:
     assert finds(scene.secrets, scene.places()) == []
+
+
+def test_what_is_kept_was_looked_through(scene: Scene) -> None:
+    """The tenants' names are kept, so the search is where they are."""
+    kept = {name: content for name, content in scene.places().items() if name.startswith("/")}
+    files = {str(path): content for path, content in kept.items() if "/admin/" not in path}
+    assert finds({"name": {"plain": b"demo2"}}, {k: v for k, v in files.items() if "keys" not in k})
 
 
 def test_the_keys_of_the_first_start_are_in_their_file_alone(scene: Scene) -> None:
