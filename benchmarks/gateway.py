@@ -6,6 +6,7 @@ The gateway runs in a process of its own, with everything the real one has but t
 tells its first token at once and the others on a fixed schedule. So the time to the first token
 is what the gateway added, and so is whatever the whole answer takes beyond the schedule. The
 load is an open loop: requests are sent when they are due, whatever became of those before.
+Times count from the sending; how late the load's own clock sent them is told beside.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Timing:
-    """One request's seconds: due to first token, due to end."""
+    """One request's seconds: how late it was sent; from then to first token and to end."""
 
+    late: float
     first_token: float
     whole: float
 
@@ -85,6 +87,7 @@ class Client:
             reader, writer = self._idle.pop()
         else:
             reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        sent = time.monotonic()
         writer.write(self._request)
         head = await reader.readuntil(b"\r\n\r\n")
         if b" 200 " not in head:
@@ -94,7 +97,7 @@ class Client:
         while not told.endswith(b"0\r\n\r\n"):
             told = (told + await reader.read(65536))[-5:]
         self._idle.append((reader, writer))
-        return Timing(first - due, time.monotonic() - due)
+        return Timing(sent - due, first - sent, time.monotonic() - sent)
 
 
 async def load(client: Client, rate: float, seconds: float) -> list[Timing]:
@@ -157,6 +160,7 @@ async def measure(config: GatewayConfig, pid: int, key: str, options: argparse.N
     spent = (cpu_seconds(pid) - before) / len(timings) * 1000
     schedule = (options.tokens - 1) * GAP_S
     added = {
+        "sent late by the load": [timing.late for timing in timings],
         "added, first token": [timing.first_token for timing in timings],
         "added, whole answer": [timing.whole - schedule for timing in timings],
     }

@@ -52,7 +52,8 @@ class BoundsFlags:
         _DEFAULTS.max_salt_chars
     )
     max_streams_per_key: Annotated[
-        int, bound("--max-streams-per-key", "Requests of one key in flight.")
+        int,
+        bound("--max-streams-per-key", "Choices of one key in flight, in each of the --workers."),
     ] = _DEFAULTS.max_streams_per_key
     max_head_bytes: Annotated[
         int, bound("--max-head-bytes", "Bytes of the request line and headers.")

@@ -149,9 +149,33 @@ class EngineFlags:
             min=0.0,
         ),
     ] = ENGINE_DEFAULTS.single_flight_deadline_s
+    steps_ahead: Annotated[
+        int,
+        flag(
+            "--steps-ahead",
+            "1: decide a step while the one before is computed; 0: wait for it.",
+            panel=ENGINE,
+            min=0,
+            max=1,
+        ),
+    ] = ENGINE_DEFAULTS.steps_ahead
+    graph_tokens: Annotated[
+        int,
+        flag(
+            "--graph-tokens",
+            "On cuda, steps of up to so many tokens are recorded once and replayed; 0: none.",
+            panel=ENGINE,
+            min=0,
+        ),
+    ] = ENGINE_DEFAULTS.graph_tokens
     num_threads: Annotated[
         int | None,
-        flag("--num-threads", "CPU threads. Left out: torch's choice.", panel=ENGINE, min=1),
+        flag(
+            "--num-threads",
+            "CPU threads. Left out: one core fewer than there are.",
+            panel=ENGINE,
+            min=1,
+        ),
     ] = ENGINE_DEFAULTS.num_threads
 
 
@@ -193,6 +217,17 @@ class GatewayFlags:
             max=65535,
         ),
     ] = GATEWAY_DEFAULTS.admin_port
+    workers: Annotated[
+        int | None,
+        flag(
+            "--workers",
+            "Gateway processes that share the port. Left out: 1 on up to 4 cores, then a "
+            "quarter of the cores, at most 8.",
+            panel=GATEWAY,
+            min=1,
+            max=64,
+        ),
+    ] = GATEWAY_DEFAULTS.workers
     share_all: Annotated[
         bool,
         flag("--share-all", "One owner: all tenants share one cache.", panel=GATEWAY),

@@ -73,4 +73,5 @@ def largest_batch(
         max_context_len=max(lengths),
     )
     token_ids = torch.zeros(batch_tokens, dtype=torch.int64, device=device)
-    return Batch(token_ids, layout, (starts[1:] - 1).to(device, torch.int64))
+    outputs = (starts[1:] - 1).to(device, torch.int64)
+    return Batch(token_ids, layout, outputs, outputs, outputs[:0], outputs[:0])

@@ -44,6 +44,7 @@ class Limits:
     step: StepLimits
     queue: QueueLimits
     single_flight_deadline_s: float
+    steps_ahead: int = 0  # steps on their way when the next is decided: 0 or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def assemble(
             welcome=welcome,
             clock=clock,
             out_of_memory=computer.out_of_memory,
+            steps_ahead=limits.steps_ahead,
         )
     )
 

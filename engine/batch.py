@@ -2,6 +2,9 @@
 
 Everything is built on the host with numpy, per row at most, and goes to the device in one copy.
 
+A token whose value is pending is left for the device to fill in (`feed`), from what the step
+before wrote down for the row's seat.
+
 Knows: rows, leases' block ids, the block size. Does not know: the model, or how tokens are
 chosen.
 """
@@ -9,14 +12,13 @@ chosen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.sequence import Sequence as TokenSequence
 from engine.staging import to_device
 from engine.step import Row
 from kernels.batch_layout import BatchLayout
@@ -27,12 +29,22 @@ class Batch:
     """One step's input on the device.
 
     `token_ids` (T,) int64; `outputs` (S,) int64: the flat index of the last token of every row
-    that samples, in row order.
+    that samples, in row order, and `output_seats` (S,) int64 their seats. The tokens at
+    `pending` (P,) int64 are those of `pending_seats` (P,) int64.
     """
 
     token_ids: Tensor
     layout: BatchLayout
     outputs: Tensor
+    output_seats: Tensor
+    pending: Tensor
+    pending_seats: Tensor
+
+    def feed(self, last_tokens: Tensor) -> None:
+        """Put the pending tokens in their places; `last_tokens` (seats,) int64."""
+        if self.pending.shape[0]:
+            values = last_tokens.index_select(0, self.pending_seats)
+            self.token_ids.index_copy_(0, self.pending, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,9 @@ class _HostBatch:
     positions: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int64]
     outputs: npt.NDArray[np.int64]
+    output_seats: npt.NDArray[np.int64]
+    pending: npt.NDArray[np.int64]
+    pending_seats: npt.NDArray[np.int64]
     query_starts: npt.NDArray[np.int32]
     context_lens: npt.NDArray[np.int32]
     block_tables: npt.NDArray[np.int32]
@@ -49,32 +64,23 @@ class _HostBatch:
 def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> Batch:
     """The flat form of `rows`, at least one, those with one token first."""
     host = _host_batch(rows, block_size)
-    token_ids, positions, slots, outputs, query_starts, context_lens, block_tables = to_device(
-        (
-            host.token_ids,
-            host.positions,
-            host.slots,
-            host.outputs,
-            host.query_starts,
-            host.context_lens,
-            host.block_tables,
-        ),
-        device,
-    )
+    on_device = to_device([getattr(host, field.name) for field in fields(host)], device)
+    tensors = dict(zip((field.name for field in fields(host)), on_device, strict=True))
     layout = BatchLayout(
-        query_starts=query_starts,
-        context_lens=context_lens,
-        block_tables=block_tables,
-        positions=positions,
-        slots=slots,
-        num_decodes=_num_decodes(rows),
+        query_starts=tensors.pop("query_starts"),
+        context_lens=tensors.pop("context_lens"),
+        block_tables=tensors.pop("block_tables"),
+        positions=tensors.pop("positions"),
+        slots=tensors.pop("slots"),
+        num_decodes=count_decodes(rows),
         max_query_len=max(row.num_new for row in rows),
         max_context_len=int(host.context_lens.max()),
     )
-    return Batch(token_ids, layout, outputs)
+    return Batch(layout=layout, **tensors)
 
 
-def _num_decodes(rows: Sequence[Row]) -> int:
+def count_decodes(rows: Sequence[Row]) -> int:
+    """How many leading rows have one token."""
     return next((index for index, row in enumerate(rows) if row.num_new > 1), len(rows))
 
 
@@ -88,11 +94,16 @@ def _host_batch(rows: Sequence[Row], block_size: int) -> _HostBatch:
     positions = np.arange(query_starts[-1]) + (starts - query_starts[:-1])[row_of_token]
     blocks = tables[row_of_token, positions // block_size].astype(np.int64)
     samples = np.array([row.samples for row in rows], dtype=np.bool_)
+    pending = np.array([row.is_pending for row in rows], dtype=np.bool_)
+    seats = np.array([seat_of(row) for row in rows], dtype=np.int64)
     return _HostBatch(
         token_ids=_token_ids(rows),
         positions=positions,
         slots=blocks * block_size + positions % block_size,
         outputs=query_starts[1:][samples] - 1,
+        output_seats=seats[samples],
+        pending=query_starts[1:][pending] - 1,
+        pending_seats=seats[pending],
         query_starts=query_starts.astype(np.int32),
         context_lens=(starts + num_new).astype(np.int32),
         block_tables=tables,
@@ -106,14 +117,22 @@ def _token_ids(rows: Sequence[Row]) -> npt.NDArray[np.int64]:
 
 def _block_tables(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
     """Block ids by row and position; zero, a block there is, behind a row's last one."""
-    leased = [_blocks(row.sequence) for row in rows]
+    leased = [blocks_of(row) for row in rows]
     tables = np.zeros((len(rows), max(len(blocks) for blocks in leased)), dtype=np.int32)
     for table, blocks in zip(tables, leased, strict=True):
         table[: len(blocks)] = blocks
     return tables
 
 
-def _blocks(sequence: TokenSequence) -> npt.NDArray[np.int32]:
-    if sequence.lease is None:
-        raise RuntimeError(f"{sequence.request_id} is in a step without a lease")
-    return sequence.lease.blocks
+def blocks_of(row: Row) -> npt.NDArray[np.int32]:
+    """The block ids that a row's sequence has; raises RuntimeError where it has none."""
+    if row.lease is None:
+        raise RuntimeError(f"{row.sequence.request_id} is in a step without a lease")
+    return row.lease.blocks
+
+
+def seat_of(row: Row) -> int:
+    """The seat of a row's sequence; raises RuntimeError where it has none."""
+    if row.sequence.seat is None:
+        raise RuntimeError(f"{row.sequence.request_id} is in a step without a seat")
+    return row.sequence.seat

@@ -32,4 +32,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = 1024
     single_flight_deadline_s: float = 10.0
     grace_s: float = 5.0  # how long running requests may go on after SIGTERM
-    num_threads: int | None = None  # of the CPU; None: torch's choice
+    num_threads: int | None = None  # of the CPU; None: one core fewer than there are
+    steps_ahead: int = 1  # that may be on their way when the next is decided: 0 or 1
+    graph_tokens: int = 1024  # on cuda, steps of up to so many are replayed as graphs; 0: none

@@ -1,4 +1,10 @@
-"""The step: take -> schedule -> run -> settle -> reply.
+"""The step: take -> schedule -> launch -> settle -> reply.
+
+With `steps_ahead` 1 a step is settled after the next one was launched, so the device goes on
+while tokens are appended, stops found and messages written; with 0 each is settled at once:
+
+    host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
+    device  |  step n .....................| step n+1 .................................| step n+2
 
 Knows: which requests are alive, and in what order things happen. Does not know: how any of
 them is done; nor signals, the process, or its end (`process.py`).
@@ -6,7 +12,7 @@ them is done; nor signals, the process, or its end (`process.py`).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -32,7 +38,7 @@ from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.settle import Reply, Settler, failed
 from engine.stats import Meter, pool_stats
-from engine.step import Runner, Sampled, Step
+from engine.step import Launched, Runner, Step
 from prefix_cache.cache import PrefixCache
 from prefix_cache.namespace import Namespace
 
@@ -54,6 +60,7 @@ class Parts:
     welcome: Welcome
     clock: Callable[[], float]  # seconds, monotonic
     out_of_memory: type[Exception]  # what the runner raises when the device has no room
+    steps_ahead: int  # steps that may be on their way when the next is decided
 
 
 class EngineCore:
@@ -65,6 +72,7 @@ class EngineCore:
         self._scheduler = parts.scheduler
         self._settler = parts.settler
         self._alive: dict[tuple[bytes, str], Sequence] = {}
+        self._flights: deque[tuple[Step, Launched]] = deque()  # steps on their way
         self._outbox: list[Reply] = []
         self._budget: int | None = None  # lowered when the device had no room
         self._strikes = 0  # steps in a row for which the device had no room
@@ -79,9 +87,8 @@ class EngineCore:
         """One turn of the engine; waits a moment for messages when there is nothing to do."""
         self._take(self._link.receive(timeout_s=IDLE_WAIT_S if self.is_idle else 0.0))
         step = self._scheduler.schedule(self.parts.clock(), max_tokens=self._budget)
-        if step.rows:
-            sampled = self._run(step)
-            self._settle(step, sampled)
+        is_ahead = bool(step.rows) and self._launch(step)
+        self._settle(leaving=self.parts.steps_ahead if is_ahead else 0)
         self._reply()
 
     def drain(self) -> None:
@@ -92,6 +99,7 @@ class EngineCore:
         """End every request that is alive with `error`, and say so."""
         now = self.parts.clock()
         self._post([self._settler.fail(one, error, now) for one in self._alive.values()])
+        self._settle(leaving=0)
         self._reply()
 
     def report_all(self, error: EngineError) -> None:
@@ -164,22 +172,27 @@ class EngineCore:
         blocks = self.parts.cache.flush(namespace=namespace, owner=message.flow)
         return Flushed(query_id=message.query_id, blocks=blocks)
 
-    # Run and settle
+    # Launch and settle
 
-    def _run(self, step: Step) -> list[Sampled] | None:
-        """What the step sampled; None when the device had no room for it."""
+    def _launch(self, step: Step) -> bool:
+        """Send the step on its way; False when the device had no room for it."""
         try:
-            return self.parts.runner.launch(step).collect()
+            launched = self.parts.runner.launch(step)
         except self.parts.out_of_memory:
-            return None
-
-    def _settle(self, step: Step, sampled: list[Sampled] | None) -> None:
-        if sampled is None:
             self._make_do(step)
-            return
+            return False
         self._strikes = 0
-        self.parts.meter.steps += 1
-        self._post(self._settler.settle(step, sampled, self.parts.clock()))
+        self._settler.begin(step)
+        self._flights.append((step, launched))
+        return True
+
+    def _settle(self, *, leaving: int) -> None:
+        """Settle the steps on their way but for the last `leaving`; all when nobody is alive."""
+        while self._flights and (len(self._flights) > leaving or self.is_idle):
+            step, launched = self._flights.popleft()
+            sampled = launched.collect()
+            self.parts.meter.steps += 1
+            self._post(self._settler.settle(step, sampled, self.parts.clock()))
 
     def _make_do(self, step: Step) -> None:
         """The device had no room: try a smaller step once, then fail the largest row.

@@ -64,11 +64,18 @@ class Holdings:
         return True
 
     def grow(self, sequence: Sequence, now: float) -> bool:
-        """Make room for all of the sequence's tokens; False: not now, nothing changed."""
-        return self._cache.extend(lease_of(sequence), sequence.num_tokens, now=now)
+        """Make room for all tokens, pending ones too; False: not now, nothing changed."""
+        lease, length = lease_of(sequence), sequence.length
+        if length <= lease.num_blocks * self._cache.block_size:
+            return True
+        return self._cache.extend(lease, length, now=now)
 
     def commit(self, sequence: Sequence, start: int, end: int, now: float) -> None:
-        """Share the whole blocks that computing tokens `start` to `end` has completed."""
+        """Share the whole blocks that computing tokens `start` to `end` has completed.
+
+        All of them are known by now, and the blocks lie before the sequence's last token: a
+        step that is still on its way for a sequence that ends writes behind them.
+        """
         first, last = start // self._cache.block_size, end // self._cache.block_size
         if not sequence.use_cache or first == last:
             return
@@ -90,7 +97,7 @@ class Holdings:
     def _leave(self, sequence: Sequence) -> None:
         self._flight.end(sequence)
         sequence.lease = None
-        sequence.num_computed = 0
+        sequence.num_computed = sequence.num_pending = 0
 
     def _is_held_back(self, sequence: Sequence, cached: int, now: float) -> bool:
         key = next(_prompt_keys(sequence, cached // self._cache.block_size), None)

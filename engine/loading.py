@@ -6,6 +6,7 @@ or the link, which get what is opened here.
 
 from __future__ import annotations
 
+import os
 import secrets
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +16,13 @@ import torch
 
 from engine.activation import activation_bytes
 from engine.config import EngineConfig
-from engine.device import dtype_name, resolve_device, resolve_dtype
+from engine.device import dtype_name, resolve_device, resolve_dtype, usual_threads
 from engine.fingerprint import BlockOrigin, dummy_digest, tokenizer_digest, weights_digest
 from engine.free_memory import free_bytes
+from engine.graphs.block_tables import BlockTables
+from engine.graphs.recorder import CudaRecorder
+from engine.graphs.runner import GraphRunner
+from engine.graphs.steps import Machine, RecordedSteps
 from engine.model.config import ModelConfig, read_model_config
 from engine.model.decoder import Decoder, build_decoder
 from engine.model.dummy import dummy_parameters
@@ -27,6 +32,7 @@ from engine.pool_size import Memory, blocks_for_tokens, blocks_on_cpu, blocks_on
 from engine.runner import ModelRunner
 from engine.sampler.planner import Planner
 from engine.sampler.sampler import Sampler
+from engine.step import Runner
 from kernels.errors import UnsupportedShape
 from kernels.limits import check_attention, check_hidden_size
 from kernels.ops import ops_for
@@ -35,6 +41,7 @@ from storage.errors import PoolDoesNotFit
 from storage.mover import Mover
 
 DUMMY_SEED = 0
+SCRATCH_BLOCKS = 1  # behind those of the cache: what padding writes lands there
 CPU_BATCH_TOKENS = 512
 CUDA_BATCH_TOKENS = 8192
 # Raised whenever a kernel's results may differ in a bit from those of the release before.
@@ -45,7 +52,7 @@ NUMERICS_VERSION = 1
 class OpenedModel:
     """A model ready to compute steps, with what the rest of the engine has to know of it."""
 
-    runner: ModelRunner
+    runner: Runner
     model: ModelConfig
     num_blocks: int
     block_size: int
@@ -67,8 +74,7 @@ def open_model(config: EngineConfig) -> OpenedModel:
 
     Raises ModelError, whatever the fault.
     """
-    if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
+    torch.set_num_threads(config.num_threads or usual_threads(len(os.sched_getaffinity(0))))
     model = read_model_config(Path(config.model_dir))
     _check_geometry(model, config.block_size)
     device = resolve_device(config.device)
@@ -78,20 +84,50 @@ def open_model(config: EngineConfig) -> OpenedModel:
     shape = BlockShape(
         model.num_layers, model.num_kv_heads, config.block_size, model.head_dim, dtype
     )
-    pool = _pool(shape, _num_blocks(config, decoder, shape, limits), device)
+    num_blocks = _num_blocks(config, decoder, shape, limits)
+    pool = _pool(shape, num_blocks + SCRATCH_BLOCKS, device)
+    max_model_len = min(limits.model_len, num_blocks * config.block_size)
     fresh_seed = partial(secrets.randbits, 64)
     planner = Planner(model.vocab_size, model.eos_token_ids, fresh_seed)
     return OpenedModel(
-        runner=ModelRunner(decoder, Sampler(planner), pool, Mover(pool, decoder.ops.copy_blocks)),
+        runner=_with_graphs(config, _runner(config, decoder, planner, pool), max_model_len),
         model=model,
-        num_blocks=pool.num_blocks,
+        num_blocks=num_blocks,
         block_size=config.block_size,
-        max_model_len=min(limits.model_len, pool.num_blocks * config.block_size),
+        max_model_len=max_model_len,
         max_batch_tokens=limits.batch_tokens,
         fingerprint=_origin(config, model, dtype, device).fingerprint(),
         device=str(device),
         dtype=dtype_name(dtype),
     )
+
+
+def _runner(
+    config: EngineConfig, decoder: Decoder, planner: Planner, pool: DevicePool
+) -> ModelRunner:
+    return ModelRunner(
+        decoder,
+        Sampler(planner, decoder.ops.draw),
+        pool,
+        Mover(pool, decoder.ops.copy_blocks),
+        torch.zeros(config.max_running + 1, dtype=torch.int64, device=pool.tensor.device),
+    )
+
+
+def _with_graphs(config: EngineConfig, runner: ModelRunner, max_model_len: int) -> Runner:
+    """The runner that replays small steps, where the device can and the config wants it."""
+    pool = runner.pool.tensor
+    if pool.device.type != "cuda" or not config.graph_tokens:
+        return runner
+    tables = BlockTables(
+        num_seats=config.max_running,
+        num_blocks=-(-max_model_len // config.block_size),
+        scratch_block=pool.shape[0] - 1,
+        device=pool.device,
+    )
+    machine = Machine(runner.decoder, pool, runner.last_tokens, tables)
+    steps = RecordedSteps(machine, CudaRecorder(), max_tokens=config.graph_tokens)
+    return GraphRunner(runner, tables, steps)
 
 
 def _check_geometry(model: ModelConfig, block_size: int) -> None:

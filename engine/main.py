@@ -82,5 +82,6 @@ def build_core(config: EngineConfig, model: OpenedModel, link: Link) -> EngineCo
         ),
         queue=QueueLimits(capacity=config.max_waiting),
         single_flight_deadline_s=config.single_flight_deadline_s,
+        steps_ahead=config.steps_ahead,
     )
     return assemble(computer, link, limits)

@@ -1,5 +1,8 @@
 """Computes steps: moves, batch, forward pass, sampling.
 
+What was sampled for a seat stays on the device, where the next step finds it: it need not have
+been collected before.
+
 Knows: in which order they go to the device, and that nothing here waits for it. Does not know:
 why a step holds the rows it holds, or what becomes of the tokens.
 """
@@ -40,12 +43,16 @@ class Mover(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelRunner:
-    """The runner of one model on one device; implements `Runner`."""
+    """The runner of one model on one device; implements `Runner`.
+
+    `last_tokens` (at least seats,) int64: what was last sampled for each seat.
+    """
 
     decoder: Decoder
     sampler: Sampler
     pool: Pool
     mover: Mover
+    last_tokens: Tensor
 
     @torch.inference_mode()
     def launch(self, step: Step) -> Launched:
@@ -56,11 +63,15 @@ class ModelRunner:
         if not step.rows:
             return LaunchedWithoutOutput(mark(pool.device))
         batch = build_batch(step.rows, pool.shape[4], pool.device)
+        batch.feed(self.last_tokens)
         logits = self.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
         sampling = [row.sequence for row in step.rows if row.samples]
         if not sampling:
             return LaunchedWithoutOutput(mark(pool.device))
-        return self.sampler.launch(logits, sampling)
+        inputs = batch.token_ids.index_select(0, batch.outputs)
+        launched = self.sampler.launch(logits, sampling, inputs)
+        self.last_tokens.index_copy_(0, batch.output_seats, launched.tokens)
+        return launched
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
 `num_computed` have their KV; a step gives each scheduled sequence some of the difference:
 
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
+       That token may be pending: lengths are known before values are.
     2. running sequences with more to go: chunks of what the budget leaves.
     3. waiting sequences, in the queue's order, while budget, places and blocks last.
 
@@ -11,6 +12,11 @@ Chunked prefill, mixed batches, prefix hits and resuming after preemption all fa
 
 When a running sequence finds no room to grow, the latest arrival gives its blocks back and
 waits at the front of its flow. So the eldest always gets on, and it always fits alone.
+
+Both may meet a sequence with a row on its way: the row's result is dropped, and its tokens are
+computed again. Its blocks may be handed out at once, since the device runs all of the engine's
+work in the order it was launched: what the stray row writes lies before what the next owner
+writes.
 
 Knows: budgets and the order of sequences. Does not know: tensors, tokens' values, or what
 follows from a step (`settle.py`). It does not touch `num_computed` either: that is settled.
@@ -24,6 +30,7 @@ from operator import attrgetter
 
 from engine.holdings import Holdings, lease_of
 from engine.queue import FairQueue
+from engine.seats import Seats
 from engine.sequence import Sequence
 from engine.stats import Meter
 from engine.step import Row, Step
@@ -59,14 +66,14 @@ class _Plan:
     moves: list[Move] = field(default_factory=list)
 
     def add(self, sequence: Sequence) -> Row:
-        num_new = min(sequence.num_tokens - sequence.num_computed, self.budget)
+        num_new = min(_num_to_compute(sequence), self.budget)
         row = Row(sequence, sequence.num_computed, num_new)
         self.rows.append(row)
         self.budget -= num_new
         return row
 
     def step(self) -> Step:
-        rows = sorted(self.rows, key=lambda row: row.num_new > 1)
+        rows = sorted(self.rows, key=_is_chunk)
         return Step(tuple(rows), tuple(self.moves))
 
 
@@ -82,6 +89,7 @@ class Scheduler:
         self.holdings = holdings
         self._limits = limits
         self._meter = meter
+        self._seats = Seats(limits.max_running)
 
     @property
     def is_idle(self) -> bool:
@@ -113,13 +121,19 @@ class Scheduler:
         if sequence.lease is None:
             self.queue.remove(sequence)
         else:
-            self.running.remove(sequence)
+            self._stand_up(sequence)
             self.holdings.give_back(sequence, now)
 
     def expel(self, sequence: Sequence, now: float) -> None:
         """Take a running sequence out and forget the blocks that it computed."""
-        self.running.remove(sequence)
+        self._stand_up(sequence)
         self.holdings.discard(sequence, now)
+
+    def _stand_up(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        if sequence.seat is not None:
+            self._seats.give_back(sequence.seat)
+            sequence.seat = None
 
     def _continue_decodes(self, plan: _Plan, now: float) -> None:
         """Rows for sequences with one token to go, the eldest first.
@@ -129,10 +143,11 @@ class Scheduler:
         for sequence in tuple(self.running):
             is_running = sequence.lease is not None  # not preempted by an elder just now
             if is_running and _num_to_compute(sequence) == 1 and self._make_room(sequence, now):
-                self._charge(plan.add(sequence))
+                plan.add(sequence)
+        self._charge_decodes(plan.rows)
 
     def _make_room(self, sequence: Sequence, now: float) -> bool:
-        """Room for the sequence's last token; False when it had to give way itself."""
+        """Room for a sequence's last token; False when it had to give way itself."""
         while not self.holdings.grow(sequence, now):
             victim = self.running[-1]
             self.preempt(victim, now)
@@ -158,6 +173,7 @@ class Scheduler:
 
     def _start(self, sequence: Sequence, plan: _Plan, now: float) -> None:
         insort(self.running, sequence, key=attrgetter("arrived"))
+        sequence.seat = self._seats.take()
         lease = lease_of(sequence)
         if sequence.admitted is None:
             sequence.admitted = now
@@ -171,6 +187,21 @@ class Scheduler:
         """Computed tokens in full; the token that the row will sample by its own price."""
         self.queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.samples)
 
+    def _charge_decodes(self, rows: list[Row]) -> None:
+        """The same for rows of one token, a flow at a time."""
+        rows_of: dict[str, list[Row]] = {}
+        for row in rows:
+            rows_of.setdefault(row.sequence.flow, []).append(row)
+        for of_flow in rows_of.values():
+            sampled = sum(row.samples for row in of_flow)
+            cost = len(of_flow) + (OUTPUT_TOKEN_COST - 1) * sampled
+            self.queue.charge(of_flow[0].sequence, cost)
+
 
 def _num_to_compute(sequence: Sequence) -> int:
-    return sequence.num_tokens - sequence.num_computed
+    """Tokens to go; none for a sequence whose last token is known or on its way."""
+    return 0 if sequence.is_full else sequence.length - sequence.num_computed
+
+
+def _is_chunk(row: Row) -> bool:
+    return row.num_new > 1

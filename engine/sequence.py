@@ -1,7 +1,13 @@
 """One sequence on its way through the engine: its tokens, its lease, how far it is computed.
 
-State has one owner, the engine's thread. There is no prefill phase and no decode phase: a
-sequence has `num_tokens` known tokens, of which `num_computed` have their KV in the pool.
+State has one owner, the engine's thread. There is no prefill phase and no decode phase:
+
+    |  prompt  |  output  | pending |
+    0                 num_tokens  length
+
+`num_tokens` are known; a token that a step on its way will sample is pending: it counts, its
+value does not matter before it is settled, and the device feeds it to the next step by itself.
+Of the first `num_computed` the KV is in the pool, or will be when the steps launched are done.
 
 Knows: token ids and counts. Does not know: the queue, the pool, or the model.
 """
@@ -38,11 +44,23 @@ class Sequence:
     use_cache: bool = True
     num_computed: int = 0
     cached_tokens: int = 0  # of the prompt, found at the first admission
+    num_pending: int = 0  # tokens that steps on their way will sample
     lease: Lease | None = None  # None while waiting
+    seat: int | None = None  # its place among the running; None while waiting
     admitted: float | None = None
     num_preemptions: int = 0
     held_since: float | None = None  # when single flight first left it waiting
     first_tokens_sent: bool = field(default=False)
+
+    @property
+    def length(self) -> int:
+        """Tokens in all, the pending ones included."""
+        return self.num_tokens + self.num_pending
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its last token is known or pending."""
+        return self.num_tokens + self.num_pending >= len(self.tokens)
 
     @property
     def num_output(self) -> int:

@@ -1,12 +1,17 @@
 """Apply what a step produced: computed blocks to the tree, tokens to sequences, events out.
 
-This is the one place where `num_computed` advances and where a sequence's end is decided:
+Steps begin here too: from its launch on a step's tokens count as computed and what it samples
+as pending, so that the next one can be decided. This is the one place where these counts
+advance, and where a sequence's end is decided:
 
     a stop token      eos unless ignore_eos, or one of stop_token_ids   -> Finished("stop")
     max_tokens        the last token is sent, then                     -> Finished("length")
     cancelled         at any stage                                     -> Finished("cancelled")
     not finite        its blocks are forgotten                         -> Failed(NumericFailure)
     engine at fault                                                    -> Failed(EngineFailure)
+
+An end may come while the next step is on its way with a row of the same sequence. That row is
+over: nothing of it is applied.
 
 Knows: rows, tokens, reasons. Does not know: how tokens were chosen (min_tokens is the
 sampler's business), or sockets.
@@ -54,20 +59,32 @@ class Settler:
         self._meter = meter
         self._eos_token_ids = frozenset(eos_token_ids)
 
+    def begin(self, step: Step) -> None:
+        """Count what a step that was launched will do."""
+        for row in step.rows:
+            row.sequence.num_computed = row.end
+            row.sequence.num_pending += row.samples
+
     def settle(self, step: Step, sampled: List[Sampled], now: float) -> list[Reply]:
         """Apply a computed step; `sampled` has one entry per row that samples, in row order."""
         replies: list[Reply] = []
+        generated: dict[str, int] = {}
         results = iter(sampled)
         for row in step.rows:
-            if not row.samples:
+            result = next(results) if row.samples else None
+            if row.is_over:
+                continue
+            if result is None:
                 self._advance(row, now)
-                continue
-            result = next(results)
-            if result.token_id is None:
+            elif result.token_id is None:
                 replies.append(self._fail_numeric(row.sequence, now))
-                continue
-            self._advance(row, now)
-            replies += self._append(row.sequence, result.token_id, result, now)
+            else:
+                self._advance(row, now)
+                row.sequence.num_pending -= 1
+                generated[row.sequence.flow] = generated.get(row.sequence.flow, 0) + 1
+                replies += self._append(row.sequence, result.token_id, result, now)
+        for flow, tokens in generated.items():
+            self._meter.generated(flow, tokens)
         return replies
 
     def cancel(self, sequence: Sequence, now: float) -> Reply:
@@ -82,15 +99,14 @@ class Settler:
 
     def _advance(self, row: Row, now: float) -> None:
         sequence = row.sequence
-        sequence.num_computed = row.end
         self._holdings.commit(sequence, row.start, row.end, now)
-        self._meter.computed(min(row.end, sequence.prompt_len) - row.start, now)
+        if row.start < sequence.prompt_len:
+            self._meter.computed(min(row.end, sequence.prompt_len) - row.start, now)
 
     def _append(
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> list[Reply]:
         sequence.append(token_id)
-        self._meter.generated(sequence.flow)
         if self._stops(sequence, token_id):
             return [self._finish(sequence, "stop", now, stop_token_id=token_id)]
         replies = [_tokens(sequence, token_id, result)]

@@ -75,10 +75,10 @@ class Meter:
         if prompt_tokens > 0:
             self._windows.add(_COMPUTED, prompt_tokens, now)
 
-    def generated(self, flow: str) -> None:
-        """A token was sampled."""
-        self.generated_tokens += 1
-        self._touch(flow).generated_tokens += 1
+    def generated(self, flow: str, tokens: int = 1) -> None:
+        """Tokens were sampled."""
+        self.generated_tokens += tokens
+        self._touch(flow).generated_tokens += tokens
 
     def windows(self, now: float) -> dict[str, WindowStats]:
         """By name of the window."""

@@ -6,31 +6,43 @@ samples. Nothing else passes between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from engine.messages import TokenLogprobs
 from engine.sequence import Sequence
+from prefix_cache.lease import Lease
 from storage.move import Move
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Row:
-    """`num_new` tokens of one sequence, from position `start`, to be computed in this step."""
+    """`num_new` tokens of one sequence, from position `start`, to be computed in this step.
+
+    What else it says is how the sequence was when the row was made; nobody changes it later.
+    """
 
     sequence: Sequence
     start: int
     num_new: int
+    end: int = field(init=False)  # first position behind the row: its context length
+    samples: bool = field(init=False)  # it reaches the last token, so that the next is sampled
+    lease: Lease | None = field(init=False)  # whose blocks it reads and writes
+
+    def __post_init__(self) -> None:
+        self.end = self.start + self.num_new
+        self.samples = self.end == self.sequence.length
+        self.lease = self.sequence.lease
 
     @property
-    def end(self) -> int:
-        """The first position behind what this step computes: the row's context length."""
-        return self.start + self.num_new
+    def is_pending(self) -> bool:
+        """Whether the value of its last token is not known on the host yet."""
+        return self.end > self.sequence.num_tokens
 
     @property
-    def samples(self) -> bool:
-        """Whether the row reaches the sequence's last known token, so that the next is sampled."""
-        return self.end == self.sequence.num_tokens
+    def is_over(self) -> bool:
+        """Whether the sequence has let the row's blocks go: what the row yields is nobody's."""
+        return self.lease is not self.sequence.lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +58,7 @@ class Step:
         return sum(row.num_new for row in self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(NamedTuple):
     """The next token of one row. `token_id` is None where the logits were not finite."""
 
     token_id: int | None
@@ -63,8 +74,15 @@ class Launched(Protocol):
 
 
 class Runner(Protocol):
-    """Computes steps. The only thing in the engine that holds tensors."""
+    """Computes steps, one after the other in the order they were launched.
+
+    The only thing in the engine that holds tensors.
+    """
 
     def launch(self, step: Step) -> Launched:
-        """Start computing `step`: its moves, the forward pass, the sampling."""
+        """Start computing `step`: its moves, the forward pass, the sampling.
+
+        The step before may still be on its way; a pending token is what that one sampled for
+        the row's seat. What raises has launched nothing that a later step could see.
+        """
         ...

@@ -29,9 +29,11 @@ from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
 
 T = TypeVar("T")
 
-_INLINE_SIZE = 4096  # characters or tokens; more is worth the hop to another thread
+_INLINE_SIZE = 4096  # characters; more is worth the hop to another thread
+_IDS_PER_CHARACTER = 16  # as much work as a character that is still to be tokenised
 _STARTING = "the engine is not ready yet"
 _SEEDS = 2**64
+_LOOKS, _LOOK_S = 15, 0.02  # for an engine that has just come: link and welcome take so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Chat:
     variables: Mapping[str, Scalar] | None = None
 
 
-Prompt = Chat | str | list[int]
+Prompt = Chat | str | TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,18 @@ class Admission:
         self._pool = pool
         self._bounds = bounds
 
+    async def _engine(self) -> Welcome:
+        """What the engine allows; Unavailable when there is none for a moment.
+
+        One of several workers may learn of an engine that moment later than the one which said
+        that it is there.
+        """
+        for _ in range(_LOOKS):
+            if self._welcome() is not None:
+                break
+            await asyncio.sleep(_LOOK_S)
+        return self.engine_limits()
+
     def engine_limits(self) -> Welcome:
         """What the connected engine allows; Unavailable while there is none."""
         welcome = self._welcome()
@@ -113,7 +127,7 @@ class Admission:
 
     async def admit(self, ask: Ask, caller: Caller) -> Admitted:
         """Check, render, tokenise and hash `ask`; BadRequest or Unavailable when it cannot run."""
-        welcome = self.engine_limits()
+        welcome = await self._engine()
         _check_vocabulary(ask.sampling, welcome.vocab_size)
         self._check_salt(ask.salt)
         path = NamespacePath.single(
@@ -153,7 +167,7 @@ class Admission:
 
     async def detokenize(self, token_ids: list[int]) -> str:
         """The text of `token_ids`, special tokens included; BadRequest for one out of range."""
-        _check_ids(token_ids, self.engine_limits().vocab_size, "tokens")
+        _check_ids(np.array(token_ids, dtype=np.int32), self.engine_limits().vocab_size, "tokens")
 
         def decode() -> str:
             return self.tokenizer.decode(token_ids, skip_special_tokens=False)
@@ -172,10 +186,11 @@ class Admission:
         return _Prepared(token_ids, block_keys(path, token_ids, welcome.block_size))
 
     def _tokens(self, prompt: Prompt, welcome: Welcome, *, add_special_tokens: bool) -> TokenIds:
-        if isinstance(prompt, list):
+        if isinstance(prompt, np.ndarray):
             if len(prompt) >= welcome.max_model_len:
                 raise _too_long(len(prompt), welcome.max_model_len, "prompt")
-            return _check_ids(prompt, welcome.vocab_size, "prompt")
+            _check_ids(prompt, welcome.vocab_size, "prompt")
+            return prompt
         text = self._render(prompt) if isinstance(prompt, Chat) else prompt
         if len(text) > welcome.max_model_len * self.tokenizer.longest_token:
             # Certainly over the context, so not worth the minutes that tokenising could take.
@@ -217,25 +232,30 @@ class Namespaces:
 
 
 def _size(prompt: Prompt) -> int:
-    """How much work a prompt is, in characters or tokens."""
+    """How much work a prompt is, in characters."""
     if isinstance(prompt, Chat):
         return sum(len(message["content"]) for message in prompt.messages)
-    return len(prompt)
+    return len(prompt) if isinstance(prompt, str) else len(prompt) // _IDS_PER_CHARACTER
 
 
 def _param(prompt: Prompt) -> str:
     return "messages" if isinstance(prompt, Chat) else "prompt"
 
 
-def _check_ids(token_ids: list[int], vocab_size: int, param: str) -> TokenIds:
-    if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
-        raise BadRequest(f"a token id is not in the vocabulary of {vocab_size}", param=param)
-    return np.array(token_ids, dtype=np.int32)
+def _check_ids(token_ids: TokenIds, vocab_size: int, param: str) -> None:
+    if len(token_ids) and not 0 <= token_ids.min() <= token_ids.max() < vocab_size:
+        raise _not_in(vocab_size, param)
 
 
 def _check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
-    _check_ids(list(sampling.logit_bias), vocab_size, "logit_bias")
-    _check_ids(list(sampling.stop_token_ids), vocab_size, "stop_token_ids")
+    named = {"logit_bias": sampling.logit_bias, "stop_token_ids": sampling.stop_token_ids}
+    for param, token_ids in named.items():
+        if not all(0 <= token_id < vocab_size for token_id in token_ids):
+            raise _not_in(vocab_size, param)
+
+
+def _not_in(vocab_size: int, param: str) -> BadRequest:
+    return BadRequest(f"a token id is not in the vocabulary of {vocab_size}", param=param)
 
 
 def _within_context(ask: Ask, prompt_tokens: int, max_model_len: int) -> SamplingParams:

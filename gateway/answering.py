@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from engine.client import Engine
 from gateway.admission import Admission, Ask
 from gateway.caller import Caller
-from gateway.generation import Event, generating
+from gateway.choice import Event
+from gateway.generation import generating
 from gateway.meter import Meter
 from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
@@ -58,16 +59,5 @@ class Answering:
             meter = Meter(self._metrics, origin.route, admitted, origin.arrived, time.monotonic)
             with meter.measured():
                 decoder = self.admission.tokenizer
-                async with (
-                    generating(self._engine, admitted, decoder) as events,
-                    aclosing(_metered(events, meter)) as metered,
-                ):
-                    yield metered, meter
-
-
-async def _metered(
-    events: AsyncGenerator[Event, None], meter: Meter
-) -> AsyncGenerator[Event, None]:
-    async for event in events:
-        meter.see(event)
-        yield event
+                async with generating(self._engine, admitted, decoder, meter.see) as events:
+                    yield events, meter

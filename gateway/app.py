@@ -67,9 +67,9 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics) -> None:
         headers = error.headers if isinstance(error, HTTPException) else None
         return error_response(refusal, headers)
 
-    async def broke_off(_: Request, error: Exception) -> Response:
+    async def broke_off(request: Request, error: Exception) -> Response:
         # The meter has counted it: the request had started.
-        return error_response(_as_gateway_error(_, error))
+        return error_response(_as_gateway_error(request, error))
 
     async def gone(_: Request, __: Exception) -> Response:
         return Response(status_code=_CLIENT_CLOSED)

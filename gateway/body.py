@@ -67,9 +67,19 @@ def parse(decoder: msgspec.json.Decoder[T], body: bytes, max_depth: int) -> T:
         raise _too_deep(max_depth) from None
 
 
+def parse_part(decoder: msgspec.json.Decoder[T], part: bytes) -> T:
+    """The Struct in `part`, which is cut out of a body that `parse` has seen; or BadRequest."""
+    try:
+        return decoder.decode(part)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the body is not valid JSON: {error}", code="invalid_json") from None
+
+
 def _check_shape(body: bytes, max_depth: int) -> None:
     """Count brackets outside of strings; vectorised, for a body may be all brackets and quotes."""
-    if body.count(b"[") + body.count(b"{") <= max_depth:
+    if _count(body, b"[", max_depth) + _count(body, b"{", max_depth) <= max_depth:
         return
     unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")
     chars = np.frombuffer(unescaped, np.uint8)
@@ -82,6 +92,16 @@ def _check_shape(body: bytes, max_depth: int) -> None:
         )
     if np.cumsum(steps, dtype=np.int32).max(initial=0) > max_depth:
         raise _too_deep(max_depth)
+
+
+def _count(body: bytes, char: bytes, enough: int) -> int:
+    """How often `char` is in `body`, at most `enough` + 1; bytes.count is ten times as slow."""
+    place = -1
+    for found in range(enough + 1):
+        place = body.find(char, place + 1)
+        if place < 0:
+            return found
+    return enough + 1
 
 
 def _too_deep(max_depth: int) -> BadRequest:

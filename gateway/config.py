@@ -22,7 +22,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_stop_chars: int = 256
     max_logit_bias: int = 1024
     max_salt_chars: int = 1024
-    max_streams_per_key: int = 1024
+    max_streams_per_key: int = 1024  # in each worker
     max_head_bytes: int = 64 << 10  # request line and headers
     head_deadline_s: float = 10.0  # from the first byte of a request to the end of its headers
     body_deadline_s: float = 60.0  # from there to the end of its body
@@ -30,8 +30,17 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     default_max_tokens: int = 16384  # of a chat that names none, if the context leaves so many
 
 
+def default_workers(cores: int) -> int:
+    """How many gateway processes a machine of so many cores should have.
+
+    One worker tells 10,000 tokens a second and more; the engine and the kernel's network need
+    cores too.
+    """
+    return 1 if cores <= 4 else min(8, cores // 4)
+
+
 class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What one gateway process needs to know."""
+    """What a gateway needs to know."""
 
     model_dir: str
     model_name: str
@@ -39,6 +48,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     engine_socket: str
     host: str = "127.0.0.1"
     port: int = 8000
+    workers: int | None = None  # processes that share the port; None: by the number of cores
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None  # None: the admin routes are on `port`
     share_all: bool = False  # one owner: all tenants share one namespace

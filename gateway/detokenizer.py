@@ -2,14 +2,16 @@
 
 A character may be spread over several tokens, and some decoders treat the first token of a text
 unlike the rest, so each token is decoded together with the ones shown just before it and only
-the difference is given out. `tokenizers.decoders.DecodeStream` does the same, but it cannot give
-out what is left at the end, and holds without bound what never becomes a character.
+the difference is given out. Where a token's text depends on no other it is looked up instead.
+`tokenizers.decoders.DecodeStream` decodes so too, but it cannot give out what is left at the
+end, and holds without bound what never becomes a character.
 
 Knows: one choice's tokens. Does not know: stop strings or requests.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -23,6 +25,13 @@ class Decoder(Protocol):
         """The text of `token_ids`, with U+FFFD for bytes that are no character."""
         ...
 
+    def pieces(self, *, skip_special_tokens: bool) -> Mapping[int, str | None] | None:
+        """The text of single tokens where it is the same behind any others, None where not.
+
+        None in place of the whole mapping when no token's text is.
+        """
+        ...
+
 
 class Detokenizer:
     """One choice's text so far; the pieces it gives out join to the text of all its tokens."""
@@ -30,12 +39,18 @@ class Detokenizer:
     def __init__(self, decoder: Decoder, *, skip_special_tokens: bool) -> None:
         self._decoder = decoder
         self._skip_special_tokens = skip_special_tokens
+        self._pieces = decoder.pieces(skip_special_tokens=skip_special_tokens)
         self._shown: list[int] = []  # the tokens shown last: context for the next ones
         self._shown_text = ""
         self._held: list[int] = []
 
     def push(self, token_id: int) -> str:
         """The text that `token_id` completes, often none."""
+        if self._pieces is not None and not self._held:
+            piece = self._pieces[token_id]
+            if piece is not None:
+                self._shown, self._shown_text = [], ""
+                return piece
         self._held.append(token_id)
         text = self._decode(self._shown + self._held)
         is_whole = len(text) > len(self._shown_text) and not text.endswith(_REPLACEMENT)

@@ -10,22 +10,17 @@ Knows: tasks, one bounded queue. Does not know: what the choices say or who list
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from engine.client import Engine
 from engine.errors import EngineUnavailable
 from gateway.admission import Admitted
-from gateway.choice import Delta, Ended, run_choice
+from gateway.choice import Choice, Event, run_choice
 from gateway.detokenizer import Decoder
-
-Event = Delta | Ended
 
 # Events of a request that wait for a slow reader.
 _MAX_WAITING = 64
-# How many events a stream tells before it truly waits. Sending to a client that is gone returns
-# at once, so a stream that has all its tokens already would not let the loop learn of it.
-_MAX_AT_ONCE = 16
 
 
 class _Over:
@@ -37,34 +32,23 @@ _Told = Event | _Over | BaseException
 
 @asynccontextmanager
 async def generating(
-    engine: Engine, admitted: Admitted, decoder: Decoder
+    engine: Engine,
+    admitted: Admitted,
+    decoder: Decoder,
+    see: Callable[[Event], None] = lambda _: None,
 ) -> AsyncIterator[AsyncGenerator[Event, None]]:
-    """Run all choices of `admitted`; the generator tells their events as they come."""
+    """Run all choices of `admitted`; the generator tells their events as they come.
+
+    `see` is told every event too, when it comes and whether or not anybody reads on. A single
+    choice needs no task of its own, and its tokens are told one turn of the loop sooner.
+    """
     choices = [
-        run_choice(engine, index, generate, admitted.text, decoder)
+        run_choice(engine.generate(generate), Choice(index, generate, admitted.text, decoder), see)
         for index, generate in enumerate(admitted.generates)
     ]
-    merged = _alone(choices[0]) if len(choices) == 1 else _merged(choices)
-    async with merged as events:
+    together = aclosing(choices[0]) if len(choices) == 1 else _merged(choices)
+    async with together as events:
         yield events
-
-
-@asynccontextmanager
-async def _alone(
-    choice: AsyncGenerator[Event, None],
-) -> AsyncIterator[AsyncGenerator[Event, None]]:
-    """One choice needs no task of its own, and its tokens are told one turn of the loop sooner."""
-    async with aclosing(choice), aclosing(_yielding(choice)) as events:
-        yield events
-
-
-async def _yielding(choice: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-    told = 0
-    async for event in choice:
-        yield event
-        told += 1
-        if told % _MAX_AT_ONCE == 0:
-            await asyncio.sleep(0)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import logging
 import traceback
 from types import TracebackType
 
-_FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_FORM = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 

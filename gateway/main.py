@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import uvloop
@@ -26,7 +29,7 @@ from gateway.answering import Answering
 from gateway.app import build_app
 from gateway.auth import AdminAuthenticator, Authenticator
 from gateway.chat_template import ChatTemplate
-from gateway.config import GatewayConfig
+from gateway.config import GatewayConfig, default_workers
 from gateway.first_start import STATE_FILE, admin_digest, load_admin_key
 from gateway.health import health_router
 from gateway.keyring import Keyring
@@ -36,9 +39,12 @@ from gateway.open_streams import OpenStreams
 from gateway.openai.models import ModelCard
 from gateway.openai.routes import openai_router
 from gateway.secrets import load_secrets
-from gateway.server import Bind, make_server, serve
+from gateway.server import Bind, all_listen, make_server, serve
+from gateway.shared_port import reserved
 from gateway.state.sqlite import SqliteStore
 from gateway.tokenizer import Tokenizer
+from gateway.worker import Seat, on_the_line
+from gateway.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,32 +56,73 @@ class Gateway:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the gateway that `arguments[0]`, a GatewayConfig in JSON, describes."""
+    """Run the gateway that `arguments[0]`, a GatewayConfig in JSON, describes.
+
+    With several workers this process is their parent; a worker has its `Seat`, in JSON, as
+    second argument.
+    """
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
     set_up_logging(config.log_level)
+    if len(arguments) > 1:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent passes it on
+        uvloop.run(work(config, msgspec.json.decode(arguments[1], type=Seat)))
+        return 0
+    count = config.workers or default_workers(cores())
+    if count > 1:
+        return uvloop.run(run_workers(config, count))
     uvloop.run(run(config))
     return 0
 
 
 async def run(config: GatewayConfig) -> None:
     """Serve until a signal asks to end, with an engine behind `config.engine_socket`."""
+    async with connected(config) as engine, composed(config, engine) as gateway:
+        set_aside()
+        await serve([make_server(bind, config.bounds, config.grace_s) for bind in gateway.binds])
+
+
+async def work(config: GatewayConfig, seat: Seat) -> None:
+    """Serve as one of several workers."""
+    metrics = Path(seat.metrics_dir)
+    async with connected(config) as engine, composed(config, engine, metrics) as gateway:
+        set_aside()
+        servers = [
+            make_server(bind, config.bounds, config.grace_s, shares_port=True)
+            for bind in gateway.binds
+        ]
+        async with on_the_line(seat, all_listen(servers)):
+            await serve(servers, (signal.SIGTERM,))
+
+
+async def run_workers(config: GatewayConfig, count: int) -> int:
+    """Keep `count` workers running until a signal asks to end; the exit status."""
+    addresses = [(config.host, config.port)]
+    if config.admin_port is not None:
+        addresses.append((config.admin_host, config.admin_port))
+    command = [sys.executable, *sys.orig_argv[1:]]
+    with reserved(addresses), TemporaryDirectory(prefix="ratoon-metrics-") as metrics:
+        return await Workers(command, count, metrics).run()
+
+
+@asynccontextmanager
+async def connected(config: GatewayConfig) -> AsyncIterator[EngineClient]:
+    """This process's link to the engine."""
     client = EngineClient(config.engine_socket)
     await client.start()
     try:
-        async with composed(config, client) as gateway:
-            set_aside()
-            await serve(
-                [make_server(bind, config.bounds, config.grace_s) for bind in gateway.binds]
-            )
+        yield client
     finally:
         await client.close()
 
 
 @asynccontextmanager
-async def composed(config: GatewayConfig, engine: Engine) -> AsyncIterator[Gateway]:
+async def composed(
+    config: GatewayConfig, engine: Engine, shared_metrics: Path | None = None
+) -> AsyncIterator[Gateway]:
     """The gateway of `config` before an engine; what it holds open is closed at the end.
 
-    The data directory must have been set up (`first_start`). Raises OSError, ValueError or
+    `shared_metrics` is where several workers count together. The data directory must have been
+    set up (`first_start`). Raises OSError, ValueError or
     PrivateFileError when the model's or the installation's files are not good.
     """
     model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
@@ -85,7 +132,7 @@ async def composed(config: GatewayConfig, engine: Engine) -> AsyncIterator[Gatew
         stack.push_async_callback(store.close)
         pool = stack.enter_context(ThreadPoolExecutor(_threads(), "admission"))
         keyring = Keyring(store, secrets.pepper, time.time)
-        metrics = GatewayMetrics()
+        metrics = GatewayMetrics(shared_metrics)
         streams = OpenStreams(config.bounds.max_streams_per_key)
         admission = Admission(
             Tokenizer.load(model_dir),
@@ -137,5 +184,10 @@ def set_aside() -> None:
     gc.freeze()
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
 def _threads() -> int:
-    return min(4, os.cpu_count() or 1)
+    return min(4, cores())

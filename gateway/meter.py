@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from engine.errors import EngineError
 from gateway.admission import Admitted
-from gateway.choice import Delta
-from gateway.generation import Event
+from gateway.choice import Delta, Event
 from gateway.metrics import GatewayMetrics
+
+_GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,16 @@ class Meter:
         self._last_token_at: dict[int, float] = {}
         self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
         self._cached: dict[int, int] = {}  # tokens by prompt
+        self._gaps: list[float] = []
         self._outcome = "internal_error"
 
     def see(self, event: Event) -> None:
         """Count one event."""
         if isinstance(event, Delta):
-            self._streamed[event.index] = self._streamed.get(event.index, 0) + len(event.token_ids)
             if event.token_ids:
-                self._time(event)
+                index = event.index
+                self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
+                self._time(index, event.queue_seconds)
             return
         self._streamed[event.index] = event.completion_tokens
         # The choices of a prompt share it: what one of them computed was not cached.
@@ -87,6 +90,7 @@ class Meter:
 
     def _report(self) -> None:
         usage = self.usage()
+        self._hand_on_gaps()
         self._metrics.ended(
             self._route,
             self._outcome,
@@ -96,13 +100,19 @@ class Meter:
             seconds=self._clock() - self._arrived,
         )
 
-    def _time(self, delta: Delta) -> None:
+    def _time(self, index: int, queue_seconds: float | None) -> None:
         now = self._clock()
-        if delta.queue_seconds is not None:
-            self._metrics.queued(delta.queue_seconds)
+        if queue_seconds is not None:
+            self._metrics.queued(queue_seconds)
         if not self._last_token_at:
             self._metrics.first_token(now - self._arrived)
-        before = self._last_token_at.get(delta.index)
+        before = self._last_token_at.get(index)
         if before is not None:
-            self._metrics.gap(now - before)
-        self._last_token_at[delta.index] = now
+            self._gaps.append(now - before)
+            if len(self._gaps) >= _GAPS_AT_ONCE:
+                self._hand_on_gaps()
+        self._last_token_at[index] = now
+
+    def _hand_on_gaps(self) -> None:
+        self._metrics.gaps(self._gaps)
+        self._gaps.clear()

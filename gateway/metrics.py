@@ -13,7 +13,10 @@ Knows: names, buckets, units. Does not know: where the numbers come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -24,6 +27,7 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from engine.messages import EngineStats, PoolStats
@@ -47,16 +51,41 @@ QUEUE_BUCKETS = (0.001, 0.005, *REQUEST_BUCKETS)
 # fmt: on
 
 
+class BulkHistogram(Histogram):
+    """A histogram that takes many observations at the price of a few."""
+
+    def observe_all(self, amounts: Sequence[float]) -> None:
+        """What `observe` of each amount does."""
+        self._sum.inc(sum(amounts))
+        tally = Tally(bisect_left(self._upper_bounds, amount) for amount in amounts)
+        for bucket, count in tally.items():
+            self._buckets[bucket].inc(count)
+
+
 class GatewayMetrics:
-    """The numbers of one gateway process, on a registry of their own."""
+    """The numbers of one gateway, on a registry of their own.
+
+    Several processes count each in a file of its own, and whoever is asked adds them up. The
+    file of a process that died counts on, so no counter ever falls.
+    """
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Path | None = None) -> None:
+        """Count alone, or with other processes in the directory `shared`.
+
+        Then each has been started with PROMETHEUS_MULTIPROC_DIR set to it.
+        """
         registry = CollectorRegistry()
         self._registry = registry
+        if shared is not None:
+            self._registry = CollectorRegistry()
+            MultiProcessCollector(self._registry, str(shared))  # type: ignore[no-untyped-call]
         self._running = Gauge(
-            "ratoon_requests_running", "Requests being answered", registry=registry
+            "ratoon_requests_running",
+            "Requests being answered",
+            registry=registry,
+            multiprocess_mode="livesum",
         )
         self._requests = Counter(
             "ratoon_requests",
@@ -91,7 +120,7 @@ class GatewayMetrics:
             registry=registry,
             buckets=FIRST_TOKEN_BUCKETS,
         )
-        self._gap = Histogram(
+        self._gap = BulkHistogram(
             "ratoon_inter_token_latency_seconds",
             "Between two tokens of one choice",
             registry=registry,
@@ -118,9 +147,10 @@ class GatewayMetrics:
         """The first token of a request came `seconds` after the request."""
         self._first_token.observe(seconds)
 
-    def gap(self, seconds: float) -> None:
-        """A token came `seconds` after the one before it."""
-        self._gap.observe(seconds)
+    def gaps(self, seconds: Sequence[float]) -> None:
+        """Tokens came so many seconds after the ones before them."""
+        if seconds:
+            self._gap.observe_all(seconds)
 
     def ended(
         self,

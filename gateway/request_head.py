@@ -12,6 +12,7 @@ import uuid
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _KEY = "ratoon.head"
+_SEND = "ratoon.send"
 
 
 class RequestHead:
@@ -27,6 +28,7 @@ class RequestHead:
             return
         request_id, arrived = uuid.uuid4().hex, time.monotonic()
         scope[_KEY] = (request_id, arrived)
+        scope[_SEND] = send
 
         async def send_with_head(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -39,6 +41,15 @@ class RequestHead:
             await send(message)
 
         await self._app(scope, receive, send_with_head)
+
+
+def body_send(scope: Scope) -> Send:
+    """The server's own `send`: what lies between it and a route only looks at how answers begin.
+
+    For the body of an answer that has begun, of which a stream sends a piece for every token.
+    """
+    send: Send = scope[_SEND]
+    return send
 
 
 def request_id_of(scope: Scope) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from starlette.types import ASGIApp
 
 from gateway.config import Bounds
 from gateway.connection import connection_within
+from gateway.shared_port import sockets_on
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _KEEP_ALIVE_S = 75  # longer than load balancers keep idle connections, so that they close first
 
 
@@ -37,6 +40,18 @@ class Server(uvicorn.Server):
         """Capture none; `serve` does it once for all servers."""
         yield
 
+    def __init__(self, config: uvicorn.Config, *, shares_port: bool) -> None:
+        super().__init__(config)
+        self._shares_port = shares_port
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, on sockets of its own where other processes share the port."""
+        if self._shares_port:
+            sockets = sockets_on(self.config.host, self.config.port)
+        await super().startup(sockets)
+        self.listens.set()
+
     @property
     def port(self) -> int:
         """The port it listens on, once it has started."""
@@ -44,7 +59,7 @@ class Server(uvicorn.Server):
         return port
 
 
-def make_server(bind: Bind, bounds: Bounds, grace_s: float) -> Server:
+def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool = False) -> Server:
     """A server that is not started yet."""
     return Server(
         uvicorn.Config(
@@ -60,25 +75,32 @@ def make_server(bind: Bind, bounds: Bounds, grace_s: float) -> Server:
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(grace_s)),
-        )
+        ),
+        shares_port=shares_port,
     )
 
 
-async def serve(servers: Sequence[Server]) -> None:
-    """Run until SIGTERM or SIGINT, or until one of them ends; then drain all.
+async def serve(servers: Sequence[Server], ends: Sequence[signal.Signals] = _SIGNALS) -> None:
+    """Run until one of the signals `ends`, or until one of them ends; then drain all.
 
     Running requests may go on for the servers' grace, new connections are refused.
     """
     loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
+    for name in ends:
         loop.add_signal_handler(name, _end, servers)
     try:
         async with asyncio.TaskGroup() as group:
             for server in servers:
                 group.create_task(server.serve()).add_done_callback(lambda _: _drain(servers))
     finally:
-        for name in (signal.SIGTERM, signal.SIGINT):
+        for name in ends:
             loop.remove_signal_handler(name)
+
+
+async def all_listen(servers: Sequence[Server]) -> None:
+    """Return once each of them has begun to listen."""
+    for server in servers:
+        await server.listens.wait()
 
 
 def _end(servers: Sequence[Server]) -> None:

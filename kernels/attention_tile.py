@@ -1,13 +1,15 @@
 """One step of online softmax over one tile of paged keys: what decode and prefill share.
 
-For query rows q (M, D) and a tile of keys and values k, v (TILE, D), in float32:
+For query rows q (M, D) and a tile of keys and values k, v (TILE, D), with c = scale * log2(e),
+so that exp2 serves for exp, and all but the products in float32:
 
-    s  = scale * log2(e) * q k^T             scores, so that exp2 serves for exp
-    m' = max(m, max s);  p = exp2(s - m')
+    s  = q k^T
+    m' = max(m, c max s);  p = exp2(c s - m')      one fused multiply-add a score
     l' = l * exp2(m - m') + sum p;  acc' = acc * exp2(m - m') + p v
 
 Device code only. Knows how a block is found in the table and what lies behind a context:
 a table entry or a slot behind `end` is never dereferenced, nor counted. Does not know rows.
+The scale is positive.
 """
 
 from __future__ import annotations
@@ -41,17 +43,19 @@ def attend_tile(
     """Fold keys [start, start + TILE) into (acc, m, total) and return the new three.
 
     `kv` points at this KV head in block 0, `table` at this row's block ids. With MASKED, keys
-    from `end` on are not read and row i of q sees keys up to and including last_key[i];
-    without, all of the tile exists and is visible to every row.
+    from `end` on are not read and row i of q sees keys up to and including last_key[i], which
+    may be none of them; without, all of the tile exists and is visible to every row.
     """
     key = start + tl.arange(0, TILE)
     column = tl.arange(0, D_PADDED)
-    real = key < end
-    block = tl.load(table + key // B, mask=real, other=0)
+    if MASKED:
+        block = tl.load(table + key // B, mask=key < end, other=0)
+    else:
+        block = tl.load(table + key // B)
     address = kv + block.to(tl.int64) * block_stride + (key % B) * D
     address = address[:, None] + column[None, :]
     if MASKED:
-        wanted = real[:, None] & (column < D)[None, :]
+        wanted = (key < end)[:, None] & (column < D)[None, :]
         k = tl.load(address, mask=wanted, other=0.0)
         v = tl.load(address + value_stride, mask=wanted, other=0.0)
     elif D_PADDED != D:
@@ -62,13 +66,21 @@ def attend_tile(
         k = tl.load(address)
         v = tl.load(address + value_stride)
 
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * log2_scale
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     if MASKED:
         visible = key[None, :] <= last_key[:, None]
         scores = tl.where(visible, scores, float("-inf"))
-    m_new = tl.maximum(m, tl.max(scores, axis=1))
-    shrink = tl.exp2(m - m_new)
-    p = tl.exp2(scores - m_new[:, None])
+    m_new = tl.maximum(m, tl.max(scores, axis=1) * log2_scale)
+    # A row that has seen no key yet: any finite number keeps its sums at zero.
+    anchor = tl.where(m_new == float("-inf"), 0.0, m_new) if MASKED else m_new
+    shrink = tl.exp2(m - anchor)
+    p = tl.exp2(scores * log2_scale - anchor[:, None])
     total = total * shrink + tl.sum(p, axis=1)
     acc = acc * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
     return acc, m_new, total
+
+
+@triton.jit
+def average(acc: tl.tensor, total: tl.tensor) -> tl.tensor:
+    """acc (M, D) over total (M,): the output of rows; 0 for a row that saw no key."""
+    return acc / tl.where(total == 0.0, 1.0, total)[:, None]

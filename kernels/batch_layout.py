@@ -17,6 +17,34 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
+class SharedLevel:
+    """Runs of decode rows that read the same keys: G groups, on the pool's device.
+
+    `group_starts` (G + 1,) int32: group g is the decode rows from group_starts[g] up to
+    group_starts[g + 1]. Every decode row is in exactly one group; a group may be empty.
+    `key_starts`, `key_ends` (G,) int32: the positions that its rows read together. Their
+    block ids are the same in the rows' tables. Equal where nothing is shared.
+    """
+
+    group_starts: Tensor
+    key_starts: Tensor
+    key_ends: Tensor
+    max_group_rows: int  # bound on the rows of one group that shares something
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """What decode rows that grow from one node share, so that it is read once for all.
+
+    Level by level the key ranges of a row follow each other from position 0, and the row's
+    own keys follow them: `own_starts` (R,) int32, whole blocks, at most the row's context.
+    """
+
+    levels: tuple[SharedLevel, ...]
+    own_starts: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class BatchLayout:
     """Rows R, tokens T, block size B. All tensors on the pool's device.
 
@@ -24,6 +52,7 @@ class BatchLayout:
     `context_lens` (R,) int32: tokens with KV behind this step, the row's new ones included.
     `block_tables` (R, max blocks) int32: block ids by position; what lies behind a row's
     context is undefined.
+    A row whose context is 0 is padding: it has no keys, and its outputs are 0.
     `positions` (T,) int64: position of each token in its sequence.
     `slots` (T,) int64: block id * B + offset: where each token's KV is written.
     """
@@ -36,6 +65,7 @@ class BatchLayout:
     num_decodes: int  # leading rows with exactly one token
     max_query_len: int
     max_context_len: int
+    shared: SharedPrefix | None = None  # only for speed: the result is the same without
 
     @property
     def num_rows(self) -> int:

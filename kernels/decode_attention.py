@@ -1,119 +1,168 @@
 """Attention of rows with one new token: few queries, a long context, so a matter of bytes.
 
-One program reads one equal part of one row's keys for one KV head, once, for all the query
-heads that share it (padded to 16 rows, so that the matrix units are used):
+Work comes in items: a range of keys, and the decode rows that read it. A row's own keys are an
+item of one row; what several rows share (`SharedPrefix`) is an item of all of them, so that it
+is read once. The keys of all items, in tiles, are dealt into units of about equal size:
 
-    grid (decode rows, KV heads, splits)  ->  partial outputs and their log-sum-exp, float32
-    combine: out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)
+    lengths     ########################################   ####   ############   #
+    units       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
 
-The grid follows from the number of rows and a bound on the context alone; the lengths are
-read on the device, so the launch can be captured in a CUDA graph. With one split the result
-is written at once and nothing is combined. Does not know rows with more than one new token.
+    grid (units, KV heads) -> the output where a row is one unit; else a partial one and its
+    log-sum-exp, float32, which `merge_attention` brings together
+
+How many units there may be follows from the number of items alone; which item a unit belongs
+to is worked out by each program from the lengths in device memory. So the launch can be
+captured in a CUDA graph, and a batch of mixed lengths fills the device as an even one does.
+A row whose context is 0 gives 0. Does not know rows with more than one new token.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention_tile import LOG2_E, attend_tile
-from kernels.batch_layout import BatchLayout
+from kernels import merge_attention
+from kernels.attention_tile import LOG2_E, attend_tile, average
+from kernels.batch_layout import BatchLayout, SharedLevel
+from kernels.deal_units import deal, keys_of_items
+from kernels.tuning import DecodeTuning, decode_tuning, shared_tuning
 
-_QUERY_ROWS = 16  # the least that the matrix units take
-_TARGET_PROGRAMS = 1024  # several for each multiprocessor of a large device
-_MIN_KEYS_PER_SPLIT = 256
-_MAX_SPLITS = 64
-
-
-@triton.jit
-def _split_keys(context: tl.tensor, splits: tl.tensor, TILE: tl.constexpr) -> tl.tensor:
-    """Keys that each split takes: whole tiles, as equal as they come, at least one."""
-    return tl.cdiv(tl.cdiv(context, TILE), splits) * TILE
+_ITEMS_AT_ONCE = 128  # lengths a program reads in one go
+_LEAST_QUERIES = 16  # the least that the matrix units take
+_MOST_QUERIES = 64  # of one item: what one program has registers for
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@triton.jit(do_not_specialize=["table_stride", "items", "passes", "fine", "coarse", "first_slot"])
 def _attend_kernel(
     q: tl.tensor,
     kv: tl.tensor,
-    context_lens: tl.tensor,
+    group_starts: tl.tensor,
+    key_starts: tl.tensor,
+    key_ends: tl.tensor,
     block_tables: tl.tensor,
     out: tl.tensor,
+    partial: tl.tensor,
     partial_lse: tl.tensor,
+    spans: tl.tensor,
     log2_scale: tl.tensor,
+    items: tl.tensor,
+    passes: tl.tensor,
+    fine: tl.tensor,
+    coarse: tl.tensor,
+    first_slot: tl.tensor,
     table_stride: tl.tensor,
     block_stride: tl.tensor,
     value_stride: tl.tensor,
     head_stride: tl.tensor,
+    KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    HAS_STARTS: tl.constexpr,
     B: tl.constexpr,
     D: tl.constexpr,
     D_PADDED: tl.constexpr,
     M: tl.constexpr,
     TILE: tl.constexpr,
-    PARTIAL: tl.constexpr,
+    USUAL_TILES: tl.constexpr,
+    LEAST_TILES: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    SPLIT: tl.constexpr,
+    MERGED: tl.constexpr,
 ) -> None:
-    row, kv_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
-    splits = tl.num_programs(2)
-    context = tl.load(context_lens + row)
-    keys = _split_keys(context, splits, TILE)
-    start = split * keys
-    end = tl.minimum(start + keys, context)
-    if start < end:
+    kv_head, unit = tl.program_id(0), tl.program_id(1)
+    item, first, size = unit, unit, 0
+    if SPLIT:
+        item, first, size = deal(
+            unit, items, fine, coarse, group_starts, key_starts, key_ends,
+            passes, ROWS, HAS_STARTS, TILE, USUAL_TILES, LEAST_TILES, AT_ONCE,
+        )  # fmt: skip
+    if item < items:
+        start, end = keys_of_items(
+            item, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
+        )
+        row, behind = item, item + 1
+        if ROWS > 1:
+            row = tl.load(group_starts + item // passes) + item % passes * ROWS
+            behind = tl.minimum(tl.load(group_starts + item // passes + 1), row + ROWS)
+        units = unit * 0 + 1
+        if SPLIT:
+            tiles = tl.cdiv(end - start, TILE)
+            units = tl.maximum(tl.cdiv(tiles, size), 1)
+            keys = tl.cdiv(tiles, units) * TILE
+            start = start + (unit - first) * keys
+            end = tl.minimum(start + keys, end)
+
         member, column = tl.arange(0, M), tl.arange(0, D_PADDED)
-        head = row * tl.num_programs(1) * GROUP + kv_head * GROUP + member
-        inside = (member < GROUP)[:, None] & (column < D)[None, :]
-        queries = tl.load(q + head[:, None] * D + column[None, :], mask=inside, other=0.0)
+        row_of = row + member // GROUP
+        real = (member < GROUP * ROWS) & (row_of < behind)
+        head = kv_head * GROUP + member % GROUP
+        inside = real[:, None] & (column < D)[None, :]
+        place = (row_of.to(tl.int64) * (KV_HEADS * GROUP) + head) * D
+        place = place[:, None] + column[None, :]
         acc = tl.zeros([M, D_PADDED], dtype=tl.float32)
         m = tl.full([M], float("-inf"), dtype=tl.float32)
         total = tl.zeros([M], dtype=tl.float32)
-        last_key = tl.zeros([M], dtype=tl.int32) + (end - 1)
-        keys_of_head = kv + kv_head.to(tl.int64) * head_stride
-        table = block_tables + row * table_stride
-        whole = start + (end - start) // TILE * TILE
-        for tile in tl.range(start, whole, TILE):
-            acc, m, total = attend_tile(
-                queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
-                block_stride, value_stride, B, D, D_PADDED, TILE, False,
-            )  # fmt: skip
-        if whole < end:
-            acc, m, total = attend_tile(
-                queries, acc, m, total, keys_of_head, table, whole, end, last_key, log2_scale,
-                block_stride, value_stride, B, D, D_PADDED, TILE, True,
-            )  # fmt: skip
-        place = head * splits + split
-        result = (acc / total[:, None]).to(out.dtype.element_ty)
-        tl.store(out + place[:, None] * D + column[None, :], result, mask=inside)
-        if PARTIAL:
-            tl.store(partial_lse + place, m + tl.log2(total), mask=member < GROUP)
+        if start < end:
+            queries = tl.load(q + place, mask=inside, other=0.0)
+            last_key = tl.zeros([M], dtype=tl.int32) + (end - 1)
+            keys_of_head = kv + kv_head.to(tl.int64) * head_stride
+            table = block_tables + row.to(tl.int64) * table_stride
+            whole = start + (end - start) // TILE * TILE
+            for tile in tl.range(start, whole, TILE):
+                acc, m, total = attend_tile(
+                    queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
+                    block_stride, value_stride, B, D, D_PADDED, TILE, False,
+                )  # fmt: skip
+            if whole < end:
+                acc, m, total = attend_tile(
+                    queries, acc, m, total, keys_of_head, table, whole, end, last_key, log2_scale,
+                    block_stride, value_stride, B, D, D_PADDED, TILE, True,
+                )  # fmt: skip
+        result = average(acc, total)
+        if (not MERGED) and units == 1:
+            tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
+        else:
+            slot = first_slot + unit * ROWS + member // GROUP
+            slot = slot.to(tl.int64) * (KV_HEADS * GROUP) + head
+            tl.store(partial + slot[:, None] * D + column[None, :], result, mask=inside)
+            tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
+        if (SPLIT or MERGED) and (unit == first) and (kv_head == 0):
+            # Where the row's parts lie: first slot, slots from one to the next, how many.
+            if ROWS > 1:
+                index = tl.arange(0, ROWS)
+                into = spans + (row + index) * 4
+                written = row + index < behind
+                tl.store(into, first_slot + first * ROWS + index, mask=written)
+                tl.store(into + 1, index * 0 + ROWS, mask=written)
+                tl.store(into + 2, index * 0 + units, mask=written)
+            else:
+                tl.store(spans + row * 4, first_slot + first)
+                tl.store(spans + row * 4 + 1, 1)
+                tl.store(spans + row * 4 + 2, units)
 
 
-@triton.jit(do_not_specialize=["splits"])
-def _combine_kernel(
-    partial: tl.tensor,
-    partial_lse: tl.tensor,
-    context_lens: tl.tensor,
-    out: tl.tensor,
-    splits: tl.tensor,
-    D: tl.constexpr,
-    D_PADDED: tl.constexpr,
-    TILE: tl.constexpr,
-    MAX_SPLITS: tl.constexpr,
-) -> None:
-    row = tl.program_id(0).to(tl.int64)
-    head = row * tl.num_programs(1) + tl.program_id(1)
-    context = tl.load(context_lens + row)
-    split, column = tl.arange(0, MAX_SPLITS), tl.arange(0, D_PADDED)
-    # A split behind the context wrote nothing: it is not read.
-    written = (split < splits) & (split * _split_keys(context, splits, TILE) < context)
-    lse = tl.load(partial_lse + head * splits + split, mask=written, other=float("-inf"))
-    weight = tl.exp2(lse - tl.max(lse, axis=0))
-    place = (head * splits + split)[:, None] * D + column[None, :]
-    wanted = written[:, None] & (column < D)[None, :]
-    parts = tl.load(partial + place, mask=wanted, other=0.0)
-    result = tl.sum(parts * weight[:, None], axis=0) / tl.sum(weight, axis=0)
-    tl.store(out + head * D + column, result.to(out.dtype.element_ty), mask=column < D)
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """One launch: `count` items, item i the i % passes-th `rows` rows of group i // passes."""
+
+    group_starts: Tensor
+    key_starts: Tensor | None
+    key_ends: Tensor
+    count: int
+    passes: int
+    rows: int
+    tuning: DecodeTuning
+
+    def target(self, kv_heads: int, longest: int) -> int:
+        """Units beyond one for each item that there may be, if no item has over `longest` keys."""
+        tuning = self.tuning
+        dealt = min(tuning.fine // kv_heads, self.count * (longest // tuning.usual_keys))
+        in_few = min(tuning.coarse // kv_heads, self.count * (longest // tuning.least_keys))
+        return max(dealt, in_few, 1)
 
 
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
@@ -121,59 +170,103 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
     rows = layout.num_decodes
     if not rows:
         return
+    parts = _parts(q, kv, layout)
+    if len(parts) == 1 and layout.max_context_len <= parts[0].tuning.least_keys:
+        _attend(q, kv, layout, scale, parts[0], _Room(out, out, out, out, 0, 0))
+        return
+    targets = [part.target(kv.shape[2], layout.max_context_len) for part in parts]
+    # A partial row for each row of each unit.
+    slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
     heads, head_dim = q.shape[1:]
-    _, _, kv_heads, block_size, _ = kv.shape
-    splits = num_splits(rows * kv_heads, layout.max_context_len)
-    padded = triton.next_power_of_2(head_dim)
-    tile = _tile_keys(padded, q.dtype)
-    partial, lse = out, out
-    if splits > 1:
-        partial = torch.empty((rows, heads, splits, head_dim), dtype=torch.float32, device=q.device)
-        lse = torch.empty((rows, heads, splits), dtype=torch.float32, device=q.device)
-    _attend_kernel[(rows, kv_heads, splits)](
+    partial = torch.empty((sum(slots), heads, head_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((sum(slots), heads), dtype=torch.float32, device=q.device)
+    spans = torch.empty((len(parts), rows, 4), dtype=torch.int32, device=q.device)
+    for index, part in enumerate(parts):
+        room = _Room(out, partial, lse, spans[index], sum(slots[:index]), targets[index])
+        _attend(q, kv, layout, scale, part, room, merged=len(parts) > 1)
+    merge_attention.merge_spans(partial, lse, spans, out[:rows])
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Where a launch writes: rows that are one unit into `out`, parts from `first_slot` on.
+
+    `target` 0: no item is split, and nothing but `out` is written.
+    """
+
+    out: Tensor
+    partial: Tensor
+    lse: Tensor
+    spans: Tensor
+    first_slot: int
+    target: int
+
+
+def _parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
+    """The rows' own keys and, before them, what they share, level by level."""
+    shared, contexts = layout.shared, layout.context_lens
+    starts = shared.own_starts if shared else None
+    tuning = decode_tuning(q.shape[2], q.dtype)
+    own = _Items(contexts, starts, contexts, layout.num_decodes, 1, 1, tuning)
+    return [own] + [_shared_items(level, q, kv) for level in (shared.levels if shared else ())]
+
+
+def _shared_items(level: SharedLevel, q: Tensor, kv: Tensor) -> _Items:
+    group = q.shape[1] // kv.shape[2]
+    most = 1 << ((_MOST_QUERIES // group).bit_length() - 1)
+    rows = min(max(triton.next_power_of_2(level.max_group_rows), 2), most)
+    passes = -(-level.max_group_rows // rows)
+    count = level.key_ends.shape[0] * passes
+    tuning = shared_tuning(q.shape[2], q.dtype)
+    return _Items(level.group_starts, level.key_starts, level.key_ends, count, passes, rows, tuning)
+
+
+def _attend(
+    q: Tensor,
+    kv: Tensor,
+    layout: BatchLayout,
+    scale: float,
+    part: _Items,
+    room: _Room,
+    *,
+    merged: bool = False,
+) -> None:
+    heads, head_dim = q.shape[1:]
+    kv_heads, block_size = kv.shape[2:4]
+    group, tuning = heads // kv_heads, part.tuning
+    _attend_kernel[(kv_heads, part.count + room.target)](
         q,
         kv,
-        layout.context_lens,
+        part.group_starts,
+        part.key_ends if part.key_starts is None else part.key_starts,
+        part.key_ends,
         layout.block_tables,
-        partial,
-        lse,
+        room.out,
+        room.partial,
+        room.lse,
+        room.spans,
         scale * LOG2_E,
+        part.count,
+        part.passes,
+        max(tuning.fine // kv_heads, 1),
+        max(tuning.coarse // kv_heads, 1),
+        room.first_slot,
         layout.block_tables.stride(0),
         *kv.stride()[:3],
-        GROUP=heads // kv_heads,
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        ROWS=part.rows,
+        HAS_STARTS=part.key_starts is not None,
         B=block_size,
         D=head_dim,
-        D_PADDED=padded,
-        M=_QUERY_ROWS,
-        TILE=tile,
-        PARTIAL=splits > 1,
-        num_warps=4,
-        num_stages=2 if q.dtype == torch.float32 else 3,
+        D_PADDED=triton.next_power_of_2(head_dim),
+        M=max(triton.next_power_of_2(group * part.rows), _LEAST_QUERIES),
+        TILE=tuning.tile,
+        USUAL_TILES=tuning.usual_keys // tuning.tile,
+        LEAST_TILES=tuning.least_keys // tuning.tile,
+        AT_ONCE=_ITEMS_AT_ONCE,
+        SPLIT=room.target > 0,
+        MERGED=merged,
+        num_warps=tuning.warps,
+        num_stages=tuning.stages,
     )
-    if splits > 1:
-        _combine_kernel[(rows, heads)](
-            partial,
-            lse,
-            layout.context_lens,
-            out,
-            splits,
-            D=head_dim,
-            D_PADDED=padded,
-            TILE=tile,
-            MAX_SPLITS=_MAX_SPLITS,
-        )
-
-
-def num_splits(work: int, max_context_len: int) -> int:
-    """Into how many parts each of `work` (row, KV head) pairs is cut: a power of two in 1..64.
-
-    Enough to fill the device, but no part shorter than 256 keys at the longest context.
-    """
-    to_fill = -(-_TARGET_PROGRAMS // work)
-    wanted = min(to_fill, max_context_len // _MIN_KEYS_PER_SPLIT, _MAX_SPLITS)
-    return 1 << (max(wanted, 1).bit_length() - 1)
-
-
-def _tile_keys(padded_dim: int, dtype: torch.dtype) -> int:
-    """Keys a tile: 64 of 128 numbers of 2 bytes, and as many bytes of other shapes."""
-    return min(max(64 * 128 * 2 // (padded_dim * dtype.itemsize), 16), 128)

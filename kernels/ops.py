@@ -15,6 +15,7 @@ from torch import Tensor
 from kernels import (
     add_rms_norm,
     copy_blocks,
+    draw,
     paged_attention,
     rms_norm,
     rope_write_kv,
@@ -74,6 +75,14 @@ class CopyBlocks(Protocol):
     def __call__(self, pool: Tensor, source: Tensor, target: Tensor) -> None: ...  # noqa: D102
 
 
+class DrawTokens(Protocol):
+    """logits (R, V), temperature (R,), keys (R, 2) -> (tokens (R,), all finite (R,) bool)."""
+
+    def __call__(  # noqa: D102
+        self, logits: Tensor, temperature: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Tensor]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ops:
     """One way to compute each op. All of them on tensors of one device."""
@@ -84,6 +93,7 @@ class Ops:
     rope_write_kv: RopeWriteKv
     paged_attention: PagedAttention
     copy_blocks: CopyBlocks
+    draw: DrawTokens
 
 
 def torch_ops() -> Ops:
@@ -95,6 +105,7 @@ def torch_ops() -> Ops:
         rope_write_kv=rope_write_kv.reference,
         paged_attention=paged_attention.reference,
         copy_blocks=copy_blocks.reference,
+        draw=draw.reference,
     )
 
 
@@ -107,6 +118,7 @@ def triton_ops() -> Ops:
         rope_write_kv=rope_write_kv.launch,
         paged_attention=paged_attention.launch,
         copy_blocks=copy_blocks.launch,
+        draw=draw.launch,
     )
 
 

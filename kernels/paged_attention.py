@@ -35,6 +35,9 @@ def reference(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tenso
     starts, contexts = layout.query_starts.tolist(), layout.context_lens.tolist()
     for row, context in enumerate(contexts):
         new = slice(starts[row], starts[row + 1])
+        if not context:
+            out[new] = 0
+            continue
         keys, values = _gather(kv, layout.block_tables[row], context)
         out[new] = _attend(q[new].float(), keys, values, scale)
     return out

@@ -6,8 +6,11 @@ query heads of one KV head, BLOCK_M query rows in all. It walks the row's keys t
     keys   | tiles that every query of the block sees | tiles across the diagonal |  not read
            |            no mask                       |         masked            |
 
+Where there are too few query blocks to fill the device, a short suffix of a long prefix, the
+keys of each are split among several programs and their partial outputs merged.
+
 The rows' query blocks are numbered through: row r begins at `query_starts[r] // BLOCK_Q + r`,
-which needs nothing from the host but T and R and leaves at most one idle program a row.
+which needs nothing from the host but T and R and leaves less than one idle program a row.
 Does not know rows the decode kernel serves, though a row of one token is right here too.
 """
 
@@ -18,8 +21,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention_tile import LOG2_E, attend_tile
+from kernels import hopper_prefill, merge_attention
+from kernels.attention_tile import LOG2_E, attend_tile, average
 from kernels.batch_layout import BatchLayout
+from kernels.tuning import PrefillTuning, hopper_tuning, prefill_tuning
+
+_MOST_SPLITS = 64
 
 
 @triton.jit
@@ -49,7 +56,7 @@ def _row_of_query_block(
     return low
 
 
-@triton.jit(do_not_specialize=["first_row", "end_row", "table_stride"])
+@triton.jit(do_not_specialize=["first_row", "end_row", "tokens", "table_stride"])
 def _kernel(
     q: tl.tensor,
     kv: tl.tensor,
@@ -57,9 +64,11 @@ def _kernel(
     context_lens: tl.tensor,
     block_tables: tl.tensor,
     out: tl.tensor,
+    partial_lse: tl.tensor,
     log2_scale: tl.tensor,
     first_row: tl.tensor,
     end_row: tl.tensor,
+    tokens: tl.tensor,
     table_stride: tl.tensor,
     block_stride: tl.tensor,
     value_stride: tl.tensor,
@@ -70,6 +79,7 @@ def _kernel(
     D_PADDED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     TILE: tl.constexpr,
+    SPLIT: tl.constexpr,
 ) -> None:
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
     # The last blocks of a row see the most keys: they start first.
@@ -97,58 +107,110 @@ def _kernel(
         last_key = prefix + token
         end = prefix + tl.minimum(first_token + BLOCK_Q, new_tokens)
         diagonal = (prefix + first_token + 1) // TILE * TILE
+        start = 0
+        if SPLIT:
+            keys = tl.cdiv(tl.cdiv(end, TILE), tl.num_programs(2)) * TILE
+            start = tl.program_id(2) * keys
+            end = tl.minimum(start + keys, end)
         keys_of_head = kv + kv_head.to(tl.int64) * head_stride
         table = block_tables + row.to(tl.int64) * table_stride
-        for tile in tl.range(0, diagonal, TILE):
+        for tile in tl.range(start, tl.minimum(diagonal, end), TILE):
             acc, m, total = attend_tile(
                 queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
                 block_stride, value_stride, B, D, D_PADDED, TILE, False,
             )  # fmt: skip
-        for tile in tl.range(diagonal, end, TILE):
+        for tile in tl.range(tl.maximum(start, diagonal), end, TILE):
             acc, m, total = attend_tile(
                 queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
                 block_stride, value_stride, B, D, D_PADDED, TILE, True,
             )  # fmt: skip
-        result = (acc / total[:, None]).to(out.dtype.element_ty)
+        if SPLIT:
+            # Partial outputs lie as the outputs of these tokens do, once for each split.
+            slot = tl.program_id(2).to(tl.int64) * tokens + row_start + token - first_row
+            slot = slot * tl.num_programs(1) * GROUP + head
+            tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
+            place = slot[:, None] * D + column[None, :]
+        result = average(acc, total).to(out.dtype.element_ty)
         tl.store(out + place, result, mask=inside)
 
 
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
     """Attend the rows behind `layout.num_decodes` of q (T, Hq, D) and write theirs into out."""
-    first, rows = layout.num_decodes, layout.num_rows
-    tokens, heads, head_dim = q.shape
-    if first == rows:
+    first = layout.num_decodes
+    if first == layout.num_rows:
         return
-    _, _, kv_heads, block_size, _ = kv.shape
-    group = heads // kv_heads
-    padded = triton.next_power_of_2(head_dim)
-    block_m, tile, warps, stages = _tiling(padded, q.dtype)
-    query_blocks = (tokens - first) // (block_m // group) + rows - first
-    _kernel[(query_blocks, kv_heads)](
+    tokens, heads, head_dim = q.shape
+    hopper = _is_for_hopper(q, kv)
+    tuning = hopper_tuning() if hopper else prefill_tuning(head_dim, q.dtype)
+    attend = hopper_prefill.attend if hopper else _attend
+    block_q = tuning.queries // (heads // kv.shape[2])
+    blocks = (tokens - first - 1) // block_q + layout.num_rows - first
+    splits = num_splits(blocks * kv.shape[2], layout.max_context_len, tuning)
+    if splits == 1:
+        attend(q, kv, layout, scale * LOG2_E, tuning, (blocks, 1), out, out)
+        return
+    shape = (splits, tokens - first, heads)
+    partial = torch.empty((*shape, head_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty(shape, dtype=torch.float32, device=q.device)
+    attend(q, kv, layout, scale * LOG2_E, tuning, (blocks, splits), partial, lse)
+    merge_attention.merge_splits(partial, lse, out[first:])
+
+
+def _is_for_hopper(q: Tensor, kv: Tensor) -> bool:
+    return (
+        q.is_cuda
+        and q.dtype.itemsize == 2
+        and q.shape[2] in (64, 128)
+        and kv.shape[0] * kv.stride(0) // q.shape[2] < 2**31  # rows are counted in 32 bits
+        and torch.cuda.get_device_capability(q.device)[0] == 9
+    )
+
+
+def num_splits(programs: int, max_context_len: int, tuning: PrefillTuning) -> int:
+    """Among how many programs the keys of a query block are split, 1..64.
+
+    As many as the device has room for beside each other; at the longest context none with
+    fewer keys than the tuning says.
+    """
+    to_fill = tuning.programs // programs
+    return max(min(to_fill, max_context_len // tuning.least_keys, _MOST_SPLITS), 1)
+
+
+def _attend(
+    q: Tensor,
+    kv: Tensor,
+    layout: BatchLayout,
+    log2_scale: float,
+    tuning: PrefillTuning,
+    grid: tuple[int, int],
+    out: Tensor,
+    lse: Tensor,
+) -> None:
+    """`grid`: query blocks and splits; with splits, out and lse get one part for each."""
+    tokens, heads, head_dim = q.shape
+    kv_heads, block_size = kv.shape[2:4]
+    blocks, splits = grid
+    _kernel[(blocks, kv_heads, splits)](
         q,
         kv,
         layout.query_starts,
         layout.context_lens,
         layout.block_tables,
         out,
-        scale * LOG2_E,
-        first,
-        rows,
+        lse,
+        log2_scale,
+        layout.num_decodes,
+        layout.num_rows,
+        tokens - layout.num_decodes,
         layout.block_tables.stride(0),
         *kv.stride()[:3],
-        GROUP=group,
+        GROUP=heads // kv_heads,
         B=block_size,
         D=head_dim,
-        D_PADDED=padded,
-        BLOCK_M=block_m,
-        TILE=tile,
-        num_warps=warps,
-        num_stages=stages,
+        D_PADDED=triton.next_power_of_2(head_dim),
+        BLOCK_M=tuning.queries,
+        TILE=tuning.tile,
+        SPLIT=splits > 1,
+        num_warps=tuning.warps,
+        num_stages=tuning.stages,
     )
-
-
-def _tiling(padded_dim: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
-    """(query rows, keys a tile, warps, tiles in flight), by what registers and memory hold."""
-    if dtype == torch.float32:
-        return (32, 32, 4, 1) if padded_dim <= 128 else (16, 16, 4, 1)
-    return (128, 128, 8, 2) if padded_dim <= 128 else (64, 32, 4, 2)

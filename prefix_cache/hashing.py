@@ -11,6 +11,7 @@ Knows: paths, token ids, a digest. Does not know: the tree, or where a block lie
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import iter_unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +48,9 @@ def block_keys(
     block = first_block
     while block < end:
         namespace, run_end = path.at(block), min(end, path.span_end(block) or end)
-        for at in range((block - first_block) * step, (run_end - first_block) * step, step):
-            key = digest(namespace + key + data[at : at + step])
+        run = memoryview(data)[(block - first_block) * step : (run_end - first_block) * step]
+        for (tokens,) in iter_unpack(f"{step}s", run):
+            key = digest(namespace + key + tokens)
             keys.append(key)
         block = run_end
     return b"".join(keys)

@@ -34,18 +34,18 @@ class Decoder:
     ) -> Tensor:
         """Compute T tokens, write their KV to `pool`, return logits of the tokens at `outputs`.
 
-        `token_ids` (T,) int64, `outputs` (S,) int64 indices into T; (S, V) float32. The result
-        is the caller's to change. Does not wait for the device.
+        `token_ids` (T,) int64, `outputs` (S,) int64 indices into T; (S, V) in the model's
+        dtype. The result is the caller's to change. Does not wait for the device.
         """
         eps = self.config.rms_norm_eps
         hidden, residual = self._layers(token_ids, layout, pool)
         if outputs.shape[0] == 0:
-            return hidden.new_empty((0, self.config.vocab_size), dtype=torch.float32)
+            return hidden.new_empty((0, self.config.vocab_size))
         # Only the tokens that are followed by a sampled one need the head, and few are.
         hidden, _ = self.ops.add_rms_norm(
             hidden[outputs], residual[outputs], self.parameters.final_norm, eps
         )
-        return F.linear(hidden, self.parameters.head).float()
+        return F.linear(hidden, self.parameters.head)
 
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Tensor

@@ -13,14 +13,16 @@ from engine.sampler.plan import Edits, Penalties
 RULED_OUT = float("-inf")
 
 
-def penalise(logits: Tensor, penalties: Penalties[Tensor]) -> None:
-    """Lower the logits (R, V) of tokens that a row has already.
+def penalise(logits: Tensor, penalties: Penalties[Tensor], inputs: Tensor) -> None:
+    """Lower the logits (R, V) of tokens that a row has already; its last one is in `inputs` (R,).
 
     A token in prompt or output: its logit is divided by `repetition` where positive, multiplied
     where negative. A token n > 0 times in the output: `presence` + n x `frequency` off.
     """
     chosen = logits[penalties.rows]
-    counts = _counts(chosen, penalties.output_index)
+    last = inputs[penalties.rows][penalties.pending]
+    pending_index = penalties.pending * logits.shape[1] + last
+    counts = _counts(chosen, torch.cat((penalties.output_index, pending_index)))
     there = counts + _counts(chosen, penalties.prompt_index) > 0
     repetition = penalties.repetition[:, None]
     lowered = torch.where(chosen > 0, chosen / repetition, chosen * repetition)

@@ -1,7 +1,4 @@
-"""Draws tokens from logits, among all or among the likelier ones.
-
-A draw is the argmax of log weights less the log of exponential noise, so nothing has to be
-normalised, and a token that is ruled out cannot win.
+"""Draws tokens among the likelier ones; `kernels.draw` draws among all.
 
 Knows: temperature, top-k, top-p, min-p. Does not know: sequences or seeds.
 """
@@ -11,18 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.sampler.noise import log_exponential
-from engine.sampler.plan import Draw, FilteredDraw
+from engine.sampler.plan import FilteredDraw
+from kernels.noise import log_exponential
 
 RULED_OUT = float("-inf")
-
-
-def draw_plain(logits: Tensor, draw: Draw[Tensor]) -> Tensor:
-    """One token of each row of `logits` (K, V), as likely as its weight says; (K,) int64."""
-    token_ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
-    scores = logits / draw.temperature[:, None]
-    scores -= log_exponential(draw.keys, token_ids)
-    return scores.argmax(-1)
 
 
 def draw_filtered(logits: Tensor, filtered: FilteredDraw[Tensor]) -> Tensor:

@@ -23,7 +23,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Draw(Generic[A]):
-    """Rows drawn at random, K of them.
+    """Rows drawn at random, K of them; at temperature 0 the likeliest token is taken.
 
     `rows` (K,) int64, `keys` (K, 2) int32, `temperature` (K,) float32.
     """
@@ -52,7 +52,8 @@ class Penalties(Generic[A]):
     """Rows with a penalty, K of them, and the tokens they have.
 
     The penalties are (K,) float32. The indices are flat, into (K, vocabulary), int64; the
-    prompt's are given for rows with a repetition penalty alone.
+    prompt's are given for rows with a repetition penalty alone. `pending` (P,) int64: the rows,
+    of the K, whose last output token is known to the device alone.
     """
 
     rows: A
@@ -61,6 +62,7 @@ class Penalties(Generic[A]):
     repetition: A
     output_index: A
     prompt_index: A
+    pending: A
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,9 @@ class Wanted(Generic[A]):
 class SamplingPlan(Generic[A]):
     """How every row of a step is sampled; None where no row asks for it.
 
-    Every row is in exactly one of the first four groups.
+    Every row is in exactly one of the first three groups.
     """
 
-    greedy: A | None
     plain: Draw[A] | None
     searched: FilteredDraw[A] | None
     sorted: FilteredDraw[A] | None

@@ -37,12 +37,11 @@ class Planner:
 
     def plan(self, sequences: Sequence[TokenSequence]) -> HostPlan:
         """How the next token of each of `sequences` is to be chosen."""
-        groups: dict[str, list[int]] = {"greedy": [], "plain": [], "searched": [], "sorted": []}
+        groups: dict[str, list[int]] = {"plain": [], "searched": [], "sorted": []}
         for row, sequence in enumerate(sequences):
             groups[_group(sequence.sampling)].append(row)
-        greedy, plain = groups["greedy"], groups["plain"]
+        plain = groups["plain"]
         return SamplingPlan(
-            greedy=np.array(greedy, dtype=np.int64) if greedy else None,
             plain=self._draw(sequences, plain) if plain else None,
             searched=self._filtered(sequences, groups["searched"]),
             sorted=self._filtered(sequences, groups["sorted"]),
@@ -51,9 +50,15 @@ class Planner:
             wanted=self._wanted(sequences),
         )
 
+    def plain(self, sequences: Sequence[TokenSequence]) -> Draw[HostArray] | None:
+        """All of `sequences` as one group; None where one of them asks for more than a draw."""
+        if not all(is_plain(sequence.sampling) for sequence in sequences):
+            return None
+        return self._draw(sequences, list(range(len(sequences))))
+
     def _draw(self, sequences: Sequence[TokenSequence], rows: list[int]) -> Draw[HostArray]:
         keys = [self._key(sequences[row]) for row in rows]
-        temperatures = [sequences[row].sampling.temperature for row in rows]
+        temperatures = [_temperature(sequences[row].sampling) for row in rows]
         return Draw(
             rows=np.array(rows, dtype=np.int64),
             keys=np.array(keys, dtype=np.int32),
@@ -61,8 +66,10 @@ class Planner:
         )
 
     def _key(self, sequence: TokenSequence) -> tuple[int, int]:
+        if _is_greedy(sequence.sampling):
+            return 0, 0
         seed = sequence.sampling.seed
-        return noise_key(self.fresh_seed() if seed is None else seed, sequence.num_tokens)
+        return noise_key(self.fresh_seed() if seed is None else seed, sequence.length)
 
     def _filtered(
         self, sequences: Sequence[TokenSequence], rows: list[int]
@@ -84,7 +91,7 @@ class Planner:
         )
 
     def _penalties(self, sequences: Sequence[TokenSequence]) -> Penalties[HostArray] | None:
-        rows = [row for row, sequence in enumerate(sequences) if _penalised(sequence.sampling)]
+        rows = [row for row, sequence in enumerate(sequences) if is_penalised(sequence.sampling)]
         if not rows:
             return None
         chosen = [sequences[row] for row in rows]
@@ -102,6 +109,10 @@ class Planner:
             repetition=np.array([wish.repetition_penalty for wish in wishes], dtype=np.float32),
             output_index=self._flat([sequence.output_ids for sequence in chosen]),
             prompt_index=self._flat(prompts),
+            pending=np.array(
+                [index for index, sequence in enumerate(chosen) if sequence.num_pending],
+                dtype=np.int64,
+            ),
         )
 
     def _flat(self, tokens_by_row: Sequence[npt.NDArray[np.int32]]) -> HostArray:
@@ -130,7 +141,7 @@ class Planner:
     def _banned(self, sequence: TokenSequence) -> set[int]:
         """Tokens that would end the sequence before it has its `min_tokens`."""
         wish = sequence.sampling
-        if sequence.num_output >= wish.min_tokens:
+        if sequence.length - sequence.prompt_len >= wish.min_tokens:
             return set()
         ending = {*wish.stop_token_ids, *(() if wish.ignore_eos else self.eos_token_ids)}
         # An id beyond the vocabulary can be asked for as a stop, but not sampled.
@@ -147,9 +158,20 @@ class Planner:
         return Wanted(np.array(list(counts), dtype=np.int64), tuple(counts.values()))
 
 
+def is_plain(wish: SamplingParams) -> bool:
+    """Whether nothing but a draw from the logits is asked for, at any temperature."""
+    return (
+        _group(wish) == "plain"
+        and wish.num_logprobs is None
+        and not wish.min_tokens
+        and not wish.logit_bias
+        and not is_penalised(wish)
+    )
+
+
 def _group(wish: SamplingParams) -> str:
-    if wish.temperature < GREEDY_TEMPERATURE or wish.top_k == 1:
-        return "greedy"
+    if _is_greedy(wish):
+        return "plain"
     if 0 < wish.top_k <= MAX_SEARCHED_K:
         return "searched"
     filtered = wish.top_k > 0 or wish.top_p < 1.0 or wish.min_p > 0.0
@@ -160,7 +182,16 @@ def _top_p(wish: SamplingParams) -> float:
     return NO_TOP_P if wish.top_p >= 1.0 else max(wish.top_p, SMALLEST_TOP_P)
 
 
-def _penalised(wish: SamplingParams) -> bool:
+def _is_greedy(wish: SamplingParams) -> bool:
+    return wish.temperature < GREEDY_TEMPERATURE or wish.top_k == 1
+
+
+def _temperature(wish: SamplingParams) -> float:
+    return 0.0 if _is_greedy(wish) else wish.temperature
+
+
+def is_penalised(wish: SamplingParams) -> bool:
+    """Whether tokens that are there already change the logits."""
     return (
         wish.presence_penalty != 0.0
         or wish.frequency_penalty != 0.0

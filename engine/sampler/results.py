@@ -29,13 +29,13 @@ class ReportShape:
 
 
 class Transfer:
-    """A device tensor on its way to the host."""
+    """A device tensor on its way to the host, as it is now; it may be written again at once."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self._host = tensor
-        if tensor.device.type == "cuda":
-            self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-            self._host.copy_(tensor, non_blocking=True)
+        self._host = torch.empty(
+            tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda"
+        )
+        self._host.copy_(tensor, non_blocking=True)
         self._arrived = mark(tensor.device)
 
     def wait(self) -> Packed:
@@ -88,11 +88,12 @@ def _unpack_report(packed: Packed, shape: ReportShape) -> dict[int, TokenLogprob
 
 @dataclass(frozen=True, slots=True)
 class LaunchedSample:
-    """A step's choices on their way; implements `Launched`."""
+    """A step's choices on their way; implements `Launched`. `tokens` (R,) int64, on the device."""
 
     transfer: Transfer
     num_rows: int
     shape: ReportShape
+    tokens: Tensor
 
     def collect(self) -> list[Sampled]:
         """Wait for the step; one `Sampled` per row, in order."""

@@ -2,6 +2,8 @@
 
     logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> draw -> one copy back
 
+Where no row asks for more than a draw, one kernel does it all.
+
 Knows: the order of these. Does not know: their formulas, or the model.
 """
 
@@ -15,40 +17,57 @@ import torch
 from torch import Tensor
 
 from engine.sampler.adjust import edit, penalise
-from engine.sampler.draw import draw_filtered, draw_plain
+from engine.sampler.draw import draw_filtered
 from engine.sampler.logprobs import normalised, report
-from engine.sampler.plan import DevicePlan, HostPlan, on_device
+from engine.sampler.plan import DevicePlan, Draw, HostPlan, on_device
 from engine.sampler.planner import Planner
 from engine.sampler.results import LaunchedSample, ReportShape, Transfer, pack
 from engine.sequence import Sequence as TokenSequence
+from engine.staging import to_device
+from kernels.ops import DrawTokens
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Chooses tokens for one model."""
+    """Chooses tokens for one model. `draw` is the op of the device."""
 
     planner: Planner
+    draw: DrawTokens
 
     @torch.inference_mode()
-    def launch(self, logits: Tensor, sequences: Sequence[TokenSequence]) -> LaunchedSample:
-        """Choose a token for each of `sequences`, given `logits` (R, V) float32, contiguous.
+    def launch(
+        self, logits: Tensor, sequences: Sequence[TokenSequence], inputs: Tensor
+    ) -> LaunchedSample:
+        """Choose a token for each of `sequences`, given `logits` (R, V), contiguous.
 
-        Changes `logits`. A row with a logit that is not finite yields no token; it leaves the
-        other rows as they are.
+        `inputs` (R,) int64 are the tokens that the logits follow. Changes `logits`. A row with
+        a logit that is not finite yields no token; it leaves the other rows as they are.
         """
+        draw = self.planner.plain(sequences)
+        if draw is not None:
+            keys, temperature = to_device((draw.keys, draw.temperature), logits.device)
+            tokens, finite = self.draw(logits, temperature, keys)
+            packed = pack(tokens, finite, None)
+            return LaunchedSample(Transfer(packed), len(sequences), ReportShape((), ()), tokens)
+        return self._launch_planned(logits.float(), sequences, inputs)
+
+    def _launch_planned(
+        self, logits: Tensor, sequences: Sequence[TokenSequence], inputs: Tensor
+    ) -> LaunchedSample:
         host_plan = self.planner.plan(sequences)
         plan = on_device(host_plan, logits.device)
         finite = all_finite(logits)
         logprobs = None if plan.wanted is None else normalised(logits, plan.wanted)
-        adjust(logits, plan)
-        tokens = choose(logits, plan)
+        adjust(logits, plan, inputs)
+        tokens = choose(logits, plan, self.draw)
         reported = (
             None
             if plan.wanted is None or logprobs is None
             else report(logprobs, tokens, plan.wanted)
         )
         packed = pack(tokens, finite, reported)
-        return LaunchedSample(Transfer(packed), len(sequences), _report_shape(host_plan))
+        shape = _report_shape(host_plan)
+        return LaunchedSample(Transfer(packed), len(sequences), shape, tokens)
 
 
 def all_finite(logits: Tensor) -> Tensor:
@@ -57,17 +76,17 @@ def all_finite(logits: Tensor) -> Tensor:
     return least.isfinite() & greatest.isfinite()
 
 
-def adjust(logits: Tensor, plan: DevicePlan) -> None:
+def adjust(logits: Tensor, plan: DevicePlan, inputs: Tensor) -> None:
     """Apply penalties and edits to `logits` (R, V) in place."""
     if plan.penalties is not None:
-        penalise(logits, plan.penalties)
+        penalise(logits, plan.penalties, inputs)
     if plan.edits is not None:
         edit(logits, plan.edits)
 
 
-def choose(logits: Tensor, plan: DevicePlan) -> Tensor:
+def choose(logits: Tensor, plan: DevicePlan, draw: DrawTokens) -> Tensor:
     """A token for every row of `logits` (R, V), (R,) int64."""
-    choices = _choices(plan)
+    choices = _choices(plan, draw)
     if len(choices) == 1:
         return choices[0][1](logits)
     tokens = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
@@ -76,21 +95,22 @@ def choose(logits: Tensor, plan: DevicePlan) -> Tensor:
     return tokens
 
 
-def _choices(plan: DevicePlan) -> Sequence[tuple[Tensor, Callable[[Tensor], Tensor]]]:
+def _choices(
+    plan: DevicePlan, draw: DrawTokens
+) -> Sequence[tuple[Tensor, Callable[[Tensor], Tensor]]]:
     """The groups that have rows, each with the way its rows are chosen."""
     choices: list[tuple[Tensor, Callable[[Tensor], Tensor]]] = []
-    if plan.greedy is not None:
-        choices.append((plan.greedy, _greedy))
     if plan.plain is not None:
-        choices.append((plan.plain.rows, partial(draw_plain, draw=plan.plain)))
+        choices.append((plan.plain.rows, partial(_drawn, draw=draw, how=plan.plain)))
     for filtered in (plan.searched, plan.sorted):
         if filtered is not None:
             choices.append((filtered.draw.rows, partial(draw_filtered, filtered=filtered)))
     return choices
 
 
-def _greedy(logits: Tensor) -> Tensor:
-    return logits.argmax(-1)
+def _drawn(logits: Tensor, draw: DrawTokens, how: Draw[Tensor]) -> Tensor:
+    tokens, _ = draw(logits, how.temperature, how.keys)
+    return tokens
 
 
 def _report_shape(plan: HostPlan) -> ReportShape:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.admission import Ask, Chat
-from gateway.choice import Delta
+from gateway.choice import Delta, Event
 from gateway.config import Bounds
 from gateway.errors import BadRequest
-from gateway.generation import Event
 from gateway.meter import Usage
 from gateway.openai.logprobs import chat_logprobs
 from gateway.openai.refusals import refuse_in_chat
@@ -73,7 +72,7 @@ def chat_of(
     variables = options.chat_template_kwargs or {}
     if len(variables) > _MAX_VARIABLES or not all(name.isidentifier() for name in variables):
         raise BadRequest(
-            f"`chat_template_kwargs` takes at most {_MAX_VARIABLES} names",
+            f"`chat_template_kwargs` takes names of variables, at most {_MAX_VARIABLES}",
             param="chat_template_kwargs",
         )
     return Chat(
@@ -124,6 +123,10 @@ class ChatReply(Reply):
         self.begun.add(event.index)
         delta = MessageDelta("assistant", event.text) if first else MessageDelta(content=event.text)
         return self._chunk(ChatChunkChoice(event.index, delta, self._logprobs(event)))
+
+    def text_chunk(self, index: int) -> ChatChunk:
+        """The chunk of a choice that adds no text."""
+        return self._chunk(ChatChunkChoice(index, MessageDelta(content="")))
 
     def usage_chunk(self, usage: Usage) -> ChatChunk:
         """The chunk behind the last one, when usage was asked for."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gateway.admission import Ask, Prompt
-from gateway.choice import Delta
+import numpy as np
+
+from gateway.admission import Ask
+from gateway.choice import Delta, Event
 from gateway.config import Bounds
-from gateway.errors import BadRequest
-from gateway.generation import Event
 from gateway.meter import Usage
 from gateway.openai.logprobs import completion_logprobs
+from gateway.openai.prompts import prompts_of
 from gateway.openai.refusals import refuse_in_completion
 from gateway.openai.replies import Completion, CompletionChoice, CompletionLogprobs
 from gateway.openai.sampling import checked_choices, checked_logprobs, sampling_params, text_rules
@@ -49,22 +50,6 @@ def ask_of_completion(wire: CompletionRequest, request_id: str, bounds: Bounds) 
     )
 
 
-def prompts_of(prompt: str | Sequence[str | int | list[int]]) -> tuple[Prompt, ...]:
-    """A text, token ids, or a batch of either; BadRequest for a mixture or an empty one."""
-    if isinstance(prompt, str):
-        prompts: tuple[Prompt, ...] = (prompt,)
-    else:
-        ids = [item for item in prompt if isinstance(item, int)]
-        texts = [item for item in prompt if isinstance(item, str)]
-        lists = [item for item in prompt if isinstance(item, list)]
-        if sum(map(bool, (ids, texts, lists))) > 1:
-            raise BadRequest("`prompt` mixes texts and token ids", param="prompt")
-        prompts = (ids,) if ids else (*texts, *lists)
-    if not prompts or not all(prompts):
-        raise BadRequest("the prompt is empty", param="prompt")
-    return prompts
-
-
 @dataclass(slots=True, kw_only=True)
 class CompletionReply(Reply):
     """Tells an answer as text completion, whole or in chunks."""
@@ -85,6 +70,10 @@ class CompletionReply(Reply):
         logprobs = self._logprobs(event, self.told.get(event.index, 0))
         self.told[event.index] = self.told.get(event.index, 0) + len(text)
         return self._completion([CompletionChoice(event.index, text, logprobs)])
+
+    def text_chunk(self, index: int) -> Completion:
+        """The chunk of a choice that adds no text."""
+        return self._completion([CompletionChoice(index, "")])
 
     def usage_chunk(self, usage: Usage) -> Completion:
         """The chunk behind the last one, when usage was asked for."""
@@ -114,9 +103,9 @@ class CompletionReply(Reply):
         if not self.echo:
             return ""
         prompt = self.ask.prompts[index // self.ask.choices]
-        if isinstance(prompt, list):
+        if isinstance(prompt, np.ndarray):
             return self.tokenizer.decode(
-                prompt, skip_special_tokens=self.ask.text.skip_special_tokens
+                prompt.tolist(), skip_special_tokens=self.ask.text.skip_special_tokens
             )
         return str(prompt)
 

@@ -38,7 +38,8 @@ from gateway.openai.schema import (
     Generating,
     TokenizeRequest,
 )
-from gateway.openai.stream import EventStream, sse
+from gateway.openai.sse import sse
+from gateway.openai.stream import EventStream
 from gateway.openai.telling import Reply, gather
 from gateway.openai.tokenize import detokenize, tokenize
 from gateway.request_head import arrived_at, request_id_of
@@ -148,9 +149,9 @@ async def _frames(answering: Answering, exchange: _Exchange) -> AsyncGenerator[b
     reply = exchange.reply
     async with answering.answer(exchange.ask, exchange.origin) as (events, meter):
         async for event in events:
-            chunk = reply.chunk(event)
-            if chunk is not None:
-                yield sse(chunk)
+            frame = reply.frame(event)
+            if frame is not None:
+                yield frame
         if reply.include_usage:
             yield sse(reply.usage_chunk(meter.usage()))
 

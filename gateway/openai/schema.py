@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -114,10 +115,19 @@ class ChatRequest(Generating, frozen=True, kw_only=True):
     documents: Raw = field(default_factory=Raw)
 
 
+class PromptPart(Struct, frozen=True):
+    """The prompt of a text completion, strictly."""
+
+    prompt: str | list[str | TokenId | list[TokenId]]
+
+
+_PROMPT_SCHEMA = msgspec.json.schema(str | list[str | TokenId | list[TokenId]])
+
+
 class CompletionRequest(Generating, frozen=True, kw_only=True):
     """The body of `POST /v1/completions`."""
 
-    prompt: str | list[str | TokenId | list[TokenId]]
+    prompt: Annotated[Raw, Meta(extra_json_schema=_PROMPT_SCHEMA)]  # `prompts.py` looks into it
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0)] | None = None
     best_of: Count | None = None

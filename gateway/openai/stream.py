@@ -1,9 +1,9 @@
-"""An answer as server-sent events, and the response that carries it.
+"""The response that carries an answer as server-sent events.
 
 An error before the first byte is an HTTP status; behind it, the stream's last event is the error
 and `[DONE]` does not come.
 
-Knows: SSE's framing, when a status can still be chosen. Does not know: what the events hold.
+Knows: when a status can still be chosen. Does not know: what the events hold.
 """
 
 from __future__ import annotations
@@ -11,28 +11,22 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
-import msgspec
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import EngineError
 from gateway.disconnect import ClientGone, until_gone
 from gateway.errors import from_engine
 from gateway.openai.errors import error_reply
+from gateway.openai.sse import sse
+from gateway.request_head import body_send
 
 _DONE = b"data: [DONE]\n\n"
-
-_ENCODER = msgspec.json.Encoder()
 _HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # nginx would hold events back
 }
-
-
-def sse(value: msgspec.Struct) -> bytes:
-    """One event."""
-    return b"data: " + _ENCODER.encode(value) + b"\n\n"
 
 
 class EventStream(Response):
@@ -43,21 +37,25 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._frames = frames
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run as an ASGI application; errors before the first byte are raised."""
         with suppress(ClientGone):
-            await until_gone(receive, self._send(send))
+            await until_gone(receive, self._send(send, body_send(scope)))
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: Send, send_body: Send) -> None:
         async with aclosing(self._frames) as frames:
             first = await anext(frames)
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
-            await send({"type": "http.response.body", "body": first, "more_body": True})
+            await send_body(_body(first))
             last = _DONE
             try:
                 async for frame in frames:
-                    await send({"type": "http.response.body", "body": frame, "more_body": True})
+                    await send_body(_body(frame))
             except EngineError as error:
                 last = sse(error_reply(from_engine(error)))
-        await send({"type": "http.response.body", "body": last, "more_body": False})
+        await send_body({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def _body(frame: bytes) -> Message:
+    return {"type": "http.response.body", "body": frame, "more_body": True}

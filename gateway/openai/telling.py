@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from engine.messages import TokenLogprobs
-from gateway.choice import Delta, EndReason
-from gateway.generation import Event
+from gateway.choice import Delta, EndReason, Event
 from gateway.meter import Usage
 from gateway.openai.replies import PromptDetails, UsageReply
+from gateway.openai.sse import SseFrame, sse
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,30 @@ class Reply(ABC):
     model: str
     include_usage: bool
     begun: set[int] = field(default_factory=set)  # choices of which something was told
+    frames: dict[int, SseFrame] = field(default_factory=dict)  # by choice
 
     @property
     def no_usage_yet(self) -> msgspec.UnsetType | None:
         """`usage` in every chunk but the last: null when it will come, else not there."""
         return None if self.include_usage else msgspec.UNSET
+
+    def frame(self, event: Event) -> bytes | None:
+        """The chunk for `event` as it is sent; None when there is nothing to tell."""
+        if isinstance(event, Delta) and event.logprobs is None and event.index in self.begun:
+            return self._frame_around(event) if event.text else None
+        chunk = self.chunk(event)
+        return None if chunk is None else sse(chunk)
+
+    def _frame_around(self, delta: Delta) -> bytes:
+        """The frame of a plain piece of text: of all frames of a choice only the text differs."""
+        around = self.frames.get(delta.index)
+        if around is None:
+            around = self.frames[delta.index] = SseFrame.around(self.text_chunk(delta.index))
+        return around.with_text(delta.text)
+
+    @abstractmethod
+    def text_chunk(self, index: int) -> msgspec.Struct:
+        """The chunk of a choice that adds no text: one that adds some differs in the text alone."""
 
     @abstractmethod
     def chunk(self, event: Event) -> msgspec.Struct | None:

@@ -16,7 +16,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -206,14 +206,13 @@ def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(connection.close)
         _enter_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         _migrate(connection, path)
-    except BaseException:
-        connection.close()
-        raise
+        on_failure.pop_all()
     return connection
 
 

@@ -53,6 +53,8 @@ def test_every_engine_flag_arrives() -> None:
         max_running=3,
         max_waiting=5,
         single_flight_deadline_s=1.5,
+        steps_ahead=0,
+        graph_tokens=7,
         num_threads=2,
     )
     composed = engine_config(SOURCE, SOCKET, flags)
@@ -71,6 +73,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         port=9000,
         admin_host="10.0.0.1",
         admin_port=9001,
+        workers=3,
         share_all=True,
         grace_s=3.0,
         log_level="debug",

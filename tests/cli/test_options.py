@@ -90,7 +90,7 @@ def test_the_promised_variables_are_there() -> None:
     variables = {option.envvar for group in GROUPS for option in options(group).values()}
     promised = (
         "HOST PORT MODEL DATA_DIR ADMIN_PORT CACHE_TOKENS DTYPE DEVICE LOAD_FORMAT MAX_MODEL_LEN "
-        "MAX_BATCH_TOKENS MAX_RUNNING MAX_WAITING BLOCK_SIZE URL ADMIN_KEY SOCKET"
+        "MAX_BATCH_TOKENS MAX_RUNNING MAX_WAITING BLOCK_SIZE WORKERS URL ADMIN_KEY SOCKET"
     )
     assert {f"RATOON_{name}" for name in promised.split()} <= variables
 

@@ -4,6 +4,10 @@ The "KV" of a position is a chain: a number made from the KV before it, as read 
 row's blocks, and the token. The next token is made from all the KV up to the row's end. So a
 block that was shared wrongly, copied wrongly, freed too early or written by two changes what
 comes out, and `expected_output` says what should have.
+
+Like a device it does its work in the order of the launches, whatever the host does meanwhile,
+and feeds a pending token from what it sampled last for the seat. What it sampled is told when
+it is collected, in that order and once.
 """
 
 from __future__ import annotations
@@ -53,11 +57,14 @@ def expected_output(
     return output
 
 
-@dataclass(frozen=True)
+@dataclass
 class FakeLaunched:
+    runner: FakeRunner
     sampled: list[Sampled]
 
     def collect(self) -> list[Sampled]:
+        if self.runner.on_their_way.pop(0) is not self:
+            raise KvCorrupt("a step is collected twice, or before the one it followed")
         return self.sampled
 
 
@@ -73,6 +80,9 @@ class FakeRunner:
     steps: list[Step] = field(default_factory=list)
     tokens_computed: int = 0
     blocks: dict[int, list[int | None]] = field(default_factory=dict)
+    last_tokens: dict[int, int] = field(default_factory=dict)  # by seat
+    on_their_way: list[FakeLaunched] = field(default_factory=list)
+    most_on_their_way: int = 0
 
     def launch(self, step: Step) -> FakeLaunched:
         self._check_shape(step)
@@ -88,16 +98,36 @@ class FakeRunner:
             self._write(row)
         self.steps.append(step)
         self.tokens_computed += step.num_tokens
-        return FakeLaunched([self._sample(row) for row in step.rows if row.samples])
+        launched = FakeLaunched(self, [self._sample(row) for row in step.rows if row.samples])
+        self.on_their_way.append(launched)
+        self.most_on_their_way = max(self.most_on_their_way, len(self.on_their_way))
+        return launched
 
     def _write(self, row: Row) -> None:
         for position in range(row.start, row.end):
             previous = self._read(row.sequence, position - 1) if position else 0
             block, offset = self._place(row.sequence, position)
-            kv = next_kv(previous, int(row.sequence.tokens[position]))
+            kv = next_kv(previous, self._token(row.sequence, position))
             self._block(block)[offset] = kv
 
+    def _token(self, sequence: Sequence, position: int) -> int:
+        if position < sequence.num_tokens:
+            return int(sequence.tokens[position])
+        if position >= sequence.length:
+            raise KvCorrupt(f"{sequence.request_id} has no token {position}")
+        return self.last_tokens[self._seat(sequence)]
+
+    def _seat(self, sequence: Sequence) -> int:
+        if sequence.seat is None:
+            raise KvCorrupt(f"{sequence.request_id} runs without a seat")
+        return sequence.seat
+
     def _sample(self, row: Row) -> Sampled:
+        sampled = self._next(row)
+        self.last_tokens[self._seat(row.sequence)] = sampled.token_id or 0
+        return sampled
+
+    def _next(self, row: Row) -> Sampled:
         if row.sequence.request_id in self.not_finite:
             return Sampled(None)
         kv = [self._read(row.sequence, position) for position in range(row.end)]
@@ -135,6 +165,9 @@ class FakeRunner:
         """No block that one row writes may be read or written by another row of the step."""
         written: list[int] = []
         used: list[set[int]] = []
+        seats = [self._seat(row.sequence) for row in step.rows]
+        if len(set(seats)) < len(seats):
+            raise KvCorrupt(f"two rows on one of the seats {seats}")
         for row in step.rows:
             places = {self._place(row.sequence, position)[0] for position in range(row.end)}
             first = row.start // self.block_size

@@ -9,6 +9,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from engine.graphs.block_tables import BlockTables
+from engine.graphs.recorder import Recorder
+from engine.graphs.runner import GraphRunner
+from engine.graphs.steps import Machine, RecordedSteps
 from engine.messages import SamplingParams, TokenLogprobs
 from engine.model.config import ModelConfig, read_model_config
 from engine.model.decoder import build_decoder
@@ -17,7 +21,7 @@ from engine.runner import ModelRunner
 from engine.sampler.planner import Planner
 from engine.sampler.sampler import Sampler
 from engine.sequence import Sequence
-from engine.step import Row, Sampled, Step
+from engine.step import Row, Runner, Sampled, Step
 from kernels.ops import ops_for
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -26,6 +30,7 @@ from storage.device_pool import BlockShape, DevicePool
 from storage.mover import Mover
 
 BLOCK_SIZE = 16
+SEATS = 24
 PATH = NamespacePath.single(Namespace(bytes(16)))
 
 
@@ -69,6 +74,7 @@ def sequence_of(
         tokens=tokens,
         num_tokens=len(prompt),
         lease=None if block_ids is None else lease_of(block_ids),
+        seat=0,
     )
 
 
@@ -96,8 +102,29 @@ def build_runner(
     decoder = build_decoder(config, parameters, ops_for(device), config.max_positions)
     shape = BlockShape(config.num_layers, config.num_kv_heads, BLOCK_SIZE, config.head_dim, dtype)
     pool = DevicePool(shape, num_blocks, device)
-    sampler = Sampler(Planner(config.vocab_size, config.eos_token_ids, CountedSeeds()))
-    return ModelRunner(decoder, sampler, pool, Mover(pool, decoder.ops.copy_blocks))
+    planner = Planner(config.vocab_size, config.eos_token_ids, CountedSeeds())
+    return ModelRunner(
+        decoder,
+        Sampler(planner, decoder.ops.draw),
+        pool,
+        Mover(pool, decoder.ops.copy_blocks),
+        torch.zeros(SEATS + 1, dtype=torch.int64, device=device),
+    )
+
+
+def with_graphs(
+    runner: ModelRunner, recorder: Recorder, *, max_tokens: int = 128, max_model_len: int = 1024
+) -> GraphRunner:
+    """The same runner with its small steps recorded; the pool's last block takes the padding."""
+    pool = runner.pool.tensor
+    tables = BlockTables(
+        num_seats=len(runner.last_tokens) - 1,
+        num_blocks=-(-max_model_len // pool.shape[4]),
+        scratch_block=pool.shape[0] - 1,
+        device=pool.device,
+    )
+    machine = Machine(runner.decoder, pool, runner.last_tokens, tables)
+    return GraphRunner(runner, tables, RecordedSteps(machine, recorder, max_tokens=max_tokens))
 
 
 @dataclass
@@ -119,9 +146,11 @@ class Blocks:
 class HandDriven:
     """Sequences on one runner, and steps over them."""
 
-    def __init__(self, runner: ModelRunner) -> None:
+    def __init__(self, runner: ModelRunner, launcher: Runner | None = None) -> None:
         self.runner = runner
-        self.blocks = Blocks(runner.pool.tensor.shape[0])
+        self.launcher: Runner = launcher or runner
+        self.blocks = Blocks(runner.pool.tensor.shape[0] - 1)
+        self.seats = 0
 
     @property
     def model(self) -> ModelConfig:
@@ -130,7 +159,10 @@ class HandDriven:
     def add(self, prompt: list[int], wish: SamplingParams | None = None) -> Sequence:
         """A new sequence with all the blocks it may come to need."""
         wish = wish or sampling()
-        return sequence_of(prompt, wish, self.blocks.take(len(prompt) + wish.max_tokens))
+        sequence = sequence_of(prompt, wish, self.blocks.take(len(prompt) + wish.max_tokens))
+        sequence.seat = self.seats % (len(self.runner.last_tokens) - 1)
+        self.seats += 1
+        return sequence
 
     def step(self, *work: tuple[Sequence, int]) -> list[Sampled]:
         """Compute the next tokens of each sequence, one-token rows first; append what is sampled.
@@ -139,7 +171,7 @@ class HandDriven:
         """
         ordered = sorted(work, key=lambda pair: pair[1] > 1)
         rows = tuple(Row(sequence, sequence.num_computed, new) for sequence, new in ordered)
-        samples = self.runner.launch(Step(rows)).collect()
+        samples = self.launcher.launch(Step(rows)).collect()
         sampling_rows = [row for row in rows if row.samples]
         for row in rows:
             row.sequence.num_computed = row.end

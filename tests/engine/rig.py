@@ -71,6 +71,7 @@ class Rig:
     context_len: int = 10_000
     deadline_s: float = 10.0
     quantum: int = 16
+    steps_ahead: int = 0
     clock: Clock = field(default_factory=Clock)
     link: MemoryLink = field(default_factory=MemoryLink)
 
@@ -84,6 +85,7 @@ class Rig:
                 StepLimits(self.max_batch_tokens, self.max_running),
                 QueueLimits(capacity=self.max_waiting, quantum=self.quantum),
                 self.deadline_s,
+                self.steps_ahead,
             ),
             clock=self.clock,
         )
@@ -132,4 +134,5 @@ class Rig:
         pool = self.cache.pool()
         assert (pool.free, pool.leased) == (pool.total, 0)
         assert self.scheduler.is_idle
+        assert not self.runner.on_their_way
         self.cache.check_invariants()

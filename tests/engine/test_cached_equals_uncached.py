@@ -59,6 +59,7 @@ def rigs(draw: st.DrawFn) -> Rig:
         max_batch_tokens=max_running + draw(st.integers(0, 20)),
         deadline_s=draw(st.sampled_from([0.0, 0.005, 10.0])),
         quantum=draw(st.sampled_from([1, 16, 256])),
+        steps_ahead=draw(st.integers(0, 1)),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.device import dtype_name, mark, resolve_device, resolve_dtype
+from engine.device import dtype_name, mark, resolve_device, resolve_dtype, usual_threads
 from engine.model.errors import DeviceUnavailable
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -47,3 +47,8 @@ def test_a_named_dtype_is_taken_on_any_device() -> None:
 
 def test_the_cpu_needs_no_mark() -> None:
     assert mark(CPU) is None
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (4, 3), (16, 15)])
+def test_a_core_is_left_to_the_others(cores: int, threads: int) -> None:
+    assert usual_threads(cores) == threads

@@ -12,6 +12,7 @@ from engine.batch import build_batch
 from engine.config import EngineConfig
 from engine.loading import open_model
 from engine.messages import SamplingParams
+from engine.runner import ModelRunner
 from engine.step import Row, Step
 from storage.move import Move, Tier
 from tests.engine.checkpoints import RECIPES, Checkpoint
@@ -157,8 +158,10 @@ def test_a_pool_sized_from_memory_keeps_to_its_fraction(checkpoint: MakeCheckpoi
         device="cuda",
         dtype="bfloat16",
         memory_fraction=0.2,
+        graph_tokens=0,
     )
     opened = open_model(config)
+    assert isinstance(opened.runner, ModelRunner)
     taken = opened.runner.pool.tensor.numel() * 2
     assert 0.1 * free < taken < 0.2 * free
     driven = HandDriven(opened.runner)

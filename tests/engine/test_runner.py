@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Series
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 import torch
 
 from engine.messages import TokenLogprobs
-from engine.runner import ModelRunner
 from engine.sequence import Sequence
 from engine.step import Row, Step
 from storage.move import Move, Tier
@@ -115,7 +114,7 @@ class RecordingMover:
 def test_moves_are_executed_before_the_rows_are_computed(checkpoint: MakeCheckpoint) -> None:
     runner = build_runner(checkpoint("llama").model_dir)
     mover = RecordingMover(runner.pool.tensor)
-    runner = ModelRunner(runner.decoder, runner.sampler, runner.pool, mover)
+    runner = replace(runner, mover=mover)
     driven = HandDriven(runner)
     move = Move(Tier.DEVICE, 3, Tier.DEVICE, 5)
     sequence = driven.add(random_prompt(5))

@@ -16,7 +16,7 @@ from gateway.caller import Caller
 from gateway.chat_template import ChatTemplate
 from gateway.config import Bounds
 from gateway.errors import BadRequest, Unavailable
-from gateway.tokenizer import Tokenizer
+from gateway.tokenizer import TokenIds, Tokenizer
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.fake_engine import WELCOME, prompt_of
@@ -45,6 +45,10 @@ def admission(tiny_model: Path, pool: ThreadPoolExecutor) -> Admission:
     )
 
 
+def ids(*token_ids: int) -> TokenIds:
+    return np.array(token_ids, np.int32)
+
+
 def ask(
     *prompts: Prompt,
     choices: int = 1,
@@ -65,7 +69,7 @@ def ask(
 
 
 async def test_prompts_times_choices(admission: Admission) -> None:
-    admitted = await admission.admit(ask("ab", [1, 2, 3], choices=2), ADA)
+    admitted = await admission.admit(ask("ab", ids(1, 2, 3), choices=2), ADA)
     assert [prompt_of(generate) for generate in admitted.generates] == [
         [BOS, 97, 98],
         [BOS, 97, 98],
@@ -88,13 +92,13 @@ async def test_what_admission_returns_cannot_be_changed(admission: Admission) ->
 
 
 async def test_block_keys_and_namespace_are_the_callers(admission: Admission) -> None:
-    (generate,) = (await admission.admit(ask([7] * 40), ADA)).generates
+    (generate,) = (await admission.admit(ask(ids(*[7] * 40)), ADA)).generates
     namespace = NAMESPACES.of("tenant-a", None, WELCOME.fingerprint)
     path = NamespacePath.single(namespace)
     assert generate.namespaces == path.spans
     assert generate.block_keys == block_keys(path, np.full(40, 7, np.int32), 16)
     assert len(generate.block_keys) == 2 * 16
-    (other,) = (await admission.admit(ask([7] * 40), BOB)).generates
+    (other,) = (await admission.admit(ask(ids(*[7] * 40)), BOB)).generates
     assert other.namespaces != generate.namespaces
     assert other.block_keys != generate.block_keys
 
@@ -149,15 +153,15 @@ async def test_the_loop_goes_on_while_a_prompt_is_prepared(
 
 
 async def test_the_context_is_for_prompt_and_answer(admission: Admission) -> None:
-    (fits,) = (await admission.admit(ask([1] * 4092), ADA)).generates
+    (fits,) = (await admission.admit(ask(ids(*[1] * 4092)), ADA)).generates
     assert fits.sampling.max_tokens == 4
     with pytest.raises(BadRequest) as refused:
-        await admission.admit(ask([1] * 4093), ADA)
+        await admission.admit(ask(ids(*[1] * 4093)), ADA)
     assert refused.value.code == "context_length_exceeded"
-    (cut,) = (await admission.admit(ask([1] * 4093, may_shrink=True), ADA)).generates
+    (cut,) = (await admission.admit(ask(ids(*[1] * 4093), may_shrink=True), ADA)).generates
     assert cut.sampling.max_tokens == 3
     with pytest.raises(BadRequest):
-        await admission.admit(ask([1] * 4096, may_shrink=True), ADA)
+        await admission.admit(ask(ids(*[1] * 4096), may_shrink=True), ADA)
 
 
 async def test_choices_of_a_seeded_request_differ_and_are_the_same_every_time(
@@ -211,6 +215,6 @@ async def test_every_vocabulary_check_is_against_the_engines(
     admission = Admission(
         Tokenizer.load(tiny_model), None, NAMESPACES, lambda: small, pool, Bounds()
     )
-    assert (await admission.admit(ask([99]), ADA)).generates
+    assert (await admission.admit(ask(ids(99)), ADA)).generates
     with pytest.raises(BadRequest):
-        await admission.admit(ask([100]), ADA)
+        await admission.admit(ask(ids(100)), ADA)

@@ -99,3 +99,31 @@ def test_the_bytes_of_tokens_with_byte_fallback() -> None:
     assert tokenizer.bytes_of(2) == b" world"
     assert tokenizer.bytes_of(5 + 0xC3) == b"\xc3"
     assert tokenizer.bytes_of(99_999) == b""
+
+
+class LooksAround:
+    """A decoder that tells nothing of single tokens."""
+
+    def __init__(self, inner: Tokenizer) -> None:
+        self.inner = inner
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
+        return self.inner.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def pieces(self, *, skip_special_tokens: bool) -> None:
+        return None
+
+
+@given(st.lists(st.integers(0, 260), max_size=40), st.booleans())
+def test_looking_tokens_up_shows_the_text_that_decoding_does(ids: list[int], skip: bool) -> None:
+    looked_up = "".join(pieces(BYTES, ids, skip=skip))
+    around = Detokenizer(LooksAround(BYTES), skip_special_tokens=skip)
+    assert looked_up == "".join([*map(around.push, ids), around.flush()])
+    assert looked_up == BYTES.decode(ids, skip_special_tokens=skip)
+
+
+def test_only_whole_characters_of_context_free_decoders_are_looked_up() -> None:
+    found = BYTES.pieces(skip_special_tokens=True)
+    assert found is not None
+    assert (found[ord("a")], found[BOS], found[0xC3]) == ("a", "", None)
+    assert sentencepiece_like().pieces(skip_special_tokens=True) is None

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from engine.errors import EngineDied, EngineFailure, EngineUnavailable
 from engine.messages import Finished, Generate, SamplingParams, Tokens
 from gateway.admission import Admitted, TextRules
-from gateway.choice import Delta, Ended
+from gateway.choice import Delta, Ended, Event
 from gateway.detokenizer import Decoder
-from gateway.generation import Event, generating
+from gateway.generation import generating
 from gateway.tokenizer import Tokenizer
 from tests.doubles.fake_engine import EOS, FakeEngine, at_once, failing_at, hanging_at, saying
 from tests.doubles.tiny_model import byte_tokenizer
@@ -208,6 +208,9 @@ async def test_a_request_the_engine_gave_up_is_a_failure() -> None:
 class _BrokenDecoder:
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
         raise ZeroDivisionError
+
+    def pieces(self, *, skip_special_tokens: bool) -> None:
+        return None
 
 
 async def test_a_bug_ends_the_request_too() -> None:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, CollectorRegistry, Histogram
+from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.messages import EngineStats, FlowStats
@@ -13,6 +18,7 @@ from gateway.metrics import (
     GAP_BUCKETS,
     QUEUE_BUCKETS,
     REQUEST_BUCKETS,
+    BulkHistogram,
     GatewayMetrics,
 )
 from tests.gateway.operated_engine import some_stats
@@ -21,7 +27,10 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def samples(metrics: GatewayMetrics, stats: EngineStats | None = None) -> Samples:
-    text = metrics.render(stats).decode()
+    return parsed(metrics.render(stats).decode())
+
+
+def parsed(text: str) -> Samples:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -37,8 +46,7 @@ def one_request(metrics: GatewayMetrics, outcome: str = "stop") -> None:
     metrics.started("/v1/completions")
     metrics.queued(0.002)
     metrics.first_token(0.03)
-    metrics.gap(0.011)
-    metrics.gap(0.012)
+    metrics.gaps([0.011, 0.012])
     metrics.ended(
         "/v1/completions",
         outcome,
@@ -67,6 +75,54 @@ def test_a_request_is_counted_where_it_belongs() -> None:
     assert value(seen, "ratoon_inter_token_latency_seconds_sum") == pytest.approx(0.069)
     assert value(seen, "ratoon_request_seconds_count", route="/v1/completions") == 3
     assert value(seen, "ratoon_requests_running") == 0
+
+
+@pytest.mark.parametrize("amounts", [[], [0.0025], [0.001, 0.0026, 0.2, 0.2, 81.0]])
+def test_many_observations_are_as_many_single_ones(amounts: list[float]) -> None:
+    registry = CollectorRegistry()
+    together = BulkHistogram("a", "x", registry=registry, buckets=GAP_BUCKETS)
+    one_by_one = Histogram("b", "x", registry=registry, buckets=GAP_BUCKETS)
+    together.observe_all(amounts)
+    for amount in amounts:
+        one_by_one.observe(amount)
+    a, b = [
+        {
+            (name.removeprefix(metric.name), *labels.items()): value
+            for name, labels, value, *_ in metric.samples
+            if not name.endswith("_created")
+        }
+        for metric in registry.collect()
+    ]
+    assert a == pytest.approx(b)
+
+
+def test_processes_count_together_and_the_dead_count_on(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path;"
+        "from gateway.metrics import GatewayMetrics; from tests.gateway.test_metrics import *;"
+        "metrics = GatewayMetrics(Path(sys.argv[1])); one_request(metrics);"
+        "metrics.started('/v1/completions'); print(metrics.render(None).decode())"
+    )
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    pids = []
+    for number in (1, 2):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        text, _ = process.communicate(timeout=60)
+        pids.append(process.pid)
+        seen = parsed(text)
+        assert value(seen, "ratoon_prompt_tokens_total") == 100 * number
+        assert value(seen, "ratoon_inter_token_latency_seconds_count") == 2 * number
+        assert value(seen, "ratoon_requests_running") == number, "nobody said that they ended"
+    mark_process_dead(pids[0], str(tmp_path))  # type: ignore[no-untyped-call]
+    seen = samples(GatewayMetrics(tmp_path))
+    assert value(seen, "ratoon_requests_running") == 1
+    total = "ratoon_requests_total"
+    assert value(seen, total, route="/v1/completions", outcome="stop") == 2
 
 
 def test_running_rises_and_falls() -> None:

@@ -24,6 +24,7 @@ from tests.kernels.cases import (
     poisoned_memory,
     relative_error,
 )
+from tests.kernels.test_shared_prefix import grow
 
 pytestmark = pytest.mark.gpu
 
@@ -179,6 +180,75 @@ def test_a_captured_decode_follows_lengths_that_change_on_the_device() -> None:
             for (q, k, v), context in zip(case.rows, contexts, strict=True)
         )
         assert relative_error(out, replace(case, rows=rows).truth()) < 1e-2
+
+
+def test_padding_in_a_captured_decode_gives_zero() -> None:
+    case = make_case(Geometry(32, 8, 128, 16, torch.bfloat16, "cuda"), [(1, 3000), (1, 200)])
+    OPS.paged_attention(case.q, case.kv, case.layout, case.scale)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = OPS.paged_attention(case.q, case.kv, case.layout, case.scale)
+    for empty in (0, 1):
+        contexts = torch.tensor([3000, 200], dtype=torch.int32)
+        contexts[empty] = 0
+        case.layout.context_lens.copy_(contexts)
+        out.fill_(torch.nan)
+        graph.replay()
+        truth = case.truth()
+        truth[empty] = 0
+        assert relative_error(out, truth) < 1e-2
+        assert not out[empty].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("heads", [(8, 8), (8, 2), (14, 2), (16, 1), (32, 8)], ids=str)
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_prefill_of_every_group_size(
+    heads: tuple[int, int], head_dim: int, dtype: torch.dtype
+) -> None:
+    rows = [(1, 1), (1, 128), (2, 128), (129, 129), (128, 257), (700, 1500), (64, 64), (3, 4000)]
+    assert_right(make_case(Geometry(*heads, head_dim, 16, dtype, "cuda"), rows, decodes=0))
+
+
+@pytest.mark.parametrize("block_size", [16, 64, 128, 256])
+@pytest.mark.parametrize("context", [64, 2_111, 8_192, 20_000])
+def test_a_short_suffix_of_a_long_prefix(context: int, block_size: int) -> None:
+    geometry = Geometry(32, 8, 128, block_size, torch.bfloat16, "cuda")
+    assert_right(make_case(geometry, [(64, context)]))
+    assert_right(make_case(geometry, [(1, 100), (17, context), (30, 30)]))
+
+
+def test_a_captured_mixed_batch_follows_rows_that_change_on_the_device() -> None:
+    geometry = Geometry(32, 8, 128, 16, torch.bfloat16, "cuda")
+    case = make_case(geometry, [(1, 300), (1, 2000), (60, 1000), (4, 900)])
+    call = (case.q, case.kv, case.layout, case.scale)
+    OPS.paged_attention(*call)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = OPS.paged_attention(*call)
+    graph.replay()
+    assert relative_error(out, case.truth()) < 1e-2
+    case.layout.query_starts[3] -= 20
+    graph.replay()
+    q = case.q
+    (_, k2, v2), (_, k3, v3) = case.rows[2:]
+    rows = (*case.rows[:2], (q[2:42], k2, v2), (q[42:], k3, v3))
+    assert relative_error(out, replace(case, rows=rows).truth()) < 1e-2
+
+
+@pytest.mark.parametrize("group", [(3, 0), (4, 1), (4, 2)], ids=str)
+def test_rows_that_share_a_prefix(group: tuple[int, int]) -> None:
+    """Groups of a few rows, of 40, and two levels of them."""
+    rows, which = group
+    lengths = [(1, 2500 + 37 * row) for row in range(48)]
+    each = [(rows, 0, 2048)] * (48 // rows)
+    levels = (
+        [each],
+        [[(40, 0, 1600), (8, 0, 0)]],
+        [[(48, 0, 512)], [(rows, 512, 2048)] * (48 // rows)],
+    )[which]
+    case = make_case(Geometry(32, 8, 128, 16, torch.bfloat16, "cuda"), lengths)
+    assert_right(grow(case, levels))
 
 
 def test_the_same_inputs_give_the_same_bits() -> None:

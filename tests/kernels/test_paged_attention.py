@@ -14,7 +14,14 @@ from torch import Tensor
 
 from kernels.errors import UnsupportedShape
 from kernels.ops import Ops, torch_ops
-from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
+from tests.kernels.cases import (
+    NO_BLOCK_IDS,
+    Case,
+    Geometry,
+    make_case,
+    poisoned_memory,
+    relative_error,
+)
 
 Rows = list[tuple[int, int]]  # (new tokens, context)
 
@@ -76,7 +83,7 @@ def test_one_token_rows_are_right_as_prefill_too(ops: Ops) -> None:
 
 def test_the_bound_on_the_context_shapes_the_launch_not_the_result(ops: Ops) -> None:
     case = make_case(Geometry(2, 1), [(1, 1), (1, 300)])
-    wide = replace(case, layout=replace(case.layout, max_context_len=131_072))
+    wide = replace(case, layout=replace(case.layout, max_context_len=9_000))
     assert relative_error(attend(ops, wide), case.truth()) < 1e-5
 
 
@@ -88,6 +95,36 @@ def test_the_scale_is_the_callers(ops: Ops) -> None:
 def test_large_scores_do_not_overflow(ops: Ops) -> None:
     case = replace(make_case(Geometry(), BATCHES["mixed"]), scale=50.0)
     assert relative_error(attend(ops, case), case.truth()) < 1e-4
+
+
+def test_padding_gives_zero_and_reads_nothing(ops: Ops) -> None:
+    """Rows with context 0, decodes among decodes and one with several tokens at the end."""
+    case = make_case(Geometry(), [(1, 40), (1, 40), (1, 300), (9, 30), (7, 40)])
+    contexts = torch.tensor([40, 0, 300, 30, 0], dtype=torch.int32)
+    tables = case.layout.block_tables.clone()
+    tables[1], tables[4] = NO_BLOCK_IDS[0], NO_BLOCK_IDS[1]
+    padded = replace(case, layout=replace(case.layout, context_lens=contexts, block_tables=tables))
+    padded.q[1], padded.q[-7:] = torch.nan, torch.nan
+    got = attend(ops, padded)
+    truth = case.truth()
+    truth[1], truth[-7:] = 0, 0
+    assert relative_error(got, truth) < 1e-5
+    assert not got[1].any()
+    assert not got[-7:].any()
+
+
+def test_a_suffix_of_a_long_prefix_is_split(ops: Ops) -> None:
+    case = make_case(Geometry(), [(1, 30), (5, 900), (1, 600), (40, 530), (2, 2)])
+    assert relative_error(attend(ops, case), case.truth()) < 1e-5
+
+
+@pytest.mark.parametrize("rows", [(5, 1), (150, 3)])
+def test_many_rows_of_mixed_lengths(ops: Ops, rows: tuple[int, int]) -> None:
+    """More rows than a program reads lengths of in one go, some long enough for many units."""
+    few, each = rows
+    lengths = [(1, 1 + 7 * row % 60) for row in range(few)] + [(1, 700 * i) for i in range(1, each)]
+    case = make_case(Geometry(2, 1, 16), lengths)
+    assert relative_error(attend(ops, case), case.truth()) < 1e-5
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 50])

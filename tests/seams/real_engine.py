@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from engine.assembly import Computer, Limits, ModelFacts, assemble
 from engine.codec import pack_token_ids
-from engine.config import EngineConfig
+from engine.config import DeviceName, EngineConfig
 from engine.core import EngineCore
 from engine.loading import OpenedModel, open_model
 from engine.messages import Finished, Generate, SamplingParams
 from engine.queue import QueueLimits
+from engine.runner import ModelRunner
 from engine.scheduler import StepLimits
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.memory_link import MemoryLink
+from tests.doubles.rerun import Rerun
+from tests.engine.hand_driven import with_graphs
 
 CLIENT = b"gateway"
 
@@ -30,6 +33,9 @@ class Bounds:
     block_size: int
     max_batch_tokens: int
     max_running: int
+    steps_ahead: int = 0
+    graph_tokens: int = 0  # of recorded steps; on the cpu they are run again, not replayed
+    device: DeviceName = "cpu"
 
 
 class RealEngine:
@@ -43,16 +49,33 @@ class RealEngine:
             EngineConfig(
                 model_dir=model_dir,
                 socket="",
-                device="cpu",
+                device=bounds.device,
+                dtype="float32",
+                graph_tokens=bounds.graph_tokens,
                 block_size=bounds.block_size,
                 cache_tokens=bounds.num_blocks * bounds.block_size,
                 num_threads=1,
+                max_running=bounds.max_running,
             )
         )
+        if bounds.graph_tokens and bounds.device == "cpu":
+            assert isinstance(opened.runner, ModelRunner)
+            graphs = with_graphs(
+                opened.runner,
+                Rerun(),
+                max_tokens=bounds.graph_tokens,
+                max_model_len=opened.max_model_len,
+            )
+            opened = replace(opened, runner=graphs)
         self.core: EngineCore = assemble(
             _computer(opened),
             self.link,
-            Limits(StepLimits(bounds.max_batch_tokens, bounds.max_running), QueueLimits(), 10.0),
+            Limits(
+                StepLimits(bounds.max_batch_tokens, bounds.max_running),
+                QueueLimits(),
+                10.0,
+                bounds.steps_ahead,
+            ),
         )
         self.cache = self.core.parts.cache
 

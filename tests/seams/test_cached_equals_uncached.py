@@ -68,6 +68,8 @@ def bounds(draw: st.DrawFn) -> Bounds:
         block_size=block_size,
         max_batch_tokens=max_running + draw(st.integers(0, 40)),
         max_running=max_running,
+        steps_ahead=draw(st.integers(0, 1)),
+        graph_tokens=draw(st.sampled_from([0, 2, 64])),
     )
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.sampler.noise import log_exponential, noise_key
+from engine.sampler.noise import noise_key
+from kernels.noise import log_exponential
 
 
 def keys(*pairs: tuple[int, int]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence as SequenceOf
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from torch import Tensor
 
 from engine.messages import SamplingParams
 from engine.sampler.planner import Planner
+from engine.sampler.results import LaunchedSample
 from engine.sampler.sampler import Sampler
 from engine.sequence import Sequence
 from engine.step import Sampled
+from kernels.ops import torch_ops
 from tests.engine.hand_driven import CountedSeeds, sampling, sequence_of
 
 VOCAB = 40
@@ -22,7 +25,12 @@ EOS = 1
 
 
 def sampler() -> Sampler:
-    return Sampler(Planner(VOCAB, (EOS,), CountedSeeds()))
+    return Sampler(Planner(VOCAB, (EOS,), CountedSeeds()), torch_ops().draw)
+
+
+def launched(logits: Tensor, sequences: SequenceOf[Sequence]) -> LaunchedSample:
+    inputs = torch.tensor([int(sequence.token_ids[-1]) for sequence in sequences])
+    return sampler().launch(logits, sequences, inputs)
 
 
 def random_logits(rows: int, seed: int = 0, scale: float = 2.0) -> Tensor:
@@ -40,7 +48,7 @@ def row(
 
 
 def sample(logits: Tensor, *sequences: Sequence) -> list[Sampled]:
-    return sampler().launch(logits.clone(), sequences).collect()
+    return launched(logits.clone(), sequences).collect()
 
 
 def tokens(logits: Tensor, *sequences: Sequence) -> list[int]:
@@ -192,7 +200,7 @@ def test_penalties_are_those_of_the_plain_reading(
     expected = plain_penalties(logits[0].tolist(), sampling(64, **wish), prompt, output)
     adjusted = logits.clone()
     penalised = row(sampling(64, **wish), prompt, output)
-    (chosen,) = sampler().launch(adjusted, [penalised]).collect()
+    (chosen,) = launched(adjusted, [penalised]).collect()
     torch.testing.assert_close(adjusted[0], torch.tensor(expected))
     assert chosen.token_id == max(range(VOCAB), key=lambda token: expected[token])
 
@@ -202,7 +210,7 @@ def test_penalties_of_one_row_leave_the_others() -> None:
     adjusted = logits.clone()
     wish = sampling(64, presence_penalty=2.0)
     sequences = [row(sampling(64), output=(5,)), row(wish, output=(6,)), row(sampling(64))]
-    sampler().launch(adjusted, sequences).collect()
+    launched(adjusted, sequences).collect()
     changed = (adjusted != logits).nonzero().tolist()
     assert changed == [[1, 6]]
 

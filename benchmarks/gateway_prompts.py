@@ -1,0 +1,92 @@
+"""What a prompt of token ids costs a gateway worker, from its last byte to the engine's message.
+
+    python -m benchmarks.gateway_prompts
+
+Everything between runs here as it does in the gateway, on one thread: the body parsed and
+checked, the ids as an array, the namespace, the block keys, the bytes of the message. The best
+of many runs is printed, in milliseconds, with the parts that are worth a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from engine.codec import Codec
+from gateway.admission import Admission, Namespaces
+from gateway.body import parse
+from gateway.caller import Caller
+from gateway.config import Bounds
+from gateway.openai.completions import ask_of_completion
+from gateway.openai.schema import CompletionRequest
+from gateway.tokenizer import Tokenizer
+from tests.doubles.fake_engine import WELCOME
+from tests.doubles.tiny_model import write_tiny_model
+
+VOCABULARY = 151_936
+RUNS = 50
+_DECODER = msgspec.json.Decoder(CompletionRequest)
+_BOUNDS = Bounds()
+_CALLER = Caller("tenant", "name", "key")
+_WELCOME = msgspec.structs.replace(WELCOME, vocab_size=VOCABULARY, max_model_len=1 << 20)
+
+
+def body_of(tokens: int) -> bytes:
+    """A request with a prompt of random ids."""
+    ids = random.Random(tokens).choices(range(VOCABULARY), k=tokens)
+    return json.dumps({"model": "tiny", "prompt": ids, "max_tokens": 8, "stream": True}).encode()
+
+
+def best_ms(work: Callable[[], object]) -> float:
+    """The shortest of `RUNS` runs."""
+    times = []
+    for _ in range(RUNS):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return min(times) * 1000
+
+
+def measure(admission: Admission, tokens: int) -> None:
+    """Print one line for prompts of so many tokens."""
+    body, codec = body_of(tokens), Codec()
+    loop = asyncio.new_event_loop()
+
+    def parsed() -> CompletionRequest:
+        return parse(_DECODER, body, _BOUNDS.max_json_depth)
+
+    def admitted() -> bytes:
+        ask = ask_of_completion(parsed(), "request", _BOUNDS)
+        found = loop.run_until_complete(admission.admit(ask, _CALLER))
+        return codec.encode(found.generates[0])
+
+    wire = parsed()
+    parsing = best_ms(parsed)
+    asking = best_ms(lambda: ask_of_completion(wire, "request", _BOUNDS))
+    whole = best_ms(admitted)
+    loop.close()
+    print(f"{tokens:8d} {parsing:10.3f} {asking:10.3f} {whole:10.3f}")
+
+
+def main() -> None:
+    """Measure prompts of several lengths."""
+    print(f"{'tokens':>8} {'parse':>10} {'to array':>10} {'whole':>10}   ms")
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as pool:
+        tokenizer = Tokenizer.load(write_tiny_model(Path(directory)))
+        admission = Admission(
+            tokenizer, None, Namespaces(b"s" * 32), lambda: _WELCOME, pool, _BOUNDS
+        )
+        for tokens in (2_000, 8_000, 32_000):
+            measure(admission, tokens)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""How many streamed tokens a gateway worker tells a second, and what one costs it.
+
+    python -m benchmarks.gateway_streams --connections 128 --step-ms 10
+
+The gateway is the real one with `--workers` workers, each given one core while there are enough;
+the load and an engine without a model share the last core. The engine tells every sequence one
+token a step, as the real one does, over the real link; a step begins when it is due, however far
+behind the gateway is. Every connection keeps one streaming chat running. Printed are the tokens
+that reached the clients a second, and the processor time that the gateway spent on each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import uvloop
+
+from benchmarks.gateway import MODEL, until_up
+from engine.codec import Codec
+from engine.link import SocketLink
+from engine.messages import Cancel, Finished, Generate, Hello, StepReply, Tokens, Welcome
+from gateway.config import GatewayConfig
+from gateway.first_start import ensure_first_start
+from tests.doubles.tiny_model import write_tiny_model
+
+WARM_UP_S = 2.0
+SAID = b" the quick brown fox jumps over the lazy dog"
+_EVENT_END = b"\n\n"
+_LAST = b"0\r\n\r\n"
+
+
+@dataclass(slots=True)
+class Running:
+    """A sequence that the engine runs."""
+
+    request: Generate
+    told: int = 0
+
+
+class PacedEngine:
+    """Tells one token of every sequence each `step_s` seconds."""
+
+    def __init__(self, socket: str, step_s: float) -> None:
+        self._link = SocketLink(socket, codec=Codec())
+        self._step_s = step_s
+        self._running: dict[bytes, dict[str, Running]] = {}
+
+    def run(self) -> None:
+        """Serve until the process ends."""
+        due = time.monotonic()
+        while True:
+            self._take()
+            for client, running in self._running.items():
+                if running:
+                    self._link.send(client, StepReply([*_step(running)]))
+            due = max(due + self._step_s, time.monotonic() - 1.0)
+            while (left := due - time.monotonic()) > 0:
+                self._take(left)
+
+    def _take(self, timeout_s: float = 0.0) -> None:
+        for client, message in self._link.receive(timeout_s=timeout_s):
+            if isinstance(message, Hello):
+                self._link.send(client, _WELCOME)
+            elif isinstance(message, Generate):
+                running = self._running.setdefault(client, {})
+                running[message.request_id] = Running(message)
+            elif isinstance(message, Cancel):
+                self._running[client].pop(message.request_id, None)
+
+
+_WELCOME = Welcome(
+    engine_id="paced",
+    fingerprint=b"fingerprint",
+    vocab_size=260,
+    block_size=16,
+    max_model_len=1 << 20,
+    eos_token_ids=(257,),
+    device="none",
+    dtype="none",
+)
+
+
+def _step(running: dict[str, Running]) -> Iterable[Tokens | Finished]:
+    for request_id, one in list(running.items()):
+        first = one.told == 0
+        token = SAID[one.told % len(SAID)]
+        one.told += 1
+        yield Tokens(
+            request_id=request_id,
+            token_ids=(token,),
+            cached_tokens=0 if first else None,
+            queue_seconds=0.0 if first else None,
+        )
+        if one.told == one.request.sampling.max_tokens:
+            del running[request_id]
+            yield Finished(
+                request_id=request_id,
+                reason="length",
+                prompt_tokens=len(one.request.token_ids) // 4,
+                cached_tokens=0,
+                completion_tokens=one.told,
+            )
+
+
+class Client(asyncio.Protocol):
+    """One connection that asks again as soon as it was answered; counts what it is told."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self._transport: asyncio.Transport | None = None
+        self.chunks = 0
+        self.refused = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its type
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        """Count; ask again at the end."""
+        self.chunks += data.count(_EVENT_END)
+        if data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 200"):
+            self.refused = data
+        if data.endswith(_LAST) and self._transport is not None:
+            self._transport.write(self._request)
+
+
+def request_bytes(key: str, tokens: int) -> bytes:
+    """One streaming chat."""
+    chat = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "u" * 100}],
+        "max_tokens": tokens,
+        "stream": True,
+    }
+    body = json.dumps(chat)
+    return (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+        f"authorization: Bearer {key}\r\ncontent-length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+def worker_pids(gateway: int) -> list[int]:
+    """The processes that serve: the workers, or the gateway itself when it is the only one."""
+    children = Path(f"/proc/{gateway}/task/{gateway}/children").read_text().split()
+    return [int(child) for child in children] or [gateway]
+
+
+async def measure(
+    config: GatewayConfig, gateway: int, key: str, options: argparse.Namespace
+) -> None:
+    """Open the connections, warm up, count for `options.seconds`, print."""
+    await until_up(config.port)
+    await asyncio.sleep(1.0)
+    workers = worker_pids(gateway)
+    for place, pid in enumerate(workers):
+        pin(pid, [place % max(1, cores() - 1)])
+    loop = asyncio.get_running_loop()
+    request = request_bytes(key, options.tokens)
+    clients = []
+    for _ in range(options.connections):
+        _, client = await loop.create_connection(lambda: Client(request), "127.0.0.1", config.port)
+        clients.append(client)
+    await asyncio.sleep(WARM_UP_S)
+    started, chunks = time.monotonic(), sum(client.chunks for client in clients)
+    spent = {pid: busy_seconds(pid) for pid in workers}
+    await asyncio.sleep(options.seconds)
+    seconds = time.monotonic() - started
+    chunks = sum(client.chunks for client in clients) - chunks
+    used = [busy_seconds(pid) - before for pid, before in spent.items()]
+    if not chunks or not sum(used):
+        raise RuntimeError("nothing was told")
+    refused = [client.refused for client in clients if client.refused]
+    if refused:
+        raise RuntimeError(refused[0].decode())
+    offered = options.connections / options.step_ms * 1000
+    print(f"offered            {offered:10.0f} tokens/s")
+    print(f"told               {chunks / seconds:10.0f} tokens/s")
+    print(f"processor          {sum(used) / chunks * 1e6:10.1f} us a token")
+    print(f"one core           {chunks / sum(used):10.0f} tokens/s")
+    print("share of a core    ", *(f"{one / seconds:9.2f}" for one in used))
+
+
+def busy_seconds(pid: int) -> float:
+    """Processor time of a process so far, to the nanosecond.
+
+    The time of /proc/PID/stat is sampled by a clock that beats with the steps.
+    """
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+
+def cores() -> int:
+    """How many there are."""
+    return len(os.sched_getaffinity(0))
+
+
+def pin(pid: int, to: Iterable[int]) -> None:
+    """Keep every thread of a process on these cores."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), set(to))
+
+
+def engine_process(socket: str, step_s: float) -> None:
+    """The engine, on the last core."""
+    os.sched_setaffinity(0, {cores() - 1})
+    PacedEngine(socket, step_s).run()
+
+
+def main() -> None:
+    """Start an engine and a gateway, load them, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--connections", type=int, default=128)
+    parser.add_argument("--step-ms", type=float, default=10.0)
+    parser.add_argument("--tokens", type=int, default=256, help="per answer")
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--port", type=int, default=8098)
+    parser.add_argument("--profile", help="file for a profile of a single worker")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        run(Path(directory), options)
+
+
+def run(directory: Path, options: argparse.Namespace) -> None:
+    """One measurement in a directory of its own."""
+    keys = asyncio.run(ensure_first_start(directory / "data", clock=time.time))
+    config = GatewayConfig(
+        model_dir=str(write_tiny_model(directory / "model")),
+        model_name=MODEL,
+        data_dir=str(directory / "data"),
+        engine_socket=str(directory / "engine.sock"),
+        port=options.port,
+        workers=options.workers,
+        grace_s=1.0,
+    )
+    engine = multiprocessing.get_context("spawn").Process(
+        target=engine_process, args=(config.engine_socket, options.step_ms / 1000), daemon=True
+    )
+    engine.start()
+    profiled = ["-m", "cProfile", "-o", options.profile] if options.profile else []
+    command = [sys.executable, *profiled, "-m", "gateway", msgspec.json.encode(config).decode()]
+    gateway = subprocess.Popen(command)
+    try:
+        os.sched_setaffinity(0, {cores() - 1})
+        uvloop.run(measure(config, gateway.pid, keys.demo_key or "", options))
+    finally:
+        gateway.terminate()
+        gateway.wait(30)
+        engine.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""What a recorded step reads: one flat int32 tensor that every step fills anew, in one copy.
+
+What a step does not fill of its room is padding: decodes without keys that write to a scratch
+slot, rows without tokens.
+
+    row    | d | d | d | - | - |   p   |  p  |  -  |      d: decodes, p: rows with more tokens,
+    token  | 0   1   2   3   4 | 5 6 7 | 8 9 |            -: padding
+
+Knows: how rows become numbers, and where these lie. Does not know: graphs, or the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.batch import count_decodes, seat_of
+from engine.graphs.block_tables import BlockTables
+from engine.sampler.plan import Draw
+from engine.staging import HostArray
+from engine.step import Row
+
+Ints = npt.NDArray[np.int32]
+
+ALIGNMENT = 4  # numbers: every field starts at a multiple of 16 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one recorded step can hold: `num_decodes` rows of one token, and behind them
+    `num_prefills` rows that have `num_new` tokens together."""
+
+    num_decodes: int
+    num_new: int = 0
+    num_prefills: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return self.num_decodes + self.num_new
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in all."""
+        return self.num_decodes + self.num_prefills
+
+    def holds(self, other: Room) -> bool:
+        """Whether a step that needs `other` has room here."""
+        return (
+            other.num_decodes <= self.num_decodes
+            and other.num_new <= self.num_new
+            and other.num_prefills <= self.num_prefills
+        )
+
+    def sizes(self) -> dict[str, int]:
+        """How many numbers each field has."""
+        tokens, rows = self.num_tokens, self.num_rows
+        per_token = ("token_ids", "pending_seats", "positions", "slots")
+        per_row = ("context_lens", "table_seats", "outputs", "output_seats", "temperature")
+        return {
+            **dict.fromkeys(per_token, tokens),
+            **dict.fromkeys(per_row, rows),
+            "query_starts": rows + 1,
+            "keys": 2 * rows,
+        }
+
+    def offsets(self) -> dict[str, slice]:
+        """Where each field lies in the flat tensor."""
+        places, end = {}, 0
+        for name, size in self.sizes().items():
+            places[name] = slice(end, end + size)
+            end += -(-size // ALIGNMENT) * ALIGNMENT
+        return places
+
+    @property
+    def total(self) -> int:
+        """Numbers in the flat tensor."""
+        return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in self.sizes().values())
+
+
+class StepInputs:
+    """Fills the inputs of recorded steps of one room. `flat` is shared by all rooms."""
+
+    def __init__(self, room: Room, flat: Tensor, tables: BlockTables, block_size: int) -> None:
+        self.room = room
+        self._places = room.offsets()
+        self._flat = flat[: room.total]
+        self._tables = tables
+        self._block_size = block_size
+        self._padding = self._padded()
+        self._flat.copy_(torch.from_numpy(self._padding))
+
+    def field(self, name: str) -> Tensor:
+        """The part of the flat tensor that a recorded step reads."""
+        return self._flat[self._places[name]]
+
+    def fill(self, rows: Sequence[Row], draw: Draw[HostArray] | None) -> None:
+        """Send a step's numbers; the tables have been updated. Waits for nothing."""
+        staging = torch.empty(
+            self.room.total, dtype=torch.int32, pin_memory=self._flat.device.type == "cuda"
+        )
+        numbers = staging.numpy()
+        np.copyto(numbers, self._padding)
+        parts = {name: numbers[place] for name, place in self._places.items()}
+        self._fill_rows(parts, rows)
+        if draw is not None:
+            parts["keys"][: draw.keys.size] = draw.keys.reshape(-1)
+            parts["temperature"].view(np.float32)[: len(draw.temperature)] = draw.temperature
+        self._flat.copy_(staging, non_blocking=True)
+
+    def _padded(self) -> Ints:
+        numbers = np.zeros(self.room.total, np.int32)
+        nobody = self._tables.nobody
+        scratch = int(self._tables.host[nobody, 0]) * self._block_size
+        fillers: dict[str, int | Ints] = {
+            "pending_seats": nobody,
+            "table_seats": nobody,
+            "output_seats": nobody,
+            "slots": scratch,
+            "query_starts": np.minimum(
+                np.arange(self.room.num_rows + 1, dtype=np.int32), np.int32(self.room.num_decodes)
+            ),
+        }
+        for name, value in fillers.items():
+            numbers[self._places[name]] = value
+        return numbers
+
+    def _fill_rows(self, parts: dict[str, Ints], rows: Sequence[Row]) -> None:
+        decodes = count_decodes(rows)
+        seats = np.array([seat_of(row) for row in rows], np.int32)
+        ends = np.array([row.end for row in rows], np.int32)
+        samples = np.array([row.samples for row in rows], np.bool_)
+        pending = np.array([row.is_pending for row in rows], np.bool_)
+        place = np.arange(len(rows))
+        place[decodes:] += self.room.num_decodes - decodes
+        last = self._fill_tokens(parts, rows, decodes, seats)
+        parts["pending_seats"][last[pending]] = seats[pending]
+        parts["context_lens"][place] = ends
+        parts["table_seats"][place] = seats
+        count = int(samples.sum())
+        parts["outputs"][:count] = last[samples]
+        parts["output_seats"][:count] = seats[samples]
+
+    def _fill_tokens(
+        self, parts: dict[str, Ints], rows: Sequence[Row], decodes: int, seats: Ints
+    ) -> Ints:
+        """Everything by token; returns where each row's last token lies."""
+        starts = np.array([row.start for row in rows], np.int32)
+        last = np.arange(len(rows), dtype=np.int32)
+        self._place(parts, slice(0, decodes), seats[:decodes], starts[:decodes])
+        parts["token_ids"][:decodes] = [row.sequence.tokens[row.start] for row in rows[:decodes]]
+        if decodes < len(rows):
+            chunks, first = rows[decodes:], self.room.num_decodes
+            num_new = np.array([row.num_new for row in chunks], np.int32)
+            ends = np.cumsum(num_new, dtype=np.int32)
+            where = slice(first, first + int(ends[-1]))
+            index = np.repeat(np.arange(len(chunks)), num_new)
+            positions = np.arange(ends[-1], dtype=np.int32)
+            positions += (starts[decodes:] - ends + num_new)[index]
+            self._place(parts, where, seats[decodes:][index], positions)
+            parts["token_ids"][where] = np.concatenate(
+                [row.sequence.tokens[row.start : row.end] for row in chunks]
+            )
+            parts["query_starts"][first + 1 : first + 1 + len(chunks)] = first + ends
+            parts["query_starts"][first + 1 + len(chunks) :] = where.stop
+            last[decodes:] = first + ends - 1
+        return last
+
+    def _place(self, parts: dict[str, Ints], where: slice, seats: Ints, positions: Ints) -> None:
+        size = self._block_size
+        blocks = self._tables.host[seats, positions // size]
+        parts["slots"][where] = blocks * size + positions % size
+        parts["positions"][where] = positions

@@ -1,0 +1,84 @@
+"""A runner that replays recorded steps, and leaves to another what has no room in them.
+
+Knows: which steps fit, and what follows a replay. Does not know: how a step is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.batch import count_decodes
+from engine.device import mark
+from engine.graphs.block_tables import BlockTables
+from engine.graphs.inputs import Room
+from engine.graphs.steps import RecordedStep, RecordedSteps
+from engine.runner import LaunchedWithoutOutput, ModelRunner
+from engine.sampler.results import Transfer
+from engine.sequence import Sequence as TokenSequence
+from engine.step import Launched, Row, Sampled, Step
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRunner:
+    """Small steps by replay, the others by `eager`; implements `Runner`."""
+
+    eager: ModelRunner
+    tables: BlockTables
+    steps: RecordedSteps
+
+    @torch.inference_mode()
+    def launch(self, step: Step) -> Launched:
+        """Start computing `step`; this returns before the device is done."""
+        recorded = self._find(step)
+        if recorded is None:
+            return self.eager.launch(step)
+        if step.moves:
+            self.eager.mover.execute(step.moves)
+        self.tables.update(step.rows)
+        return self._replay(recorded, step.rows)
+
+    def _find(self, step: Step) -> RecordedStep | None:
+        if not step.rows:
+            return None
+        decodes = count_decodes(step.rows)
+        return self.steps.find(Room(decodes, step.num_tokens - decodes, len(step.rows) - decodes))
+
+    def _replay(self, step: RecordedStep, rows: Sequence[Row]) -> Launched:
+        sampling = [row.sequence for row in rows if row.samples]
+        draw = self.eager.sampler.planner.plain(sampling)
+        step.inputs.fill(rows, draw)
+        step.recorded.replay()
+        if not sampling:
+            return LaunchedWithoutOutput(mark(self.eager.last_tokens.device))
+        if draw is None:
+            return self._sample(step, sampling)
+        return LaunchedReplay(Transfer(step.packed), len(sampling))
+
+    def _sample(self, step: RecordedStep, sampling: Sequence[TokenSequence]) -> Launched:
+        """Choose again, as the rows wish."""
+        count = len(sampling)
+        launched = self.eager.sampler.launch(
+            step.logits[:count], sampling, step.sampled_from[:count]
+        )
+        seats = step.inputs.field("output_seats")[:count].long()
+        self.eager.last_tokens.index_copy_(0, seats, launched.tokens)
+        return launched
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedReplay:
+    """What a replay drew, on its way; implements `Launched`."""
+
+    transfer: Transfer
+    num_rows: int
+
+    def collect(self) -> list[Sampled]:
+        """Wait for the step; one `Sampled` per row that samples, in order."""
+        tokens, finite = self.transfer.wait()[:, : self.num_rows].tolist()
+        return [
+            Sampled(token if is_finite else None)
+            for token, is_finite in zip(tokens, finite, strict=True)
+        ]

@@ -1,0 +1,145 @@
+"""The recorded steps of one model, by how many tokens and rows they have room for.
+
+    decodes   1, 2, 4, 8, 16, 24 ... rows of one token, as many as may run
+    mixed     0, 8, 16, 32, 64 ... decodes, and 64, 128 ... tokens of a few other rows
+
+A step takes the smallest room that holds it. From embedding to the tokens drawn and written
+down for their seats all is one launch; rows that ask for more than a draw take the logits.
+
+Knows: the decoder's inputs and outputs. Does not know: how launches are recorded, or steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.graphs.block_tables import BlockTables
+from engine.graphs.inputs import Room, StepInputs
+from engine.graphs.recorder import Recorded, Recorder
+from engine.model.decoder import Decoder
+from kernels.batch_layout import BatchLayout
+
+BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
+NEW_TOKENS = (64, 128, 256, 512, 1024)
+FEWEST_PREFILLS, MOST_PREFILLS = 8, 32
+TOKENS_PER_PREFILL = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What every recorded step works on. `last_tokens` (seats + 1,): the last is nobody's."""
+
+    decoder: Decoder
+    pool: Tensor
+    last_tokens: Tensor
+    tables: BlockTables
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """One room: fill `inputs`, replay, read the outputs."""
+
+    inputs: StepInputs
+    recorded: Recorded
+
+    @property
+    def logits(self) -> Tensor:
+        """(rows, V) in the model's dtype, of the rows that sample."""
+        return self.recorded.outputs[0]
+
+    @property
+    def packed(self) -> Tensor:
+        """(2, rows) int32: tokens, and whether their logits were finite."""
+        return self.recorded.outputs[1]
+
+    @property
+    def sampled_from(self) -> Tensor:
+        """(rows,) int64: the tokens that the logits follow."""
+        return self.recorded.outputs[2]
+
+
+class RecordedSteps:
+    """All rooms, recorded at the start, the largest first."""
+
+    def __init__(self, machine: Machine, recorder: Recorder, *, max_tokens: int) -> None:
+        """Record steps of up to `max_tokens` tokens, the decodes beside others not counted."""
+        num_seats = machine.tables.nobody
+        rooms = list(rooms_for(num_seats, max_tokens))
+        flat = torch.zeros(
+            max((room.total for room in rooms), default=0),
+            dtype=torch.int32,
+            device=machine.pool.device,
+        )
+        self._steps: list[RecordedStep] = []
+        for room in sorted(rooms, key=_size, reverse=True):
+            inputs = StepInputs(room, flat, machine.tables, machine.pool.shape[4])
+            self._steps.append(RecordedStep(inputs, _recorded(machine, inputs, recorder)))
+        self._steps.reverse()
+
+    def find(self, needed: Room) -> RecordedStep | None:
+        """The step with the least room for this; None where there is none."""
+        return next((step for step in self._steps if step.inputs.room.holds(needed)), None)
+
+
+def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
+    """The rooms of decodes and of mixed steps."""
+    most = min(num_seats, max_tokens)
+    for decodes in sorted({1, 2, 4, *range(8, most + 1, 8), most}):
+        if 0 < decodes <= most:
+            yield Room(decodes)
+    for new in NEW_TOKENS:
+        prefills = min(max(new // TOKENS_PER_PREFILL, FEWEST_PREFILLS), MOST_PREFILLS)
+        for decodes in sorted({*BESIDE, num_seats}):
+            if new <= max_tokens and decodes <= num_seats:
+                yield Room(decodes, new, prefills)
+
+
+def _size(room: Room) -> tuple[int, int]:
+    return room.num_tokens, room.num_rows
+
+
+def _recorded(machine: Machine, inputs: StepInputs, recorder: Recorder) -> Recorded:
+    @torch.inference_mode()
+    def launches() -> tuple[Tensor, ...]:
+        return _step(machine, inputs)
+
+    return recorder.record(launches)
+
+
+def _step(machine: Machine, inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
+    token_ids = _token_ids(machine, inputs)
+    outputs = inputs.field("outputs").long()
+    logits = machine.decoder.logits(token_ids, _layout(machine, inputs), machine.pool, outputs)
+    tokens, finite = machine.decoder.ops.draw(
+        logits,
+        inputs.field("temperature").view(torch.float32),
+        inputs.field("keys").view(-1, 2),
+    )
+    machine.last_tokens.index_copy_(0, inputs.field("output_seats").long(), tokens)
+    packed = torch.stack((tokens.int(), finite.int()))
+    return logits, packed, token_ids.index_select(0, outputs)
+
+
+def _token_ids(machine: Machine, inputs: StepInputs) -> Tensor:
+    seats = inputs.field("pending_seats")
+    pending = machine.last_tokens.index_select(0, seats)
+    return torch.where(seats < machine.tables.nobody, pending, inputs.field("token_ids").long())
+
+
+def _layout(machine: Machine, inputs: StepInputs) -> BatchLayout:
+    room = inputs.room
+    tables = machine.tables.device
+    return BatchLayout(
+        query_starts=inputs.field("query_starts"),
+        context_lens=inputs.field("context_lens"),
+        block_tables=tables.index_select(0, inputs.field("table_seats")),
+        positions=inputs.field("positions").long(),
+        slots=inputs.field("slots").long(),
+        num_decodes=room.num_decodes,
+        max_query_len=max(room.num_new, 1),
+        max_context_len=tables.shape[1] * machine.pool.shape[4],
+    )

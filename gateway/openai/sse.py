@@ -1,0 +1,40 @@
+"""Server-sent events as bytes.
+
+Knows: SSE's framing, JSON. Does not know: what the events hold or when they are sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+_ENCODER = msgspec.json.Encoder()
+_NO_TEXT = b':""'
+
+
+def sse(value: msgspec.Struct) -> bytes:
+    """One event."""
+    return b"data: " + _ENCODER.encode(value) + b"\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class SseFrame:
+    """An event of which only one text changes, cut where that text stands."""
+
+    before: bytes
+    after: bytes
+
+    @classmethod
+    def around(cls, value: msgspec.Struct) -> SseFrame:
+        """The frame of `value`, in which exactly one name must have an empty text."""
+        # Inside of a JSON string a quotation mark has a backslash before it, so this is no part
+        # of a name or text.
+        before, found, after = sse(value).partition(_NO_TEXT)
+        if not found or _NO_TEXT in after:
+            raise ValueError("not exactly one text is empty")
+        return cls(before + b":", after)
+
+    def with_text(self, text: str) -> bytes:
+        """The event with `text`."""
+        return self.before + _ENCODER.encode(text) + self.after

@@ -1,0 +1,51 @@
+"""One port, listened on by several processes.
+
+Every worker has a socket of its own on the port (SO_REUSEPORT), among which the kernel spreads
+connections by their addresses. With one inherited socket whoever is awake first would take a
+whole burst of connections, and keep them: streams and their connections live long.
+
+Knows: sockets. Does not know: who listens on them, or for what.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+
+def sockets_on(host: str, port: int) -> list[socket.socket]:
+    """A bound socket for each address of `host`, to listen on; raises OSError."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(_bound(*one)) for one in dict.fromkeys(found)]
+        opened.pop_all()
+    return sockets
+
+
+@contextmanager
+def reserved(addresses: Sequence[tuple[str, int]]) -> Iterator[None]:
+    """Keep the ports, so that nobody else has one while no worker listens; raises OSError.
+
+    A socket that is bound and does not listen is given no connection.
+    """
+    with ExitStack() as opened:
+        for host, port in addresses:
+            for one in sockets_on(host, port):
+                opened.enter_context(one)
+        yield
+
+
+def _bound(family: int, kind: int, protocol: int, _: str, address: Any) -> socket.socket:
+    one = socket.socket(family, kind, protocol)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(address)
+    except OSError:
+        one.close()
+        raise
+    return one

@@ -1,0 +1,173 @@
+"""Several gateway processes before one engine, as many as the config says, until a signal.
+
+The parent serves nothing. It holds the ports, starts the workers and starts a new one for each
+that dies; a dead worker's streams end, the others' do not. Workers share the port, the state's
+file and the directory of the metrics, and nothing else: each has its own link to the engine and
+its own streams, so whatever is bounded per key is bounded per worker.
+
+Until a first worker has served, the death of one ends the gateway: its settings are not good.
+
+Knows: processes, signals, delays. Does not know: what a worker does (`main.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import msgspec
+from prometheus_client.multiprocess import mark_process_dead
+
+from gateway.worker import SERVING, Seat
+
+_LOG = logging.getLogger(__name__)
+_METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How soon a worker that died has a successor. Seconds."""
+
+    first_delay_s: float = 0.1  # after one death, which may well be chance
+    base_delay_s: float = 1.0  # after a second, doubled for each further one
+    max_delay_s: float = 10.0
+    healthy_after_s: float = 60.0  # a run so long forgives the deaths before it
+
+    def delay(self, short_runs: int) -> float:
+        """How long to wait after `short_runs` short runs in a row, the last one included."""
+        if short_runs <= 1:
+            return self.first_delay_s
+        return min(self.base_delay_s * 2.0 ** min(short_runs - 2, 32), self.max_delay_s)
+
+
+class Worker:
+    """One running worker."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        line: asyncio.StreamReader,
+        our_end: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._line = line
+        self._our_end = our_end  # nothing is written: its end is what the worker waits for
+
+    @classmethod
+    async def start(cls, command: Sequence[str], metrics_dir: str) -> Worker:
+        """Start `command` with its seat as one more argument."""
+        ours, its = socket.socketpair()
+        with its:
+            seat = Seat(line=its.fileno(), metrics_dir=metrics_dir)
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                msgspec.json.encode(seat).decode(),
+                pass_fds=[its.fileno()],
+                env={**os.environ, _METRICS_VARIABLE: metrics_dir},
+            )
+        return cls(process, *await asyncio.open_connection(sock=ours))
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def terminate(self) -> None:
+        """Ask it to drain; asked again, it waits for nobody."""
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+
+    async def serves(self) -> bool:
+        """True once it serves, False when it has ended before."""
+        return await self._line.read(1) == SERVING
+
+    async def wait(self) -> int:
+        """Its exit status, once it has ended; negative is the signal that killed it."""
+        try:
+            return await self._process.wait()
+        finally:
+            self._our_end.close()
+
+
+class Workers:
+    """Keeps `count` workers running. `command` is a worker's command line but for its seat."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        count: int,
+        metrics_dir: str,
+        patience: Patience | None = None,
+    ) -> None:
+        self._command = command
+        self._count = count
+        self._metrics_dir = metrics_dir
+        self._patience = patience or Patience()
+        self._running: set[Worker] = set()
+        self._stopping = asyncio.Event()
+        self._has_served = False
+        self._status = 0
+
+    async def run(self) -> int:
+        """Run until a signal asks to end and all have; the exit status for this process."""
+        with self._heeding_signals():
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._count):
+                    group.create_task(self._keep_one())
+        return self._status
+
+    def stop(self) -> None:
+        """Ask all workers to drain; start no more."""
+        self._stopping.set()
+        for worker in self._running:
+            worker.terminate()
+
+    async def _keep_one(self) -> None:
+        short_runs = 0
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            status = await self._run_one()
+            if self._stopping.is_set():
+                return
+            if not self._has_served:
+                _LOG.error("a worker ended with %d before any served", status)
+                self._status = max(1, status)
+                self.stop()
+                return
+            ran_s = time.monotonic() - started
+            short_runs = 0 if ran_s >= self._patience.healthy_after_s else short_runs + 1
+            delay = self._patience.delay(short_runs)
+            _LOG.warning("a worker ended with %d; starting another in %g s", status, delay)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
+
+    async def _run_one(self) -> int:
+        """One worker's life; its exit status."""
+        worker = await Worker.start(self._command, self._metrics_dir)
+        self._running.add(worker)
+        if self._stopping.is_set():
+            worker.terminate()
+        self._has_served |= await worker.serves()
+        status = await worker.wait()
+        self._running.discard(worker)
+        mark_process_dead(worker.pid, self._metrics_dir)  # type: ignore[no-untyped-call]
+        return status
+
+    @contextmanager
+    def _heeding_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)

@@ -1,0 +1,82 @@
+"""Which keys a program reads, worked out from lengths in device memory.
+
+Item i is the i % passes-th ROWS rows of group i // passes, which read the group's keys; with
+ROWS 1 a group is a row. The keys of all items, in tiles, are dealt into units of about equal
+size, each within one item; every item has at least one, so that its output is written.
+
+Device code only. Knows counts; does not know queries, keys or where anything lies.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def keys_of_items(
+    item: tl.tensor,
+    items: tl.tensor,
+    group_starts: tl.tensor,
+    key_starts: tl.tensor,
+    key_ends: tl.tensor,
+    passes: tl.tensor,
+    ROWS: tl.constexpr,
+    HAS_STARTS: tl.constexpr,
+) -> tl.tensor:
+    """First key and end of each of `item`; an item that does not exist or has no rows is empty."""
+    real = item < items
+    group = item // passes
+    end = tl.load(key_ends + group, mask=real, other=0)
+    start = end * 0
+    if HAS_STARTS:
+        start = tl.load(key_starts + group, mask=real, other=0)
+    if ROWS > 1:
+        first = tl.load(group_starts + group, mask=real, other=0) + item % passes * ROWS
+        behind = tl.load(group_starts + group + 1, mask=real, other=0)
+        end = tl.where(first < behind, end, start)
+    return start, tl.maximum(start, end)
+
+
+@triton.jit
+def deal(
+    unit: tl.tensor,
+    items: tl.tensor,
+    fine: tl.tensor,
+    coarse: tl.tensor,
+    group_starts: tl.tensor,
+    key_starts: tl.tensor,
+    key_ends: tl.tensor,
+    passes: tl.tensor,
+    ROWS: tl.constexpr,
+    HAS_STARTS: tl.constexpr,
+    TILE: tl.constexpr,
+    USUAL_TILES: tl.constexpr,
+    LEAST_TILES: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+) -> tl.tensor:
+    """(item of `unit`, its first unit, tiles a unit holds at most); item == items: no work."""
+    lane = tl.arange(0, AT_ONCE)
+    tiles = tl.zeros([AT_ONCE], dtype=tl.int32)
+    for base in tl.range(0, items, AT_ONCE):
+        start, end = keys_of_items(
+            base + lane, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
+        )
+        tiles += tl.cdiv(end - start, TILE)
+    all_tiles = tl.sum(tiles, axis=0)
+    size = tl.maximum(tl.cdiv(all_tiles, fine), USUAL_TILES)
+    size = tl.maximum(tl.minimum(size, tl.cdiv(all_tiles, coarse)), LEAST_TILES)
+    behind = unit * 0  # units of the items before `base`
+    item, first = behind, behind
+    for base in tl.range(0, items, AT_ONCE):
+        start, end = keys_of_items(
+            base + lane, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
+        )
+        units = tl.maximum(tl.cdiv(tl.cdiv(end - start, TILE), size), 1)
+        units = tl.where(base + lane < items, units, 0)
+        ends = behind + tl.cumsum(units, axis=0)
+        passed = (ends <= unit) & (base + lane < items)
+        item += tl.sum(passed.to(tl.int32), axis=0)
+        first = tl.maximum(first, tl.max(tl.where(passed, ends, 0), axis=0))
+        behind += tl.sum(units, axis=0)
+    return item, first, size

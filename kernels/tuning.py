@@ -1,0 +1,91 @@
+"""The shapes of tiles that attention runs with, measured once on an H200 and shipped.
+
+Nothing is tuned while serving: a head dim and a dtype decide. What was measured, and what was
+tried and lost, is in docs/performance.md. Knows numbers; does not know the kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+LEAST_SHARED_TOKENS = 1_024  # of a group: fewer are re-read from the L2 cache anyway
+_LEAST_SAVED_BYTES = 2**26  # of keys and values of one layer
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTuning:
+    """How keys are dealt to programs that read them for few queries.
+
+    A unit has the keys of a `fine`-th of the work but at least `usual_keys`, so that units are
+    many and their tail is short; of little work, a `coarse`-th but at least `least_keys`, so
+    that every multiprocessor has some.
+    """
+
+    tile: int  # keys at a time
+    warps: int
+    stages: int  # tiles in flight, and one more
+    fine: int  # units over all KV heads
+    coarse: int
+    usual_keys: int
+    least_keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillTuning:
+    """How queries and keys are cut for rows with several new tokens."""
+
+    queries: int  # query rows of a program, the heads of a group counted
+    tile: int
+    warps: int
+    stages: int
+    programs: int  # that run at once: with fewer, the keys are split among several
+    least_keys: int
+
+
+def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
+    """Whether a pass over shared prefixes (`SharedPrefix`) pays for its two launches.
+
+    `saved_tokens`: that need not be read again, the sum of (rows - 1) * shared tokens over
+    groups that share LEAST_SHARED_TOKENS or more. `token_bytes`: keys and values of a token in
+    one layer.
+    """
+    return saved_tokens * token_bytes >= _LEAST_SAVED_BYTES
+
+
+def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
+    """For a head dim of up to 256."""
+    if dtype == torch.float32:
+        return DecodeTuning(_keys_of_16_kib(head_dim, 4), 4, 2, 2112, 528, 1024, 128)
+    return DecodeTuning(_keys_of_16_kib(head_dim, 2), 4, 3, 2112, 528, 1024, 128)
+
+
+def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
+    """For keys that several rows read together: smaller tiles, and more of them in flight."""
+    alone = decode_tuning(head_dim, dtype)
+    if dtype == torch.float32 or head_dim > 128:
+        return alone
+    return replace(alone, tile=max(alone.tile // 2, 16), stages=5)
+
+
+def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:
+    """For a head dim of up to 256: what registers and shared memory hold."""
+    if dtype == torch.float32:
+        if head_dim <= 128:
+            return PrefillTuning(32, 32, 4, 1, 132, 256)
+        return PrefillTuning(16, 16, 4, 1, 132, 256)
+    if head_dim <= 128:
+        return PrefillTuning(256, 64, 8, 3, 132, 256)
+    return PrefillTuning(64, 32, 4, 2, 132, 256)
+
+
+def hopper_tuning() -> PrefillTuning:
+    """For 16-bit numbers and head dims 64 and 128 on Hopper; the warps are of one attender."""
+    return PrefillTuning(queries=128, tile=128, warps=4, stages=2, programs=132, least_keys=256)
+
+
+def _keys_of_16_kib(head_dim: int, itemsize: int) -> int:
+    """A power of two in 16..128."""
+    padded = 1 << (head_dim - 1).bit_length()
+    return min(max(16_384 // (padded * itemsize), 16), 128)

@@ -1,0 +1,97 @@
+"""Graphs and overlap on a CUDA device: the same tokens, and nothing that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from engine.graphs.recorder import CudaRecorder
+from engine.messages import SamplingParams
+from engine.step import Row, Step
+from prefix_cache.namespace import Namespace
+from storage.move import Move, Tier
+from tests.engine.conftest import MakeCheckpoint
+from tests.engine.hand_driven import HandDriven, build_runner, random_prompt, sampling, with_graphs
+from tests.seams.real_engine import Bounds, RealEngine
+
+pytestmark = pytest.mark.gpu
+
+CUDA = torch.device("cuda")
+OFF = Bounds(60, 16, 128, 12, steps_ahead=0, graph_tokens=0, device="cuda")
+ON = Bounds(60, 16, 128, 12, steps_ahead=1, graph_tokens=128, device="cuda")
+GRAPHS_ALONE = Bounds(60, 16, 128, 12, steps_ahead=0, graph_tokens=128, device="cuda")
+OVERLAP_ALONE = Bounds(60, 16, 128, 12, steps_ahead=1, graph_tokens=0, device="cuda")
+PRESSED = Bounds(12, 16, 40, 6, steps_ahead=1, graph_tokens=16, device="cuda")
+
+
+def tokens(model_dir: str, bounds: Bounds, temperature: float = 0.0) -> list[list[int]]:
+    """Requests that come one after the other, some with a prefix in common, of all lengths."""
+    engine = RealEngine(model_dir, bounds)
+    common = random_prompt(40, seed=9)
+    for number in range(16):
+        prompt = common[: 7 * (number % 5)] + random_prompt(1 + 5 * number, seed=number)
+        wish = SamplingParams(
+            max_tokens=4 + number % 7, temperature=temperature, seed=number, ignore_eos=True
+        )
+        engine.submit(str(number), prompt, wish, namespace=Namespace(b"a" * 16))
+        engine.step()
+    engine.run()
+    engine.expect_nothing_left()
+    return [engine.tokens(str(number)) for number in range(16)]
+
+
+@pytest.mark.parametrize("name", ["llama3-rope", "qwen2", "qwen3", "mistral"])
+@pytest.mark.parametrize("bounds", [GRAPHS_ALONE, OVERLAP_ALONE, ON, PRESSED], ids=str)
+def test_greedy_tokens_are_those_of_eager_steps_without_overlap(
+    checkpoint: MakeCheckpoint, name: str, bounds: Bounds
+) -> None:
+    model_dir = str(checkpoint(name).model_dir)
+    assert tokens(model_dir, bounds) == tokens(model_dir, OFF)
+
+
+@pytest.mark.parametrize("bounds", [ON, PRESSED], ids=str)
+def test_seeded_tokens_too(checkpoint: MakeCheckpoint, bounds: Bounds) -> None:
+    model_dir = str(checkpoint("llama").model_dir)
+    drawn = tokens(model_dir, bounds, temperature=0.9)
+    assert drawn == tokens(model_dir, OFF, temperature=0.9)
+    assert drawn != tokens(model_dir, OFF)
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    """Whatever waits for the device raises, until `torch.cuda.set_sync_debug_mode(0)`."""
+    yield
+    torch.cuda.set_sync_debug_mode(0)
+
+
+WISHES = [
+    sampling(8),
+    sampling(8, 1.0, seed=1),
+    sampling(8, 0.8, seed=2, top_k=20),
+    sampling(8, 0.8, seed=3, top_p=0.9, min_p=0.05),
+    sampling(8, 1.0, seed=4, repetition_penalty=1.3, presence_penalty=0.5, num_logprobs=3),
+    sampling(8, 1.0, seed=5, logit_bias={7: 2.0, 9: -100.0}, min_tokens=4, num_logprobs=0),
+]
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_launching_steps_ahead_waits_for_nothing(
+    checkpoint: MakeCheckpoint, no_waiting: None, count: int
+) -> None:
+    runner = build_runner(checkpoint("qwen3").model_dir, device=CUDA)
+    driven = HandDriven(runner, with_graphs(runner, CudaRecorder()))
+    sequences = [driven.add(random_prompt(18, seed=i), WISHES[i]) for i in range(count)]
+    driven.step(*((sequence, 18) for sequence in sequences))
+    driven.step(*((sequence, 1) for sequence in sequences))
+    move = Move(Tier.DEVICE, 200, Tier.DEVICE, 201)
+    torch.cuda.set_sync_debug_mode("error")
+    launched = []
+    for _ in range(2):
+        rows = tuple(Row(sequence, sequence.num_computed, 1) for sequence in sequences)
+        launched.append(driven.launcher.launch(Step(rows, (move,))))
+        for row in rows:
+            row.sequence.num_computed, row.sequence.num_pending = row.end, 1
+    torch.cuda.set_sync_debug_mode(0)
+    assert all(sampled.token_id is not None for step in launched for sampled in step.collect())

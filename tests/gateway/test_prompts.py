@@ -1,0 +1,104 @@
+"""Token ids that go straight into an array are those that the strict parser would find."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import BadRequest
+from gateway.openai.prompts import prompts_of, token_ids_in
+from gateway.openai.schema import CompletionRequest
+
+TOP = 2**31 - 1
+COMPLETION = msgspec.json.Decoder(CompletionRequest)
+IDS = st.lists(st.integers(0, TOP), min_size=1, max_size=50)
+
+
+def raw(spelled: bytes) -> msgspec.Raw:
+    """`spelled` as a body's prompt, if JSON it is."""
+    return COMPLETION.decode(b'{"model": "m", "prompt": %b}' % spelled).prompt
+
+
+def shown(prompts: tuple[Any, ...]) -> list[Any]:
+    return [prompt.tolist() if isinstance(prompt, np.ndarray) else prompt for prompt in prompts]
+
+
+@given(IDS, st.sampled_from([None, (",", ":"), (" ,", ":"), ("\n,\t", ":")]), st.booleans())
+def test_any_spelling_of_a_list_is_the_list(
+    ids: list[int], separators: tuple[str, str] | None, is_indented: bool
+) -> None:
+    text = json.dumps(ids, separators=separators, indent=2 if is_indented else None)
+    (found,) = prompts_of(raw(text.encode()))
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == np.int32
+    assert found.tolist() == ids
+
+
+@given(st.lists(st.integers(-3, 3) | st.integers(TOP - 1, 2**66) | st.floats(0, 9), max_size=9))
+def test_what_is_read_at_once_is_what_the_strict_parser_allows(items: list[float]) -> None:
+    spelled = json.dumps(items).encode()
+    strictly = all(isinstance(item, int) and 0 <= item <= TOP for item in items) and items
+    found = token_ids_in(spelled)
+    assert (found is not None) == bool(strictly)
+    if found is not None:
+        assert found.tolist() == items
+
+
+@pytest.mark.parametrize(
+    ("spelled", "prompts"),
+    [
+        (b'"a"', ["a"]),
+        (b'["a", "b"]', ["a", "b"]),
+        (b"[[1, 2], [3]]", [[1, 2], [3]]),
+        (b"[0]", [[0]]),
+        (b"[ 1,2 , 3 ]", [[1, 2, 3]]),
+        (b"[1 ,2]", [[1, 2]]),
+        (b"[1\n,2]", [[1, 2]]),
+        (b"[2147483647]", [[TOP]]),
+        (b'"[1, 2]"', ["[1, 2]"]),
+    ],
+)
+def test_texts_and_batches(spelled: bytes, prompts: list[Any]) -> None:
+    assert shown(prompts_of(raw(spelled))) == prompts
+
+
+@pytest.mark.parametrize(
+    ("spelled", "param"),
+    [
+        (b"[]", "prompt"),
+        (b"[ ]", "prompt"),
+        (b'""', "prompt"),
+        (b'["a", 1]', "prompt"),
+        (b'[[1], "a"]', "prompt"),
+        (b"[1, [2]]", "prompt"),
+        (b"[1, 2147483648]", "prompt[1]"),
+        (b"[1, 18446744073709551621]", "prompt[1]"),
+        (b"[1, -2]", "prompt[1]"),
+        (b"[1, 2.5]", "prompt[1]"),
+        (b"[1, null]", "prompt[1]"),
+        (b"[[1, -1]]", "prompt[0][1]"),
+        (b"null", "prompt"),
+        (b"7", "prompt"),
+        (b"{}", "prompt"),
+    ],
+)
+def test_what_is_refused_is_named(spelled: bytes, param: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        prompts_of(raw(spelled))
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [b"[1 2]", b"[01]", b"[1,,2]", b"[1,]", b"[,1]", b"[+1]", b"[1_0]", b"[1", b"[]]", b"[0x1]"],
+)
+def test_what_is_no_json_never_gets_so_far(spelled: bytes) -> None:
+    """The array's reader takes some of these; the body's parser has refused them before."""
+    with pytest.raises(msgspec.DecodeError):
+        raw(spelled)

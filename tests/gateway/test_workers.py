@@ -1,0 +1,122 @@
+"""The parent of workers, with scripts in their place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.config import default_workers
+from gateway.workers import Patience, Worker, Workers
+
+SCRIPT = Path(__file__).with_name("fake_worker.py")
+LIMIT_S = 30
+HASTY = Patience(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02)
+
+
+def command(directory: Path) -> list[str]:
+    return [sys.executable, "-I", "-S", str(SCRIPT), str(directory)]
+
+
+def pids(directory: Path) -> set[int]:
+    return {int(entry.name) for entry in directory.iterdir() if entry.name.isdigit()}
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not is_so():  # noqa: ASYNC110 - other processes are looked at
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(directory: Path, count: int) -> AsyncIterator[tuple[Workers, asyncio.Task[int]]]:
+    """Workers of which each has served; whatever the test leaves is stopped."""
+    workers = Workers(command(directory), count, str(directory / "metrics"), HASTY)
+    task = asyncio.create_task(workers.run())
+    try:
+        await until(lambda: len(pids(directory)) == count)
+        yield workers, task
+    finally:
+        workers.stop()
+        await asyncio.wait_for(task, LIMIT_S)
+
+
+async def test_a_worker_that_is_killed_has_a_successor_and_the_others_live_on(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, 3) as (_, task):
+        first = pids(tmp_path)
+        killed, *others = first
+        os.kill(killed, signal.SIGKILL)
+        await until(lambda: len(pids(tmp_path)) == 4)
+        for pid in others:
+            os.kill(pid, 0)
+        assert not task.done()
+    assert task.result() == 0
+
+
+async def test_workers_that_die_again_and_again_are_started_again(tmp_path: Path) -> None:
+    async with running(tmp_path, 1) as (_, task):
+        for number in range(1, 5):
+            (alive,) = [pid for pid in pids(tmp_path) if Path(f"/proc/{pid}").exists()]
+            os.kill(alive, signal.SIGKILL)
+            await until(lambda: len(pids(tmp_path)) > number)  # noqa: B023 - awaited here
+        assert not task.done()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_them_all(tmp_path: Path, number: signal.Signals) -> None:
+    async with running(tmp_path, 2) as (_, task):
+        os.kill(os.getpid(), number)
+        assert await asyncio.wait_for(task, LIMIT_S) == 0
+        assert len(pids(tmp_path)) == 2, "none was started anew"
+
+
+async def test_workers_that_never_serve_end_it_with_their_status(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    workers = Workers(command(tmp_path), 2, str(tmp_path), HASTY)
+    assert await asyncio.wait_for(workers.run(), LIMIT_S) == 7
+
+
+async def test_a_death_by_signal_is_a_failure_too(tmp_path: Path) -> None:
+    suicide = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    workers = Workers(suicide, 1, str(tmp_path), HASTY)
+    assert await asyncio.wait_for(workers.run(), LIMIT_S) == 1
+
+
+async def test_one_that_cannot_start_any_more_is_tried_while_others_serve(tmp_path: Path) -> None:
+    async with running(tmp_path, 2) as (_, task):
+        (tmp_path / "broken").touch()
+        os.kill(pids(tmp_path).pop(), signal.SIGKILL)
+        await until(lambda: len([*tmp_path.glob("broken-*")]) == 3)
+        assert not task.done()
+        (tmp_path / "broken").unlink()
+        await until(lambda: len(pids(tmp_path)) == 3)
+
+
+async def test_a_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
+    worker = await Worker.start(command(tmp_path), str(tmp_path))
+    assert await worker.serves() is True
+    os.kill(worker.pid, 0)
+    worker._our_end.close()  # what the kernel does for a parent that was killed
+    assert await asyncio.wait_for(worker.wait(), LIMIT_S) == 3
+
+
+@pytest.mark.parametrize(
+    ("short_runs", "delay"), [(0, 0.1), (1, 0.1), (2, 1.0), (3, 2.0), (6, 10.0), (9999, 10.0)]
+)
+def test_restarts_slow_down(short_runs: int, delay: float) -> None:
+    assert Patience().delay(short_runs) == delay
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers"), [(1, 1), (2, 1), (4, 1), (5, 1), (8, 2), (16, 4), (32, 8), (192, 8)]
+)
+def test_how_many_a_machine_should_have(cores: int, workers: int) -> None:
+    assert default_workers(cores) == workers
