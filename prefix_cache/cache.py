@@ -39,10 +39,9 @@ from prefix_cache.owners import OwnerUse
 from prefix_cache.shelf import Tiers
 from prefix_cache.supply import Supply
 from prefix_cache.traffic import Traffic
-from prefix_cache.transit import Plan, Transit
+from prefix_cache.transit import Transit
 from prefix_cache.tree import Flight, Node, Position, RadixTree
-from storage.move import Move, Tier
-
+from storage.move import Move, Plan, Tier
 
 NO_TIERS = Tiers()
 

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
+
 from prefix_cache.tree import Node
 
 SortKey = tuple[float, ...]

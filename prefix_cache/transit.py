@@ -6,38 +6,12 @@ when they end (`ascent`, `descent`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
-from prefix_cache.hashing import KEY_BYTES, ROOT_KEY, TokenIds
-from prefix_cache.namespace import Namespace
+from prefix_cache.hashing import KEY_BYTES, ROOT_KEY
 from prefix_cache.residency import Event
 from prefix_cache.tree import Flight, Node
-from storage.move import Move, Tier
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What a block on disk carries with it, to be compared when it is read."""
-
-    key: bytes
-    parent_key: bytes
-    namespace: Namespace
-    token_ids: TokenIds  # (block_size,) int32, the caller's own
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Work for the owner of the bytes. The order of `moves` is of no matter, they are apart.
-
-    Each move is to be reported once, to `settle`, as done, failed or lost. Until then its slots
-    on both sides are its own. Slots in `erase` hold nothing any more, since the plan before.
-    """
-
-    moves: tuple[Move, ...] = ()
-    records: dict[Move, Record] | None = None  # of every move to or from disk
-    erase: tuple[int, ...] = ()  # slots on disk; before any of `moves`
+from storage.move import Move, Plan, Record, Tier
 
 
 class Transit:
@@ -115,4 +89,11 @@ def _record(flight: Flight) -> Record:
     keys = node.edge.keys[: (at + 1) * KEY_BYTES]
     before = ROOT_KEY if node.parent is None else node.parent.last_key
     parent_key = keys[-2 * KEY_BYTES : -KEY_BYTES] or before
-    return Record(keys[-KEY_BYTES:], parent_key, node.namespace, node.edge.block(at).copy())
+    return Record(
+        key=keys[-KEY_BYTES:],
+        parent_key=parent_key,
+        namespace=node.namespace,
+        owner=node.owner,
+        token_ids=node.edge.block(at).astype("<i4", copy=False).tobytes(),
+        hits=node.hits,
+    )
