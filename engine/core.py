@@ -1,10 +1,13 @@
-"""The step: take -> schedule -> launch -> settle -> reply.
+"""The step: take -> settle copies -> schedule -> launch -> settle tokens -> reply.
 
 With `steps_ahead` 1 a step is settled after the next one was launched, so the device goes on
 while tokens are appended, stops found and messages written; with 0 each is settled at once:
 
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
+
+Copies between tiers go on beside it (`copies.py`): what has ended is told to the cache before a
+step is scheduled, what has been planned is begun after.
 
 Knows: which requests are alive, and in what order things happen. Does not know: how any of
 them is done; nor signals, the process, or its end (`process.py`).
@@ -16,6 +19,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from engine.copies import Copies
 from engine.errors import EngineError, EngineFailure, EngineUnavailable, InvalidRequest
 from engine.holdings import lease_of
 from engine.intake import Intake
@@ -43,6 +47,7 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.namespace import Namespace
 
 IDLE_WAIT_S = 0.1
+COPY_WAIT_S = 0.001  # while there is nothing to do but wait for copies
 RETRY_AFTER_S = 2.0  # what an engine that drains asks for: its successor is up by then
 
 
@@ -56,6 +61,7 @@ class Parts:
     settler: Settler
     runner: Runner
     cache: PrefixCache
+    copies: Copies
     meter: Meter
     welcome: Welcome
     clock: Callable[[], float]  # seconds, monotonic
@@ -75,6 +81,7 @@ class EngineCore:
         self._flights: deque[tuple[Step, Launched]] = deque()  # steps on their way
         self._outbox: list[Reply] = []
         self._budget: int | None = None  # lowered when the device had no room
+        self._is_still = False  # the last step computed nothing
         self._strikes = 0  # steps in a row for which the device had no room
         self._is_draining = False
 
@@ -85,9 +92,10 @@ class EngineCore:
 
     def step(self) -> None:
         """One turn of the engine; waits a moment for messages when there is nothing to do."""
-        self._take(self._link.receive(timeout_s=IDLE_WAIT_S if self.is_idle else 0.0))
+        self._take(self._link.receive(timeout_s=self._patience()))
+        self.parts.copies.settle(self.parts.clock())
         step = self._scheduler.schedule(self.parts.clock(), max_tokens=self._budget)
-        is_ahead = bool(step.rows) and self._launch(step)
+        is_ahead = self._begin(step)
         self._settle(leaving=self.parts.steps_ahead if is_ahead else 0)
         self._reply()
 
@@ -133,6 +141,12 @@ class EngineCore:
 
     # Take
 
+    def _patience(self) -> float:
+        """Seconds to wait for messages."""
+        if self.is_idle and not self.parts.copies.pending:
+            return IDLE_WAIT_S
+        return COPY_WAIT_S if self._is_still else 0.0
+
     def _take(self, incoming: Iterable[Incoming]) -> None:
         for client, message in incoming:
             match message:
@@ -173,6 +187,20 @@ class EngineCore:
         return Flushed(query_id=message.query_id, blocks=blocks)
 
     # Launch and settle
+
+    def _begin(self, step: Step) -> bool:
+        """Launch the step and begin the copies planned with it; whether a step is on its way.
+
+        Copies go first, to run beside the step; but not before a step's own copies have read
+        blocks that may have been given to a load meanwhile.
+        """
+        if not step.moves:
+            self.parts.copies.start(self.parts.clock())
+        is_ahead = bool(step.rows) and self._launch(step)
+        if step.moves:
+            self.parts.copies.start(self.parts.clock())
+        self._is_still = not (is_ahead or self._flights)
+        return is_ahead
 
     def _launch(self, step: Step) -> bool:
         """Send the step on its way; False when the device had no room for it."""

@@ -70,6 +70,8 @@ class Whereabouts:
 
 def whereabouts(at: Position) -> Whereabouts:
     """Where the blocks up to `at` lie."""
+    if at.inside <= at.node.edge.num_device:
+        return Whereabouts(at.num_blocks, 0, 0, 0)
     counts = [0, 0, 0, 0]
     for states in _states_to(at):
         device, coming = states & DEVICE != 0, states & COMING != 0

@@ -96,6 +96,11 @@ class PrefixCache:
         return self._blocks_for(num_tokens) <= self._supply.allocator.total
 
     @property
+    def num_copies(self) -> int:
+        """Copies between tiers that were planned and not settled."""
+        return len(self._transit)
+
+    @property
     def traffic(self) -> Traffic:
         """What has gone between the tiers so far, in blocks."""
         return self._descent.traffic
@@ -136,7 +141,8 @@ class PrefixCache:
         loads = to_load(at)
         if missing + loads > self._supply.obtainable - self._holds.cost(at):
             return None
-        partial = None if loads else self._tree.partial(at, path, known)
+        is_here = at.inside <= at.node.edge.num_device  # a lease that waits copies nothing
+        partial = self._tree.partial(at, path, known) if is_here else None
         node = self._holds.split_at(at)
         self._holds.hold(node)
         partial = self._supply.keepable(partial, missing + loads)
