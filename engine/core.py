@@ -137,6 +137,8 @@ class EngineCore:
             tree_nodes=parts.cache.num_nodes,
             tree_depth=parts.cache.depth,
             flows=parts.meter.flows(parts.cache),
+            loading=len(self._scheduler.loading),
+            failed_loads=self._scheduler.num_failed_loads,
         )
 
     # Take

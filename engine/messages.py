@@ -190,6 +190,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     tree_nodes: int
     tree_depth: int
     flows: dict[str, FlowStats]
+    loading: int = 0  # sequences whose prefix is on its way from a lower tier
+    failed_loads: int = 0  # sequences that had to start over
 
 
 class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):

@@ -109,7 +109,8 @@ class FakeMover:
         source, target = (move.source_tier, move.source), (move.target_tier, move.target)
         if self._read(source, copy.record) != copy.seen:
             raise KvCorrupt(f"the source of {move} has changed")
-        if self._read(target, copy.record) is not copy.spoilt:
+        there = self._read(target, copy.record)
+        if there is not copy.spoilt or any(number is not None for number in there):
             raise KvCorrupt(f"somebody else wrote the target of {move}")
         fate = self._fate(move)
         self.ended[fate, move.source_tier, move.target_tier] += 1
