@@ -18,6 +18,10 @@ import msgspec
 FinishReason = Literal["stop", "length", "cancelled"]
 
 
+Loads = Literal["auto", "always", "never"]
+"""Whether prefixes that lie lower than the device are loaded: by measured curves, all, none."""
+
+
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How tokens are chosen. Validated at admission; nothing behind it re-checks."""
 
@@ -52,6 +56,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     weight: float = 1.0
     sampling: SamplingParams
     use_cache: bool = True  # False: neither read from the cache nor write to it
+    loads: Loads = "auto"
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -97,6 +102,14 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top: tuple[tuple[int, float], ...]  # (token id, logprob), most likely first
 
 
+class TierTokens(msgspec.Struct, frozen=True, array_like=True):
+    """Cached tokens of a prompt by the tier they came from; together they are `cached_tokens`."""
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+
+
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     """Tokens a step appended to a sequence."""
 
@@ -104,6 +117,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None = None
     cached_tokens: int | None = None  # set on the first Tokens of a request
+    tiers: TierTokens | None = None  # likewise
     queue_seconds: float | None = None  # likewise
 
 
@@ -116,6 +130,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    tiers: TierTokens = TierTokens()
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

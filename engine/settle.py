@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from engine.errors import EngineError, NumericFailure
 from engine.holdings import Holdings
-from engine.messages import Event, Failed, Finished, FinishReason, Tokens
+from engine.messages import Event, Failed, Finished, FinishReason, TierTokens, Tokens
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.stats import Meter
@@ -161,6 +161,7 @@ def _tokens(sequence: Sequence, token_id: int, result: Sampled) -> Reply:
             token_ids=(token_id,),
             logprobs=None if result.logprobs is None else (result.logprobs,),
             cached_tokens=sequence.cached_tokens if first else None,
+            tiers=_tiers(sequence) if first else None,
             queue_seconds=admitted - sequence.arrived if first else None,
         ),
     )
@@ -177,5 +178,11 @@ def _finished(sequence: Sequence, reason: FinishReason, stop_token_id: int | Non
             prompt_tokens=sequence.prompt_len,
             cached_tokens=sequence.cached_tokens,
             completion_tokens=sequence.num_output,
+            tiers=_tiers(sequence),
         ),
     )
+
+
+def _tiers(sequence: Sequence) -> TierTokens:
+    found = sequence.found
+    return TierTokens(found.device, found.host, found.disk)

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from engine.messages import Generate, SamplingParams, Welcome
+from engine.messages import Generate, Loads, SamplingParams, Welcome
 from gateway.caller import Caller
 from gateway.chat_template import ChatTemplate, Message, Scalar
 from gateway.config import Bounds
@@ -69,6 +69,7 @@ class Ask:
     max_tokens_may_shrink: bool  # it was not asked for: cut it to what the context leaves
     text: TextRules
     salt: str | None = None
+    loads: Loads = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ class Admission:
                         flow=caller.tenant_id,
                         weight=caller.weight,
                         sampling=_of_choice(sampling, choice),
+                        loads=ask.loads,
                     )
                 )
         prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)

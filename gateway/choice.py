@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
-from engine.messages import Finished, Generate, TokenLogprobs, Tokens
+from engine.messages import Finished, Generate, TierTokens, TokenLogprobs, Tokens
 from gateway.admission import TextRules
 from gateway.detokenizer import Decoder, Detokenizer
 from gateway.stop_strings import StopScanner
@@ -44,6 +44,7 @@ class Ended(Struct, frozen=True):
     reason: EndReason
     cached_tokens: int
     completion_tokens: int
+    tiers: TierTokens = TierTokens()  # of the cached tokens
 
 
 Event = Delta | Ended
@@ -93,17 +94,19 @@ class Choice:
         self._min_tokens = generate.sampling.min_tokens
         self._tokens = 0
         self._cached = 0
+        self._tiers = TierTokens()
 
     def read(self, event: Tokens) -> tuple[Delta, Ended | None]:
         """What `event` adds, and the end when a stop string is in it."""
         if event.cached_tokens is not None:
             self._cached = event.cached_tokens
+            self._tiers = event.tiers or TierTokens(event.cached_tokens)
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
         delta = Delta(self._index, text, event.token_ids[:count], logprobs, event.queue_seconds)
         if self._stops.stopped_by is None:
             return delta, None
-        return delta, Ended(self._index, "stop", self._cached, self._tokens)
+        return delta, Ended(self._index, "stop", self._cached, self._tokens, self._tiers)
 
     def _show(self, token_ids: tuple[int, ...]) -> tuple[str, int]:
         """The text of `token_ids` up to a stop string, and how many of them it took."""
@@ -133,4 +136,6 @@ class Choice:
         stopped = self._stops.stopped_by is not None
         delta = Delta(self._index, text + self._stops.flush(), (), None, None)
         reason: EndReason = "stop" if stopped else event.reason
-        return delta, Ended(self._index, reason, event.cached_tokens, event.completion_tokens)
+        return delta, Ended(
+            self._index, reason, event.cached_tokens, event.completion_tokens, event.tiers
+        )

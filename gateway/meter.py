@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from engine.errors import EngineError
+from engine.messages import TierTokens
 from gateway.admission import Admitted
-from gateway.choice import Delta, Event
+from gateway.choice import Delta, Ended, Event
 from gateway.metrics import GatewayMetrics
 
 _GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
@@ -25,6 +27,7 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    tiers: TierTokens = field(default_factory=TierTokens)  # where the cached tokens lay
 
 
 class Meter:
@@ -45,7 +48,7 @@ class Meter:
         self._clock = clock
         self._last_token_at: dict[int, float] = {}
         self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
-        self._cached: dict[int, int] = {}  # tokens by prompt
+        self._cached: dict[int, Ended] = {}  # by prompt: the choice that found least
         self._gaps: list[float] = []
         self._outcome = "internal_error"
 
@@ -60,17 +63,22 @@ class Meter:
         self._streamed[event.index] = event.completion_tokens
         # The choices of a prompt share it: what one of them computed was not cached.
         prompt = event.index // self._admitted.choices
-        self._cached[prompt] = min(
-            event.cached_tokens, self._cached.get(prompt, event.cached_tokens)
-        )
+        least = self._cached.get(prompt, event)
+        self._cached[prompt] = min(least, event, key=attrgetter("cached_tokens"))
         self._outcome = event.reason
 
     def usage(self) -> Usage:
         """What has been used so far; each prompt counts once, however many choices it has."""
+        ends = self._cached.values()
         return Usage(
             prompt_tokens=self._admitted.prompt_tokens,
-            cached_tokens=sum(self._cached.values()),
+            cached_tokens=sum(end.cached_tokens for end in ends),
             completion_tokens=sum(self._streamed.values()),
+            tiers=TierTokens(
+                sum(end.tiers.device for end in ends),
+                sum(end.tiers.host for end in ends),
+                sum(end.tiers.disk for end in ends),
+            ),
         )
 
     @contextmanager

@@ -24,7 +24,13 @@ from gateway.openai.replies import (
     ChatLogprobs,
     MessageDelta,
 )
-from gateway.openai.sampling import checked_choices, checked_logprobs, sampling_params, text_rules
+from gateway.openai.sampling import (
+    checked_choices,
+    checked_loads,
+    checked_logprobs,
+    sampling_params,
+    text_rules,
+)
 from gateway.openai.schema import ChatMessage, ChatRequest, TokenizeRequest
 from gateway.openai.telling import Reply, Told, usage_reply
 from gateway.tokenizer import Tokenizer
@@ -49,6 +55,7 @@ def ask_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Ask:
         max_tokens_may_shrink=max_tokens is None,
         text=text_rules(wire, bounds),
         salt=wire.cache_salt,
+        loads=checked_loads(wire, bounds),
     )
 
 

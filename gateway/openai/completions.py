@@ -19,7 +19,13 @@ from gateway.openai.logprobs import completion_logprobs
 from gateway.openai.prompts import prompts_of
 from gateway.openai.refusals import refuse_in_completion
 from gateway.openai.replies import Completion, CompletionChoice, CompletionLogprobs
-from gateway.openai.sampling import checked_choices, checked_logprobs, sampling_params, text_rules
+from gateway.openai.sampling import (
+    checked_choices,
+    checked_loads,
+    checked_logprobs,
+    sampling_params,
+    text_rules,
+)
 from gateway.openai.schema import CompletionRequest
 from gateway.openai.telling import Reply, Told, usage_reply
 from gateway.tokenizer import Tokenizer
@@ -47,6 +53,7 @@ def ask_of_completion(wire: CompletionRequest, request_id: str, bounds: Bounds) 
         max_tokens_may_shrink=wire.max_tokens is None,
         text=text_rules(wire, bounds),
         salt=wire.cache_salt,
+        loads=checked_loads(wire, bounds),
     )
 
 

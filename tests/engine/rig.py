@@ -17,7 +17,7 @@ from engine.scheduler import StepLimits
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.shelf import Tiers
-from tests.doubles.fake_mover import Faults, FakeMover
+from tests.doubles.fake_mover import FakeMover, Faults
 from tests.doubles.fake_runner import VOCAB_SIZE, FakeRunner, expected_output
 from tests.doubles.memory_link import MemoryLink
 
