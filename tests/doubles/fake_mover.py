@@ -45,7 +45,7 @@ class FakeMover:
     runner: FakeRunner
     faults: Faults = Faults()
     random: Random = field(default_factory=lambda: Random(0))
-    is_held: bool = False  # while set, nothing ends
+    held: set[Tier] = field(default_factory=set)  # no copy into these ends
     host: dict[int, Block] = field(default_factory=dict)
     disk: dict[int, tuple[Record, Block]] = field(default_factory=dict)
     plans: list[Plan] = field(default_factory=list)
@@ -71,7 +71,11 @@ class FakeMover:
         fates: dict[str, list[Move]] = {"done": [], "failed": [], "lost": []}
         for copy in list(self.under_way):
             copy.polls -= 1
-        ripe = [] if self.is_held else [copy for copy in self.under_way if copy.polls <= 0]
+        ripe = [
+            copy
+            for copy in self.under_way
+            if copy.polls <= 0 and copy.move.target_tier not in self.held
+        ]
         self.random.shuffle(ripe)
         for copy in ripe:
             self.under_way.remove(copy)

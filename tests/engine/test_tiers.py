@@ -8,7 +8,7 @@ import pytest
 
 from engine.core import COPY_WAIT_S, IDLE_WAIT_S
 from engine.errors import EngineUnavailable
-from engine.messages import Cancel, Flush
+from engine.messages import Cancel, Flush, TierTokens
 from prefix_cache.shelf import Tiers
 from storage.move import Move, Tier
 from tests.engine.rig import Rig, generate
@@ -60,29 +60,29 @@ class TestThereAndBack:
 class TestWaiting:
     def test_a_load_holds_up_nobody_else(self) -> None:
         rig = lowered()
-        rig.mover.is_held = True
+        rig.mover.held.add(Tier.DEVICE)
         rig.submit(generate("loading", PROMPT, max_tokens=2))
         other = generate("other", range(50, 60), max_tokens=5)
-        rig.step(2)
+        rig.step(6)
         rig.submit(other)
-        rig.step(8)
+        rig.step(12)
         rig.expect_output(other)
         [sequence] = rig.scheduler.loading
         assert sequence.request_id == "loading"
         assert sequence.seat is None
         assert rig.core.stats().loading == 1
-        rig.mover.is_held = False
+        rig.mover.held.clear()
         rig.run()
         rig.expect_output(generate("loading", PROMPT, max_tokens=2))
 
     def test_with_nothing_but_loads_it_waits_a_moment_and_does_not_spin(self) -> None:
         rig = lowered()
-        rig.mover.is_held = True
+        rig.mover.held.add(Tier.DEVICE)
         rig.submit(generate("loading", PROMPT, max_tokens=2))
         rig.step(2)
         rig.step()
         assert rig.link.waits[-1] == COPY_WAIT_S
-        rig.mover.is_held = False
+        rig.mover.held.clear()
         rig.run()
         rig.settle_copies()
         rig.step()
@@ -90,26 +90,28 @@ class TestWaiting:
 
     def test_two_for_one_prefix_load_it_once(self) -> None:
         rig = lowered()
-        requests = [generate(name, [*PROMPT, 9, ord(name) % 64], max_tokens=3) for name in "ab"]
+        requests = [generate(name, [*PROMPT[:36], ord(name) % 64], max_tokens=3) for name in "ab"]
         for request in requests:
             rig.submit(request)
         rig.run()
         for request in requests:
             rig.expect_output(request)
-        assert loads(rig) == 9 + 0
-        assert {rig.finished(name).cached_tokens >= 36 for name in "ab"} == {True}
+        assert loads(rig) == 9
+        assert [rig.finished(name).cached_tokens for name in "ab"] == [36, 36]
+        assert rig.finished("a").tiers == TierTokens(host=36)
+        assert rig.finished("b").tiers == TierTokens(device=36)  # on its way for the other
         rig.expect_nothing_left()
 
     def test_a_lease_that_waits_for_others_loads_copies_nothing_of_its_own(self) -> None:
         """A partial block's source need not be there any more when the wait is over."""
         rig = lowered()
-        rig.mover.is_held = True
+        rig.mover.held.add(Tier.DEVICE)
         rig.submit(generate("a", PROMPT, max_tokens=2))
         rig.submit(generate("b", [*PROMPT[:38], 60, 61, 62], max_tokens=2))
-        rig.step(3)
+        rig.step(12)
         assert len(rig.scheduler.loading) == 2
         assert all(not one.lease.moves for one in rig.scheduler.loading if one.lease)
-        rig.mover.is_held = False
+        rig.mover.held.clear()
         rig.run()
         rig.expect_output(generate("b", [*PROMPT[:38], 60, 61, 62], max_tokens=2))
 
@@ -146,14 +148,14 @@ class TestEnds:
 
     def test_a_cancelled_load_leaves_nothing_behind(self) -> None:
         rig = lowered()
-        rig.mover.is_held = True
+        rig.mover.held.add(Tier.DEVICE)
         rig.submit(generate("gone", PROMPT, max_tokens=2))
         rig.step(2)
         rig.link.say(Cancel("gone"))
         rig.step()
         assert rig.finished("gone").reason == "cancelled"
         assert rig.core.is_idle
-        rig.mover.is_held = False
+        rig.mover.held.clear()
         rig.settle_copies()
         again = generate("again", PROMPT, max_tokens=2)
         rig.submit(again)
@@ -163,20 +165,20 @@ class TestEnds:
 
     def test_a_flush_while_it_loads_harms_nobody(self) -> None:
         rig = lowered(BOTH)
-        rig.mover.is_held = True
+        rig.mover.held.add(Tier.DEVICE)
         request = generate("a", PROMPT, max_tokens=4)
         rig.submit(request)
         rig.step(2)
         rig.link.say(Flush(query_id="1"))
         rig.step(2)
-        rig.mover.is_held = False
+        rig.mover.held.clear()
         rig.run()
         rig.expect_output(request)
         rig.expect_nothing_left()
 
     def test_a_drain_waits_for_a_load_and_an_end_drops_it(self) -> None:
         rig = lowered()
-        rig.mover.is_held = True
+        rig.mover.held.add(Tier.DEVICE)
         rig.submit(generate("a", PROMPT, max_tokens=2))
         rig.submit(generate("b", PROMPT[:30], max_tokens=2))
         rig.step(2)
@@ -212,11 +214,12 @@ class TestEnds:
         elder = generate("elder", range(40, 60), max_tokens=30)
         rig.submit(elder)
         rig.step(2)
-        rig.mover.is_held = True
+        rig.mover.held.add(Tier.DEVICE)
         rig.submit(generate("younger", PROMPT, max_tokens=2))
-        rig.step(40)
-        rig.expect_output(elder)
-        rig.mover.is_held = False
+        rig.step(30)
+        assert rig.core.stats().preemptions > 0
+        rig.mover.held.clear()
         rig.run()
+        rig.expect_output(elder)
         rig.expect_output(generate("younger", PROMPT, max_tokens=2))
         rig.expect_nothing_left()
