@@ -11,7 +11,7 @@ import numpy as np
 from engine.assembly import Computer, Keeping, Limits, Lower, ModelFacts, assemble
 from engine.codec import pack_token_ids
 from engine.core import EngineCore
-from engine.messages import Failed, Finished, Generate, SamplingParams
+from engine.messages import Failed, Finished, Generate, Loads, SamplingParams
 from engine.queue import QueueLimits
 from engine.scheduler import StepLimits
 from prefix_cache.hashing import block_keys
@@ -48,6 +48,7 @@ def generate(
     use_cache: bool = True,
     block_size: int = 4,
     sampling: SamplingParams | None = None,
+    loads: Loads = "auto",
 ) -> Generate:
     """A sound request."""
     path = NamespacePath.single(namespace)
@@ -60,6 +61,7 @@ def generate(
         weight=weight,
         sampling=sampling or SamplingParams(max_tokens=max_tokens, ignore_eos=True),
         use_cache=use_cache,
+        loads=loads,
     )
 
 
