@@ -1,21 +1,63 @@
-"""The engine's side of the disk tier."""
+"""The engine's side of the disk tier: what was asked of its process, and what became of it.
+
+A process that dies fails what it had been asked and takes its records along: the file it died on
+may be why, so it is set aside, and another process starts with an empty one after a while. Each
+time `generation` rises, and the cache is to forget the tier. Too many deaths in a while, and the
+tier stays off. A process that ends with its engine leaves its file for the next.
+
+A read has a deadline. Its answer may still come later, and until then the disk may write into the
+read's buffer, which is therefore not used again. A write has none that fails it, for the disk may
+be reading the block: its process is ended first.
+
+Knows: tickets, buffers, deadlines, restarts. Does not know: moves (`disk_route`) or records' form.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import torch
+from torch import Tensor
 
 from storage.disk.config import DiskConfig
+from storage.disk.process import DiskProcess
+from storage.disk.restarts import Restarts
+from storage.disk.wire import (
+    ERASE_SLOTS,
+    Close,
+    Ended,
+    Erase,
+    Forget,
+    Forgot,
+    Memory,
+    Open,
+    Opened,
+    Outcome,
+    Read,
+    Refusal,
+    Refused,
+    Reply,
+    Scan,
+    Scanned,
+    Segment,
+    Usage,
+    Write,
+)
+from storage.errors import DiskInUse, DiskUnavailable
 from storage.host_pool import HostPool
 from storage.move import Record
+
+_CPU = torch.device("cpu")
 
 
 class DiskState(Enum):
     """Whether there is a disk to move blocks to and from."""
 
+    STARTING = "starting"  # a process opens its file
     UP = "up"
     DOWN = "down"  # its process has ended; another is on its way
     OFF = "off"  # it ended too often, or was closed
@@ -28,53 +70,332 @@ class DiskStats:
     bytes: int = 0  # of the file in use
     records: int = 0
     lost: int = 0  # records that were not what was asked for
+    refused: int = 0  # writes that found no room
+    late: int = 0  # reads that missed their deadline
     quarantines: int = 0  # files set aside
     failures: int = 0  # deaths of the process
+    forgetting: int = 0  # owners whose records are to become unreadable, and may not be yet
     is_up: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    since: float
+    place: int | None  # of the staging, where a read writes to
+
+
 class DiskTier:
-    """Blocks on disk, by slot. One owner thread; nothing but the start, `scan` and `close` waits."""
+    """Blocks on disk, by slot.
+
+    Concurrency: one owner thread. The constructor, `scan` and `close` wait; nothing else does.
+    A slot that a write or a read under way names is theirs until `poll` has told its end.
+    """
 
     def __init__(
-        self, config: DiskConfig, host: HostPool | None = None, device: torch.device | None = None
+        self,
+        config: DiskConfig,
+        host: HostPool | None = None,
+        device: torch.device = _CPU,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start the process and wait until its file is open; DiskInUse, DiskUnavailable."""
-        raise NotImplementedError
+        """Start the process and wait until its file is open.
+
+        `host` is the memory that blocks are written from without a copy; the staging is pinned
+        for copies to and from `device`. Raises DiskInUse, DiskUnavailable, PoolDoesNotFit.
+        """
+        if config.num_blocks < 1:
+            raise DiskUnavailable(f"{config.max_bytes} bytes hold no block")
+        self._config = config
+        self._host = host
+        self._clock = clock
+        self._pool = HostPool(config.num_buffers, config.block_bytes, device)
+        self._free = list(range(config.num_buffers))
+        self._reads: dict[int, _Asked] = {}
+        self._writes: dict[int, _Asked] = {}
+        self._late: dict[int, int] = {}  # ticket of a read that missed its deadline: its buffer
+        self._given_back: set[int] = set()  # buffers of those, free when the answer is there
+        self._answers: list[Ended] = []
+        self._scanned: deque[Scanned] = deque()
+        self._forgetting: dict[str, None] = {}
+        self._restarts = Restarts(config)
+        self._stats = DiskStats()
+        self._before = Usage(0, 0, 0, 0)  # what processes before this one have counted
+        self._tickets = 0
+        self._generation = 0
+        self._state = DiskState.DOWN
+        self._process: DiskProcess | None = None
+        self._start(keep=True)
 
     @property
     def num_blocks(self) -> int:
         """Slots."""
-        raise NotImplementedError
+        return self._config.num_blocks
+
+    @property
+    def num_buffers(self) -> int:
+        """Blocks that may be on their way through the staging at once."""
+        return self._config.num_buffers
+
+    @property
+    def num_free_buffers(self) -> int:
+        """Those that are not in use."""
+        return len(self._free)
+
+    @property
+    def staging(self) -> Tensor:
+        """(num_buffers, block_bytes) uint8, which the process sees as well."""
+        return self._pool.tensor
 
     @property
     def state(self) -> DiskState:
         """Whether it is up, coming back, or off for good."""
-        raise NotImplementedError
+        return self._state
 
     @property
     def is_up(self) -> bool:
         """Whether moves to and from it can succeed."""
-        raise NotImplementedError
+        return self._state is DiskState.UP
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether it is up and no read has missed its deadline without an answer since."""
+        return self.is_up and not self._late
 
     @property
     def generation(self) -> int:
         """Raised by one each time that all records were lost: the cache is to forget the tier."""
-        raise NotImplementedError
+        return self._generation
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the disk's process; None where there is none."""
+        return None if self._process is None else self._process.pid
 
     @property
     def stats(self) -> DiskStats:
         """As last heard; never waits."""
-        raise NotImplementedError
+        return replace(self._stats, forgetting=len(self._forgetting), is_up=self.is_up)
 
-    def scan(self) -> Iterator[tuple[int, Record]]:
-        """Every slot that holds a record, with its record. Waits; at the start, before any move."""
-        raise NotImplementedError
+    def take_buffer(self) -> int | None:
+        """A place in the staging for one block; None where all are in use."""
+        return self._free.pop() if self._free else None
+
+    def give_back(self, buffer: int) -> None:
+        """The buffer is not needed any more. It is free once the disk does not write to it."""
+        if buffer in self._late.values():
+            self._given_back.add(buffer)
+        else:
+            self._free.append(buffer)
+
+    def write(self, slot: int, record: Record, segment: Segment, place: int) -> int:
+        """Write the block at `place`, which is to stay as it is until this ticket has ended."""
+        ticket = self._ticket()
+        if self._process is None or not self.is_up:
+            self._answers.append(Ended(ticket, Outcome.FAILED))
+        else:
+            self._writes[ticket] = _Asked(self._clock(), None)
+            self._process.send(Write(ticket, slot, segment, place, record))
+        return ticket
+
+    def read(self, slot: int, record: Record, buffer: int) -> int:
+        """Read the block of `record` from `slot` into a buffer, which ends with this ticket."""
+        ticket = self._ticket()
+        if self._process is None or not self.is_up:
+            self._answers.append(Ended(ticket, Outcome.FAILED))
+        else:
+            self._reads[ticket] = _Asked(self._clock(), buffer)
+            self._process.send(Read(ticket, slot, buffer, record))
+        return ticket
+
+    def erase(self, slots: Iterable[int]) -> None:
+        """These slots hold nothing any more. Takes place before any write that comes later."""
+        if self._process is not None and self.is_up:
+            left = list(slots)
+            for start in range(0, len(left), ERASE_SLOTS):
+                self._process.send(Erase(left[start : start + ERASE_SLOTS]))
 
     def forget_owner(self, owner: str) -> None:
-        """Make all records of `owner` unreadable, for good. Returns at once, done in order."""
-        raise NotImplementedError
+        """Make all records of `owner` unreadable, for good; asked again of the next process.
+
+        Returns at once; `stats.forgetting` tells whether it is still to be done.
+        """
+        self._forgetting[owner] = None
+        if self._process is not None and self.is_up:
+            self._process.send(Forget(owner))
+
+    def poll(self) -> list[Ended]:
+        """What has ended since the last call. Also looks after deadlines and the process."""
+        if self._process is not None:
+            self._process.flush()
+            self._listen(self._process)
+            self._watch(self._process)
+        elif self._state is DiskState.DOWN and self._restarts.is_due(self._clock()):
+            self._spawn(keep=False)
+        answers, self._answers = self._answers, []
+        return answers
+
+    def scan(self) -> Iterator[tuple[int, Record]]:
+        """Every slot that holds a record, with its record. Waits; at the start, before any move.
+
+        Ends early where the process dies meanwhile: then `generation` has risen.
+        """
+        first: int | None = 0
+        while first is not None and self._process is not None and self.is_up:
+            self._process.send(Scan(first))
+            piece = self._await_scanned()
+            if piece is None:
+                return
+            yield from piece.entries
+            first = piece.next_slot
 
     def close(self) -> None:
-        """Let what was written reach the disk and end the process."""
-        raise NotImplementedError
+        """Let what was written reach the disk and end the process. May be called twice."""
+        process, self._process, self._state = self._process, None, DiskState.OFF
+        if process is None:
+            return
+        process.send(Close())
+        give_up = self._clock() + self._config.write_deadline_s
+        while not process.wait_for_end(0.01) and self._clock() < give_up:
+            while process.receive() is not None:
+                pass
+            process.flush()
+        process.kill()
+        process.wait_for_end(self._config.write_deadline_s)
+        process.close()
+        self._pool.close()
+
+    def _start(self, *, keep: bool) -> None:
+        """Start processes until one has opened its file, or there is no point in it."""
+        try:
+            self._spawn(keep=keep)
+            while not self.is_up:
+                self._await_opening()
+                if self._state is DiskState.OFF:
+                    raise DiskUnavailable(f"{self._config.directory} cannot be opened")
+                if self._process is None:
+                    self._spawn(keep=False)
+        except DiskUnavailable:
+            self.close()
+            raise
+
+    def _await_opening(self) -> None:
+        """Wait until the process has said whether its file is open, or is dead."""
+        give_up = self._clock() + self._config.start_deadline_s
+        while self._state is DiskState.STARTING and self._process is not None:
+            if self._clock() > give_up:
+                raise DiskUnavailable(f"{self._config.directory} does not open in time")
+            self._process.wait_for_reply(0.05)
+            self._listen(self._process)
+            self._watch(self._process)
+
+    def _await_scanned(self) -> Scanned | None:
+        give_up = self._clock() + self._config.start_deadline_s
+        while not self._scanned:
+            if self._process is None or self._clock() > give_up:
+                return None
+            self._process.wait_for_reply(0.05)
+            self._listen(self._process)
+            self._watch(self._process)
+        return self._scanned.popleft()
+
+    def _spawn(self, *, keep: bool) -> None:
+        config = self._config
+        host = self._host
+        self._state = DiskState.STARTING
+        self._process = DiskProcess(
+            Open(
+                directory=str(config.directory),
+                max_bytes=config.max_bytes,
+                num_slots=config.num_blocks,
+                block_bytes=config.block_bytes,
+                record_bytes=config.record_bytes,
+                fingerprint=config.fingerprint,
+                encrypt=config.encrypt,
+                high_water=config.high_water,
+                lock_wait_s=config.lock_wait_s,
+                keep=keep,
+                staging=Memory(self._pool.memory.descriptor, config.num_buffers),
+                host=None if host is None else Memory(host.memory.descriptor, host.num_blocks),
+            )
+        )
+
+    def _listen(self, process: DiskProcess) -> None:
+        while (reply := process.receive()) is not None:
+            self._take(reply, process)
+
+    def _take(self, reply: Reply, process: DiskProcess) -> None:
+        if isinstance(reply, Ended):
+            self._take_end(reply)
+        elif isinstance(reply, Usage):
+            self._take_usage(reply)
+        elif isinstance(reply, Scanned):
+            self._scanned.append(reply)
+        elif isinstance(reply, Forgot):
+            self._forgetting.pop(reply.owner, None)
+        elif isinstance(reply, Opened):
+            self._take_opened(reply, process)
+        elif reply.why is Refusal.IN_USE and self._generation == 0:
+            raise DiskInUse(reply.text)
+
+    def _take_opened(self, reply: Opened, process: DiskProcess) -> None:
+        self._state = DiskState.UP
+        if reply.set_aside:
+            self._stats = replace(self._stats, quarantines=self._stats.quarantines + 1)
+        for owner in self._forgetting:
+            process.send(Forget(owner))
+
+    def _take_end(self, end: Ended) -> None:
+        late = self._late.pop(end.ticket, None)
+        if late is not None:
+            if late in self._given_back:
+                self._given_back.remove(late)
+                self._free.append(late)
+            return
+        if self._reads.pop(end.ticket, None) or self._writes.pop(end.ticket, None):
+            self._answers.append(end)
+
+    def _take_usage(self, usage: Usage) -> None:
+        self._stats = replace(
+            self._stats,
+            bytes=usage.bytes,
+            records=usage.records,
+            lost=self._before.lost + usage.lost,
+            refused=self._before.refused + usage.refused,
+        )
+
+    def _watch(self, process: DiskProcess) -> None:
+        """Fail reads that are late, end a process whose writes are, and bury a dead one."""
+        now = self._clock()
+        while self._reads:
+            ticket, asked = next(iter(self._reads.items()))
+            if asked.place is None or now - asked.since <= self._config.read_deadline_s:
+                break
+            del self._reads[ticket]
+            self._late[ticket] = asked.place
+            self._answers.append(Ended(ticket, Outcome.FAILED))
+            self._stats = replace(self._stats, late=self._stats.late + 1)
+        oldest = next(iter(self._writes.values()), None)
+        if oldest is not None and now - oldest.since > self._config.write_deadline_s:
+            process.kill()
+        if process.is_dead:
+            self._listen(process)
+            self._bury(process)
+
+    def _bury(self, process: DiskProcess) -> None:
+        """The process is dead: nobody writes to the staging any more, and its file is suspect."""
+        process.close()
+        self._process = None
+        for ticket in (*self._reads, *self._writes):
+            self._answers.append(Ended(ticket, Outcome.FAILED))
+        self._free.extend(self._given_back)
+        self._reads, self._writes, self._late, self._given_back = {}, {}, {}, set()
+        self._generation += 1
+        stats = self._stats
+        self._before = Usage(0, 0, stats.lost, stats.refused)
+        self._stats = replace(stats, bytes=0, records=0, failures=stats.failures + 1)
+        again = self._restarts.after_failure(self._clock())
+        self._state = DiskState.DOWN if again else DiskState.OFF
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
