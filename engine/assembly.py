@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from engine.copies import Copies, NoTiers, TierMover
+from engine.copies import Copies
 from engine.core import EngineCore, Parts
 from engine.holdings import Holdings
 from engine.intake import Intake
 from engine.link import Link
+from engine.lower_tiers import LowerTiers
 from engine.messages import Welcome
 from engine.queue import FairQueue, QueueLimits
 from engine.scheduler import Scheduler, StepLimits
@@ -27,7 +28,6 @@ from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.flight import SingleFlight
 from prefix_cache.hashing import Digest, xxh3_128_digest
 from prefix_cache.recompute import LoadOrRecompute
-from prefix_cache.shelf import Tiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +64,12 @@ class Computer:
 
 
 @dataclass(frozen=True, slots=True)
-class Lower:
-    """What lies below the device: how many blocks in each tier, and who moves them."""
-
-    tiers: Tiers = field(default_factory=Tiers)
-    mover: TierMover = field(default_factory=NoTiers)
-    block_bytes: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class Keeping:
     """How the cache keeps blocks: what goes first, and how generated blocks get their keys."""
 
     policy: EvictionPolicy = field(default_factory=LeastRecentlyUsed)
     digest: Digest = xxh3_128_digest
-    lower: Lower = field(default_factory=Lower)
+    lower: LowerTiers = field(default_factory=LowerTiers)
 
 
 def assemble(
@@ -101,7 +92,7 @@ def assemble(
     )
     meter = Meter(started=clock())
     rates = LoadOrRecompute(block_size=computer.block_size, block_bytes=keeping.lower.block_bytes)
-    copies = Copies(cache, keeping.lower.mover, rates)
+    copies = Copies(cache, keeping.lower.mover, keeping.lower.disk, rates)
     holdings = Holdings(
         cache,
         SingleFlight(),
@@ -125,9 +116,11 @@ def assemble(
             runner=computer.runner,
             cache=cache,
             copies=copies,
+            rates=rates,
             meter=meter,
             welcome=welcome,
             clock=clock,
+            pause=time.sleep,
             out_of_memory=computer.out_of_memory,
             steps_ahead=limits.steps_ahead,
         )

@@ -20,14 +20,15 @@ Knows: moves, seconds, counts. Does not know: bytes, slots, or why a block moves
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from prefix_cache.cache import PrefixCache
 from prefix_cache.recompute import LoadOrRecompute
-from storage.move import Move, Plan, Tier
-from storage.tier_mover import Settled
+from storage.disk.tier import DiskState, DiskStats
+from storage.move import Move, Plan, Record, Tier
+from storage.settled import Settled
 
 
 class TierMover(Protocol):
@@ -47,7 +48,34 @@ class TierMover(Protocol):
         ...
 
     def close(self) -> None:
-        """End all copies and free what they used."""
+        """End all copies."""
+        ...
+
+
+class Disk(Protocol):
+    """What the engine asks of a disk beside moves."""
+
+    @property
+    def generation(self) -> int:
+        """Raised by one each time that all records were lost."""
+        ...
+
+    @property
+    def state(self) -> DiskState:
+        """Whether it is up, coming back, or off for good."""
+        ...
+
+    @property
+    def stats(self) -> DiskStats:
+        """What it holds and has been through."""
+        ...
+
+    def scan(self) -> Iterable[tuple[int, Record]]:
+        """Every slot that holds a record, with its record; at the start."""
+        ...
+
+    def forget_owner(self, owner: str) -> None:
+        """Make all records of `owner` unreadable."""
         ...
 
 
@@ -82,11 +110,19 @@ class Way:
 class Copies:
     """The copies of one engine. One owner thread."""
 
-    def __init__(self, cache: PrefixCache, mover: TierMover, rates: LoadOrRecompute) -> None:
+    def __init__(
+        self,
+        cache: PrefixCache,
+        mover: TierMover,
+        disk: Disk | None,
+        rates: LoadOrRecompute,
+    ) -> None:
         self.ways: dict[tuple[Tier, Tier], Way] = {}
+        self.disk = disk
         self._cache = cache
         self._mover = mover
         self._rates = rates
+        self._generation = 0 if disk is None else disk.generation
 
     @property
     def pending(self) -> int:
@@ -100,9 +136,10 @@ class Copies:
 
     def settle(self, now: float) -> bool:
         """Tell the cache what has ended since the last time; whether anything has."""
-        if not self._mover.pending:
-            return False
+        if self.disk is None and not self._mover.pending:
+            return False  # a disk is polled even so: its process may need to be looked after
         ended = self._mover.poll()
+        self._look_after_disk()
         if not (ended.done or ended.failed or ended.lost):
             return False
         self._cache.settle(done=ended.done, failed=ended.failed, lost=ended.lost)
@@ -121,9 +158,23 @@ class Copies:
             way.under_way += len(moves)
         self._mover.start(plan)
 
-    def close(self) -> None:
-        """End all copies; nothing is settled any more."""
-        self._mover.close()
+    def restore(self, now: float) -> int:
+        """Take up what the disk holds from an engine before; returns how many blocks."""
+        if self.disk is None:
+            return 0
+        blocks = self._cache.restore(self.disk.scan(), now=now)
+        self._look_after_disk()
+        return blocks
+
+    def forget_owner(self, owner: str) -> None:
+        """Nothing of `owner` that is on disk can be read any more."""
+        if self.disk is not None:
+            self.disk.forget_owner(owner)
+
+    def _look_after_disk(self) -> None:
+        if self.disk is not None and self.disk.generation != self._generation:
+            self._generation = self.disk.generation
+            self._cache.forget_disk()
 
     def _count(self, ended: Settled, now: float) -> None:
         failed = _by_direction([*ended.failed, *ended.lost])

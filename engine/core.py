@@ -45,8 +45,12 @@ from engine.stats import Meter, pool_stats
 from engine.step import Launched, Runner, Step
 from prefix_cache.cache import PrefixCache
 from prefix_cache.namespace import Namespace
+from prefix_cache.recompute import LoadOrRecompute
 
 IDLE_WAIT_S = 0.1
+WARM_S = 2.0  # the longest that a start waits for the hottest blocks
+WARM_SHARE = 2  # of the device's blocks, one in so many is filled with them
+SAVED_AT_ONCE = 256  # blocks
 COPY_WAIT_S = 0.001  # while there is nothing to do but wait for copies
 RETRY_AFTER_S = 2.0  # what an engine that drains asks for: its successor is up by then
 
@@ -62,9 +66,11 @@ class Parts:
     runner: Runner
     cache: PrefixCache
     copies: Copies
+    rates: LoadOrRecompute
     meter: Meter
     welcome: Welcome
     clock: Callable[[], float]  # seconds, monotonic
+    pause: Callable[[float], None]  # wait so many seconds
     out_of_memory: type[Exception]  # what the runner raises when the device has no room
     steps_ahead: int  # steps that may be on their way when the next is decided
 
@@ -98,6 +104,38 @@ class EngineCore:
         is_ahead = self._begin(step)
         self._settle(leaving=self.parts.steps_ahead if is_ahead else 0)
         self._reply()
+
+    def warm_up(self) -> int:
+        """Take up what is on disk and begin to load the hottest; returns how many blocks.
+
+        Before the first step.
+        """
+        cache, copies, now = self.parts.cache, self.parts.copies, self.parts.clock()
+        restored = copies.restore(now)
+        if restored:
+            cache.hottest(cache.pool().free // WARM_SHARE)
+            copies.start(now)
+        give_up = now + WARM_S
+        while copies.pending and self.parts.clock() < give_up:
+            self.parts.pause(COPY_WAIT_S)
+            copies.settle(self.parts.clock())
+        return restored
+
+    def put_away(self, seconds: float) -> None:
+        """Write to disk what is not there, hottest first, for so long; after all requests ended.
+
+        Who asks for something meanwhile is refused.
+        """
+        cache, copies = self.parts.cache, self.parts.copies
+        give_up = self.parts.clock() + seconds
+        while self.parts.clock() < give_up:
+            copies.settle(self.parts.clock())
+            begun = cache.save(SAVED_AT_ONCE)
+            copies.start(self.parts.clock())
+            if not begun and not copies.pending:
+                return
+            self._take(self._link.receive(timeout_s=COPY_WAIT_S))
+            self._reply()
 
     def drain(self) -> None:
         """From now on refuse new requests; those alive run on."""
@@ -186,6 +224,8 @@ class EngineCore:
     def _flush(self, message: Flush) -> Flushed:
         namespace = None if message.namespace is None else Namespace(message.namespace)
         blocks = self.parts.cache.flush(namespace=namespace, owner=message.flow)
+        if message.flow is not None and namespace is None:
+            self.parts.copies.forget_owner(message.flow)
         return Flushed(query_id=message.query_id, blocks=blocks)
 
     # Launch and settle

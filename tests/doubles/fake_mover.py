@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from storage.move import Move, Plan, Record, Tier
-from storage.tier_mover import Settled
+from storage.settled import Settled
 from tests.doubles.fake_runner import FakeRunner, KvCorrupt
 
 Block = list[int | None]

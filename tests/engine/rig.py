@@ -8,9 +8,10 @@ from random import Random
 
 import numpy as np
 
-from engine.assembly import Computer, Keeping, Limits, Lower, ModelFacts, assemble
+from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.codec import pack_token_ids
 from engine.core import EngineCore
+from engine.lower_tiers import LowerTiers
 from engine.messages import Failed, Finished, Generate, Loads, SamplingParams
 from engine.queue import QueueLimits
 from engine.scheduler import StepLimits
@@ -98,7 +99,7 @@ class Rig:
                 self.deadline_s,
                 self.steps_ahead,
             ),
-            Keeping(lower=Lower(self.tiers, self.mover, block_bytes=64)),
+            Keeping(lower=LowerTiers(self.tiers, self.mover, block_bytes=64)),
             clock=self.clock,
         )
         self.cache = self.core.parts.cache
