@@ -43,6 +43,7 @@ from engine.sequence import Sequence
 from engine.settle import Reply, Settler, failed
 from engine.stats import Meter, pool_stats
 from engine.step import Launched, Runner, Step
+from engine.tier_stats import tier_stats
 from prefix_cache.cache import PrefixCache
 from prefix_cache.namespace import Namespace
 from prefix_cache.recompute import LoadOrRecompute
@@ -51,6 +52,7 @@ IDLE_WAIT_S = 0.1
 WARM_S = 2.0  # the longest that a start waits for the hottest blocks
 WARM_SHARE = 2  # of the device's blocks, one in so many is filled with them
 SAVED_AT_ONCE = 256  # blocks
+MEASURED_TOKENS = 64  # of prompts in a step; fewer tell more of the step than of the tokens
 COPY_WAIT_S = 0.001  # while there is nothing to do but wait for copies
 RETRY_AFTER_S = 2.0  # what an engine that drains asks for: its successor is up by then
 
@@ -84,7 +86,8 @@ class EngineCore:
         self._scheduler = parts.scheduler
         self._settler = parts.settler
         self._alive: dict[tuple[bytes, str], Sequence] = {}
-        self._flights: deque[tuple[Step, Launched]] = deque()  # steps on their way
+        self._flights: deque[tuple[Step, Launched, float]] = deque()  # on their way, since when
+        self._settled_at = 0.0  # when the last one was
         self._outbox: list[Reply] = []
         self._budget: int | None = None  # lowered when the device had no room
         self._is_still = False  # the last step computed nothing
@@ -177,6 +180,7 @@ class EngineCore:
             flows=parts.meter.flows(parts.cache),
             loading=len(self._scheduler.loading),
             failed_loads=self._scheduler.num_failed_loads,
+            tiers=tier_stats(parts.cache, parts.copies, parts.rates, parts.meter.found),
         )
 
     # Take
@@ -246,6 +250,7 @@ class EngineCore:
 
     def _launch(self, step: Step) -> bool:
         """Send the step on its way; False when the device had no room for it."""
+        begun = self.parts.clock()
         try:
             launched = self.parts.runner.launch(step)
         except self.parts.out_of_memory:
@@ -253,16 +258,27 @@ class EngineCore:
             return False
         self._strikes = 0
         self._settler.begin(step)
-        self._flights.append((step, launched))
+        self._flights.append((step, launched, begun))
         return True
 
     def _settle(self, *, leaving: int) -> None:
         """Settle the steps on their way but for the last `leaving`; all when nobody is alive."""
         while self._flights and (len(self._flights) > leaving or self.is_idle):
-            step, launched = self._flights.popleft()
+            step, launched, begun = self._flights.popleft()
             sampled = launched.collect()
+            now = self.parts.clock()
             self.parts.meter.steps += 1
-            self._post(self._settler.settle(step, sampled, self.parts.clock()))
+            self._measure(step, now - max(begun, self._settled_at))
+            self._settled_at = now
+            self._post(self._settler.settle(step, sampled, now))
+
+    def _measure(self, step: Step, seconds: float) -> None:
+        """Learn from a step of prompts what a token of one takes."""
+        chunks = [row for row in step.rows if row.num_new > 1]
+        tokens = sum(row.num_new for row in chunks)
+        if tokens >= MEASURED_TOKENS:
+            context = sum(row.num_new * row.end for row in chunks) // tokens
+            self.parts.rates.prefill.add(tokens, context, seconds)
 
     def _make_do(self, step: Step) -> None:
         """The device had no room: try a smaller step once, then fail the largest row.

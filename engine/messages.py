@@ -189,6 +189,51 @@ class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
     leased: int
 
 
+class WayStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies from one tier to another since the start, in blocks."""
+
+    source: str
+    target: str
+    blocks: int
+    failed: int  # or lost
+    seconds: float  # in which at least one was under way
+    under_way: int
+
+
+class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier below the device, in blocks."""
+
+    total: int
+    used: int
+    loads_chosen: int  # of the blocks that requests found there
+    loads_refused: int  # computed instead
+
+
+class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The disk tier's file and process."""
+
+    state: str  # up, starting, down, off
+    bytes: int
+    records: int
+    lost: int  # records that were not what was asked for
+    refused: int  # writes that found no room
+    late: int  # reads that missed their deadline
+    quarantines: int
+    failures: int  # deaths of its process
+
+
+class TierStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What has gone between the tiers. Counts since the engine started."""
+
+    block_bytes: int = 0
+    found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
+    lower: dict[str, LowerTierStats] = {}  # "host", "disk"; those that are there
+    ways: list[WayStats] = []
+    evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
+    prefill: dict[int, float] = {}  # tokens a second, by the longest context measured with
+    disk: DiskStats | None = None
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's counters at one moment."""
 
@@ -207,6 +252,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     flows: dict[str, FlowStats]
     loading: int = 0  # sequences whose prefix is on its way from a lower tier
     failed_loads: int = 0  # sequences that had to start over
+    tiers: TierStats = TierStats()
 
 
 class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):

@@ -51,6 +51,14 @@ class PoolUse:
     leased: int  # held in the tree, private to a lease, or detached and not yet let go
 
 
+@dataclass(frozen=True, slots=True)
+class TierUse:
+    """A tier below the device, in blocks."""
+
+    total: int
+    used: int  # hold a block, or are being filled
+
+
 class PrefixCache:
     """A radix tree, a free list and the leases on both."""
 
@@ -311,6 +319,12 @@ class PrefixCache:
         total, free = self._supply.allocator.total, self._supply.allocator.num_free
         evictable = self._holds.evictable_blocks
         return PoolUse(total, free, total - free, evictable, total - free - evictable)
+
+    def lower_tiers(self) -> dict[Tier, TierUse]:
+        """Return the use of the tiers below the device that are there."""
+        shelves = self._descent.shelves.values()
+        allocators = {shelf.tier: shelf.allocator for shelf in shelves}
+        return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in allocators.items()}
 
     def owners(self) -> dict[str, OwnerUse]:
         """Return what each owner holds, took from others and lost."""

@@ -112,6 +112,7 @@ class LoadOrRecompute:
         self.prefill = PrefillCurve()
         self.copies = {tier: CopyRate(block_bytes / rate) for tier, rate in FIRST_GUESS.items()}
         self.choices = Choices()
+        self.block_bytes = block_bytes
         self._block_size = block_size
         self._times_refused = dict.fromkeys(LOWER, 0)
 
