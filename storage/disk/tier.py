@@ -178,6 +178,11 @@ class DiskTier:
         answers, self._answers = self._answers, []
         return answers
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there may be something to `poll`: for an owner that has nothing else to do."""
+        if self._process is not None:
+            self._process.wait_for_reply(timeout_s)
+
     def scan(self) -> Iterator[tuple[int, Record]]:
         """Every slot that holds a record, with its record. Waits; at the start, before any move.
 
