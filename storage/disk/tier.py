@@ -152,7 +152,10 @@ class DiskTier:
         return ticket
 
     def erase(self, slots: Iterable[int]) -> None:
-        """These slots hold nothing any more. Takes place before any write that comes later."""
+        """These slots hold nothing any more.
+
+        Takes place before any write that comes later. A read that comes later may overtake it.
+        """
         if self._process is not None and self.is_up:
             left = list(slots)
             for start in range(0, len(left), ERASE_SLOTS):

@@ -68,6 +68,7 @@ class TierContract:
         shelf.put([4], [1])
         shelf.erase([4])
         if self.forgets:
+            shelf.put([5], [2])  # what comes later is written later, but may be read before
             assert shelf.get([4], [1]) == [None]
         assert shelf.put([4], [9]) == 1
         (found,) = shelf.get([4], [9])
