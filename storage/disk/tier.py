@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from pathlib import Path
 
 import torch
 
@@ -93,6 +94,8 @@ class DiskTier:
         self._tickets = 0
         self._generation = 0
         self._state = DiskState.DOWN
+        self._started = 0.0  # when the process was
+        self._is_first = True  # until a file has been open
         self._process: DiskProcess | None = None
         self._start(keep=True)
 
@@ -100,6 +103,11 @@ class DiskTier:
     def num_blocks(self) -> int:
         """Slots."""
         return self._config.num_blocks
+
+    @property
+    def directory(self) -> Path:
+        """Where its files lie."""
+        return self._config.directory
 
     @property
     def state(self) -> DiskState:
@@ -232,10 +240,7 @@ class DiskTier:
 
     def _await_opening(self) -> None:
         """Wait until the process has said whether its file is open, or is dead."""
-        give_up = self._clock() + self._config.start_deadline_s
         while self._state is DiskState.STARTING and self._process is not None:
-            if self._clock() > give_up:
-                raise DiskUnavailable(f"{self._config.directory} does not open in time")
             self._process.wait_for_reply(0.05)
             self._listen(self._process)
             self._watch(self._process)
@@ -251,7 +256,7 @@ class DiskTier:
         return self._scanned.popleft()
 
     def _spawn(self, *, keep: bool) -> None:
-        self._state = DiskState.STARTING
+        self._state, self._started = DiskState.STARTING, self._clock()
         self._process = DiskProcess(self._config.wish(self.buffers.pool, self._host, keep=keep))
 
     def _listen(self, process: DiskProcess) -> None:
@@ -269,11 +274,11 @@ class DiskTier:
             self._forgetting.pop(reply.owner, None)
         elif isinstance(reply, Opened):
             self._take_opened(reply, process)
-        elif reply.why is Refusal.IN_USE and self._generation == 0:
-            raise DiskInUse(reply.text)
+        elif self._is_first:
+            raise (DiskInUse if reply.why is Refusal.IN_USE else DiskUnavailable)(reply.text)
 
     def _take_opened(self, reply: Opened, process: DiskProcess) -> None:
-        self._state = DiskState.UP
+        self._state, self._is_first = DiskState.UP, False
         self._ledger.opened(set_aside=reply.set_aside)
         for owner in self._forgetting:
             process.send(Forget(owner))
@@ -297,6 +302,9 @@ class DiskTier:
             self._ledger.was_late()
         oldest = next(iter(self._writes.values()), None)
         if oldest is not None and now - oldest.since > self._config.write_deadline_s:
+            process.kill()
+        starting = self._state is DiskState.STARTING
+        if starting and now - self._started > self._config.start_deadline_s:
             process.kill()
         if process.is_dead:
             self._listen(process)

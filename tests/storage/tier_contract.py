@@ -83,7 +83,7 @@ class TierContract:
             assert torch.equal(found, content(number))
 
     def test_reads_and_writes_in_one_plan_do_not_disturb_each_other(self, shelf: Shelf) -> None:
-        old, new = list(range(0, 8)), list(range(8, 16))
+        old, new = list(range(8)), list(range(8, 16))
         shelf.put(old, old)
         for number, found in zip(old, shelf.get_and_put(old, old, new, new), strict=True):
             assert found is not None

@@ -77,7 +77,7 @@ def reads_right(records: Records, slot: int, asked: Record, number: int) -> bool
 
 def to_write(slot: int, number: int, owner: str = "flow") -> ToWrite:
     """Block `number` for `slot`."""
-    return ToWrite(slot, record(number, owner), memoryview(content(number).numpy()))
+    return ToWrite(slot, record(number, owner), memoryview(content(number).numpy().data))
 
 
 class NumberedMemory:
@@ -85,4 +85,4 @@ class NumberedMemory:
 
     def block(self, segment: Segment, place: int) -> memoryview:
         """Block `place`."""
-        return memoryview(content(place).numpy())
+        return memoryview(content(place).numpy().data)
