@@ -76,7 +76,7 @@ class PlainCopies:
         """Everything is done."""
         return Passed()
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:  # noqa: ARG002
         """Copy now."""
         for target, source in runs:
             target.copy_(source)
@@ -88,17 +88,18 @@ class StreamCopies:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._streams = {way: torch.cuda.Stream(device) for way in Way}
+        self._streams = {way: torch.cuda.Stream(device) for way in Way}  # type: ignore[no-untyped-call]
 
     def mark(self) -> Event:
         """Return an event behind all that was launched on the current stream."""
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:
         """Queue all copies, in one call to torch: a loop here would cost a step's time."""
-        stream, done = self._streams[way], torch.cuda.Event()
+        stream = self._streams[way]
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         targets, sources = zip(*runs, strict=True)
         if isinstance(after, torch.cuda.Event):
             stream.wait_event(after)

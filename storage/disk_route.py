@@ -59,6 +59,7 @@ class DiskRoute:
     def __init__(self, memories: Memories, disk: DiskTier, copies: Copies) -> None:
         self._memories = memories
         self._disk = disk
+        self._buffers = disk.buffers
         self._copies = copies
         self._reads: deque[_Passage] = deque()
         self._writes: deque[_Passage] = deque()
@@ -85,7 +86,7 @@ class DiskRoute:
                 self._end(passage, Outcome.FAILED, ends)
             self._reads.clear()
             self._writes.clear()
-        while self._reads and (buffer := self._disk.take_buffer()) is not None:
+        while self._reads and (buffer := self._buffers.take()) is not None:
             passage = self._reads.popleft()
             passage.buffer = buffer
             ticket = self._disk.read(passage.move.source, passage.record, buffer)
@@ -115,10 +116,10 @@ class DiskRoute:
 
     def _launch_down(self, ends: Ends) -> None:
         going = []
-        spare = self._disk.num_buffers // 2
-        while self._writes and self._disk.num_free_buffers > spare:
+        spare = self._buffers.pool.num_blocks // 2
+        while self._writes and self._buffers.num_free > spare:
             passage = self._writes.popleft()
-            passage.buffer = self._disk.take_buffer()
+            passage.buffer = self._buffers.take()
             going.append(passage)
         runs = [(self._staged(p), self._at(self._memories.device, p.move.source)) for p in going]
         self._copy(Way.DOWN, going, runs, ends)
@@ -167,13 +168,13 @@ class DiskRoute:
 
     def _end(self, passage: _Passage, outcome: Outcome, ends: Ends) -> None:
         if passage.buffer is not None:
-            self._disk.give_back(passage.buffer)
+            self._buffers.give_back(passage.buffer)
         by_outcome = {Outcome.DONE: ends.done, Outcome.FAILED: ends.failed, Outcome.LOST: ends.lost}
         by_outcome[outcome].append(passage.move)
 
     def _staged(self, passage: _Passage) -> Tensor:
         assert passage.buffer is not None
-        return self._at(self._disk.staging, passage.buffer)
+        return self._at(self._buffers.pool.tensor, passage.buffer)
 
     def _at(self, memory: Tensor, slot: int) -> Tensor:
         return memory[slot : slot + 1]

@@ -11,6 +11,7 @@ Knows: bytes and slots. Does not know: which slot is free or what lies in it.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,14 +61,17 @@ class HostPool:
         """Give the memory back; the tensor is not to be used any more."""
         if self.is_pinned:
             self.is_pinned = False
-            torch.cuda.cudart().cudaHostUnregister(self.tensor.data_ptr())
+            _runtime().cudaHostUnregister(self.tensor.data_ptr())
         self.tensor = torch.empty(0, self.block_bytes, dtype=torch.uint8)
         self.memory.close()
 
     def _pin(self) -> None:
-        runtime = torch.cuda.cudart()
-        result = runtime.cudaHostRegister(self.tensor.data_ptr(), self.nbytes, _PORTABLE)
+        result = _runtime().cudaHostRegister(self.tensor.data_ptr(), self.nbytes, _PORTABLE)
         if int(result) != 0:
             self.is_pinned = False
             self.close()
             raise PoolDoesNotFit(f"{self.memory.nbytes} bytes cannot be pinned: {result}")
+
+
+def _runtime() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]

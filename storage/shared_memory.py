@@ -53,7 +53,7 @@ class SharedMemory:
         return self._fd
 
     def close(self) -> None:
-        """Close the descriptor, and the map where nothing refers to it any more. May be repeated."""
+        """Close the descriptor, and the map where nothing refers to it. May be repeated."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -135,7 +135,9 @@ class TierMover:
             raise UnsupportedMove(f"{move} has no record")
         for tier, slot in ((source, move.source), (target, move.target)):
             if not 0 <= slot < self._slots[tier]:
-                raise UnknownSlot(f"slot {slot} of {tier.value} is not in 0..{self._slots[tier] - 1}")
+                raise UnknownSlot(
+                    f"slot {slot} of {tier.value} is not in 0..{self._slots[tier] - 1}"
+                )
 
 
 def block_bytes_of(pool: DevicePool) -> Tensor:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from storage.disk.wire import Memory, Open
+from storage.host_pool import HostPool
+
 PAGE_BYTES = 4096  # of an LMDB file
 HEADER_ROOM = 1024  # of a block in the headers' table: token ids, keys, and half-empty pages
 MIB = 1 << 20
@@ -51,3 +54,24 @@ class DiskConfig:
     def num_buffers(self) -> int:
         """Blocks of staging: what may be on its way to and from the disk at once."""
         return min(max(self.staging_bytes // self.block_bytes, 4), 256)
+
+    def wish(self, staging: HostPool, host: HostPool | None, *, keep: bool) -> Open:
+        """What the process is told to open; the file that is there is set aside unless `keep`."""
+        return Open(
+            directory=str(self.directory),
+            max_bytes=self.max_bytes,
+            num_slots=self.num_blocks,
+            block_bytes=self.block_bytes,
+            record_bytes=self.record_bytes,
+            fingerprint=self.fingerprint,
+            encrypt=self.encrypt,
+            high_water=self.high_water,
+            lock_wait_s=self.lock_wait_s,
+            keep=keep,
+            staging=_shared(staging),
+            host=None if host is None else _shared(host),
+        )
+
+
+def _shared(pool: HostPool) -> Memory:
+    return Memory(pool.memory.descriptor, pool.num_blocks)

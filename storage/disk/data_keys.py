@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -37,7 +37,9 @@ class SealingKey(msgspec.Struct, frozen=True, array_like=True):
 class Keys(Protocol):
     """Which key a record is sealed with."""
 
-    encrypts: bool
+    @property
+    def encrypts(self) -> bool:
+        """Whether records are ciphertext."""
 
     def of_owner(self, owner: str) -> SealingKey:
         """The key for records of `owner`, made if need be."""
@@ -54,7 +56,7 @@ class DirectoryKey:
     """One secret for all records: they are authenticated and lie in the clear."""
 
     key: SealingKey
-    encrypts: bool = False
+    encrypts: Literal[False] = False
 
     @classmethod
     def load(cls, path: Path) -> DirectoryKey:
@@ -65,7 +67,7 @@ class DirectoryKey:
             write_private(path, secret)
         return cls(SealingKey(NO_KEY_ID, secret))
 
-    def of_owner(self, owner: str) -> SealingKey:
+    def of_owner(self, owner: str) -> SealingKey:  # noqa: ARG002
         """The one key."""
         return self.key
 

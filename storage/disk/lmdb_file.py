@@ -45,7 +45,9 @@ class FileUse(NamedTuple):
 class Changes:
     """Puts and deletes that take place together, or not at all."""
 
-    def __init__(self, transaction: lmdb.Transaction, headers: object, payloads: object) -> None:
+    def __init__(
+        self, transaction: lmdb.Transaction, headers: lmdb._Database, payloads: lmdb._Database
+    ) -> None:
         self._transaction = transaction
         self._headers = headers
         self._payloads = payloads

@@ -17,6 +17,7 @@ import queue
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 from storage.disk.memories import Memories
@@ -50,6 +51,7 @@ from storage.errors import DiskInUse, FileTrouble
 
 DAMAGED = 3  # exit status: the file is no good
 _READERS = 2
+_SWITCH_S = 0.0005  # between threads that both want the interpreter; a block takes no longer
 _BATCH_BYTES = 16 << 20
 
 
@@ -71,6 +73,7 @@ def serve(channel: Channel) -> int:
         channel.send(channel.encode(Refused(Refusal.UNUSABLE, str(error))))
         return 1
     threading.excepthook = _end_process
+    sys.setswitchinterval(_SWITCH_S)
     return _Service(channel, wish, opened, memories).run()
 
 
@@ -97,11 +100,9 @@ class _Service:
             thread.start()
         self._reply(Opened(self._opened.set_aside))
         self._tend()
-        try:
+        with suppress(WireBroken):  # when the engine is gone
             while self._take():
                 pass
-        except WireBroken:
-            pass  # the engine is gone
         for _ in range(_READERS):
             self._reads.put(Stop())
         self._writing.queue.put(Stop())
@@ -154,11 +155,9 @@ class _Service:
 
     def _reply(self, reply: Reply) -> None:
         content = self._channel.encode(reply)
-        with self._sending:
-            try:
-                self._channel.send(content)
-            except WireBroken:
-                pass  # the engine is gone; the thread that listens to it ends the process
+        # Where the engine is gone, the thread that listens to it ends the process.
+        with self._sending, suppress(WireBroken):
+            self._channel.send(content)
 
 
 def _records(wish: Open, opened: OpenedFile) -> Records:

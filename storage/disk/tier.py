@@ -18,14 +18,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
+from itertools import takewhile
+from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from storage.disk.config import DiskConfig
 from storage.disk.process import DiskProcess
 from storage.disk.restarts import Restarts
+from storage.disk.staging import Staging
+from storage.disk.stats import DiskState, DiskStats, Ledger
 from storage.disk.wire import (
     ERASE_SLOTS,
     Close,
@@ -33,13 +35,10 @@ from storage.disk.wire import (
     Erase,
     Forget,
     Forgot,
-    Memory,
-    Open,
     Opened,
     Outcome,
     Read,
     Refusal,
-    Refused,
     Reply,
     Scan,
     Scanned,
@@ -54,34 +53,10 @@ from storage.move import Record
 _CPU = torch.device("cpu")
 
 
-class DiskState(Enum):
-    """Whether there is a disk to move blocks to and from."""
-
-    STARTING = "starting"  # a process opens its file
-    UP = "up"
-    DOWN = "down"  # its process has ended; another is on its way
-    OFF = "off"  # it ended too often, or was closed
-
-
-@dataclass(frozen=True, slots=True)
-class DiskStats:
-    """What the disk tier holds and has been through since the start."""
-
-    bytes: int = 0  # of the file in use
-    records: int = 0
-    lost: int = 0  # records that were not what was asked for
-    refused: int = 0  # writes that found no room
-    late: int = 0  # reads that missed their deadline
-    quarantines: int = 0  # files set aside
-    failures: int = 0  # deaths of the process
-    forgetting: int = 0  # owners whose records are to become unreadable, and may not be yet
-    is_up: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
     since: float
-    place: int | None  # of the staging, where a read writes to
+    buffer: int | None = None  # where a read writes to
 
 
 class DiskTier:
@@ -108,21 +83,19 @@ class DiskTier:
         self._config = config
         self._host = host
         self._clock = clock
-        self._pool = HostPool(config.num_buffers, config.block_bytes, device)
-        self._free = list(range(config.num_buffers))
+        self.buffers = Staging(config.num_buffers, config.block_bytes, device)
         self._reads: dict[int, _Asked] = {}
         self._writes: dict[int, _Asked] = {}
-        self._late: dict[int, int] = {}  # ticket of a read that missed its deadline: its buffer
-        self._given_back: set[int] = set()  # buffers of those, free when the answer is there
         self._answers: list[Ended] = []
         self._scanned: deque[Scanned] = deque()
         self._forgetting: dict[str, None] = {}
         self._restarts = Restarts(config)
-        self._stats = DiskStats()
-        self._before = Usage(0, 0, 0, 0)  # what processes before this one have counted
+        self._ledger = Ledger()
         self._tickets = 0
         self._generation = 0
         self._state = DiskState.DOWN
+        self._started = 0.0  # when the process was
+        self._is_first = True  # until a file has been open
         self._process: DiskProcess | None = None
         self._start(keep=True)
 
@@ -132,19 +105,9 @@ class DiskTier:
         return self._config.num_blocks
 
     @property
-    def num_buffers(self) -> int:
-        """Blocks that may be on their way through the staging at once."""
-        return self._config.num_buffers
-
-    @property
-    def num_free_buffers(self) -> int:
-        """Those that are not in use."""
-        return len(self._free)
-
-    @property
-    def staging(self) -> Tensor:
-        """(num_buffers, block_bytes) uint8, which the process sees as well."""
-        return self._pool.tensor
+    def directory(self) -> Path:
+        """Where its files lie."""
+        return self._config.directory
 
     @property
     def state(self) -> DiskState:
@@ -159,7 +122,7 @@ class DiskTier:
     @property
     def is_answering(self) -> bool:
         """Whether it is up and no read has missed its deadline without an answer since."""
-        return self.is_up and not self._late
+        return self.is_up and not self.buffers.is_owed
 
     @property
     def generation(self) -> int:
@@ -174,18 +137,7 @@ class DiskTier:
     @property
     def stats(self) -> DiskStats:
         """As last heard; never waits."""
-        return replace(self._stats, forgetting=len(self._forgetting), is_up=self.is_up)
-
-    def take_buffer(self) -> int | None:
-        """A place in the staging for one block; None where all are in use."""
-        return self._free.pop() if self._free else None
-
-    def give_back(self, buffer: int) -> None:
-        """The buffer is not needed any more. It is free once the disk does not write to it."""
-        if buffer in self._late.values():
-            self._given_back.add(buffer)
-        else:
-            self._free.append(buffer)
+        return replace(self._ledger.stats, forgetting=len(self._forgetting), is_up=self.is_up)
 
     def write(self, slot: int, record: Record, segment: Segment, place: int) -> int:
         """Write the block at `place`, which is to stay as it is until this ticket has ended."""
@@ -193,7 +145,7 @@ class DiskTier:
         if self._process is None or not self.is_up:
             self._answers.append(Ended(ticket, Outcome.FAILED))
         else:
-            self._writes[ticket] = _Asked(self._clock(), None)
+            self._writes[ticket] = _Asked(self._clock())
             self._process.send(Write(ticket, slot, segment, place, record))
         return ticket
 
@@ -208,7 +160,10 @@ class DiskTier:
         return ticket
 
     def erase(self, slots: Iterable[int]) -> None:
-        """These slots hold nothing any more. Takes place before any write that comes later."""
+        """These slots hold nothing any more.
+
+        Takes place before any write that comes later. A read that comes later may overtake it.
+        """
         if self._process is not None and self.is_up:
             left = list(slots)
             for start in range(0, len(left), ERASE_SLOTS):
@@ -233,6 +188,11 @@ class DiskTier:
             self._spawn(keep=False)
         answers, self._answers = self._answers, []
         return answers
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there may be something to `poll`: for an owner that has nothing else to do."""
+        if self._process is not None:
+            self._process.wait_for_reply(timeout_s)
 
     def scan(self) -> Iterator[tuple[int, Record]]:
         """Every slot that holds a record, with its record. Waits; at the start, before any move.
@@ -262,7 +222,7 @@ class DiskTier:
         process.kill()
         process.wait_for_end(self._config.write_deadline_s)
         process.close()
-        self._pool.close()
+        self.buffers.close()
 
     def _start(self, *, keep: bool) -> None:
         """Start processes until one has opened its file, or there is no point in it."""
@@ -280,10 +240,7 @@ class DiskTier:
 
     def _await_opening(self) -> None:
         """Wait until the process has said whether its file is open, or is dead."""
-        give_up = self._clock() + self._config.start_deadline_s
         while self._state is DiskState.STARTING and self._process is not None:
-            if self._clock() > give_up:
-                raise DiskUnavailable(f"{self._config.directory} does not open in time")
             self._process.wait_for_reply(0.05)
             self._listen(self._process)
             self._watch(self._process)
@@ -299,25 +256,8 @@ class DiskTier:
         return self._scanned.popleft()
 
     def _spawn(self, *, keep: bool) -> None:
-        config = self._config
-        host = self._host
-        self._state = DiskState.STARTING
-        self._process = DiskProcess(
-            Open(
-                directory=str(config.directory),
-                max_bytes=config.max_bytes,
-                num_slots=config.num_blocks,
-                block_bytes=config.block_bytes,
-                record_bytes=config.record_bytes,
-                fingerprint=config.fingerprint,
-                encrypt=config.encrypt,
-                high_water=config.high_water,
-                lock_wait_s=config.lock_wait_s,
-                keep=keep,
-                staging=Memory(self._pool.memory.descriptor, config.num_buffers),
-                host=None if host is None else Memory(host.memory.descriptor, host.num_blocks),
-            )
-        )
+        self._state, self._started = DiskState.STARTING, self._clock()
+        self._process = DiskProcess(self._config.wish(self.buffers.pool, self._host, keep=keep))
 
     def _listen(self, process: DiskProcess) -> None:
         while (reply := process.receive()) is not None:
@@ -327,55 +267,44 @@ class DiskTier:
         if isinstance(reply, Ended):
             self._take_end(reply)
         elif isinstance(reply, Usage):
-            self._take_usage(reply)
+            self._ledger.take(reply)
         elif isinstance(reply, Scanned):
             self._scanned.append(reply)
         elif isinstance(reply, Forgot):
             self._forgetting.pop(reply.owner, None)
         elif isinstance(reply, Opened):
             self._take_opened(reply, process)
-        elif reply.why is Refusal.IN_USE and self._generation == 0:
-            raise DiskInUse(reply.text)
+        elif self._is_first:
+            raise (DiskInUse if reply.why is Refusal.IN_USE else DiskUnavailable)(reply.text)
 
     def _take_opened(self, reply: Opened, process: DiskProcess) -> None:
-        self._state = DiskState.UP
-        if reply.set_aside:
-            self._stats = replace(self._stats, quarantines=self._stats.quarantines + 1)
+        self._state, self._is_first = DiskState.UP, False
+        self._ledger.opened(set_aside=reply.set_aside)
         for owner in self._forgetting:
             process.send(Forget(owner))
 
     def _take_end(self, end: Ended) -> None:
-        late = self._late.pop(end.ticket, None)
-        if late is not None:
-            if late in self._given_back:
-                self._given_back.remove(late)
-                self._free.append(late)
+        if self.buffers.answered(end.ticket):
             return
         if self._reads.pop(end.ticket, None) or self._writes.pop(end.ticket, None):
             self._answers.append(end)
 
-    def _take_usage(self, usage: Usage) -> None:
-        self._stats = replace(
-            self._stats,
-            bytes=usage.bytes,
-            records=usage.records,
-            lost=self._before.lost + usage.lost,
-            refused=self._before.refused + usage.refused,
-        )
-
     def _watch(self, process: DiskProcess) -> None:
         """Fail reads that are late, end a process whose writes are, and bury a dead one."""
         now = self._clock()
-        while self._reads:
-            ticket, asked = next(iter(self._reads.items()))
-            if asked.place is None or now - asked.since <= self._config.read_deadline_s:
-                break
+        for ticket, asked in list(
+            takewhile(lambda item: self._is_late(item[1], now), self._reads.items())
+        ):
             del self._reads[ticket]
-            self._late[ticket] = asked.place
+            if asked.buffer is not None:
+                self.buffers.owe(ticket, asked.buffer)
             self._answers.append(Ended(ticket, Outcome.FAILED))
-            self._stats = replace(self._stats, late=self._stats.late + 1)
+            self._ledger.was_late()
         oldest = next(iter(self._writes.values()), None)
         if oldest is not None and now - oldest.since > self._config.write_deadline_s:
+            process.kill()
+        starting = self._state is DiskState.STARTING
+        if starting and now - self._started > self._config.start_deadline_s:
             process.kill()
         if process.is_dead:
             self._listen(process)
@@ -387,14 +316,15 @@ class DiskTier:
         self._process = None
         for ticket in (*self._reads, *self._writes):
             self._answers.append(Ended(ticket, Outcome.FAILED))
-        self._free.extend(self._given_back)
-        self._reads, self._writes, self._late, self._given_back = {}, {}, {}, set()
+        self._reads, self._writes = {}, {}
+        self.buffers.no_answers_to_come()
+        self._ledger.died()
         self._generation += 1
-        stats = self._stats
-        self._before = Usage(0, 0, stats.lost, stats.refused)
-        self._stats = replace(stats, bytes=0, records=0, failures=stats.failures + 1)
         again = self._restarts.after_failure(self._clock())
         self._state = DiskState.DOWN if again else DiskState.OFF
+
+    def _is_late(self, read: _Asked, now: float) -> bool:
+        return now - read.since > self._config.read_deadline_s
 
     def _ticket(self) -> int:
         self._tickets += 1

@@ -204,8 +204,8 @@ class Channel:
         return memoryview(self._buffer)[:size]
 
 
-_COMMANDS = msgspec.msgpack.Decoder(Command)
-_REPLIES = msgspec.msgpack.Decoder(Reply)
+_COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+_REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def decode_command(content: memoryview) -> Command:

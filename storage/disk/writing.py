@@ -9,15 +9,24 @@ Knows: queues, batches, what to do when there is no room. Does not know: the soc
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from storage.disk.memories import Memories
 from storage.disk.records import Records, ToWrite
-from storage.disk.wire import Ended, Erase, Forget, Forgot, Outcome, Reply, Write
+from storage.disk.wire import Ended, Erase, Forget, Forgot, Outcome, Reply, Segment, Write
 from storage.errors import FileFull
 
+_ERASED_AT_ONCE = 256
+_ERASED_IN_NEED = 8
 _IDLE_S = 60.0  # after so long without work, dead readers are looked for
+
+
+class Blocks(Protocol):
+    """Where blocks lie that are to be written. Memories is one."""
+
+    def block(self, segment: Segment, place: int) -> memoryview:
+        """The block at `place`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,7 @@ class Writing:
     def __init__(
         self,
         records: Records,
-        memories: Memories,
+        memories: Blocks,
         reply: Callable[[Reply], None],
         tend: Callable[[], None],
         blocks_at_once: int,
@@ -55,6 +64,7 @@ class Writing:
         self._tend = tend
         self._blocks_at_once = blocks_at_once
         self._owed: dict[int, None] = {}  # slots that there was no room to erase
+        self._forgotten: dict[str, None] = {}  # owners, to be told when nothing is owed
 
     def run(self) -> None:
         """Work until Stop; what was queued before it is done. FileDamaged."""
@@ -65,6 +75,7 @@ class Writing:
             then = batch.then
             if isinstance(then, Forget):
                 self._forget(then)
+            self._tell_forgotten()
             self._tend()
 
     def _next(self) -> _Batch:
@@ -88,21 +99,34 @@ class Writing:
 
     def _apply(self, batch: _Batch) -> None:
         erased = {**self._owed, **batch.erased}
-        if not batch.writes and not erased:
-            return
-        if self._change(batch.writes, erased):
+        if len(erased) <= _ERASED_AT_ONCE and self._change(batch.writes, erased):
             self._owed = {}
             self._answer(batch.writes, Outcome.DONE)
             return
-        self._owed = {} if self._change([], erased) else erased
+        self._owed = self._erase(erased)
+        if self._change(batch.writes, ()):
+            self._answer(batch.writes, Outcome.DONE)
+            return
         for write in batch.writes:
-            done = self._change([write], {})
-            if done:
-                self._owed.pop(write.slot, None)
+            done = self._change([write], ())
             self.refused += not done
             self._answer([write], Outcome.DONE if done else Outcome.FAILED)
 
-    def _change(self, writes: list[Write], erased: dict[int, None]) -> bool:
+    def _erase(self, slots: Iterable[int]) -> dict[int, None]:
+        """Erase in parts, for every page that a transaction changes needs a free one.
+
+        Returns the slots for which there was no room even so.
+        """
+        left = list(slots)
+        for at_once in (_ERASED_AT_ONCE, _ERASED_IN_NEED):
+            parts = [left[at : at + at_once] for at in range(0, len(left), at_once)]
+            left = [slot for part in parts if not self._change([], part) for slot in part]
+        return dict.fromkeys(left)
+
+    def _change(self, writes: list[Write], erased: Iterable[int]) -> bool:
+        """Whether there was room; nothing is asked of the file where there is nothing to do."""
+        if not writes and not erased:
+            return True
         blocks = [
             ToWrite(write.slot, write.record, self._memories.block(write.segment, write.place))
             for write in writes
@@ -118,8 +142,14 @@ class Writing:
             slots = self._records.forget(job.owner)
         except OSError:
             return  # not said to be forgotten, so it will be asked for again
-        if self._change([], dict.fromkeys(slots)):
-            self._reply(Forgot(job.owner))
+        self._owed.update(self._erase(slots))
+        self._forgotten[job.owner] = None
+
+    def _tell_forgotten(self) -> None:
+        if not self._owed:
+            for owner in self._forgotten:
+                self._reply(Forgot(owner))
+            self._forgotten = {}
 
     def _answer(self, writes: list[Write], outcome: Outcome) -> None:
         for write in writes:
