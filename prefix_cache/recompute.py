@@ -156,7 +156,8 @@ class LoadOrRecompute:
         ):
             self.choices.chosen[tier] += chosen
             self.choices.refused[tier] += there - chosen
-            self._times_refused[tier] += there > chosen
+            # A trial counts as well: what it has measured speaks for itself from now on.
+            self._times_refused[tier] += there > chosen or (chosen > 0 and self._is_due(tier))
 
     def _candidates(self, found: Whereabouts) -> set[int]:
         """Nothing, a half or all of a tier: costs are all but straight lines in between."""

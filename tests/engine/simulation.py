@@ -54,7 +54,7 @@ class Tally:
 class World:
     """One engine with sizes and faults drawn from a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, check_every: int) -> None:
         random = self.random = Random(seed)
         self.rig = Rig(
             num_blocks=random.randint(14, 24),
@@ -75,6 +75,7 @@ class World:
                 losing=random.choice([0.0, 0.1]),
             ),
             seed=seed,
+            check_every=check_every,
         )
         self.asked: dict[str, Generate] = {}
         self.told: dict[str, list[Event]] = {}
@@ -162,14 +163,14 @@ class World:
             tally.copies[f"{source.value} to {target.value}: {fate}"] += count
 
 
-def simulate(steps: int, seed: int) -> Tally:
+def simulate(steps: int, seed: int, check_every: int = 1) -> Tally:
     """Worlds one after the other until there were so many steps."""
     tally = Tally()
     world = 0
     while tally.steps < steps:
         number = seed * 1_000_003 + world
         try:
-            World(number).run(min(STEPS_A_WORLD, steps - tally.steps), tally)
+            World(number, check_every).run(min(STEPS_A_WORLD, steps - tally.steps), tally)
         except Exception as error:
             error.add_note(f"world {number}")
             raise

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from handbook.checkpoint import MODEL_DIR
 from tests.seams.server import Server, running_server, wait_for
 
 PROMPT = "The harbour master keeps the ledger of every ship that ties up at the quay. " * 20
@@ -19,10 +19,11 @@ PROMPT = "The harbour master keeps the ledger of every ship that ties up at the 
 def ask(server: Server) -> tuple[str, dict[str, Any]]:
     """The text that follows PROMPT, and the usage."""
     with server.client() as client:
+        model = client.get("/v1/models").json()["data"][0]["id"]
         answer = client.post(
             "/v1/completions",
             json={
-                "model": "handbook",
+                "model": model,
                 "prompt": PROMPT,
                 "max_tokens": 8,
                 "temperature": 0,
@@ -43,25 +44,30 @@ def kill(server: Server) -> None:
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids[1:]), 10)
 
 
-def stop(server: Server) -> None:
-    server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(60) == 0
-
-
-def test_the_same_prompt_is_found_after_a_stop(tmp_path: Path) -> None:
-    with running_server(tmp_path / "data") as server:
+def test_a_stop_keeps_what_another_model_never_finds(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(str(files("handbook") / "model"), model)
+    settings = {"RATOON_MODEL": str(model)}
+    with running_server(tmp_path / "data", settings) as server:
         cold, details = ask(server)
         assert details["cached_tokens"] == 0
         warm, details = ask(server)
         assert details["ratoon"]["device"] == details["cached_tokens"] > 200
         assert warm == cold
-    with running_server(tmp_path / "data") as server:
+    with running_server(tmp_path / "data", settings) as server:
         again, details = ask(server)
         assert again == cold
         assert details["cached_tokens"] > 200, "from disk, or loaded before it was asked"
         disk = server.stats()["tiers"]["disk"]
         assert disk["state"] == "up"
         assert disk["records"] > 0
+    weights = model / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(bytes(data))
+    with running_server(tmp_path / "data", settings) as server:
+        assert ask(server)[1]["cached_tokens"] == 0
+        assert ask(server)[1]["cached_tokens"] > 200, "its own"
 
 
 def test_killed_at_once_it_is_still_right(tmp_path: Path) -> None:
@@ -74,37 +80,6 @@ def test_killed_at_once_it_is_still_right(tmp_path: Path) -> None:
         twice, details = ask(server)
         assert twice == cold
         assert details["cached_tokens"] > 200
-
-
-def test_one_byte_of_the_weights_changed_and_nothing_is_found(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(MODEL_DIR, model)
-    settings = {"RATOON_MODEL": str(model)}
-    with running_server(tmp_path / "data", settings) as server:
-        ask_model(server)
-        assert ask_model(server) > 200
-    with running_server(tmp_path / "data", settings) as server:
-        assert ask_model(server) > 200, "the control: unchanged, it is found"
-    weights = model / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(bytes(data))
-    with running_server(tmp_path / "data", settings) as server:
-        assert ask_model(server) == 0
-        assert ask_model(server) > 200
-
-
-def ask_model(server: Server) -> int:
-    """Ask a model under its own name; the cached tokens."""
-    with server.client() as client:
-        name = client.get("/v1/models").json()["data"][0]["id"]
-        answer = client.post(
-            "/v1/completions",
-            json={"model": name, "prompt": PROMPT, "max_tokens": 2, "temperature": 0},
-        )
-    answer.raise_for_status()
-    cached: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
-    return cached
 
 
 def test_a_second_engine_on_the_same_disk_does_without(tmp_path: Path) -> None:
