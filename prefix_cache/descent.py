@@ -35,6 +35,7 @@ from prefix_cache.transit import Transit
 from prefix_cache.tree import Flight, Node
 from storage.move import Tier
 
+
 class Descent:
     """Makes room in a tier. One owner thread."""
 
@@ -114,7 +115,8 @@ class Descent:
     def free(self, node: Node, start: int = 0) -> None:
         """Take back all slots of the node's blocks from `start` on, on every tier."""
         edge = node.edge
-        device = edge.held_slots(Tier.DEVICE, start)
+        alone = not self.shelves  # then all blocks are on the device
+        device = edge.block_ids[start:] if alone else edge.held_slots(Tier.DEVICE, start)
         self._device.free(device)
         self._books.gave_back(node.owner, len(device))
         for tier in self.shelves:
@@ -256,11 +258,12 @@ class Descent:
         start, end = _run_in(tier, node)
         count = min(wanted, end - start)
         self._count(tier, reason, node, count, owner)
-        for child in list(node.children):
+        for child in list(node.children) if len(node.children) else ():
             self.count_gone(child, Reason.BEHIND, owner)
             self.free_nodes(self._holds.detach(child)[1])
         behind = len(node.edge) - end
-        self._count_from(node, end, Reason.BEHIND, owner)
+        if behind:
+            self._count_from(node, end, Reason.BEHIND, owner)
         self.free(node, end - count)
         self._holds.trim(node, behind + count)
 
