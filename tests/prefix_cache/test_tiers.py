@@ -115,7 +115,7 @@ def test_two_leases_wait_for_one_load() -> None:
     assert len(scene.take_plan().moves) == 2
     moves = list(scene.under_way)
     scene.settle([(moves[1], Outcome.DONE)])
-    assert not (first.ready or second.ready)
+    assert [first.ready, second.ready] == [False, False]
     scene.settle([(moves[0], Outcome.DONE)])
     assert first.ready
     assert second.ready
