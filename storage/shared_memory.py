@@ -26,14 +26,15 @@ class SharedMemory:
     def __init__(self, num_blocks: int, block_bytes: int, available: int | None = None) -> None:
         """Raise PoolDoesNotFit where `num_blocks` is under 1 or there is not the memory.
 
-        `available` is the bytes that may be taken; None: what this machine says it has.
+        `available` is the bytes that may be taken, if fewer than this machine says it has.
         """
         if num_blocks < 1 or block_bytes < 1:
             raise PoolDoesNotFit(f"a pool of {num_blocks} blocks holds no token")
         self.num_blocks = num_blocks
         self.block_bytes = block_bytes
         self.nbytes = num_blocks * block_bytes
-        free = available_bytes() if available is None else available
+        # Checked here, for the kernel would kill somebody before it refused to give a page.
+        free = available_bytes() if available is None else min(available, available_bytes())
         if self.nbytes > free:
             raise PoolDoesNotFit(f"{self.nbytes} bytes of blocks; {free} bytes of memory are free")
         fd = os.memfd_create("ratoon-blocks", os.MFD_CLOEXEC)

@@ -29,12 +29,13 @@ class Room:
     def require(self, num_blocks: int, use: FileUse) -> None:
         """FileFull where so many more blocks would make the file grow too far."""
         need = num_blocks * self.record_bytes
+        # Slots take high_water of the file. Of the rest, half is for overwriting them, which needs
+        # new pages before it frees the old ones, and half for erasing in time of need.
+        spare = int(use.bound * (1 - self.high_water) / 2)
+        if use.used + need + spare > use.bound:
+            raise FileFull(f"{use.used} of {use.bound} bytes are in use")
         if use.reusable >= 2 * need:  # what the last change freed is free for the one after next
             return
-        # Slots take high_water of the file; what overwriting them needs meanwhile, half the rest.
-        bound = int(use.bound * (1 + self.high_water) / 2)
-        if use.used + use.reusable + need > bound:
-            raise FileFull(f"{use.used + use.reusable} of {use.bound} bytes are taken")
         disk = os.statvfs(self.directory)
         left = disk.f_bavail * disk.f_frsize - need
         if left < (1 - self.high_water) * disk.f_blocks * disk.f_frsize:

@@ -78,8 +78,9 @@ def plan(
     moves = [Move(source, a, target, b) for a, b in pairs]
     if numbers is None:
         numbers = [m.target if source is Tier.DISK else m.source for m in moves]
-    records = {move: record(n) for move, n in zip(moves, numbers, strict=True)}
-    return Plan(tuple(moves), records if Tier.DISK in (source, target) else {})
+    if Tier.DISK not in (source, target):
+        return Plan(tuple(moves))
+    return Plan(tuple(moves), {m: record(n) for m, n in zip(moves, numbers, strict=True)})
 
 
 def finish(mover: TierMover, disk: DiskTier | None = None, within_s: float = 60.0) -> Settled:
