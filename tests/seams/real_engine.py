@@ -53,8 +53,12 @@ class RealEngine:
         *,
         digest: Digest = xxh3_128_digest,
         disk: Path | None = None,
+        fingerprint: bytes | None = None,
     ) -> None:
-        """`disk`: the directory of the disk tier, where `bounds` gives it bytes."""
+        """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
+
+        `fingerprint` is what the disk is told instead of the model's own.
+        """
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
@@ -73,7 +77,8 @@ class RealEngine:
             disk_cache_gib=bounds.disk_bytes / GIB,
         )
         opened = open_model(config)
-        self.tiers = open_tiers(config, opened.pool, opened.num_blocks, opened.fingerprint)
+        self.fingerprint = fingerprint or opened.fingerprint
+        self.tiers = open_tiers(config, opened.pool, opened.num_blocks, self.fingerprint)
         if bounds.graph_tokens and bounds.device == "cpu":
             assert isinstance(opened.runner, ModelRunner)
             graphs = with_graphs(

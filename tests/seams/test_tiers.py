@@ -3,8 +3,9 @@ tokens are those that the same prompt gives alone, with the cache off."""
 
 from __future__ import annotations
 
+import shutil
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.fingerprint import BlockOrigin
 from engine.messages import EngineStats, SamplingParams
 from storage.disk.config import DiskConfig
 from tests.engine.checkpoints import Checkpoint
+from tests.engine.test_fingerprint import ORIGIN, another
 from tests.seams.real_engine import Bounds, RealEngine
 from tests.seams.test_cached_equals_uncached import (
     LONGEST,
@@ -189,6 +192,50 @@ def test_another_block_size_finds_nothing(
     first, second, stats = restarted(tmp_path, checkpoint, bounds, after)
     assert first == second
     assert stats.windows["all"].hit_tokens == 0
+
+
+WARM = replace(TINY, num_blocks=12)
+
+
+@pytest.fixture(scope="module")
+def filled(
+    tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint, disk_bytes: int
+) -> Path:
+    """A disk that holds PROMPT, written under the fingerprint of ORIGIN."""
+    disk = tmp_path_factory.mktemp("filled") / "blocks"
+    engine = RealEngine(
+        str(checkpoint.model_dir),
+        replace(WARM, disk_bytes=disk_bytes),
+        disk=disk,
+        fingerprint=ORIGIN.fingerprint(),
+    )
+    for name in "ab":
+        ask_for(engine, name, PROMPT)
+    engine.core.put_away(5.0)
+    engine.close()
+    return disk
+
+
+@pytest.mark.parametrize("name", [None, *(field.name for field in fields(BlockOrigin))])
+def test_each_of_eight_changed_fields_makes_the_disk_unreachable(
+    tmp_path: Path, checkpoint: Checkpoint, filled: Path, disk_bytes: int, name: str | None
+) -> None:
+    """`None` is the control: nothing changed, and it is found."""
+    disk = Path(shutil.copytree(filled, tmp_path / "blocks"))
+    origin = ORIGIN
+    if name is not None:
+        origin = replace(ORIGIN, **{name: another(getattr(ORIGIN, name))})
+    engine = RealEngine(
+        str(checkpoint.model_dir),
+        replace(WARM, disk_bytes=disk_bytes),
+        disk=disk,
+        fingerprint=origin.fingerprint(),
+    )
+    restored = engine.core.warm_up()
+    ask_for(engine, "again", PROMPT)
+    assert engine.finished("again").cached_tokens == (64 if name is None else 0)
+    assert bool(restored) == (name is None)
+    engine.close()
 
 
 def test_a_host_pool_of_which_all_is_in_use_drops_what_would_go_there(
