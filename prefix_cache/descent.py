@@ -63,6 +63,8 @@ class Descent:
 
         False without a copy under way: what could go is held.
         """
+        if not self.shelves:
+            return self._make_room_now(count, owner, Reason.NO_ROOM)
         skipped: list[Node] = []
         while (short := count - self._device.num_free) > self._transit.leaving(Tier.DEVICE):
             node = self._holds.candidates.first()
@@ -77,13 +79,7 @@ class Descent:
 
     def make_room_now(self, count: int, owner: str) -> bool:
         """Like `make_room`, but rather loses blocks than waits for copies of them."""
-        while (short := count - self._device.num_free) > 0:
-            node = self._holds.candidates.first()
-            if node is None:
-                return False
-            if not self._forget_copied(Tier.DEVICE, node, short, owner):
-                self._lose(Tier.DEVICE, node, short, owner, Reason.URGENT)
-        return True
+        return self._make_room_now(count, owner, Reason.URGENT)
 
     def make_ahead(self) -> None:
         """Begin copies so that some device blocks are free before anybody asks for them."""
@@ -176,11 +172,18 @@ class Descent:
             self._holds.changed(node)
         return len(slots)
 
+    def _make_room_now(self, count: int, owner: str, reason: Reason) -> bool:
+        while (short := count - self._device.num_free) > 0:
+            node = self._holds.candidates.first()
+            if node is None:
+                return False
+            copied = bool(self.shelves) and self._forget_copied(Tier.DEVICE, node, short, owner)
+            if not copied:
+                self._lose(Tier.DEVICE, node, short, owner, reason)
+        return True
+
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Free slots of the node's last blocks in `tier`, or begin to; False: not now."""
-        if not self.shelves:
-            self._lose(tier, node, wanted, owner, Reason.NO_ROOM)
-            return True
         if self._forget_copied(tier, node, wanted, owner):
             return True
         end = _run_in(tier, node)[1]
