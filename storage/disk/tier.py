@@ -185,7 +185,7 @@ class DiskTier:
             self._listen(self._process)
             self._watch(self._process)
         elif self._state is DiskState.DOWN and self._restarts.is_due(self._clock()):
-            self._spawn(keep=False)
+            self._spawn_again()
         answers, self._answers = self._answers, []
         return answers
 
@@ -211,8 +211,12 @@ class DiskTier:
     def close(self) -> None:
         """Let what was written reach the disk and end the process. May be called twice."""
         process, self._process, self._state = self._process, None, DiskState.OFF
-        if process is None:
-            return
+        if process is not None:
+            self._end(process)
+        self.buffers.close()
+
+    def _end(self, process: DiskProcess) -> None:
+        """Wait until the process has done what it was asked; end it when that takes too long."""
         process.send(Close())
         give_up = self._clock() + self._config.write_deadline_s
         while not process.wait_for_end(0.01) and self._clock() < give_up:
@@ -222,7 +226,6 @@ class DiskTier:
         process.kill()
         process.wait_for_end(self._config.write_deadline_s)
         process.close()
-        self.buffers.close()
 
     def _start(self, *, keep: bool) -> None:
         """Start processes until one has opened its file, or there is no point in it."""
@@ -258,6 +261,13 @@ class DiskTier:
     def _spawn(self, *, keep: bool) -> None:
         self._state, self._started = DiskState.STARTING, self._clock()
         self._process = DiskProcess(self._config.wish(self.buffers.pool, self._host, keep=keep))
+
+    def _spawn_again(self) -> None:
+        """Start another process; what the machine refuses counts as one more death."""
+        try:
+            self._spawn(keep=False)
+        except OSError:
+            self._note_failure()
 
     def _listen(self, process: DiskProcess) -> None:
         while (reply := process.receive()) is not None:
@@ -320,6 +330,9 @@ class DiskTier:
         self.buffers.no_answers_to_come()
         self._ledger.died()
         self._generation += 1
+        self._note_failure()
+
+    def _note_failure(self) -> None:
         again = self._restarts.after_failure(self._clock())
         self._state = DiskState.DOWN if again else DiskState.OFF
 
