@@ -26,7 +26,7 @@ from typing import Protocol
 
 from prefix_cache.cache import PrefixCache
 from prefix_cache.recompute import LoadOrRecompute
-from storage.disk.tier import DiskState, DiskStats
+from storage.disk.stats import DiskState, DiskStats
 from storage.move import Move, Plan, Record, Tier
 from storage.settled import Settled
 
