@@ -98,7 +98,9 @@ class DiskRoute:
         self._take_copied(ends)
         arrived = []
         for answer in self._disk.poll():
-            passage = self._asked.pop(answer.ticket)
+            passage = self._asked.pop(answer.ticket, None)
+            if passage is None:
+                continue  # dropped by a mover that was closed
             if answer.outcome is Outcome.DONE and passage.move.source_tier is Tier.DISK:
                 arrived.append(passage)
             else:
