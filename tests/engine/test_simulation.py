@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.simulation import Tally, simulate
 
-STEPS = 8_000
+STEPS = 20_000
 
 
 @pytest.fixture(scope="module")
