@@ -15,7 +15,7 @@ import msgspec
 
 from cli.bounds_options import BoundsFlags
 from cli.child import python_command, python_environment
-from cli.compose import engine_config, gateway_config
+from cli.compose import engine_config, gateway_config, with_disk
 from cli.installation import SOCKET_NAME, first_start
 from cli.model_source import resolve
 from cli.options import (
@@ -64,7 +64,7 @@ def engine(
     """
     source = resolve(model.model, engine.load_format)
     place = meeting_place(model, socket)
-    config = engine_config(source, place, engine, grace.grace_s)
+    config = engine_config(source, place, with_disk(engine, model.data_dir), grace.grace_s)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     become("engine", config)
 

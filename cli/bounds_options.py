@@ -48,6 +48,14 @@ class BoundsFlags:
     max_logit_bias: Annotated[int, bound("--max-logit-bias", "Entries of logit_bias.")] = (
         _DEFAULTS.max_logit_bias
     )
+    allow_cache_load: Annotated[
+        bool,
+        flag(
+            "--allow-cache-load",
+            "Whether a request may say `cache.load`: auto, always or never.",
+            panel=BOUNDS,
+        ),
+    ] = _DEFAULTS.allow_cache_load
     max_salt_chars: Annotated[int, bound("--max-salt-chars", "Characters of cache_salt.")] = (
         _DEFAULTS.max_salt_chars
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from cli.output import print_table
 
+_GIB = 1 << 30
 _EXTENT = ("total", "free", "used", "evictable", "leased")
 
 
@@ -29,7 +30,26 @@ def show(stats: dict[str, Any]) -> None:
         ("tenant", "requests", "prompt tokens", "hit rate", "blocks", "evicted others", "lost"),
         [_tenant_row(tenant) for tenant in stats["tenants"]],
     )
+    _show_tiers(stats["tiers"])
     print_table("Engine", ("", ""), _engine_rows(stats))
+
+
+def _show_tiers(tiers: dict[str, Any]) -> None:
+    """What lies below the device; nothing where there is nothing."""
+    if not tiers["lower"]:
+        return
+    print_table(
+        "Lower tiers (blocks)",
+        ("", "total", "used", "GiB used", "hit tokens", "loads chosen", "refused", "given up"),
+        [_tier_row(name, tier, tiers) for name, tier in tiers["lower"].items()],
+    )
+    print_table(
+        "Moves",
+        ("from", "to", "blocks", "GiB", "seconds", "GB/s", "failed"),
+        [_moves_row(moves) for moves in tiers["moves"]],
+    )
+    if tiers["disk"] is not None:
+        print_table("Disk", ("", ""), [(name, str(n)) for name, n in tiers["disk"].items()])
 
 
 def percent(rate: float | None) -> str:
@@ -55,6 +75,32 @@ def _tenant_row(tenant: dict[str, Any]) -> tuple[str, ...]:
         str(tenant["blocks_held"]),
         str(tenant["evictions_caused"]),
         str(tenant["evictions_suffered"]),
+    )
+
+
+def _tier_row(name: str, tier: dict[str, Any], tiers: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        name,
+        str(tier["total_blocks"]),
+        str(tier["used_blocks"]),
+        f"{tier['used_bytes'] / _GIB:.2f}",
+        str(tiers["hit_tokens"][name]),
+        str(tier["loads_chosen"]),
+        str(tier["loads_refused"]),
+        str(sum(tiers["evictions"].get(name, {}).values())),
+    )
+
+
+def _moves_row(moves: dict[str, Any]) -> tuple[str, ...]:
+    rate = moves["gb_per_s"]
+    return (
+        moves["source"],
+        moves["target"],
+        str(moves["blocks"]),
+        f"{moves['bytes'] / _GIB:.2f}",
+        f"{moves['seconds']:.2f}",
+        "-" if rate is None else f"{rate:.2f}",
+        str(moves["failed"]),
     )
 
 

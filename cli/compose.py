@@ -6,7 +6,7 @@ where the flags came from (`options`), nor how the configs travel (`processes`).
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from gateway.config import Bounds, GatewayConfig
 
 # sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
 MAX_SOCKET_BYTES = 100
+BLOCKS_NAME = "blocks"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
 
@@ -41,6 +42,12 @@ def engine_config(
             f"{settings.cache_tokens} is less than one block of {settings.block_size} tokens",
         )
     return settings
+
+
+def with_disk(flags: EngineFlags, data_dir: Path) -> EngineFlags:
+    """The same with a place for blocks on disk: the one that is named, or the data directory's."""
+    directory = flags.disk_cache_dir or str(data_dir.absolute() / BLOCKS_NAME)
+    return replace(flags, disk_cache_dir=str(Path(directory).absolute()))
 
 
 def gateway_config(

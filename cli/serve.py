@@ -13,7 +13,7 @@ import msgspec
 
 from cli.bounds_options import BoundsFlags
 from cli.child import python_command
-from cli.compose import admin_url, base_url, engine_config, gateway_config
+from cli.compose import admin_url, base_url, engine_config, gateway_config, with_disk
 from cli.first_words import greeting
 from cli.installation import (
     SOCKET_NAME,
@@ -22,7 +22,7 @@ from cli.installation import (
     runtime_directory,
 )
 from cli.model_source import resolve
-from cli.options import AdminKeyFlags, EngineFlags, GatewayFlags, ModelFlags
+from cli.options import ENGINE_DEFAULTS, AdminKeyFlags, EngineFlags, GatewayFlags, ModelFlags
 from cli.screen import open_screen
 from cli.supervisor import ChildName, Policy
 from cli.watch import Plan, Watch
@@ -59,9 +59,14 @@ def serve(
         config = gateway_config(source, model.data_dir, socket, gateway, bounds)
         start = first_start(model.data_dir, admin.admin_key, config.shared)
         plan = Plan(
-            commands=commands(engine_config(source, socket, engine), config),
+            commands=commands(
+                engine_config(source, socket, with_disk(engine, model.data_dir)), config
+            ),
             is_ready=partial(engine_is_ready, readiness_url(gateway)),
-            policy=Policy(drain_s=gateway.grace_s + _STOP_MARGIN_S),
+            policy=Policy(
+                drain_s=gateway.grace_s + _STOP_MARGIN_S,
+                stop_s=ENGINE_DEFAULTS.grace_s + engine.spill_grace_s + _STOP_MARGIN_S,
+            ),
         )
         screen = open_screen(f"loading {source.name}", greeting(url, source.name, start.keys_file))
         try:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
+from engine.copies import Copies
 from engine.core import EngineCore, Parts
 from engine.holdings import Holdings
 from engine.intake import Intake
 from engine.link import Link
+from engine.lower_tiers import LowerTiers
 from engine.messages import Welcome
 from engine.queue import FairQueue, QueueLimits
 from engine.scheduler import Scheduler, StepLimits
@@ -22,7 +24,10 @@ from engine.settle import Settler
 from engine.stats import Meter
 from engine.step import Runner
 from prefix_cache.cache import PrefixCache
+from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.flight import SingleFlight
+from prefix_cache.hashing import Digest, xxh3_128_digest
+from prefix_cache.recompute import LoadOrRecompute
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +63,42 @@ class Computer:
     out_of_memory: type[Exception]
 
 
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How the cache keeps blocks: what goes first, and how generated blocks get their keys."""
+
+    policy: EvictionPolicy = field(default_factory=LeastRecentlyUsed)
+    digest: Digest = xxh3_128_digest
+    lower: LowerTiers = field(default_factory=LowerTiers)
+
+
 def assemble(
     computer: Computer,
     link: Link,
     limits: Limits,
+    keeping: Keeping | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
-    """An engine that serves `link` with `computer`."""
+    """An engine that serves `link` with `computer`; without `keeping`, on the device alone."""
     facts = computer.facts
-    cache = PrefixCache(num_blocks=computer.num_blocks, block_size=computer.block_size)
+    keeping = keeping or Keeping()
+    cache = PrefixCache(
+        num_blocks=computer.num_blocks,
+        block_size=computer.block_size,
+        policy=keeping.policy,
+        digest=keeping.digest,
+        tiers=keeping.lower.tiers,
+    )
     meter = Meter(started=clock())
+    rates = LoadOrRecompute(block_size=computer.block_size, block_bytes=keeping.lower.block_bytes)
+    copies = Copies(cache, keeping.lower.mover, keeping.lower.disk, rates)
     holdings = Holdings(
-        cache, SingleFlight(), single_flight_deadline_s=limits.single_flight_deadline_s
+        cache,
+        SingleFlight(),
+        copies,
+        rates,
+        single_flight_deadline_s=limits.single_flight_deadline_s,
     )
     scheduler = Scheduler(FairQueue(limits.queue), holdings, limits.step, meter, clock)
     welcome = _welcome(computer)
@@ -87,9 +115,12 @@ def assemble(
             settler=Settler(scheduler, holdings, meter, eos_token_ids=facts.eos_token_ids),
             runner=computer.runner,
             cache=cache,
+            copies=copies,
+            rates=rates,
             meter=meter,
             welcome=welcome,
             clock=clock,
+            pause=time.sleep,
             out_of_memory=computer.out_of_memory,
             steps_ahead=limits.steps_ahead,
         )

@@ -13,6 +13,7 @@ import msgspec
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["safetensors", "dummy"]
+PolicyName = Literal["lru"]
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     load_format: LoadFormat = "safetensors"
     block_size: int = 16
     cache_tokens: int | None = None  # None: sized from free memory
+    host_cache_gib: float | None = None  # None: 0.25 on cpu, on cuda by the pool and free memory
+    host_cache_tokens: int | None = None  # instead of host_cache_gib
+    disk_cache_dir: str | None = None  # None: no disk tier
+    disk_cache_gib: float = 1.0  # 0: no disk tier
+    disk_encryption: bool = False  # under a data key for every flow
+    cache_policy: PolicyName = "lru"
     memory_fraction: float = 0.9  # of the device's free memory, when cache_tokens is None
     max_model_len: int | None = None  # None: the model's own
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
@@ -32,6 +39,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = 1024
     single_flight_deadline_s: float = 10.0
     grace_s: float = 5.0  # how long running requests may go on after SIGTERM
+    spill_grace_s: float = 5.0  # how long blocks may then be written to disk, hottest first
     num_threads: int | None = None  # of the CPU; None: one core fewer than there are
     steps_ahead: int = 1  # that may be on their way when the next is decided: 0 or 1
     graph_tokens: int = 1024  # on cuda, steps of up to so many are replayed as graphs; 0: none

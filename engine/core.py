@@ -1,10 +1,13 @@
-"""The step: take -> schedule -> launch -> settle -> reply.
+"""The step: take -> settle copies -> schedule -> launch -> settle tokens -> reply.
 
 With `steps_ahead` 1 a step is settled after the next one was launched, so the device goes on
 while tokens are appended, stops found and messages written; with 0 each is settled at once:
 
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
+
+Copies between tiers go on beside it (`copies.py`): what has ended is told to the cache before a
+step is scheduled, what has been planned is begun after.
 
 Knows: which requests are alive, and in what order things happen. Does not know: how any of
 them is done; nor signals, the process, or its end (`process.py`).
@@ -16,6 +19,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from engine.copies import Copies
 from engine.errors import EngineError, EngineFailure, EngineUnavailable, InvalidRequest
 from engine.holdings import lease_of
 from engine.intake import Intake
@@ -39,10 +43,17 @@ from engine.sequence import Sequence
 from engine.settle import Reply, Settler, failed
 from engine.stats import Meter, pool_stats
 from engine.step import Launched, Runner, Step
+from engine.tier_stats import tier_stats
 from prefix_cache.cache import PrefixCache
 from prefix_cache.namespace import Namespace
+from prefix_cache.recompute import LoadOrRecompute
 
 IDLE_WAIT_S = 0.1
+WARM_S = 2.0  # the longest that a start waits for the hottest blocks
+WARM_SHARE = 2  # of the device's blocks, one in so many is filled with them
+SAVED_AT_ONCE = 256  # blocks
+MEASURED_TOKENS = 64  # of prompts in a step; fewer tell more of the step than of the tokens
+COPY_WAIT_S = 0.001  # while there is nothing to do but wait for copies
 RETRY_AFTER_S = 2.0  # what an engine that drains asks for: its successor is up by then
 
 
@@ -56,9 +67,12 @@ class Parts:
     settler: Settler
     runner: Runner
     cache: PrefixCache
+    copies: Copies
+    rates: LoadOrRecompute
     meter: Meter
     welcome: Welcome
     clock: Callable[[], float]  # seconds, monotonic
+    pause: Callable[[float], None]  # wait so many seconds
     out_of_memory: type[Exception]  # what the runner raises when the device has no room
     steps_ahead: int  # steps that may be on their way when the next is decided
 
@@ -72,9 +86,11 @@ class EngineCore:
         self._scheduler = parts.scheduler
         self._settler = parts.settler
         self._alive: dict[tuple[bytes, str], Sequence] = {}
-        self._flights: deque[tuple[Step, Launched]] = deque()  # steps on their way
+        self._flights: deque[tuple[Step, Launched, float]] = deque()  # on their way, since when
+        self._settled_at = 0.0  # when the last one was
         self._outbox: list[Reply] = []
         self._budget: int | None = None  # lowered when the device had no room
+        self._is_still = False  # the last step computed nothing
         self._strikes = 0  # steps in a row for which the device had no room
         self._is_draining = False
 
@@ -85,11 +101,44 @@ class EngineCore:
 
     def step(self) -> None:
         """One turn of the engine; waits a moment for messages when there is nothing to do."""
-        self._take(self._link.receive(timeout_s=IDLE_WAIT_S if self.is_idle else 0.0))
+        self._take(self._link.receive(timeout_s=self._patience()))
+        self.parts.copies.settle(self.parts.clock())
         step = self._scheduler.schedule(self.parts.clock(), max_tokens=self._budget)
-        is_ahead = bool(step.rows) and self._launch(step)
+        is_ahead = self._begin(step)
         self._settle(leaving=self.parts.steps_ahead if is_ahead else 0)
         self._reply()
+
+    def warm_up(self) -> int:
+        """Take up what is on disk and begin to load the hottest; returns how many blocks.
+
+        Before the first step.
+        """
+        cache, copies, now = self.parts.cache, self.parts.copies, self.parts.clock()
+        restored = copies.restore(now)
+        if restored:
+            cache.hottest(cache.pool().free // WARM_SHARE)
+            copies.start(now)
+        give_up = now + WARM_S
+        while copies.pending and self.parts.clock() < give_up:
+            self.parts.pause(COPY_WAIT_S)
+            copies.settle(self.parts.clock())
+        return restored
+
+    def put_away(self, seconds: float) -> None:
+        """Write to disk what is not there, hottest first, for so long; after all requests ended.
+
+        Who asks for something meanwhile is refused.
+        """
+        cache, copies = self.parts.cache, self.parts.copies
+        give_up = self.parts.clock() + seconds
+        while self.parts.clock() < give_up:
+            copies.settle(self.parts.clock())
+            begun = cache.save(SAVED_AT_ONCE)
+            copies.start(self.parts.clock())
+            if not begun and not copies.pending:
+                return
+            self._take(self._link.receive(timeout_s=COPY_WAIT_S))
+            self._reply()
 
     def drain(self) -> None:
         """From now on refuse new requests; those alive run on."""
@@ -129,9 +178,18 @@ class EngineCore:
             tree_nodes=parts.cache.num_nodes,
             tree_depth=parts.cache.depth,
             flows=parts.meter.flows(parts.cache),
+            loading=len(self._scheduler.loading),
+            failed_loads=self._scheduler.num_failed_loads,
+            tiers=tier_stats(parts.cache, parts.copies, parts.rates, parts.meter.found),
         )
 
     # Take
+
+    def _patience(self) -> float:
+        """Seconds to wait for messages."""
+        if self.is_idle and not self.parts.copies.pending:
+            return IDLE_WAIT_S
+        return COPY_WAIT_S if self._is_still else 0.0
 
     def _take(self, incoming: Iterable[Incoming]) -> None:
         for client, message in incoming:
@@ -170,12 +228,29 @@ class EngineCore:
     def _flush(self, message: Flush) -> Flushed:
         namespace = None if message.namespace is None else Namespace(message.namespace)
         blocks = self.parts.cache.flush(namespace=namespace, owner=message.flow)
+        if message.flow is not None and namespace is None:
+            self.parts.copies.forget_owner(message.flow)
         return Flushed(query_id=message.query_id, blocks=blocks)
 
     # Launch and settle
 
+    def _begin(self, step: Step) -> bool:
+        """Launch the step and begin the copies planned with it; whether a step is on its way.
+
+        Copies go first, to run beside the step; but not before a step's own copies have read
+        blocks that may have been given to a load meanwhile.
+        """
+        if not step.moves:
+            self.parts.copies.start(self.parts.clock())
+        is_ahead = bool(step.rows) and self._launch(step)
+        if step.moves:
+            self.parts.copies.start(self.parts.clock())
+        self._is_still = not (is_ahead or self._flights)
+        return is_ahead
+
     def _launch(self, step: Step) -> bool:
         """Send the step on its way; False when the device had no room for it."""
+        begun = self.parts.clock()
         try:
             launched = self.parts.runner.launch(step)
         except self.parts.out_of_memory:
@@ -183,16 +258,27 @@ class EngineCore:
             return False
         self._strikes = 0
         self._settler.begin(step)
-        self._flights.append((step, launched))
+        self._flights.append((step, launched, begun))
         return True
 
     def _settle(self, *, leaving: int) -> None:
         """Settle the steps on their way but for the last `leaving`; all when nobody is alive."""
         while self._flights and (len(self._flights) > leaving or self.is_idle):
-            step, launched = self._flights.popleft()
+            step, launched, begun = self._flights.popleft()
             sampled = launched.collect()
+            now = self.parts.clock()
             self.parts.meter.steps += 1
-            self._post(self._settler.settle(step, sampled, self.parts.clock()))
+            self._measure(step, now - max(begun, self._settled_at))
+            self._settled_at = now
+            self._post(self._settler.settle(step, sampled, now))
+
+    def _measure(self, step: Step, seconds: float) -> None:
+        """Learn from a step of prompts what a token of one takes."""
+        chunks = [row for row in step.rows if row.num_new > 1]
+        tokens = sum(row.num_new for row in chunks)
+        if tokens >= MEASURED_TOKENS:
+            context = sum(row.num_new * row.end for row in chunks) // tokens
+            self.parts.rates.prefill.add(tokens, context, seconds)
 
     def _make_do(self, step: Step) -> None:
         """The device had no room: try a smaller step once, then fail the largest row.

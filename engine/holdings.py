@@ -1,10 +1,13 @@
 """What sequences hold of the cache: a lease each, and the right to be the one that computes.
 
-    look_up -> take -> (grow, commit)* -> give_back | discard
+    look_up -> take -> [loading] -> (grow, commit)* -> give_back | discard
 
 Single flight: a sequence whose next block is being computed by another under the same namespace
 is held back until that block is in the tree, or its deadline has passed. So N cold requests for
 one prefix compute it once.
+
+Where a part of the prefix lies lower than the device, it is decided here, once a lease, whether
+to load or to compute it (`prefix_cache.recompute`).
 
 Knows: leases and block keys of sequences. Does not know: whose turn it is (`queue.py`), budgets
 (`scheduler.py`), or which blocks go when room is needed (`prefix_cache`).
@@ -14,10 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.sequence import Sequence
+from engine.copies import Copies
+from engine.sequence import Found, Sequence
+from prefix_cache.ascent import Whereabouts
 from prefix_cache.cache import PrefixCache
 from prefix_cache.flight import SingleFlight
 from prefix_cache.lease import Lease
+from prefix_cache.recompute import LOWER, LoadOrRecompute, Queue
 
 KEY_BYTES = 16
 
@@ -30,32 +36,57 @@ class Holdings:
     """The engine's use of the prefix cache. One owner thread."""
 
     def __init__(
-        self, cache: PrefixCache, flight: SingleFlight, *, single_flight_deadline_s: float
+        self,
+        cache: PrefixCache,
+        flight: SingleFlight,
+        copies: Copies,
+        rates: LoadOrRecompute,
+        *,
+        single_flight_deadline_s: float,
     ) -> None:
         self._cache = cache
         self._flight = flight
+        self._copies = copies
+        self._rates = rates
         self._deadline_s = single_flight_deadline_s
 
-    def look_up(self, sequence: Sequence, now: float) -> int | None:
-        """Cached tokens a waiting sequence would start from; None while it is held back."""
+    @property
+    def copies_under_way(self) -> bool:
+        """Whether copies between tiers, when they end, may change who can start."""
+        return self._cache.num_copies > 0
+
+    def look_up(self, sequence: Sequence, now: float, before: int = 0) -> int | None:
+        """Cached tokens a waiting sequence would start from; None while it is held back.
+
+        `before`: tokens that are to be computed before any of its own.
+        """
         if not sequence.use_cache:
             return 0
-        cached = self._cache.match_length(sequence.path, sequence.token_ids)
+        found = self._cache.locate(sequence.path, sequence.token_ids)
+        loads = self._loads(sequence, found, before)
+        cached = (found.device + found.coming + loads) * self._cache.block_size
         if self._is_held_back(sequence, cached, now):
             return None
         return cached
 
-    def take(self, sequence: Sequence, now: float) -> bool:
-        """Lease blocks for all of the sequence's tokens; False: not now, nothing changed."""
+    def take(self, sequence: Sequence, now: float, before: int = 0) -> bool:
+        """Lease blocks for all of the sequence's tokens; False: not now, nothing changed.
+
+        The lease may have to wait for loads (`Lease.ready`).
+        """
+        found = self._cache.locate(sequence.path, sequence.token_ids[:-1])
+        loads = self._loads(sequence, found, before)
         lease = self._cache.acquire(
             sequence.path,
             sequence.token_ids,
             owner=sequence.flow,
             now=now,
             shares=sequence.use_cache,
+            load_blocks=loads,
         )
         if lease is None:
             return False
+        self._note(sequence, lease, found)
         sequence.lease = lease
         sequence.num_computed = lease.cached_tokens
         if sequence.use_cache:
@@ -69,6 +100,12 @@ class Holdings:
         if length <= lease.num_blocks * self._cache.block_size:
             return True
         return self._cache.extend(lease, length, now=now)
+
+    def is_room_coming(self, sequence: Sequence) -> bool:
+        """Whether the blocks that a sequence needs to grow are but waiting for copies of them."""
+        missing = -(-sequence.length // self._cache.block_size) - lease_of(sequence).num_blocks
+        pool = self._cache.pool()
+        return missing <= pool.free + pool.evictable
 
     def commit(self, sequence: Sequence, start: int, end: int, now: float) -> None:
         """Share the whole blocks that computing tokens `start` to `end` has completed.
@@ -93,6 +130,24 @@ class Holdings:
         """Release the lease, and forget every block that the sequence put in the tree."""
         self._cache.discard(lease_of(sequence), now=now)
         self._leave(sequence)
+
+    def _loads(self, sequence: Sequence, found: Whereabouts, before: int) -> int:
+        if not sequence.use_cache or not found.host + found.disk:
+            return 0
+        queue = Queue(before, {tier: self._copies.up_from(tier) for tier in LOWER})
+        return self._rates.load_blocks(found, sequence.num_tokens, queue, sequence.loads)
+
+    def _note(self, sequence: Sequence, lease: Lease, found: Whereabouts) -> None:
+        """Remember where the sequence's cached tokens lay, and count what was chosen."""
+        size, loaded = self._cache.block_size, 0
+        if sequence.use_cache and found.host + found.disk:
+            loaded = max(lease.num_shared - found.device - found.coming, 0)
+            self._rates.count(found, loaded)
+        if sequence.admitted is None:
+            cached = min(lease.cached_tokens, sequence.prompt_len)
+            host = min(loaded, found.host)
+            disk = loaded - host
+            sequence.found = Found(cached - loaded * size, host * size, disk * size)
 
     def _leave(self, sequence: Sequence) -> None:
         self._flight.end(sequence)

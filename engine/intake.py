@@ -61,6 +61,7 @@ class Intake:
             tokens=tokens,
             num_tokens=len(prompt),
             use_cache=request.use_cache,
+            loads=request.loads,
         )
 
     def _prompt(self, data: bytes) -> TokenIds:

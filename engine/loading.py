@@ -53,6 +53,7 @@ class OpenedModel:
     """A model ready to compute steps, with what the rest of the engine has to know of it."""
 
     runner: Runner
+    pool: DevicePool
     model: ModelConfig
     num_blocks: int
     block_size: int
@@ -91,6 +92,7 @@ def open_model(config: EngineConfig) -> OpenedModel:
     planner = Planner(model.vocab_size, model.eos_token_ids, fresh_seed)
     return OpenedModel(
         runner=_with_graphs(config, _runner(config, decoder, planner, pool), max_model_len),
+        pool=pool,
         model=model,
         num_blocks=num_blocks,
         block_size=config.block_size,

@@ -13,16 +13,20 @@ import sys
 import msgspec
 import torch
 
-from engine.assembly import Computer, Limits, ModelFacts, assemble
+from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.codec import Codec
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.link import Link, SocketLink
 from engine.loading import OpenedModel, open_model
+from engine.lower_tiers import LowerTiers, open_tiers
 from engine.model.errors import ModelError
 from engine.process import EXIT_CANNOT_START, StopSignal, serve
 from engine.queue import QueueLimits
 from engine.scheduler import StepLimits
+from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
+
+POLICIES: dict[str, type[EvictionPolicy]] = {"lru": LeastRecentlyUsed}
 
 _log = logging.getLogger(__name__)
 
@@ -49,16 +53,28 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(config: EngineConfig, model: OpenedModel, link: Link) -> int:
-    core = build_core(config, model, link)
+    tiers = open_tiers(config, model.pool, model.num_blocks, model.fingerprint)
+    try:
+        return _run(config, build_core(config, model, link, tiers.lower))
+    finally:
+        tiers.close()
+
+
+def _run(config: EngineConfig, core: EngineCore) -> int:
+    restored = core.warm_up()
+    if restored:
+        _log.info("%d blocks are there from before", restored)
     stop = StopSignal()
     stop.listen()
     gc.collect()
     gc.freeze()  # what is there now stays: collections need not look at it again
     _log.info("serving %s on %s", config.model_dir, config.socket)
-    return serve(core, stop, grace_s=config.grace_s)
+    return serve(core, stop, grace_s=config.grace_s, spill_grace_s=config.spill_grace_s)
 
 
-def build_core(config: EngineConfig, model: OpenedModel, link: Link) -> EngineCore:
+def build_core(
+    config: EngineConfig, model: OpenedModel, link: Link, lower: LowerTiers | None = None
+) -> EngineCore:
     """The engine that serves `model` on `link` under the bounds of `config`."""
     facts = ModelFacts(
         fingerprint=model.fingerprint,
@@ -84,4 +100,5 @@ def build_core(config: EngineConfig, model: OpenedModel, link: Link) -> EngineCo
         single_flight_deadline_s=config.single_flight_deadline_s,
         steps_ahead=config.steps_ahead,
     )
-    return assemble(computer, link, limits)
+    keeping = Keeping(policy=POLICIES[config.cache_policy](), lower=lower or LowerTiers())
+    return assemble(computer, link, limits, keeping)

@@ -19,6 +19,10 @@ FinishReason = Literal["stop", "length", "cancelled"]
 Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
 
 
+Loads = Literal["auto", "always", "never"]
+"""Whether prefixes that lie lower than the device are loaded: by measured curves, all, none."""
+
+
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How tokens are chosen. Validated at admission; nothing behind it re-checks."""
 
@@ -54,6 +58,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     priority: Priority = "interactive"
     sampling: SamplingParams
     use_cache: bool = True  # False: neither read from the cache nor write to it
+    loads: Loads = "auto"
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -108,6 +113,14 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     prefill: float  # from then on until the step that sampled its first token was settled
 
 
+class TierTokens(msgspec.Struct, frozen=True, array_like=True):
+    """Cached tokens of a prompt by the tier they came from; together they are `cached_tokens`."""
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+
+
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     """Tokens a step appended to a sequence."""
 
@@ -115,6 +128,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None = None
     cached_tokens: int | None = None  # set on the first Tokens of a request
+    tiers: TierTokens | None = None  # likewise
     queue_seconds: float | None = None  # likewise
     timing: Timing | None = None  # likewise
 
@@ -128,6 +142,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    tiers: TierTokens = TierTokens()
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -186,6 +201,51 @@ class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
     leased: int
 
 
+class WayStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies from one tier to another since the start, in blocks."""
+
+    source: str
+    target: str
+    blocks: int
+    failed: int  # or lost
+    seconds: float  # in which at least one was under way
+    under_way: int
+
+
+class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier below the device, in blocks."""
+
+    total: int
+    used: int
+    loads_chosen: int  # of the blocks that requests found there
+    loads_refused: int  # computed instead
+
+
+class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The disk tier's file and process."""
+
+    state: str  # up, starting, down, off
+    bytes: int
+    records: int
+    lost: int  # records that were not what was asked for
+    refused: int  # writes that found no room
+    late: int  # reads that missed their deadline
+    quarantines: int
+    failures: int  # deaths of its process
+
+
+class TierStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What has gone between the tiers. Counts since the engine started."""
+
+    block_bytes: int = 0
+    found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
+    lower: dict[str, LowerTierStats] = {}  # "host", "disk"; those that are there
+    ways: list[WayStats] = []
+    evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
+    prefill: dict[int, float] = {}  # tokens a second, by the longest context measured with
+    disk: DiskStats | None = None
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's counters at one moment."""
 
@@ -202,6 +262,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     tree_nodes: int
     tree_depth: int
     flows: dict[str, FlowStats]
+    loading: int = 0  # sequences whose prefix is on its way from a lower tier
+    failed_loads: int = 0  # sequences that had to start over
+    tiers: TierStats = TierStats()
 
 
 class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.config import EngineConfig
 from engine.model.errors import PoolTooSmall
 
 CPU_SHARE = 0.25  # of free memory: the machine is somebody's, and weights are mapped files
 CPU_LIMIT = 4 * 1024**3
+HOST_SHARE = 0.25  # of free memory, for the host tier of a GPU
+HOST_LIMIT = 64 * 1024**3  # pinning takes its time, a second for some GiB
+CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,16 @@ def blocks_on_cpu(free: int, bytes_per_block: int) -> int:
     """Blocks in a modest share of the free memory, at most 4 GiB."""
     budget = min(int(free * CPU_SHARE), CPU_LIMIT)
     return _at_least_one(budget // bytes_per_block, f"{free} bytes of free memory")
+
+
+def host_blocks(config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, free: int) -> int:
+    """Blocks of the host tier; 0 where there is to be none. `free`: bytes of free host memory."""
+    if config.host_cache_tokens is not None:
+        return config.host_cache_tokens // config.block_size
+    if config.host_cache_gib is not None:
+        return int(config.host_cache_gib * 1024**3) // bytes_per_block
+    share = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
+    return share // bytes_per_block
 
 
 def _at_least_one(num_blocks: int, given: str) -> int:

@@ -1,6 +1,7 @@
 """The engine's process loop: step until told to stop, drain, or end loudly.
 
-    serving --SIGTERM, SIGINT--> draining --nothing alive, or grace over--> exit 0
+    serving --SIGTERM, SIGINT--> draining --nothing alive, or grace over-->
+        blocks are put away --all there, or their grace over--> exit 0
        `---------- anything raised: every request fails, exit 1 ----------'
 
 A broken invariant or a sticky device error leaves nothing that could be trusted to go on, so the
@@ -43,6 +44,10 @@ class Core(Protocol):
         """Refuse new requests from now on."""
         ...
 
+    def put_away(self, seconds: float) -> None:
+        """Write to disk what is worth it, for so long."""
+        ...
+
     def fail_all(self, error: EngineError) -> None:
         """End every request that is alive, and say so."""
         ...
@@ -72,11 +77,12 @@ class StopSignal:
         self.is_set = True
 
 
-def serve(core: Core, stop: StopSignal, *, grace_s: float) -> int:
+def serve(core: Core, stop: StopSignal, *, grace_s: float, spill_grace_s: float = 0.0) -> int:
     """Run the engine until it is stopped or breaks; returns the exit code."""
     try:
         _run(core, stop)
         _drain(core, grace_s)
+        core.put_away(spill_grace_s)
     except Exception:  # noqa: BLE001  the loop's end: nothing behind it could still react
         _log.exception("the engine broke and ends")
         _report(core)

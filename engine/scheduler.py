@@ -6,12 +6,18 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
        That token may be pending: lengths are known before values are.
     2. running sequences with more to go: chunks of what the budget leaves.
-    3. waiting sequences, in the queue's order, while budget, places and blocks last.
+    3. sequences whose prefix has come up from a lower tier: they hold their blocks already.
+    4. waiting sequences, in the queue's order, while budget, places and blocks last. One whose
+       prefix has to come up first is set aside with its lease and holds up nobody: it takes
+       neither budget nor a row before all is there.
 
 Chunked prefill, mixed batches, prefix hits and resuming after preemption all fall out of that.
 
-When a running sequence finds no room to grow, the latest arrival gives its blocks back and
-waits at the front of its flow. So the eldest always gets on, and it always fits alone.
+When a running sequence finds no room to grow, the latest arrival, running or loading, gives its
+blocks back and waits at the front of its flow. So the eldest always gets on, and it always fits
+alone. Where the room is only waiting for copies to end, the sequence sits out a step instead.
+
+A load that fails sends its sequence to the front of its flow, to start over without loads.
 
 Both may meet a sequence with a row on its way: the row's result is dropped, and its tokens are
 computed again. Its blocks may be handed out at once, since the device runs all of the engine's
@@ -28,6 +34,7 @@ import time
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 from engine.holdings import Holdings, lease_of
@@ -92,7 +99,9 @@ class Scheduler:
     ) -> None:
         self.queue = queue
         self.running: list[Sequence] = []  # in order of arrival
+        self.loading: list[Sequence] = []  # in order of admission
         self.num_preemptions = 0
+        self.num_failed_loads = 0
         self.holdings = holdings
         self._limits = limits
         self._meter = meter
@@ -102,7 +111,7 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs and nothing waits."""
-        return not self.running and not self.queue
+        return not (self.running or self.loading or self.queue)
 
     def schedule(self, now: float, *, max_tokens: int | None = None) -> Step:
         """Decide the next step; `max_tokens` lowers its budget, though never below decodes."""
@@ -110,22 +119,22 @@ class Scheduler:
         if max_tokens is not None:
             budget = max(min(budget, max_tokens), self._limits.max_running)
         plan = _Plan(budget)
-        preempted = self.num_preemptions
-        self._continue_decodes(plan, now)
+        has_room = self._continue_decodes(plan, now)
         self._continue_chunks(plan)
-        if self.num_preemptions == preempted:  # else the freed blocks are spoken for
+        self._board(plan, now)
+        if has_room:  # else the blocks that come free are spoken for
             self._admit(plan, now)
         return plan.step()
 
     def preempt(self, sequence: Sequence, now: float) -> None:
-        """Take the blocks of a running sequence and let it wait at the front of its flow."""
+        """Take a sequence's blocks and let it wait at the front of its flow."""
         self.stop(sequence, now)
         sequence.num_preemptions += 1
         self.num_preemptions += 1
         self.queue.push_front(sequence)
 
     def stop(self, sequence: Sequence, now: float) -> None:
-        """Take a sequence out, running or waiting; its blocks stay in the tree."""
+        """Take a sequence out, running, loading or waiting; its blocks stay in the tree."""
         if sequence.lease is None:
             self.queue.remove(sequence)
         else:
@@ -138,26 +147,36 @@ class Scheduler:
         self.holdings.discard(sequence, now)
 
     def _stand_up(self, sequence: Sequence) -> None:
+        if sequence.seat is None:
+            self.loading.remove(sequence)
+            return
         self.running.remove(sequence)
-        if sequence.seat is not None:
-            self._seats.give_back(sequence.seat)
-            sequence.seat = None
+        self._seats.give_back(sequence.seat)
+        sequence.seat = None
 
-    def _continue_decodes(self, plan: _Plan, now: float) -> None:
+    def _continue_decodes(self, plan: _Plan, now: float) -> bool:
         """Rows for sequences with one token to go, the eldest first.
 
-        A victim is always younger than who needs its room, so none is in the plan yet.
+        A victim is always younger than who needs its room, so none is in the plan yet. Returns
+        whether there was room for all, and nobody had to give way.
         """
+        preempted, has_room = self.num_preemptions, True
         for sequence in tuple(self.running):
             is_running = sequence.lease is not None  # not preempted by an elder just now
-            if is_running and _num_to_compute(sequence) == 1 and self._make_room(sequence, now):
-                plan.add(sequence)
+            if is_running and _num_to_compute(sequence) == 1:
+                if self._make_room(sequence, now):
+                    plan.add(sequence)
+                else:
+                    has_room = False
         self._charge_decodes(plan.rows)
+        return has_room and self.num_preemptions == preempted
 
     def _make_room(self, sequence: Sequence, now: float) -> bool:
-        """Room for a sequence's last token; False when it had to give way itself."""
+        """Room for a sequence's last token; False: it had to give way itself, or has to wait."""
         while not self.holdings.grow(sequence, now):
-            victim = self.running[-1]
+            if self.holdings.is_room_coming(sequence):
+                return False
+            victim = max([*self.loading, self.running[-1]], key=attrgetter("arrived"))
             self.preempt(victim, now)
             if victim is sequence:
                 return False
@@ -169,23 +188,52 @@ class Scheduler:
             if plan.budget and _num_to_compute(sequence) > 1:
                 self._charge(plan.add(sequence))
 
+    def _board(self, plan: _Plan, now: float) -> None:
+        """Start those whose blocks have all come, and send back those whose did not."""
+        for sequence in tuple(self.loading):
+            lease = lease_of(sequence)
+            if lease.failed:
+                self._start_over(sequence, now)
+            elif lease.ready and plan.budget and len(self.running) < self._limits.max_running:
+                self.loading.remove(sequence)
+                sequence.load_seconds += now - sequence.leased
+                self._start(sequence, plan, now)
+
+    def _start_over(self, sequence: Sequence, now: float) -> None:
+        self.stop(sequence, now)
+        self.num_failed_loads += 1
+        sequence.loads = "never"  # once is enough: what is computed comes for sure
+        self.queue.push_front(sequence)
+
     def _admit(self, plan: _Plan, now: float) -> None:
-        while plan.budget and len(self.running) < self._limits.max_running:
-            sequence = self.queue.select(lambda waiting: self.holdings.look_up(waiting, now))
-            if sequence is None or not self._take(sequence, now):
+        most = self._limits.max_running
+        while plan.budget and max(len(self.running), len(self.loading)) < most:
+            before = self._tokens_to_go()
+            rank = partial(self.holdings.look_up, now=now, before=before)
+            sequence = self.queue.select(rank)
+            if sequence is None or not self._take(sequence, now, before):
                 break
             self.queue.take(sequence)
-            self._start(sequence, plan, now)
-        if self.queue and not self.running:
+            sequence.leased = now
+            if lease_of(sequence).ready:
+                self._start(sequence, plan, now)
+            else:
+                self.loading.append(sequence)
+        is_still = not (self.running or self.loading or self.holdings.copies_under_way)
+        if self.queue and is_still:
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")
 
-    def _take(self, sequence: Sequence, now: float) -> bool:
+    def _take(self, sequence: Sequence, now: float, before: int) -> bool:
         """Lease its blocks; False: not now."""
         began = self._clock()
-        is_taken = self.holdings.take(sequence, now)
+        is_taken = self.holdings.take(sequence, now, before)
         if sequence.admitted is None:
             sequence.match_seconds = self._clock() - began
         return is_taken
+
+    def _tokens_to_go(self) -> int:
+        """Tokens that are to be computed before those of whoever is admitted next."""
+        return sum(_num_to_compute(one) for one in self.running)
 
     def _start(self, sequence: Sequence, plan: _Plan, now: float) -> None:
         insort(self.running, sequence, key=attrgetter("arrived"))
@@ -193,8 +241,7 @@ class Scheduler:
         lease = lease_of(sequence)
         if sequence.admitted is None:
             sequence.admitted = now
-            sequence.cached_tokens = min(lease.cached_tokens, sequence.prompt_len)
-            self._meter.admitted(sequence.flow, sequence.prompt_len, sequence.cached_tokens, now)
+            self._meter.admitted(sequence.flow, sequence.prompt_len, sequence.found, now)
         plan.moves.extend(lease.moves)
         self.queue.charge(sequence, CACHED_TOKEN_COST * lease.cached_tokens)
         self._charge(plan.add(sequence))

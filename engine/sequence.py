@@ -22,8 +22,29 @@ import numpy.typing as npt
 from engine.messages import Priority, SamplingParams
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import NamespacePath
+from prefix_cache.recompute import Loads
 
 TokenIds = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Tokens of a prompt that were in the cache, by the tier they came from.
+
+    Those that were on their way to the device for somebody else count as there.
+    """
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+
+    @property
+    def total(self) -> int:
+        """Tokens that were not computed."""
+        return self.device + self.host + self.disk
+
+    def __add__(self, other: Found) -> Found:
+        return Found(self.device + other.device, self.host + other.host, self.disk + other.disk)
 
 
 @dataclass(slots=True, eq=False)
@@ -44,16 +65,28 @@ class Sequence:
     priority: Priority = "interactive"
     use_cache: bool = True
     num_computed: int = 0
-    cached_tokens: int = 0  # of the prompt, found at the first admission
+    loads: Loads = "auto"  # whether lower blocks are loaded for it
+    found: Found = Found()  # of the prompt, in the cache at its first start
     num_pending: int = 0  # tokens that steps on their way will sample
     lease: Lease | None = None  # None while waiting
-    seat: int | None = None  # its place among the running; None while waiting
-    admitted: float | None = None
+    seat: int | None = None  # its place among the running; None while waiting or loading
+    leased: float = 0.0  # when it was last given its blocks
+    admitted: float | None = None  # when it first started
     match_seconds: float = 0.0  # what finding its prefix took at the first admission
     load_seconds: float = 0.0  # what it waited for blocks from slower tiers
     num_preemptions: int = 0
     held_since: float | None = None  # when single flight first left it waiting
     first_tokens_sent: bool = field(default=False)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that the cache had at the first start."""
+        return self.found.total
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether it holds its blocks and has not started yet: some are on their way."""
+        return self.lease is not None and self.seat is None
 
     @property
     def length(self) -> int:

@@ -24,7 +24,15 @@ from typing import NamedTuple
 
 from engine.errors import EngineError, NumericFailure
 from engine.holdings import Holdings
-from engine.messages import Event, Failed, Finished, FinishReason, Timing, Tokens
+from engine.messages import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    TierTokens,
+    Timing,
+    Tokens,
+)
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.stats import Meter
@@ -161,6 +169,7 @@ def _tokens(sequence: Sequence, token_id: int, result: Sampled, now: float) -> R
             token_ids=(token_id,),
             logprobs=None if result.logprobs is None else (result.logprobs,),
             cached_tokens=sequence.cached_tokens if first else None,
+            tiers=_tiers(sequence) if first else None,
             queue_seconds=None if timing is None else timing.queue,
             timing=timing,
         ),
@@ -171,8 +180,9 @@ def _timing(sequence: Sequence, now: float) -> Timing:
     """Where the time before the first token went; a preemption on the way counts as prefill."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
     match, load = sequence.match_seconds, sequence.load_seconds
-    prefill = max(0.0, now - admitted - match - load)
-    return Timing(admitted - sequence.arrived, match, load, prefill)
+    queue = max(0.0, admitted - sequence.arrived - load)  # it starts when all has been loaded
+    prefill = max(0.0, now - admitted - match)
+    return Timing(queue, match, load, prefill)
 
 
 def _finished(sequence: Sequence, reason: FinishReason, stop_token_id: int | None = None) -> Reply:
@@ -186,5 +196,11 @@ def _finished(sequence: Sequence, reason: FinishReason, stop_token_id: int | Non
             prompt_tokens=sequence.prompt_len,
             cached_tokens=sequence.cached_tokens,
             completion_tokens=sequence.num_output,
+            tiers=_tiers(sequence),
         ),
     )
+
+
+def _tiers(sequence: Sequence) -> TierTokens:
+    found = sequence.found
+    return TierTokens(found.device, found.host, found.disk)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.messages import FlowStats, PoolStats, WindowStats
+from engine.sequence import Found
 from prefix_cache.cache import PrefixCache
 
 WINDOWS_S = {"1m": 60, "10m": 600}
@@ -56,19 +57,21 @@ class Meter:
     def __init__(self, *, started: float, max_flows: int = MAX_FLOWS) -> None:
         self.steps = 0
         self.generated_tokens = 0
+        self.found = Found()
         self._started = started
         self._max_flows = max_flows
         self._windows = WindowCounter()
         self._flows: dict[str, FlowStats] = {}  # the flow used last is at the end
 
-    def admitted(self, flow: str, prompt_tokens: int, cached_tokens: int, now: float) -> None:
+    def admitted(self, flow: str, prompt_tokens: int, found: Found, now: float) -> None:
         """A request started for the first time."""
         self._windows.add(_QUERIED, prompt_tokens, now)
-        self._windows.add(_HIT, cached_tokens, now)
+        self._windows.add(_HIT, found.total, now)
         counts = self._touch(flow)
         counts.requests += 1
         counts.prompt_tokens += prompt_tokens
-        counts.cached_tokens += cached_tokens
+        counts.cached_tokens += found.total
+        self.found = self.found + found
 
     def computed(self, prompt_tokens: int, now: float) -> None:
         """A row was computed; negative or zero where it held no token of the prompt."""

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from engine.messages import Generate, Priority, SamplingParams, Welcome
+from engine.messages import Generate, Loads, Priority, SamplingParams, Welcome
 from gateway.caller import Caller
 from gateway.chat_template import ChatTemplate, Message, Scalar
 from gateway.config import Bounds
@@ -70,6 +70,7 @@ class Ask:
     text: TextRules
     salt: str | None = None
     priority: Priority = "interactive"  # it can lower the tenant's own, not raise it
+    loads: Loads = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ class Admission:
                         weight=caller.weight,
                         priority=_lower(caller.priority, ask.priority),
                         sampling=_of_choice(sampling, choice),
+                        loads=ask.loads,
                     )
                 )
         prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)

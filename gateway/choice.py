@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
-from engine.messages import Finished, Generate, Timing, TokenLogprobs, Tokens
+from engine.messages import Finished, Generate, TierTokens, Timing, TokenLogprobs, Tokens
 from gateway.admission import TextRules
 from gateway.detokenizer import Decoder, Detokenizer
 from gateway.stop_strings import StopScanner
@@ -36,6 +36,7 @@ class Delta(Struct, frozen=True):
     logprobs: tuple[TokenLogprobs, ...] | None
     queue_seconds: float | None
     cached_tokens: int | None = None  # with the first: of its prompt
+    tiers: TierTokens | None = None  # likewise
     timing: Timing | None = None  # likewise
 
 
@@ -46,6 +47,7 @@ class Ended(Struct, frozen=True):
     reason: EndReason
     cached_tokens: int
     completion_tokens: int
+    tiers: TierTokens = TierTokens()  # of the cached tokens
 
 
 Event = Delta | Ended
@@ -95,11 +97,13 @@ class Choice:
         self._min_tokens = generate.sampling.min_tokens
         self._tokens = 0
         self._cached = 0
+        self._tiers = TierTokens()
 
     def read(self, event: Tokens) -> tuple[Delta, Ended | None]:
         """What `event` adds, and the end when a stop string is in it."""
         if event.cached_tokens is not None:
             self._cached = event.cached_tokens
+            self._tiers = event.tiers or TierTokens(event.cached_tokens)
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
         delta = Delta(
@@ -109,11 +113,12 @@ class Choice:
             logprobs,
             event.queue_seconds,
             event.cached_tokens,
+            None if event.cached_tokens is None else self._tiers,
             event.timing,
         )
         if self._stops.stopped_by is None:
             return delta, None
-        return delta, Ended(self._index, "stop", self._cached, self._tokens)
+        return delta, Ended(self._index, "stop", self._cached, self._tokens, self._tiers)
 
     def _show(self, token_ids: tuple[int, ...]) -> tuple[str, int]:
         """The text of `token_ids` up to a stop string, and how many of them it took."""
@@ -143,4 +148,6 @@ class Choice:
         stopped = self._stops.stopped_by is not None
         delta = Delta(self._index, text + self._stops.flush(), (), None, None)
         reason: EndReason = "stop" if stopped else event.reason
-        return delta, Ended(self._index, reason, event.cached_tokens, event.completion_tokens)
+        return delta, Ended(
+            self._index, reason, event.cached_tokens, event.completion_tokens, event.tiers
+        )

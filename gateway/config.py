@@ -30,6 +30,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     body_deadline_s: float = 60.0  # from there to the end of its body
     stalled_write_s: float = 30.0  # a client that reads nothing for so long is cut off
     default_max_tokens: int = 16384  # of a chat that names none, if the context leaves so many
+    allow_cache_load: bool = False  # whether a request may say `cache.load`
 
 
 def default_workers(cores: int) -> int:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine.errors import EngineError
+from engine.messages import TierTokens
 from gateway.admission import Admitted
 from gateway.choice import Delta, Event
 from gateway.limits.prices import Tokens
@@ -29,6 +31,14 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    tiers: TierTokens = field(default_factory=TierTokens)  # where the cached tokens lay
+
+
+class _Reused(NamedTuple):
+    """What of a prompt came from the cache."""
+
+    tokens: int
+    tiers: TierTokens
 
 
 class Meter:
@@ -51,7 +61,7 @@ class Meter:
         self._trace = trace
         self._last_token_at: dict[int, float] = {}
         self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
-        self._cached: dict[int, int] = {}  # tokens by prompt
+        self._cached: dict[int, _Reused] = {}  # by prompt
         self._gaps: list[float] = []
         self._outcome = "internal_error"
 
@@ -63,18 +73,25 @@ class Meter:
                 self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
                 self._time(event)
             if event.cached_tokens is not None:
-                self._reuse(event.index, event.cached_tokens)
+                tiers = event.tiers or TierTokens()
+                self._reuse(event.index, _Reused(event.cached_tokens, tiers))
             return
         self._streamed[event.index] = event.completion_tokens
-        self._reuse(event.index, event.cached_tokens)
+        self._reuse(event.index, _Reused(event.cached_tokens, event.tiers))
         self._outcome = event.reason
 
     def usage(self) -> Usage:
         """What has been used so far; each prompt counts once, however many choices it has."""
+        reused = self._cached.values()
         return Usage(
             prompt_tokens=self._admitted.prompt_tokens,
-            cached_tokens=sum(self._cached.values()),
+            cached_tokens=sum(one.tokens for one in reused),
             completion_tokens=sum(self._streamed.values()),
+            tiers=TierTokens(
+                sum(one.tiers.device for one in reused),
+                sum(one.tiers.host for one in reused),
+                sum(one.tiers.disk for one in reused),
+            ),
         )
 
     def worked(self) -> Tokens:
@@ -84,7 +101,7 @@ class Meter:
         that its client abandoned counts: it may well have been, and would else be free.
         """
         begun = range(self._prompts()) if self._outcome == _CANCELLED else list(self._cached)
-        cached = sum(self._cached.values())
+        cached = sum(one.tokens for one in self._cached.values())
         return Tokens(
             computed=sum(map(self._length, begun)) - cached,
             cached=cached,
@@ -111,10 +128,10 @@ class Meter:
         generate = self._admitted.generates[prompt * self._admitted.choices]
         return len(generate.token_ids) // _TOKEN_BYTES
 
-    def _reuse(self, index: int, cached_tokens: int) -> None:
+    def _reuse(self, index: int, reused: _Reused) -> None:
         """The choices of a prompt share it: what one of them computed was not cached."""
         prompt = index // self._admitted.choices
-        self._cached[prompt] = min(cached_tokens, self._cached.get(prompt, cached_tokens))
+        self._cached[prompt] = min(reused, self._cached.get(prompt, reused), key=_num_tokens)
 
     def _prompts(self) -> int:
         return len(self._admitted.generates) // self._admitted.choices
@@ -154,3 +171,7 @@ class Meter:
     def _hand_on_gaps(self) -> None:
         self._metrics.gaps(self._gaps)
         self._gaps.clear()
+
+
+def _num_tokens(reused: _Reused) -> int:
+    return reused.tokens

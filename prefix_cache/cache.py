@@ -3,19 +3,25 @@
 Everything is decided before anything is changed, so an answer of "not now" leaves no trace.
 One thread owns it; there are no locks and no clock (`now` is float seconds, monotonic).
 
-Knows: block ids, token ids, namespaces, owners. Does not know: what is in a block. A copy it
-wants made is returned as a move, in the lease.
+Below the device there may be other tiers. Copies between tiers take their time: what is to be
+copied is fetched with `take_plan`, done by others, and reported to `settle`. A lease whose prefix
+is on its way is not `ready`, and holds up nobody else.
+
+Knows: block ids, token ids, namespaces, owners. Does not know: what is in a block, or how it is
+copied. A copy within the device is returned in the lease.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from prefix_cache.allocator import BlockIds
+from prefix_cache.ascent import Ascent, Whereabouts, reachable, to_load, whereabouts
 from prefix_cache.commit import Committer
-from prefix_cache.errors import LeaseError
+from prefix_cache.errors import LeaseError, RestoreError
 from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.holds import Holds
@@ -23,9 +29,15 @@ from prefix_cache.invariants import check
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.owners import OwnerUse
+from prefix_cache.restart import Restart
+from prefix_cache.shelf import Tiers
 from prefix_cache.supply import Supply
-from prefix_cache.tree import Node, Position, RadixTree
-from storage.move import Move, Tier
+from prefix_cache.traffic import Reason, Traffic
+from prefix_cache.transit import Outcome, Transit
+from prefix_cache.tree import Flight, Node, Position, RadixTree
+from storage.move import Move, Plan, Record, Tier
+
+NO_TIERS = Tiers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,14 @@ class PoolUse:
     leased: int  # held in the tree, private to a lease, or detached and not yet let go
 
 
+@dataclass(frozen=True, slots=True)
+class TierUse:
+    """A tier below the device, in blocks."""
+
+    total: int
+    used: int  # hold a block, or are being filled
+
+
 class PrefixCache:
     """A radix tree, a free list and the leases on both."""
 
@@ -49,13 +69,19 @@ class PrefixCache:
         block_size: int,
         policy: EvictionPolicy | None = None,
         digest: Digest = xxh3_128_digest,
+        tiers: Tiers = NO_TIERS,
     ) -> None:
         """`digest` makes the keys of generated blocks; give the one that made the prompts'."""
         self.block_size = block_size
+        self._tiers = tiers
         self._tree = RadixTree(block_size)
-        self._holds = Holds(self._tree, policy or LeastRecentlyUsed())
-        self._supply = Supply(num_blocks, self._holds)
-        self._committer = Committer(self._tree, self._holds, digest)
+        self._holds = Holds(self._tree, policy or LeastRecentlyUsed(), tiers.present())
+        self._transit = Transit()
+        self._supply = Supply(num_blocks, self._holds, tiers, self._transit)
+        self._descent = self._supply.descent
+        self._ascent = Ascent(self._holds, self._supply, self._transit)
+        self._committer = Committer(self._tree, self._holds, self._supply, digest)
+        self._restart = Restart(self._tree, self._holds, self._ascent, self._descent, digest)
         self._leases: set[Lease] = set()
 
     @property
@@ -72,9 +98,23 @@ class PrefixCache:
         """Whether the whole pool, were it empty, could hold so many tokens."""
         return self._blocks_for(num_tokens) <= self._supply.allocator.total
 
+    @property
+    def num_copies(self) -> int:
+        """Copies between tiers that were planned and not settled."""
+        return len(self._transit)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What has gone between the tiers so far, in blocks."""
+        return self._descent.traffic
+
     def match_length(self, path: NamespacePath, token_ids: TokenIds) -> int:
         """Return how many tokens, in whole blocks, are in the tree. Changes nothing."""
         return self._tree.walk(path, token_ids).num_blocks * self.block_size
+
+    def locate(self, path: NamespacePath, token_ids: TokenIds) -> Whereabouts:
+        """Return where the whole blocks lie that are in the tree. Changes nothing."""
+        return whereabouts(self._tree.walk(path, token_ids))
 
     def acquire(
         self,
@@ -84,6 +124,7 @@ class PrefixCache:
         owner: str,
         now: float,
         shares: bool = True,
+        load_blocks: int | None = None,
     ) -> Lease | None:
         """Lease blocks for all of `token_ids`; None: not now, and nothing has changed.
 
@@ -91,29 +132,42 @@ class PrefixCache:
         logits. Blocks of the tree come first, then private ones, into the first of which the
         lease's move copies the block that shares most of the tokens that come next.
 
+        Up to `load_blocks` (None: all) that lie lower are brought to the device, and the lease
+        is not `ready` until they are there. Where room has to be made by copying blocks down,
+        the answer is None and the copies are in the plan: ask again when they are settled.
+
         With `shares` false nothing is read from the tree, and commits do nothing.
         """
         known = token_ids[:-1] if shares else token_ids[:0]
-        at = self._tree.walk(path, known)
+        at = self._within_reach(path, known, load_blocks)
         missing = self._blocks_for(len(token_ids)) - at.num_blocks
-        if missing > self._supply.obtainable - self._holds.cost(at):
+        loads = to_load(at)
+        if missing + loads > self._supply.obtainable - self._holds.cost(at):
             return None
-        partial = self._tree.partial(at, path, known)
+        is_here = at.inside <= at.node.edge.num_device  # a lease that waits copies nothing
+        partial = self._tree.partial(at, path, known) if is_here else None
         node = self._holds.split_at(at)
         self._holds.hold(node)
-        self._holds.touch(node, now)
-        fresh, partial = self._supply.take_beside(partial, missing, owner)
+        partial = self._supply.keepable(partial, missing + loads)
+        if not self._supply.make_room(missing + loads, owner, partial):
+            self._supply.give_back_nodes(self._holds.let_go(node))
+            return None
+        self._holds.found(node, now)
         lease = Lease(
             path=path,
             owner=owner,
             shares=shares,
-            block_ids=np.concatenate([_block_ids_to(node), fresh]),
+            block_ids=np.empty(0, np.int32),
             num_blocks=at.num_blocks + missing,
             num_shared=at.num_blocks,
             node=node,
             cached_tokens=at.num_blocks * self.block_size,
             moves=(),
         )
+        if not is_here:
+            self._ascent.begin(node, owner, lease)
+        fresh = self._supply.take(missing, owner)
+        lease.block_ids = np.concatenate([_block_ids_to(node), fresh])
         if partial is not None:
             lease.cached_tokens += partial.num_tokens
             lease.moves = (Move(Tier.DEVICE, partial.block_id, Tier.DEVICE, int(fresh[0])),)
@@ -121,14 +175,18 @@ class PrefixCache:
         return lease
 
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
-        """Make room for `num_tokens` in all; False: not now, and nothing has changed."""
+        """Make room for `num_tokens` in all; False: not now, and nothing has changed.
+
+        A sequence that runs does not wait: other blocks are rather lost than copied down first.
+        """
         _check_open(lease)
         missing = self._blocks_for(num_tokens) - lease.num_blocks
         if missing <= 0:
             return True
-        if missing > self._supply.obtainable:
+        fresh = self._supply.take_now(missing, lease.owner)
+        if fresh is None:
             return False
-        lease.append(self._supply.take(missing, lease.owner))
+        lease.append(fresh)
         self._holds.touch(lease.node, now)
         return True
 
@@ -149,6 +207,8 @@ class PrefixCache:
         own and goes on behind that one.
         """
         _check_open(lease)
+        if not lease.ready:
+            raise LeaseError("the lease's prefix is not on the device")
         whole = num_computed // self.block_size
         if num_computed > len(token_ids) or self._blocks_for(num_computed) > lease.num_blocks:
             raise LeaseError(f"{num_computed} tokens committed, {lease.num_blocks} blocks leased")
@@ -185,11 +245,86 @@ class PrefixCache:
         ]
         return sum(self._detach(node) for node in chosen if node.attached)
 
+    def take_plan(self) -> Plan:
+        """Return the copies to be made, and what is to be erased, since the last time.
+
+        Each move is to be reported to `settle`, once. First makes `Tiers.ahead` blocks free.
+        """
+        self._descent.make_ahead()
+        return self._transit.take_plan()
+
+    def settle(
+        self, done: Iterable[Move] = (), failed: Iterable[Move] = (), lost: Iterable[Move] = ()
+    ) -> None:
+        """Apply what has become of the plan's moves; UnknownMove for one not under way.
+
+        `failed`: the block stays where it was. `lost`: and what was to be read there is no good;
+        the block is forgotten, with all that builds on it.
+        """
+        ends = {Outcome.DONE: done, Outcome.FAILED: failed, Outcome.LOST: lost}
+        for outcome, moves in ends.items():
+            for move in moves:
+                flight = self._transit.end(move, outcome)
+                if not flight.open:
+                    self._settle(flight)
+
+    def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
+        """Take up what a disk was found to hold, as (slot, record) in any order, after a start.
+
+        Whole chains from position 0 become the tree's. All other slots are erased in the next
+        plan: a record that hangs in the air, lies beyond the disk tier's size, or is not what its
+        key says. Returns how many blocks were taken. RestoreError where something is here already.
+        """
+        if Tier.DISK not in self._descent.shelves or self._tree.num_nodes or len(self._transit):
+            raise RestoreError("only a cache with a disk tier and nothing in it can be restored")
+        return self._restart.restore(found, now)
+
+    def hottest(self, blocks: int) -> int:
+        """Begin to load the prefixes that were found most often, up to `blocks` blocks of them.
+
+        They come to the device, as long as it has free blocks, and stay below as well; nothing
+        gives way. The copies are in the next plan. Returns how many have been begun.
+        """
+        return self._restart.hottest(blocks, self._supply.allocator.num_free)
+
+    def save(self, blocks: int) -> int:
+        """Before the end: begin to copy to disk up to `blocks` blocks that are not there.
+
+        What the policy values most comes first, and every block behind its prefix. At most
+        `Tiers.max_disk_writes` are under way at once: take the plan, settle, call again. Returns
+        how many have been begun; when none is and none is under way, all is there that can be.
+        """
+        return self._restart.save(blocks) if Tier.DISK in self._descent.shelves else 0
+
+    def forget_disk(self) -> int:
+        """The disk's file was emptied or is gone: nothing of what it held can be found any more.
+
+        Blocks that lie nowhere else leave the tree, with all that builds on them; those leased
+        or on their way to the device stay with their holders. Moves under way to disk will have
+        failed, whatever is reported of them; each is still to be settled. Returns how many blocks
+        the tree forgot.
+        """
+        self._transit.void(Tier.DISK)
+        gone = [
+            self._detach(self._from_block(node, position), Reason.TIER_GONE)
+            for node, position in self._restart.on_disk_alone()
+            if node.attached
+        ]
+        if Tier.DISK in self._descent.shelves:
+            self._restart.forget_copies()
+        return sum(gone)
+
     def pool(self) -> PoolUse:
         """Return the use of the pool now."""
         total, free = self._supply.allocator.total, self._supply.allocator.num_free
         evictable = self._holds.evictable_blocks
         return PoolUse(total, free, total - free, evictable, total - free - evictable)
+
+    def lower_tiers(self) -> dict[Tier, TierUse]:
+        """Return the use of the tiers below the device that are there."""
+        shelves = self._descent.shelves.values()
+        allocators = {shelf.tier: shelf.allocator for shelf in shelves}
+        return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in allocators.items()}
 
     def owners(self) -> dict[str, OwnerUse]:
         """Return what each owner holds, took from others and lost."""
@@ -197,7 +332,23 @@ class PrefixCache:
 
     def check_invariants(self) -> None:
         """Recompute every count from scratch; raise InvariantBroken where one differs."""
-        check(self._tree, self._holds, self._supply, self._leases)
+        check(self._tree, self._holds, self._supply, self._transit, self._leases)
+
+    def _within_reach(
+        self, path: NamespacePath, known: TokenIds, load_blocks: int | None
+    ) -> Position:
+        """Return how far a lease may count on the tree."""
+        at = self._tree.walk(path, known)
+        blocks = reachable(at, load_blocks)
+        if blocks == at.num_blocks:
+            return at
+        return self._tree.walk(path, known[: blocks * self.block_size])
+
+    def _settle(self, flight: Flight) -> None:
+        way = self._ascent if flight.target is Tier.DEVICE else self._descent
+        for node, position in way.settle(flight):
+            if node.attached:  # else it is behind another that was lost
+                self._detach(self._from_block(node, position), Reason.LOST)
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -210,7 +361,9 @@ class PrefixCache:
             self._holds.split_at(Position(node, block - node.start, block))
         return node
 
-    def _detach(self, node: Node) -> int:
+    def _detach(self, node: Node, reason: Reason | None = None) -> int:
+        if reason is not None:
+            self._descent.count_gone(node, reason)
         blocks, nobodys = self._holds.detach(node)
         self._supply.give_back_nodes(nobodys)
         return blocks

@@ -5,28 +5,37 @@
     |  -> `_follow`: keep our copies,  |  -> `_insert`: one |
     |     hold the tree's last one     |     run a namespace |
 
+Where an equal block lies lower than the device, our copy becomes the tree's on the device. Where
+one is on its way there, nothing is shared from that block on until it has arrived.
+
 A sequence that generates commits a block every few steps. Its node grows in place, so a long
 answer is one node and not a chain of them.
 
-Knows: leases, the tree, holds. Does not know: the free list; nothing is taken or freed here.
+Knows: leases, the tree, holds, who pays. Does not know: the free list; nothing is taken or freed
+here.
 """
 
 from __future__ import annotations
 
+from prefix_cache.ascent import blocks_before_coming
 from prefix_cache.edge import Edge
 from prefix_cache.hashing import KEY_BYTES, Digest, TokenIds, block_keys
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace
+from prefix_cache.residency import Event
+from prefix_cache.supply import Supply
 from prefix_cache.tree import Node, Position, RadixTree
+from storage.move import Tier
 
 
 class Committer:
     """Moves leases along the tree and adds to it what is new."""
 
-    def __init__(self, tree: RadixTree, holds: Holds, digest: Digest) -> None:
+    def __init__(self, tree: RadixTree, holds: Holds, supply: Supply, digest: Digest) -> None:
         self._tree = tree
         self._holds = holds
+        self._supply = supply
         self._digest = digest
 
     def commit(self, lease: Lease, tokens: TokenIds, prompt_keys: bytes, *, now: float) -> None:
@@ -36,8 +45,13 @@ class Committer:
         of the others are made here.
         """
         first = lease.num_shared
+        at = self._tree.walk(lease.path, tokens, lease.node)
+        settled = blocks_before_coming(at)
+        if settled < at.num_blocks:
+            tokens = tokens[: settled * self._tree.block_size]
+            at = self._tree.walk(lease.path, tokens, lease.node)
         keys = self._keys(lease, tokens, prompt_keys)
-        self._follow(lease, self._tree.walk(lease.path, tokens, lease.node))
+        self._follow(lease, at)
         self._insert(lease, tokens, keys[(lease.num_shared - first) * KEY_BYTES :], now)
         self._holds.touch(lease.node, now)
 
@@ -56,9 +70,29 @@ class Committer:
         )
 
     def _follow(self, lease: Lease, at: Position) -> None:
-        if at.num_blocks > lease.num_shared:
-            lease.add_duplicates(lease.num_shared, at.num_blocks)
+        first = lease.num_shared
+        if at.num_blocks > first:
             self._move_on(lease, self._holds.split_at(at))
+            lower = self._place_lower(lease)
+            if lower > first:
+                lease.add_duplicates(first, lower)
+
+    def _place_lower(self, lease: Lease) -> int:
+        """Make the lease's copies of blocks that lie lower the tree's; return the first's position.
+
+        Without any that is where the shared blocks end.
+        """
+        node, first = lease.node, lease.num_shared
+        while not node.edge.is_on_device and node.parent is not None:
+            edge, start = node.edge, node.edge.num_device
+            first = node.start + start
+            edge.assign(start, Tier.DEVICE, lease.block_ids[first : node.end])
+            edge.change(slice(start, len(edge)), Event.PLACE, Tier.DEVICE)
+            self._supply.placed(node, len(edge) - start, lease.owner)
+            node = node.parent
+        if first < lease.num_shared:
+            lease.note_added(first)
+        return first
 
     def _insert(self, lease: Lease, tokens: TokenIds, keys: bytes, now: float) -> None:
         size, last = self._tree.block_size, len(tokens) // self._tree.block_size
@@ -66,21 +100,22 @@ class Committer:
         while lease.num_shared < last:
             start = lease.num_shared
             end = min(lease.path.span_end(start) or last, last)
+            run_keys = keys[(start - first) * KEY_BYTES : (end - first) * KEY_BYTES]
+            apart = self._holds.policy.new_blocks(run_keys)
+            if apart:
+                end, run_keys = start + apart, run_keys[: apart * KEY_BYTES]
             run = Edge(
-                tokens[start * size : end * size],
-                lease.block_ids[start:end],
-                keys[(start - first) * KEY_BYTES : (end - first) * KEY_BYTES],
-                size,
+                tokens[start * size : end * size], lease.block_ids[start:end], run_keys, size
             )
-            if lease.first_added is None:
-                lease.first_added = start
+            lease.note_added(start)
             self._append(lease, lease.path.at(start), run, now)
 
     def _append(self, lease: Lease, namespace: Namespace, run: Edge, now: float) -> None:
         """Grow the lease's node if nobody else relies on where it ends; else add a child."""
         node = lease.node
         alone = node.leases == 1 and not node.held_children and not len(node.children)
-        if alone and (node.namespace, node.owner) == (namespace, lease.owner):
+        alike = (node.namespace, node.owner) == (namespace, lease.owner)
+        if alone and alike and self._holds.policy.may_grow(node):
             node.edge.append(run)
             lease.num_shared = node.end
         else:

@@ -1,4 +1,11 @@
-"""A run of whole blocks that lie in one namespace: their tokens, block ids and keys.
+"""A run of whole blocks that lie in one namespace: their tokens, keys, and where they lie.
+
+    states   (n,)     where each block has a copy, and where one is on its way (`residency`)
+    slots    (3, n)   its slot in each tier; it means something where the state says so
+
+Along a way from the root a block's fastest tier never gets faster. So in a run the blocks on the
+device come first (`num_device`), those that lie no higher than in the host next (up to
+`num_upper`), and those that lie on disk alone last.
 
 Everything here costs a few array operations however long the run is: no loop over blocks.
 
@@ -8,9 +15,15 @@ Knows: arrays. Does not know: the tree it is part of, or whose the blocks are.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from prefix_cache.allocator import BlockIds
 from prefix_cache.hashing import KEY_BYTES, TokenIds
+from prefix_cache.residency import BIT, DEVICE, HOST, WAY, Event, States, change
+from storage.move import Tier
+
+Places = npt.NDArray[np.intp]
+ROW = {Tier.DEVICE: 0, Tier.HOST: 1, Tier.DISK: 2}
 
 
 def common_prefix(left: TokenIds, right: TokenIds) -> int:
@@ -24,15 +37,35 @@ def common_prefix(left: TokenIds, right: TokenIds) -> int:
 class Edge:
     """Owns copies of its arrays. Grows at the tail in amortised constant time per block."""
 
-    __slots__ = ("_block_ids", "_block_size", "_keys", "_num_blocks", "_tokens")
+    __slots__ = (
+        "_block_size",
+        "_keys",
+        "_num_blocks",
+        "_slots",
+        "_states",
+        "_tokens",
+        "num_device",
+        "num_upper",
+    )
 
-    def __init__(self, tokens: TokenIds, block_ids: BlockIds, keys: bytes, block_size: int) -> None:
-        """Copy (n * block_size,) tokens, (n,) block ids and n keys of 16 bytes."""
+    def __init__(
+        self,
+        tokens: TokenIds,
+        block_ids: BlockIds,
+        keys: bytes,
+        block_size: int,
+        tier: Tier = Tier.DEVICE,
+    ) -> None:
+        """Copy (n * block_size,) tokens, (n,) slots of `tier` and n keys of 16 bytes."""
         self._block_size = block_size
         self._num_blocks = len(block_ids)
         self._tokens = tokens.astype(np.int32, copy=True)
-        self._block_ids = block_ids.astype(np.int32, copy=True)
+        self._slots: npt.NDArray[np.int32] = np.zeros((3, len(block_ids)), dtype=np.int32)
+        self._slots[ROW[tier]] = block_ids
+        self._states: States = np.full(len(block_ids), BIT[tier], dtype=np.uint8)
         self._keys = bytearray(keys)
+        self.num_device = len(block_ids) if tier is Tier.DEVICE else 0
+        self.num_upper = 0 if tier is Tier.DISK else len(block_ids)
 
     def __len__(self) -> int:
         """Blocks."""
@@ -45,18 +78,45 @@ class Edge:
 
     @property
     def block_ids(self) -> BlockIds:
-        """A view of the block ids, (n,)."""
-        return self._block_ids[: self._num_blocks]
+        """A view of the slots on the device, (n,)."""
+        return self._slots[0, : self._num_blocks]
+
+    @property
+    def states(self) -> States:
+        """A view of where the blocks lie, (n,)."""
+        return self._states[: self._num_blocks]
 
     @property
     def keys(self) -> bytes:
         """A copy of the keys, 16 bytes a block."""
         return bytes(self._keys)
 
+    def last_keys(self, count: int) -> bytes:
+        """The keys of the last `count` blocks."""
+        return bytes(self._keys[-count * KEY_BYTES :])
+
+    def key(self, index: int) -> bytes:
+        """The key of one block."""
+        return bytes(self._keys[index * KEY_BYTES : (index + 1) * KEY_BYTES])
+
     @property
     def last_key(self) -> bytes:
         """The key of the last block."""
         return bytes(self._keys[-KEY_BYTES:])
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether all blocks have a copy on the device."""
+        return self.num_device == self._num_blocks
+
+    def slots(self, tier: Tier) -> BlockIds:
+        """A view of the slots in `tier`, (n,)."""
+        return self._slots[ROW[tier], : self._num_blocks]
+
+    def held_slots(self, tier: Tier, start: int = 0) -> BlockIds:
+        """Return the slots of `tier` that the blocks from `start` on take up, or are to."""
+        taken: npt.NDArray[np.bool_] = self.states[start:] & (BIT[tier] | WAY * BIT[tier]) != 0
+        return np.compress(taken, self.slots(tier)[start:])
 
     def first_block(self) -> TokenIds:
         """A view of the first block's tokens, which a parent finds even a trimmed-out node by."""
@@ -70,39 +130,69 @@ class Edge:
         """Return how many whole leading blocks are equal to `tokens`."""
         return common_prefix(self.tokens, tokens) // self._block_size
 
+    def change(self, places: slice | Places, event: Event, tier: Tier) -> None:
+        """Let `event` happen to the blocks in these places; IllegalTransition."""
+        states = self._states[places]
+        change(states, event, tier)
+        self._states[places] = states
+        self.recount()
+
+    def assign(self, start: int, tier: Tier, slots: BlockIds) -> None:
+        """Give the blocks from `start` on these slots in `tier`."""
+        self._slots[ROW[tier], start : start + len(slots)] = slots
+
+    def recount(self) -> None:
+        """Work out `num_device` and `num_upper` anew."""
+        states = self.states
+        self.num_device = int(np.count_nonzero(states & DEVICE))
+        self.num_upper = int(np.count_nonzero(states & (DEVICE | HOST)))
+
     def append(self, run: Edge) -> None:
         """Add the blocks of `run` at the tail."""
         total = self._num_blocks + len(run)
-        if total > len(self._block_ids):
+        if total > len(self._states):
             self._reserve(total + total // 2)
         self._tokens[self._num_blocks * self._block_size : total * self._block_size] = run.tokens
-        self._block_ids[self._num_blocks : total] = run.block_ids
+        self._slots[:, self._num_blocks : total] = run._slots[:, : len(run)]
+        self._states[self._num_blocks : total] = run.states
         self._keys += run._keys
         self._num_blocks = total
+        self.num_device += run.num_device
+        self.num_upper += run.num_upper
 
     def trim(self, count: int) -> BlockIds:
-        """Drop the last `count` blocks and return their ids."""
+        """Drop the last `count` blocks and return their slots on the device."""
         self._num_blocks -= count
         del self._keys[self._num_blocks * KEY_BYTES :]
-        return self._block_ids[self._num_blocks : self._num_blocks + count].copy()
+        self.num_device = min(self.num_device, self._num_blocks)
+        self.num_upper = min(self.num_upper, self._num_blocks)
+        return self._slots[0, self._num_blocks : self._num_blocks + count].copy()
 
     def split(self, at: int) -> Edge:
         """Cut off and return the first `at` blocks; the rest stays here."""
         head = Edge(
             self.tokens[: at * self._block_size],
-            self._block_ids[:at],
+            self._slots[0, :at],
             bytes(self._keys[: at * KEY_BYTES]),
             self._block_size,
         )
+        head._slots[:] = self._slots[:, :at]
+        head._states[:] = self._states[:at]
+        head.num_device, head.num_upper = min(self.num_device, at), min(self.num_upper, at)
         self._tokens = self.tokens[at * self._block_size :].copy()
-        self._block_ids = self.block_ids[at:].copy()
+        self._slots = self._slots[:, at : self._num_blocks].copy()
+        self._states = self.states[at:].copy()
         del self._keys[: at * KEY_BYTES]
         self._num_blocks -= at
+        self.num_device -= head.num_device
+        self.num_upper -= head.num_upper
         return head
 
     def _reserve(self, num_blocks: int) -> None:
         tokens = np.empty(num_blocks * self._block_size, dtype=np.int32)
         tokens[: len(self.tokens)] = self.tokens
-        block_ids = np.empty(num_blocks, dtype=np.int32)
-        block_ids[: self._num_blocks] = self.block_ids
-        self._tokens, self._block_ids = tokens, block_ids
+        slots = np.zeros((3, num_blocks), dtype=np.int32)
+        slots[:, : self._num_blocks] = self._slots[:, : self._num_blocks]
+        states = np.zeros(num_blocks, dtype=np.uint8)
+        states[: self._num_blocks] = self.states
+        self._tokens, self._slots, self._states = tokens, slots, states

@@ -2,7 +2,10 @@
 
 PrefixCacheError
  |- InvariantBroken     the books do not add up: a bug of ours; stop the step loudly
- `- LeaseError          a lease was used against its terms: a bug of the caller
+ |   `- IllegalTransition   a block was to go where it may not go from where it lies
+ |- RestoreError        blocks were to be restored where there is no disk, or into a used cache
+ |- LeaseError          a lease was used against its terms: a bug of the caller
+ `- UnknownMove         a move was settled that is not under way: a bug of the caller
 
 "Not now" is no error: `acquire` answers None and `extend` answers False.
 """
@@ -18,5 +21,17 @@ class InvariantBroken(PrefixCacheError):
     """Two parts of the cache's own state contradict each other."""
 
 
+class IllegalTransition(InvariantBroken):
+    """A block's residency was to change in a way that `residency` does not know."""
+
+
 class LeaseError(PrefixCacheError):
     """A lease was used after its release, or beyond its blocks."""
+
+
+class RestoreError(PrefixCacheError):
+    """A tree can be restored once, before anything else, into a cache that has a disk tier."""
+
+
+class UnknownMove(PrefixCacheError):
+    """A move was reported that the cache has not asked for, or that was reported before."""

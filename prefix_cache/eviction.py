@@ -1,14 +1,14 @@
 """What goes first: a policy, and the set of leaves it may choose from.
 
-Knows: how to order leaves. Does not know: when to evict, or how.
+Knows: how to order leaves. Does not know: when to evict, or how. More policies: `policies`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Protocol
 
 from prefix_cache.tree import Node
 
@@ -18,18 +18,42 @@ Entry = tuple[SortKey, int, Node]
 SLACK = 64  # stale entries that are not worth a sweep
 
 
-class EvictionPolicy(Protocol):
-    """Which leaf goes first."""
+class EvictionPolicy(ABC):
+    """Which leaf goes first. One method is a policy; the others are there to be told things."""
 
+    @abstractmethod
     def sort_key(self, node: Node) -> SortKey:
-        """Return a key; the leaf with the least one is evicted first.
+        """Return a key; the leaf with the least one is evicted first, from whatever tier.
 
         It may depend on what cannot change while the node is an unheld leaf.
         """
-        ...
+
+    def admits(self, node: Node, victim: Node) -> bool:
+        """Whether `node`, pushed down a tier, may have the room of `victim` there."""
+        return self.sort_key(victim) < self.sort_key(node)
+
+    def new_blocks(self, keys: bytes) -> int:  # noqa: ARG002 - a policy may ask
+        """How many leading blocks of a run never seen before make a node of their own.
+
+        0: all of them are alike.
+        """
+        return 0
+
+    def may_grow(self, node: Node) -> bool:  # noqa: ARG002 - a policy may ask
+        """Whether new blocks may become part of `node`, which no other prompt goes on from."""
+        return True
+
+    def entered(self, node: Node) -> None:  # noqa: B027 - most need not be told
+        """`node` has been put in the tree."""
+
+    def used(self, node: Node) -> None:  # noqa: B027
+        """A request has found `node`; its `hits` and `last_used` say so already."""
+
+    def left(self, node: Node, keys: bytes) -> None:  # noqa: B027
+        """Blocks with these keys, the last ones of `node`, are in no tier any more."""
 
 
-class LeastRecentlyUsed:
+class LeastRecentlyUsed(EvictionPolicy):
     """The leaf unused for longest; of two used at one time, the deeper one."""
 
     def sort_key(self, node: Node) -> SortKey:

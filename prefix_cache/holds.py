@@ -2,26 +2,39 @@
 
 A lease counts on its deepest node alone. A node is held if it has a lease or a held child; that
 a node's first hold begins or its last one ends is told to its parent, and no further than to the
-first ancestor for which it changes nothing. The blocks of all other attached nodes are
+first ancestor for which it changes nothing. The device blocks of all other attached nodes are
 evictable: sooner or later each becomes the tail of a leaf that nobody holds.
 
-Knows: holds, candidates, how many blocks could be had. Does not know: the free list or owners'
+In the tiers below it is the same, and a leaf there is a node with none below it that begins as
+high. A node of which a block is being copied is no candidate anywhere.
+
+Knows: holds, candidates, how many blocks could be had. Does not know: free lists or owners'
 accounts; it returns nodes whose blocks are nobody's any more and the cache frees them.
 """
 
 from __future__ import annotations
 
-from prefix_cache.allocator import BlockIds
+from collections.abc import Iterable
+
 from prefix_cache.eviction import Candidates, EvictionPolicy
 from prefix_cache.tree import Node, Position, RadixTree
+from storage.move import Tier
 
 
 class Holds:
     """Keeps the counts on the nodes, the candidates and `evictable_blocks` in step."""
 
-    def __init__(self, tree: RadixTree, policy: EvictionPolicy) -> None:
-        self.evictable_blocks = 0
-        self.candidates = Candidates(policy)
+    def __init__(
+        self, tree: RadixTree, policy: EvictionPolicy, tiers: Iterable[Tier] = (Tier.DEVICE,)
+    ) -> None:
+        self.evictable_blocks = 0  # on the device
+        self.policy = policy
+        self.leaves = {tier: Candidates(policy) for tier in tiers}
+        self.candidates = self.leaves[Tier.DEVICE]
+        # Nodes some blocks of which may lie in a tier and higher as well; looked at before use.
+        self.doubles: dict[Tier, dict[Node, None]] = {
+            tier: {} for tier in self.leaves if tier is not Tier.DEVICE
+        }
         self._tree = tree
 
     def hold(self, node: Node) -> None:
@@ -30,8 +43,9 @@ class Holds:
         node.leases += 1
         current: Node | None = node
         while current is not None and not was_held:
-            self.candidates.discard(current)
-            self.evictable_blocks -= len(current.edge)
+            for leaves in self.leaves.values():
+                leaves.discard(current)
+            self.evictable_blocks -= current.edge.num_device
             current = current.parent
             if current is not None:
                 was_held = current.is_held
@@ -46,9 +60,9 @@ class Holds:
         """Return how many blocks would stop being evictable if `at` were held."""
         if at.node.is_held:
             return 0
-        blocks, node = at.inside, at.node.parent
+        blocks, node = min(at.inside, at.node.edge.num_device), at.node.parent
         while node is not None and not node.is_held:
-            blocks += len(node.edge)
+            blocks += node.edge.num_device
             node = node.parent
         return blocks
 
@@ -57,13 +71,17 @@ class Holds:
         if not at.within:
             return at.node
         upper = self._tree.split(at.node, at.inside)
-        if at.node in self.candidates:
-            self.candidates.add(at.node)
+        for noted in self.doubles.values():
+            if at.node in noted:
+                noted[upper] = None
+        self.offer(at.node)
+        self.offer(upper)
         return upper
 
     def entered(self, node: Node) -> None:
         """A new leaf hangs in the tree, below a held parent; the caller holds it next."""
-        self.evictable_blocks += len(node.edge)
+        self.evictable_blocks += node.edge.num_device
+        self.policy.entered(node)
 
     def touch(self, node: Node, now: float) -> None:
         """A held node and all on the way to it were used."""
@@ -72,18 +90,38 @@ class Holds:
             current.last_used = now
             current = current.parent
 
-    def evict(self, wanted: int) -> tuple[Node, BlockIds] | None:
-        """Trim the first candidate by up to `wanted` blocks, from its tail; None: no candidate."""
-        node = self.candidates.first()
-        if node is None:
-            return None
-        ids = node.edge.trim(min(wanted, len(node.edge)))
-        self.evictable_blocks -= len(ids)
+    def found(self, node: Node, now: float) -> None:
+        """A request has found a held node and all on the way to it."""
+        current: Node | None = node
+        while current is not None:
+            current.last_used = now
+            current.hits += 1
+            current.kept = True
+            self.policy.used(current)
+            current = current.parent
+
+    def trim(self, node: Node, count: int) -> None:
+        """Take the last `count` blocks of a leaf out of the tree; their slots are the caller's."""
+        keys = node.edge.last_keys(count)
+        self.evictable_blocks -= node.edge.num_device
+        node.edge.trim(count)
+        self.evictable_blocks += node.edge.num_device
+        self.policy.left(node, keys)
         if len(node.edge):
-            self.candidates.add(node)
+            self.changed(node)
         else:
             self._remove_leaf(node)
-        return node, ids
+
+    def changed(self, node: Node) -> None:
+        """The node's blocks have changed tiers, or a copy of one has begun or ended."""
+        self._tree.tell(node)
+        self.offer(node)
+        if node.parent is not None:
+            self.offer(node.parent)
+
+    def subtree(self, top: Node) -> list[Node]:
+        """`top` and all nodes below it."""
+        return list(self._tree.nodes(top))
 
     def detach(self, top: Node) -> tuple[int, list[Node]]:
         """Take a subtree out of every match's way.
@@ -93,32 +131,48 @@ class Holds:
         node above them: whoever reads them reads its blocks too.
         """
         self._tree.unlink(top)
-        subtree = list(self._tree.nodes(top))
+        subtree = self.subtree(top)
         self._tree.num_nodes -= len(subtree)
         free = [node for node in subtree if not node.is_held]
         for node in subtree:
-            node.attached = False
+            self._leave(node)
         for node in free:
-            self.candidates.discard(node)
-            self.evictable_blocks -= len(node.edge)
+            self.evictable_blocks -= node.edge.num_device
             self._tree.unlink(node)
-        self._offer(top.parent)
+        if top.parent is not None:
+            self.offer(top.parent)
         return sum(len(node.edge) for node in subtree), free
 
+    def offer(self, node: Node) -> None:
+        """Make a candidate of a node where it is an unheld leaf, and of no other."""
+        may_go = node.attached and not node.is_held and not node.flights
+        for tier, leaves in self.leaves.items():
+            if may_go and node.is_tail(tier) and node is not self._tree.root:
+                leaves.add(node)
+            else:
+                leaves.discard(node)
+
+    def _leave(self, node: Node) -> None:
+        node.attached = False
+        for leaves in self.leaves.values():
+            leaves.discard(node)
+        for noted in self.doubles.values():
+            noted.pop(node, None)
+
     def _remove_leaf(self, node: Node) -> None:
-        self.candidates.discard(node)
+        self._leave(node)
         self._tree.unlink(node)
         self._tree.num_nodes -= 1
-        node.attached = False
-        self._offer(node.parent)
+        if node.parent is not None:
+            self.offer(node.parent)
 
     def _no_longer_held(self, node: Node) -> list[Node]:
         nobodys: list[Node] = []
         current: Node | None = node
         while current is not None and not current.is_held:
             if current.attached:
-                self.evictable_blocks += len(current.edge)
-                self._offer(current)
+                self.evictable_blocks += current.edge.num_device
+                self.offer(current)
             else:
                 nobodys.append(current)
                 self._tree.unlink(current)
@@ -126,9 +180,3 @@ class Holds:
             if current is not None:
                 current.held_children -= 1
         return nobodys
-
-    def _offer(self, node: Node | None) -> None:
-        """Make a candidate of a node that may just have become an unheld leaf."""
-        if node is None or node is self._tree.root or node.is_held or len(node.children):
-            return
-        self.candidates.add(node)

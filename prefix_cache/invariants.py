@@ -17,20 +17,24 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
 from prefix_cache.owners import OwnerBooks
+from prefix_cache.residency import BIT, DEVICE, HOST, MOVING, WAY, is_legal
 from prefix_cache.supply import Supply
+from prefix_cache.transit import Transit
 from prefix_cache.tree import Node, RadixTree
+from storage.move import Tier
 
 
 def check(
     tree: RadixTree,
     holds: Holds,
     supply: Supply,
+    transit: Transit,
     leases: Iterable[Lease],
 ) -> None:
     """Raise InvariantBroken at the first thing that does not add up."""
     leases = list(leases)
     attached = list(tree.nodes())
-    detached = _detached(leases)
+    detached = _detached(leases, transit)
     for node in (tree.root, *attached, *detached):
         _check_node(tree, node)
     for lease in leases:
@@ -39,6 +43,9 @@ def check(
     _check_holds([tree.root, *attached], detached, leases)
     _check_candidates(tree, holds, attached)
     _check_blocks(supply.allocator, [*attached, *detached], leases)
+    for tier, shelf in supply.descent.shelves.items():
+        _check_slots(tier, shelf.allocator, [*attached, *detached])
+    _check_flights([*attached, *detached], transit)
     _check_owners(supply.books, [*attached, *detached], leases)
 
 
@@ -47,14 +54,16 @@ def _expect(what: str, kept: object, recomputed: object) -> None:
         raise InvariantBroken(f"{what}: kept {kept}, recomputed {recomputed}")
 
 
-def _detached(leases: list[Lease]) -> list[Node]:
-    """Return the nodes that no walk finds any more and that a lease keeps from being freed."""
+def _detached(leases: list[Lease], transit: Transit) -> list[Node]:
+    """Return the nodes that no walk finds any more and that something keeps from being freed."""
     found: dict[Node, None] = {}
     for lease in leases:
         node: Node | None = lease.node
         while node is not None and not node.attached:
             found[node] = None
             node = node.parent
+    flying = [node for flight in transit.flights() for node in flight.nodes]
+    found.update((node, None) for node in flying if not node.attached)
     return list(found)
 
 
@@ -63,11 +72,30 @@ def _check_node(tree: RadixTree, node: Node) -> None:
     _expect("edge is empty", blocks == 0, node is tree.root)
     lengths = (blocks * tree.block_size, blocks * KEY_BYTES)
     _expect("tokens and keys of an edge", (len(edge.tokens), len(edge.keys)), lengths)
+    _check_residency(node)
     below = (node, node.end, node.attached)
     for child in node.children:
         found = node.children.get(child.namespace + child.edge.first_block().tobytes())
         _expect("child by its first block", found, child)
         _expect("parent, start, attachment", (child.parent, child.start, child.attached), below)
+
+
+def _check_residency(node: Node) -> None:
+    """Legal states, never a faster tier further down, and the counts of both."""
+    states = node.edge.states
+    _expect("illegal states", [int(state) for state in states if not is_legal(int(state))], [])
+    tiers = np.where(states & DEVICE, 0, np.where(states & HOST, 1, 2))
+    _expect("tiers along an edge", tiers.tolist(), sorted(tiers.tolist()))
+    counts = (int((tiers == 0).sum()), int((tiers < 2).sum()))
+    _expect("blocks by tier", (node.edge.num_device, node.edge.num_upper), counts)
+    on_top = [(child.edge.num_device > 0, child.edge.num_upper > 0) for child in node.children]
+    _expect("what children told", [child.told for child in node.children], on_top)
+    sums = (sum(device for device, _ in on_top), sum(upper for _, upper in on_top))
+    _expect("children by tier", (node.device_children, node.upper_children), sums)
+    if sums[0]:
+        _expect("a node on the device below one that is not", node.edge.is_on_device, True)
+    if sums[1]:
+        _expect("a node in the host below one on disk", node.edge.num_upper, len(node.edge))
 
 
 def _check_lease(lease: Lease) -> None:
@@ -78,10 +106,15 @@ def _check_lease(lease: Lease) -> None:
     for start, end in lease.duplicates:
         own[start:end] = [True] * (end - start)
     node, block_ids = lease.node, np.zeros(lease.num_shared, dtype=np.int32)
+    ready = True
     while node.parent is not None:
         _expect("namespace of an edge", node.namespace, lease.path.at(node.start))
         block_ids[node.start : node.end] = node.edge.block_ids
+        ready = ready and node.edge.is_on_device
         node = node.parent
+    if lease.failed:
+        return  # its places on the device may be somebody else's by now
+    _expect("whether a lease is ready", lease.ready, ready)
     differs = lease.block_ids[: lease.num_shared] != block_ids
     _expect("blocks of a lease that are not the tree's", differs.tolist(), own)
     _expect("the top of a lease's way", node.attached, True)
@@ -94,35 +127,75 @@ def _check_holds(attached: list[Node], detached: list[Node], leases: list[Lease]
         _expect("leases on a node", node.leases, counts[node])
         _expect("held children", node.held_children, held[node])
     for node in detached:
-        all_held = node.is_held and all(child.is_held for child in node.children)
-        _expect("a detached node and its children are held", all_held, True)
+        _expect("a detached node is held or copied", node.is_held or bool(node.flights), True)
+        _expect("its children are held", all(child.is_held for child in node.children), True)
 
 
 def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> None:
     free = [node for node in attached if not node.is_held]
-    leaves = {node for node in free if not len(node.children)}
-    _expect("candidates", set(holds.candidates), leaves)
-    _expect("number of candidates", len(holds.candidates), len(leaves))
-    _expect("misplaced candidates", holds.candidates.misplaced(), [])
-    _expect("mislaid candidates", holds.candidates.mislaid(), 0)
-    _expect("evictable blocks", holds.evictable_blocks, sum(len(node.edge) for node in free))
+    for tier, candidates in holds.leaves.items():
+        leaves = {node for node in free if node.is_tail(tier) and not node.flights}
+        _expect("candidates", set(candidates), leaves)
+        _expect("number of candidates", len(candidates), len(leaves))
+        _expect("misplaced candidates", candidates.misplaced(), [])
+        _expect("mislaid candidates", candidates.mislaid(), 0)
+    evictable = sum(node.edge.num_device for node in free)
+    _expect("evictable blocks", holds.evictable_blocks, evictable)
     _expect("the root is attached", tree.root.attached and tree.root.parent is None, True)
 
 
 def _check_blocks(allocator: BlockAllocator, nodes: list[Node], leases: list[Lease]) -> None:
     """Every block is in exactly one place: free, in a node, or a lease's own."""
     places = [allocator.free_ids()]
-    places += [node.edge.block_ids for node in nodes]
+    places += [node.edge.held_slots(Tier.DEVICE) for node in nodes]
     places += [lease.own_blocks() for lease in leases]
     everywhere = np.sort(np.concatenate(places))
     _expect("blocks", everywhere.tolist(), list(range(allocator.total)))
+
+
+def _check_slots(tier: Tier, allocator: BlockAllocator, nodes: list[Node]) -> None:
+    """Every slot of a lower tier is free, or some block's."""
+    places = [allocator.free_ids(), *(node.edge.held_slots(tier) for node in nodes)]
+    everywhere = np.sort(np.concatenate(places))
+    _expect(f"slots of {tier.value}", everywhere.tolist(), list(range(allocator.total)))
+
+
+def _check_flights(nodes: list[Node], transit: Transit) -> None:
+    """Every block that is being copied has its flight, and no other has one."""
+    flights = [flight for node in nodes for flight in node.flights]
+    _expect("flights", set(flights), set(transit.flights()))
+    moving: dict[Node, list[int]] = {node: [] for node in nodes}
+    for flight in set(flights):
+        for node, start, end in flight.parts():
+            _expect("a flight among its node's", flight in node.flights, True)
+            moving[node] += range(start, end)
+            ways = node.edge.states[start:end] & MOVING
+            _expect("where a flight goes", set(ways.tolist()), {WAY * BIT[flight.target]})
+    for node, places in moving.items():
+        _expect("moving", sorted(places), np.flatnonzero(node.edge.states & MOVING).tolist())
+    for move, flight, position in transit.open_moves():
+        node = flight.node_at(position)
+        froms = node.edge.slots(move.source_tier)[position - node.start]
+        to = node.edge.slots(move.target_tier)[position - node.start]
+        _expect("the slots of a move", (move.source, move.target), (froms, to))
+        read = int(node.edge.states[position - node.start]) & BIT[move.source_tier]
+        _expect("what is being copied is there", bool(read), True)
+    opened = Counter(flight for _, flight, _ in transit.open_moves())
+    for flight in set(flights):
+        _expect("open copies of a flight", flight.open, opened[flight])
+    for tier in Tier:
+        leaving = sum(f.open for f in opened if f.makes_room and f.source is tier)
+        arriving = sum(f.open for f in opened if f.target is tier)
+        _expect("leaving", (transit.leaving(tier), transit.arriving(tier)), (leaving, arriving))
 
 
 def _check_owners(books: OwnerBooks, nodes: list[Node], leases: list[Lease]) -> None:
     uses = books.by_owner()
     held = dict.fromkeys(uses, 0)
     for node in nodes:
-        held[node.owner] = held.get(node.owner, 0) + len(node.edge)
+        blocks = len(node.edge.held_slots(Tier.DEVICE))
+        if blocks:  # what came from disk alone is charged to nobody yet
+            held[node.owner] = held.get(node.owner, 0) + blocks
     for lease in leases:
         duplicates = sum(end - start for start, end in lease.duplicates)
         own = lease.num_blocks - lease.num_shared + duplicates

@@ -18,6 +18,10 @@ Memory is freed here and nowhere else:
 - blocks before `num_shared` that are the tree's go by eviction, or, where a flush or a discard
   has taken them out of the tree (detached), when the last lease at or below them lets go.
 
+Where a part of the prefix lay lower than the device, its blocks have their places on the device
+and are on their way there: the lease is `ready` when they have all arrived. Where one did not, the
+lease has `failed`: it is good for nothing but to be released.
+
 A lease on a detached node commits nothing more: what it computes stays private. A lease is
 released exactly once. Only `PrefixCache` changes a lease.
 """
@@ -37,7 +41,7 @@ from storage.move import Move
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A sequence's blocks. Readers use `blocks`, `cached_tokens` and `moves`, nothing else."""
+    """A sequence's blocks. Readers use `blocks`, `cached_tokens`, `moves`, `ready`, `failed`."""
 
     path: NamespacePath
     owner: str  # who is charged with the blocks it adds: a flow
@@ -49,6 +53,8 @@ class Lease:
     cached_tokens: int  # tokens whose KV was there when the lease was taken
     moves: tuple[Move, ...]  # to be executed before the lease's first step
     released: bool = False
+    loads: int = 0  # runs of blocks that are still on their way to the device
+    failed: bool = False  # a block that was to come has not
     first_added: int | None = None  # first position whose block this lease put in the tree
     duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
 
@@ -56,6 +62,11 @@ class Lease:
     def blocks(self) -> BlockIds:
         """A view of the valid block ids, in order of position."""
         return self.block_ids[: self.num_blocks]
+
+    @property
+    def ready(self) -> bool:
+        """Whether all its cached tokens are on the device."""
+        return not self.loads and not self.failed
 
     def own_blocks(self) -> BlockIds:
         """Return the ids that are freed with the lease: the duplicates and the private ones."""
@@ -76,6 +87,11 @@ class Lease:
         if self.duplicates and self.duplicates[-1][1] == start:
             start = self.duplicates.pop()[0]
         self.duplicates.append((start, end))
+
+    def note_added(self, position: int) -> None:
+        """The block at `position` is in the tree because of this lease."""
+        if self.first_added is None or position < self.first_added:
+            self.first_added = position
 
     def _own_ranges(self) -> Iterator[tuple[int, int]]:
         yield from self.duplicates

@@ -9,8 +9,9 @@
 Tokens decide: a child is found by its namespace and the tokens of its first block, and the rest
 of its edge is compared token by token, whole arrays at a time.
 
-Knows: structure. Does not know: which blocks are free, what is evicted when, or leases beyond
-the two counts it carries along when it splits a node.
+Knows: structure, and which children begin on which tier. Does not know: which blocks are free,
+what is evicted when, or of leases and copies under way more than it carries along when it splits
+a node.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from sortedcontainers import SortedDict
 from prefix_cache.edge import Edge, common_prefix
 from prefix_cache.hashing import ROOT_KEY, TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
+from storage.move import Tier
+
+NOWHERE = (False, False)
 
 
 class Children:
@@ -68,6 +72,35 @@ class Children:
 
 
 @dataclass(slots=True, eq=False)
+class Flight:
+    """Copies under way of a run of blocks, from one tier to another.
+
+    No node loses a block of it before all of the copies have ended; then they count as one.
+    Positions are counted from the prompt's block 0.
+    """
+
+    source: Tier
+    target: Tier
+    start: int
+    end: int
+    nodes: list[Node]  # where the blocks lie, in order of position; a split adds one
+    for_owner: str  # whom the room is made for, or who wants the blocks
+    makes_room: bool  # the blocks are to go from `source` as soon as they lie in `target`
+    open: int  # copies that have not ended
+    missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
+    lost: set[int] = field(default_factory=set)  # those of them that are no good in `source`
+
+    def parts(self) -> Iterator[tuple[Node, int, int]]:
+        """Each node with the places [start, end) of its blocks that are being copied."""
+        for node in self.nodes:
+            yield node, max(self.start - node.start, 0), min(self.end, node.end) - node.start
+
+    def node_at(self, position: int) -> Node:
+        """The node in which the block at `position` lies."""
+        return next(node for node in self.nodes if position < node.end)
+
+
+@dataclass(slots=True, eq=False)
 class Node:
     """A run of blocks behind its parent's; identity is the object itself."""
 
@@ -81,6 +114,15 @@ class Node:
     leases: int = 0  # leases whose deepest node is this one
     held_children: int = 0  # held nodes whose parent this is, detached ones too
     attached: bool = True  # False: flushed or discarded; no match finds it any more
+    hits: int = 0  # requests that found it since it was put in
+    seen: int = 0  # uses of its blocks before that, as far as the policy remembers
+    worth: float = 0.0  # the policy's own number, set when the node is used
+    kept: bool = True  # False: copying it down has failed since it was last used
+    flights: list[Flight] = field(default_factory=list)
+    device_children: int = 0  # children whose first block is on the device
+    upper_children: int = 0  # children whose first block is on the device or in the host
+    told: tuple[bool, bool] | None = None  # in which of these two its parent counts it; None:
+    # it is not among its parent's children
 
     @property
     def end(self) -> int:
@@ -91,6 +133,15 @@ class Node:
     def is_held(self) -> bool:
         """Whether a lease holds this node or one below it."""
         return self.leases > 0 or self.held_children > 0
+
+    def is_tail(self, tier: Tier) -> bool:
+        """Whether its last blocks in `tier`, and in none above, have none of that sort below."""
+        edge = self.edge
+        if tier is Tier.DEVICE:
+            return edge.num_device > 0 and not self.device_children
+        if tier is Tier.HOST:
+            return edge.num_upper > edge.num_device and not self.upper_children
+        return len(edge) > edge.num_upper and not len(self.children)
 
     @property
     def last_key(self) -> bytes:
@@ -189,7 +240,7 @@ class RadixTree:
                 common_prefix(node.edge.block(index), wanted),
             )
             for node, index in nearby
-            if node.namespace == namespace
+            if node.namespace == namespace and index < node.edge.num_device
         ]
         best = max(found, key=lambda partial: partial.num_tokens, default=None)
         return best if best is not None and best.num_tokens > 0 else None
@@ -208,11 +259,20 @@ class RadixTree:
             parent=parent,
             last_used=node.last_used,
             held_children=int(node.is_held),
+            attached=node.attached,
+            hits=node.hits,
+            seen=node.seen,
+            worth=node.worth,
+            kept=node.kept,
+            told=node.told,
         )
         if parent is not None:
             parent.children.put(self._key_of(upper), upper)
-        node.parent, node.start = upper, node.start + at
+        node.parent, node.start, node.told = upper, node.start + at, NOWHERE
         upper.children.put(self._key_of(node), node)
+        self.tell(node)
+        if node.flights:
+            _divide_flights(upper, node)
         self.num_nodes += 1
         return upper
 
@@ -220,10 +280,15 @@ class RadixTree:
         self, parent: Node, namespace: Namespace, edge: Edge, *, owner: str, now: float
     ) -> Node:
         """Hang a new leaf below `parent`, which has no child that begins with the same block."""
-        node = Node(namespace, edge, owner, parent.end, parent, now)
+        node = Node(namespace, edge, owner, parent.end, parent, now, told=NOWHERE)
         parent.children.put(self._key_of(node), node)
+        self.tell(node)
         self.num_nodes += 1
         return node
+
+    def tell(self, node: Node) -> None:
+        """Keep the parent's counts right after a node's blocks have changed tiers."""
+        self._count_in(node, (node.edge.num_device > 0, node.edge.num_upper > 0))
 
     def unlink(self, node: Node) -> None:
         """Take a node with all below it from its parent's children.
@@ -235,6 +300,14 @@ class RadixTree:
             key = self._key_of(node)
             if node.parent.children.get(key) is node:
                 node.parent.children.remove(key)
+                self._count_in(node, NOWHERE)
+                node.told = None
+
+    def _count_in(self, node: Node, now: tuple[bool, bool]) -> None:
+        if node.told is not None and node.told != now and node.parent is not None:
+            node.parent.device_children += now[0] - node.told[0]
+            node.parent.upper_children += now[1] - node.told[1]
+            node.told = now
 
     def _key_of(self, node: Node) -> bytes:
         return self._child_key(node.namespace, node.edge.first_block())
@@ -244,3 +317,13 @@ class RadixTree:
 
     def _from(self, tokens: TokenIds, block: int) -> TokenIds:
         return tokens[block * self.block_size : (block + 1) * self.block_size]
+
+
+def _divide_flights(upper: Node, lower: Node) -> None:
+    """Give each half of a node the copies of its own blocks."""
+    upper.flights = [flight for flight in lower.flights if flight.start < upper.end]
+    for flight in upper.flights:
+        at = flight.nodes.index(lower)
+        goes_on = flight.end > upper.end
+        flight.nodes[at : at + 1] = [upper, lower] if goes_on else [upper]
+    lower.flights = [flight for flight in lower.flights if flight.end > upper.end]

@@ -1,9 +1,15 @@
 """What this room refuses.
 
 StorageError
- |- PoolDoesNotFit    a pool with no block, or with more bytes than the device gives
+ |- PoolDoesNotFit    a pool with no block, or with more bytes than there are
  |- UnknownSlot       a move names a slot that its tier does not have
- `- UnsupportedMove   a move between tiers that this machine does not have
+ |- UnsupportedMove   a move between tiers that this machine does not have, or without its record
+ |- CopyFailed        a copy did not take place; its target holds nothing
+ |- DiskUnavailable   the disk tier's process does not come up
+ |   `- DiskInUse     another engine has its directory
+ `- FileTrouble       inside the disk's process alone: what its file has come to
+     |- FileFull      no room for a write, in the file or on the disk; reads go on
+     `- FileDamaged   the file is no good any more
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ class StorageError(Exception):
 
 
 class PoolDoesNotFit(StorageError):
-    """A pool with no block, or with more bytes than the device gives."""
+    """A pool with no block, or with more bytes than there are."""
 
 
 class UnknownSlot(StorageError):
@@ -23,3 +29,27 @@ class UnknownSlot(StorageError):
 
 class UnsupportedMove(StorageError):
     """A move between tiers that this machine does not have. Nothing of the plan was copied."""
+
+
+class CopyFailed(StorageError):
+    """A copy did not take place; its target holds nothing."""
+
+
+class DiskUnavailable(StorageError):
+    """The disk tier's process does not come up."""
+
+
+class DiskInUse(DiskUnavailable):
+    """Another engine has the directory."""
+
+
+class FileTrouble(StorageError):
+    """What the disk's file has come to; does not leave the disk's process."""
+
+
+class FileFull(FileTrouble):
+    """No room for a write, in the file or on the disk; reads go on."""
+
+
+class FileDamaged(FileTrouble):
+    """The file is no good any more."""

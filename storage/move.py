@@ -1,13 +1,14 @@
 """What one copy of one block looks like, as data.
 
-Knows: the names of the tiers and that a block has a slot number in each.
-Does not know: tokens, namespaces, tenants, or how a copy is done. `prefix_cache`
-returns moves; a mover in this room executes them.
+Knows: the names of the tiers, that a block has a slot number in each, and what a block on disk is
+bound to. Does not know: why a block moves, or how a copy is done. `prefix_cache` returns plans; a
+mover in this room executes them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -27,3 +28,29 @@ class Move:
     source: int
     target_tier: Tier
     target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a block on disk carries with it, to be compared when it is read. Opaque here."""
+
+    key: bytes  # 16 bytes, the block's own
+    parent_key: bytes  # 16 bytes, of the block before it
+    namespace: bytes  # 16 bytes
+    owner: str  # a flow: under whose data key it lies
+    token_ids: bytes  # block_size int32, little endian
+    hits: int = 0  # requests that had found it when it was written; not compared
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Copies to be made between tiers. The order of `moves` is of no matter, they are apart.
+
+    Each move is to be reported once, as done, failed or lost. Until then its slots on both sides
+    are its own. Slots in `erase` hold nothing any more since the plan before; they are erased
+    before any of `moves`, which may fill them anew.
+    """
+
+    moves: tuple[Move, ...] = ()
+    records: Mapping[Move, Record] = field(default_factory=dict)  # of every move to or from disk
+    erase: tuple[int, ...] = ()  # slots on disk

@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from engine.errors import EngineError
-from engine.messages import EngineStats, FlowStats, PoolStats, WindowStats
+from engine.messages import DiskStats, EngineStats, FlowStats, PoolStats, WayStats, WindowStats
 from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, json_response, read_body
@@ -89,6 +89,44 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     evictions_suffered: int
 
 
+class MovesView(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies from one tier to another since the engine started."""
+
+    source: str
+    target: str
+    blocks: int
+    bytes: int
+    failed: int  # blocks
+    under_way: int  # blocks
+    seconds: float  # in which at least one was under way
+    gb_per_s: float | None
+
+
+class LowerTierView(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier below the device, in blocks and bytes."""
+
+    total_blocks: int
+    used_blocks: int
+    total_bytes: int
+    used_bytes: int
+    loads_chosen: int
+    loads_refused: int
+
+
+class TiersView(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies below the device, and what has gone there and back."""
+
+    block_bytes: int
+    hit_tokens: dict[str, int]  # by tier
+    lower: dict[str, LowerTierView]
+    moves: list[MovesView]
+    evictions: dict[str, dict[str, int]]  # blocks by tier and reason
+    loading: int  # sequences
+    failed_loads: int  # sequences
+    prefill_tokens_per_s: dict[int, float]  # by length of context
+    disk: DiskStats | None
+
+
 class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of GET /admin/cache/stats."""
 
@@ -103,6 +141,7 @@ class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
     tree: TreeView
     queue: QueueView
     tenants: list[TenantView]
+    tiers: TiersView
 
 
 def cache_router(store: Store, engine: BoundedEngine, audit: AuditTrail) -> APIRouter:
@@ -150,6 +189,46 @@ def cache_stats(stats: EngineStats, names: dict[str, str]) -> CacheStats:
             _tenant(flow, names.get(flow), used, stats.pool.block_size)
             for flow, used in sorted(stats.flows.items())
         ],
+        tiers=_tiers(stats),
+    )
+
+
+def _tiers(stats: EngineStats) -> TiersView:
+    tiers = stats.tiers
+    return TiersView(
+        block_bytes=tiers.block_bytes,
+        hit_tokens=msgspec.structs.asdict(tiers.found),
+        lower={
+            name: LowerTierView(
+                total_blocks=lower.total,
+                used_blocks=lower.used,
+                total_bytes=lower.total * tiers.block_bytes,
+                used_bytes=lower.used * tiers.block_bytes,
+                loads_chosen=lower.loads_chosen,
+                loads_refused=lower.loads_refused,
+            )
+            for name, lower in tiers.lower.items()
+        },
+        moves=[_moves(way, tiers.block_bytes) for way in tiers.ways],
+        evictions=tiers.evictions,
+        loading=stats.loading,
+        failed_loads=stats.failed_loads,
+        prefill_tokens_per_s=tiers.prefill,
+        disk=tiers.disk,
+    )
+
+
+def _moves(way: WayStats, block_bytes: int) -> MovesView:
+    moved = way.blocks * block_bytes
+    return MovesView(
+        source=way.source,
+        target=way.target,
+        blocks=way.blocks,
+        bytes=moved,
+        failed=way.failed,
+        under_way=way.under_way,
+        seconds=way.seconds,
+        gb_per_s=moved / way.seconds / 1e9 if way.seconds else None,
     )
 
 

@@ -26,6 +26,7 @@ from gateway.openai.replies import (
 )
 from gateway.openai.sampling import (
     checked_choices,
+    checked_loads,
     checked_logprobs,
     priority,
     sampling_params,
@@ -56,6 +57,7 @@ def ask_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Ask:
         text=text_rules(wire, bounds),
         salt=wire.cache_salt,
         priority=priority(wire),
+        loads=checked_loads(wire, bounds),
     )
 
 

@@ -21,6 +21,7 @@ from gateway.openai.refusals import refuse_in_completion
 from gateway.openai.replies import Completion, CompletionChoice, CompletionLogprobs
 from gateway.openai.sampling import (
     checked_choices,
+    checked_loads,
     checked_logprobs,
     priority,
     sampling_params,
@@ -54,6 +55,7 @@ def ask_of_completion(wire: CompletionRequest, request_id: str, bounds: Bounds) 
         text=text_rules(wire, bounds),
         salt=wire.cache_salt,
         priority=priority(wire),
+        loads=checked_loads(wire, bounds),
     )
 
 

@@ -12,10 +12,19 @@ from msgspec import UNSET, Struct, UnsetType
 EndReason = Literal["stop", "length"]
 
 
+class CachedByTier(Struct, frozen=True):
+    """Cached tokens by the tier they came from; they add up to `cached_tokens`."""
+
+    device: int
+    host: int
+    disk: int
+
+
 class PromptDetails(Struct, frozen=True):
-    """Of the prompt's tokens, those that came from the cache."""
+    """Of the prompt's tokens, those that came from the cache. `ratoon` is an extension."""
 
     cached_tokens: int
+    ratoon: CachedByTier
 
 
 class UsageReply(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ context, which admission checks against.
 
 from __future__ import annotations
 
-from engine.messages import Priority, SamplingParams
+from engine.messages import Loads, Priority, SamplingParams
 from gateway.admission import TextRules
 from gateway.config import Bounds
 from gateway.errors import BadRequest
@@ -74,6 +74,16 @@ def text_rules(wire: Generating, bounds: Bounds) -> TextRules:
         include_stop=bool(wire.include_stop_str_in_output),
         skip_special_tokens=wire.skip_special_tokens is not False,
     )
+
+
+def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
+    """Whether prefixes are loaded from lower tiers; BadRequest where requests may not say."""
+    asked = None if wire.cache is None else wire.cache.load
+    if asked is not None and not bounds.allow_cache_load:
+        raise BadRequest(
+            "`cache.load` is not allowed on this server", code="not_allowed", param="cache.load"
+        )
+    return asked or "auto"
 
 
 def _or(value: float | None, default: float) -> float:

@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
+from engine.messages import Loads
+
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -31,6 +33,12 @@ class ResponseFormat(Struct, frozen=True):
     """The form the answer must have; `text` is any."""
 
     type: str
+
+
+class CacheOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """An extension: how the prefix cache is to be used for this request, where that is allowed."""
+
+    load: Loads | None = None  # of what lies in host memory or on disk
 
 
 class Generating(Struct, frozen=True, kw_only=True):
@@ -52,6 +60,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
     service_tier: str | None = None  # "flex" may wait longer; the others change nothing
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    cache: CacheOptions | None = None
     # What vLLM's clients send beyond OpenAI's names.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None

@@ -14,7 +14,7 @@ import msgspec
 from engine.messages import TokenLogprobs
 from gateway.choice import Delta, EndReason, Event
 from gateway.meter import Usage
-from gateway.openai.replies import PromptDetails, UsageReply
+from gateway.openai.replies import CachedByTier, PromptDetails, UsageReply
 from gateway.openai.sse import SseFrame, sse
 
 
@@ -113,5 +113,8 @@ def usage_reply(usage: Usage) -> UsageReply:
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
-        prompt_tokens_details=PromptDetails(usage.cached_tokens),
+        prompt_tokens_details=PromptDetails(
+            usage.cached_tokens,
+            CachedByTier(usage.tiers.device, usage.tiers.host, usage.tiers.disk),
+        ),
     )

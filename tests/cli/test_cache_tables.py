@@ -6,7 +6,17 @@ import msgspec
 import pytest
 
 from cli.cache_tables import percent, show
-from engine.messages import EngineStats, FlowStats, PoolStats, WindowStats
+from engine.messages import (
+    DiskStats,
+    EngineStats,
+    FlowStats,
+    LowerTierStats,
+    PoolStats,
+    TierStats,
+    TierTokens,
+    WayStats,
+    WindowStats,
+)
 from gateway.admin.cache import cache_stats
 
 STATS = EngineStats(
@@ -25,6 +35,16 @@ STATS = EngineStats(
     pool=PoolStats(block_size=16, total=100, free=60, used=40, evictable=30, leased=10),
     tree_nodes=77,
     tree_depth=8,
+    tiers=TierStats(
+        block_bytes=2 << 20,
+        found=TierTokens(device=8, host=32),
+        lower={"host": LowerTierStats(total=40, used=20, loads_chosen=10, loads_refused=2)},
+        ways=[WayStats(source="disk", target="device", blocks=9, failed=0, seconds=1, under_way=0)],
+        evictions={"host": {"copied": 4, "no_room": 3}},
+        disk=DiskStats(
+            state="up", bytes=1, records=2, lost=0, refused=0, late=0, quarantines=3, failures=0
+        ),
+    ),
     flows={
         "tn_1": FlowStats(requests=11, prompt_tokens=1000, cached_tokens=250, blocks_held=22),
         "tn_2": FlowStats(evictions_caused=33, evictions_suffered=44),
@@ -58,6 +78,9 @@ def test_every_number_is_in_its_place(
     assert row(out, "running, waiting")[1] == "3, 4"
     assert row(out, "tree")[1] == "77 nodes, 8 deep"
     assert row(out, "preemptions")[1] == "5"
+    assert row(out, "host") == ["host", "40", "20", "0.04", "32", "10", "2", "7"]
+    assert row(out, "disk")[:2] == ["disk", "device"]
+    assert row(out, "quarantines")[1] == "3"
     assert row(out, "fingerprint")[1] == bytes(range(16)).hex()
 
 

@@ -12,6 +12,7 @@ from cli.compose import (
     checked_socket,
     engine_config,
     gateway_config,
+    with_disk,
 )
 from cli.errors import BadSetting
 from cli.model_source import ModelSource
@@ -47,6 +48,12 @@ def test_every_engine_flag_arrives() -> None:
         load_format="dummy",
         block_size=8,
         cache_tokens=4096,
+        host_cache_gib=1.5,
+        host_cache_tokens=64,
+        disk_cache_dir="/var/cache/blocks",
+        disk_cache_gib=3.0,
+        disk_encryption=True,
+        spill_grace_s=1.0,
         memory_fraction=0.5,
         max_model_len=2048,
         max_batch_tokens=256,
@@ -58,9 +65,15 @@ def test_every_engine_flag_arrives() -> None:
         num_threads=2,
     )
     composed = engine_config(SOURCE, SOCKET, flags)
-    for name in EngineFlags.__dataclass_fields__:
+    for name in EngineFlags.__dataclass_fields__.keys() - {"cache_policy"}:  # there is but one
         assert getattr(composed, name) == getattr(flags, name)
         assert getattr(composed, name) != getattr(EngineFlags(), name), f"{name} is not tried"
+
+
+def test_blocks_lie_in_the_data_directory_unless_they_are_told_where() -> None:
+    assert with_disk(EngineFlags(), DATA_DIR).disk_cache_dir == "/var/lib/ratoon/blocks"
+    named = EngineFlags(disk_cache_dir="/fast/blocks")
+    assert with_disk(named, DATA_DIR).disk_cache_dir == "/fast/blocks"
 
 
 def test_an_engine_alone_may_have_a_grace_of_its_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 
 from engine.link import Incoming
@@ -17,7 +18,9 @@ from engine.messages import (
 class MemoryLink:
     """A `Link` in memory: what tests put in, and what the core sent, by client."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sleeps: bool = False) -> None:
+        """`sleeps`: waiting takes a moment, so that others get on."""
+        self.sleeps = sleeps
         self.sent: defaultdict[bytes, list[FromEngine]] = defaultdict(list)
         self.waits: list[float] = []
         self.gone: set[bytes] = set()
@@ -29,6 +32,8 @@ class MemoryLink:
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
         self.waits.append(timeout_s)
+        if timeout_s and self.sleeps and not self._incoming:
+            time.sleep(min(timeout_s, 0.001))
         incoming, self._incoming = self._incoming, []
         return incoming
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 import numpy as np
 
-from engine.assembly import Computer, Limits, ModelFacts, assemble
+from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.codec import pack_token_ids
 from engine.core import EngineCore
-from engine.messages import Failed, Finished, Generate, SamplingParams
+from engine.lower_tiers import LowerTiers
+from engine.messages import Failed, Finished, Generate, Loads, SamplingParams
 from engine.queue import QueueLimits
 from engine.scheduler import StepLimits
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.shelf import Tiers
+from tests.doubles.fake_mover import FakeMover, Faults
 from tests.doubles.fake_runner import VOCAB_SIZE, FakeRunner, expected_output
 from tests.doubles.memory_link import MemoryLink
 
 EOS = 0
 NAMESPACE = Namespace(b"n" * 16)
+OTHER = Namespace(b"o" * 16)
 CLIENT = b"gateway"
 
 
@@ -44,6 +49,7 @@ def generate(
     use_cache: bool = True,
     block_size: int = 4,
     sampling: SamplingParams | None = None,
+    loads: Loads = "auto",
 ) -> Generate:
     """A sound request."""
     path = NamespacePath.single(namespace)
@@ -56,6 +62,7 @@ def generate(
         weight=weight,
         sampling=sampling or SamplingParams(max_tokens=max_tokens, ignore_eos=True),
         use_cache=use_cache,
+        loads=loads,
     )
 
 
@@ -72,11 +79,18 @@ class Rig:
     deadline_s: float = 10.0
     quantum: int = 16
     steps_ahead: int = 0
+    tiers: Tiers = field(default_factory=Tiers)
+    faults: Faults = field(default_factory=Faults)
+    seed: int = 0
+    pushed: int = 0
+    check_every: int = 1  # steps
+    stepped: int = 0
     clock: Clock = field(default_factory=Clock)
     link: MemoryLink = field(default_factory=MemoryLink)
 
     def __post_init__(self) -> None:
         self.runner = FakeRunner(self.block_size, self.num_blocks)
+        self.mover = FakeMover(self.runner, self.faults, Random(self.seed))
         facts = ModelFacts(b"f" * 32, VOCAB_SIZE, self.context_len, (EOS,), "cpu", "float32")
         self.core: EngineCore = assemble(
             Computer(self.runner, facts, self.num_blocks, self.block_size, MemoryError),
@@ -87,6 +101,7 @@ class Rig:
                 self.deadline_s,
                 self.steps_ahead,
             ),
+            Keeping(lower=LowerTiers(self.tiers, self.mover, block_bytes=64)),
             clock=self.clock,
         )
         self.cache = self.core.parts.cache
@@ -96,11 +111,13 @@ class Rig:
         self.link.say(request, client)
 
     def step(self, times: int = 1) -> None:
-        """Steps, each a millisecond, with the cache's books checked after each."""
+        """Steps, each a millisecond, with the cache's books checked after them."""
         for _ in range(times):
             self.core.step()
             self.clock.now += 0.001
-            self.cache.check_invariants()
+            self.stepped += 1
+            if self.stepped % self.check_every == 0:
+                self.cache.check_invariants()
 
     def run(self, max_steps: int = 2000) -> int:
         """Step until nothing is alive; returns how many steps it took."""
@@ -110,6 +127,24 @@ class Rig:
                 return taken
             self.step()
         raise AssertionError(f"still alive after {max_steps} steps")
+
+    def settle_copies(self, max_steps: int = 200) -> None:
+        """Step until no copy is under way."""
+        for _ in range(max_steps):
+            self.step()
+            if not self.mover.pending:
+                return
+        raise AssertionError("copies go on for ever")
+
+    def push_out(self, num_tokens: int | None = None) -> None:
+        """Let a prompt of another kind take (all of) the device, so that blocks go down."""
+        count = num_tokens or self.num_blocks * self.block_size - 1
+        self.pushed += 1
+        tokens = [(self.pushed * 17 + i * i) % VOCAB_SIZE for i in range(count)]
+        name = f"push-{self.pushed}"
+        self.submit(generate(name, tokens, max_tokens=1, flow="push", namespace=OTHER))
+        self.run()
+        self.settle_copies()
 
     def finished(self, request_id: str) -> Finished:
         last = self.link.last(request_id)
@@ -129,7 +164,8 @@ class Rig:
         assert self.finished(request.request_id).completion_tokens == len(expected)
 
     def expect_nothing_left(self) -> None:
-        """Nobody holds a block or a place in the queue."""
+        """Nobody holds a block or a place in the queue, and no copy is under way."""
+        self.settle_copies()
         self.cache.flush()
         pool = self.cache.pool()
         assert (pool.free, pool.leased) == (pool.total, 0)

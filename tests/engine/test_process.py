@@ -43,6 +43,9 @@ class ScriptedCore:
     def drain(self) -> None:
         self.said.append("drain")
 
+    def put_away(self, seconds: float) -> None:
+        self.said.append(f"put away {seconds:g} s")
+
     def fail_all(self, error: EngineError) -> None:
         self.said.append(f"fail {self.alive}: {error.code}")
 
@@ -65,15 +68,15 @@ def restored_signals() -> Iterator[None]:
 
 def test_stopped_it_lets_requests_finish() -> None:
     core = ScriptedCore(StopSignal(), stop_at_step=3, alive=5)
-    assert serve(core, core.stop, grace_s=60) == EXIT_STOPPED
+    assert serve(core, core.stop, grace_s=60, spill_grace_s=7) == EXIT_STOPPED
     assert core.steps == 3 + 5
-    assert core.said == ["drain", "fail 0: engine_unavailable", "check"]
+    assert core.said == ["drain", "fail 0: engine_unavailable", "check", "put away 7 s"]
 
 
 def test_after_the_grace_the_rest_fails() -> None:
     core = ScriptedCore(StopSignal(), stop_at_step=3, alive=5)
     assert serve(core, core.stop, grace_s=0) == EXIT_STOPPED
-    assert core.said == ["drain", "fail 5: engine_unavailable", "check"]
+    assert core.said == ["drain", "fail 5: engine_unavailable", "check", "put away 0 s"]
 
 
 @pytest.mark.parametrize(

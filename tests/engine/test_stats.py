@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.messages import WindowStats
+from engine.sequence import Found
 from engine.stats import OTHER_FLOWS, Meter, WindowCounter
 from prefix_cache.cache import PrefixCache
 from tests.engine.rig import Rig, generate
@@ -16,7 +17,7 @@ def window(queried: int, hit: int, computed: int) -> WindowStats:
 class TestWindows:
     def test_a_minute_forgets_and_all_does_not(self) -> None:
         meter = Meter(started=0.0)
-        meter.admitted("flow", 100, 60, now=10.0)
+        meter.admitted("flow", 100, Found(60), now=10.0)
         meter.computed(40, now=11.0)
         assert meter.windows(now=12.0) == dict.fromkeys(("1m", "10m", "all"), window(100, 60, 40))
         later = meter.windows(now=70.5)
@@ -66,9 +67,9 @@ class TestFlows:
     def test_the_report_is_a_copy(self) -> None:
         meter = Meter(started=0.0)
         cache = PrefixCache(num_blocks=4, block_size=4)
-        meter.admitted("a", 1, 0, now=0.0)
+        meter.admitted("a", 1, Found(0), now=0.0)
         before = meter.flows(cache)
-        meter.admitted("a", 1, 0, now=0.0)
+        meter.admitted("a", 1, Found(0), now=0.0)
         assert before["a"].requests == 1
         assert meter.flows(cache)["a"].requests == 2
 
@@ -76,8 +77,8 @@ class TestFlows:
         meter = Meter(started=0.0, max_flows=3)
         cache = PrefixCache(num_blocks=4, block_size=4)
         for number in range(10):
-            meter.admitted("busy", 1, 0, now=0.0)
-            meter.admitted(f"flow{number}", 10, 0, now=0.0)
+            meter.admitted("busy", 1, Found(0), now=0.0)
+            meter.admitted(f"flow{number}", 10, Found(0), now=0.0)
         flows = meter.flows(cache)
         assert set(flows) == {"busy", "flow8", "flow9", OTHER_FLOWS}
         assert flows["busy"].requests == 10

@@ -12,6 +12,7 @@ from engine.messages import (
     FlowStats,
     Generate,
     PoolStats,
+    TierStats,
     Tokens,
     Welcome,
     WindowStats,
@@ -29,7 +30,9 @@ WELCOME = Welcome(
 )
 
 
-def some_stats(flows: dict[str, FlowStats] | None = None) -> EngineStats:
+def some_stats(
+    flows: dict[str, FlowStats] | None = None, tiers: TierStats | None = None
+) -> EngineStats:
     return EngineStats(
         engine_id="engine-1",
         fingerprint=bytes(range(16)),
@@ -48,6 +51,7 @@ def some_stats(flows: dict[str, FlowStats] | None = None) -> EngineStats:
         tree_nodes=21,
         tree_depth=6,
         flows=flows or {},
+        tiers=tiers or TierStats(),
     )
 
 

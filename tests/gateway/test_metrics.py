@@ -12,7 +12,15 @@ from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.messages import EngineStats, FlowStats
+from engine.messages import (
+    DiskStats,
+    EngineStats,
+    FlowStats,
+    LowerTierStats,
+    TierStats,
+    TierTokens,
+    WayStats,
+)
 from gateway.metrics import (
     FIRST_TOKEN_BUCKETS,
     GAP_BUCKETS,
@@ -212,13 +220,38 @@ def test_names_carry_the_prefix_and_their_unit_and_no_family_comes_twice() -> No
     assert len(re.findall(r"^# HELP ", text, re.MULTILINE)) == len(names)
 
 
+def test_the_tiers_are_counted_by_tier_and_direction() -> None:
+    way = WayStats(source="host", target="device", blocks=3, failed=1, seconds=0.5, under_way=0)
+    tiers = TierStats(
+        block_bytes=10,
+        found=TierTokens(device=1, host=2, disk=3),
+        lower={"host": LowerTierStats(total=9, used=4, loads_chosen=5, loads_refused=6)},
+        ways=[way],
+        evictions={"host": {"no_room": 7}},
+        disk=DiskStats(
+            state="off", bytes=1, records=2, lost=3, refused=4, late=5, quarantines=6, failures=7
+        ),
+    )
+    seen = samples(GatewayMetrics(), some_stats(tiers=tiers))
+    ways = {"source": "host", "target": "device"}
+    assert value(seen, "ratoon_tier_hit_tokens_total", tier="disk") == 3
+    assert value(seen, "ratoon_tier_blocks", tier="host", state="free") == 5
+    assert value(seen, "ratoon_tier_loads_blocks_total", tier="host", choice="refused") == 6
+    assert value(seen, "ratoon_tier_evicted_blocks_total", tier="host", reason="no_room") == 7
+    assert value(seen, "ratoon_moved_bytes_total", **ways) == 30
+    assert value(seen, "ratoon_move_seconds_total", **ways) == 0.5
+    assert value(seen, "ratoon_failed_moves_total", **ways) == 1
+    assert value(seen, "ratoon_disk_up") == 0
+    assert value(seen, "ratoon_disk_quarantines_total") == 6
+
+
 def test_no_label_names_a_tenant() -> None:
     metrics = GatewayMetrics()
     one_request(metrics)
     metrics.refused("a", "b")
     stats = some_stats(flows={"tn_secret": FlowStats(requests=3, blocks_held=9)})
     labels = {label for _, pairs in samples(metrics, stats) for label, _ in pairs}
-    assert labels == {"route", "outcome", "code", "le", "state"}
+    assert labels == {"route", "outcome", "code", "le", "state", "tier"}
     assert b"tn_secret" not in metrics.render(stats)
 
 

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from prefix_cache.edge import Edge
-from prefix_cache.eviction import Candidates, LeastRecentlyUsed, SortKey
+from prefix_cache.eviction import Candidates, EvictionPolicy, LeastRecentlyUsed, SortKey
 from prefix_cache.tree import Node
 from tests.prefix_cache.scene import namespace
 
@@ -18,7 +18,7 @@ def leaf(last_used: float, blocks: int = 1) -> Node:
     return Node(namespace("a"), edge, "me", start=0, parent=None, last_used=last_used)
 
 
-class MostRecentlyUsed:
+class MostRecentlyUsed(EvictionPolicy):
     def sort_key(self, node: Node) -> SortKey:
         return (-node.last_used,)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prefix_cache.cache import PoolUse, PrefixCache
-from prefix_cache.eviction import SortKey
+from prefix_cache.eviction import EvictionPolicy, SortKey
 from prefix_cache.owners import OwnerUse
 from prefix_cache.tree import Node
 from tests.prefix_cache.scene import Scene, path, tokens
@@ -193,7 +193,7 @@ def test_a_flush_is_no_eviction() -> None:
     assert scene.cache.owners() == {"anna": OwnerUse(0, 0, 0)}
 
 
-class LongestFirst:
+class LongestFirst(EvictionPolicy):
     """A policy that depends on what trimming and splitting change."""
 
     def sort_key(self, node: Node) -> SortKey:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from engine.assembly import Computer, Limits, ModelFacts, assemble
+from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.codec import pack_token_ids
 from engine.config import DeviceName, EngineConfig
-from engine.core import EngineCore
+from engine.core import COPY_WAIT_S, EngineCore
 from engine.loading import OpenedModel, open_model
+from engine.lower_tiers import GIB, open_tiers
 from engine.messages import Finished, Generate, SamplingParams
 from engine.queue import QueueLimits
 from engine.runner import ModelRunner
@@ -36,28 +39,46 @@ class Bounds:
     steps_ahead: int = 0
     graph_tokens: int = 0  # of recorded steps; on the cpu they are run again, not replayed
     device: DeviceName = "cpu"
+    host_blocks: int = 0
+    disk_bytes: int = 0
 
 
 class RealEngine:
     """Steps a real engine by hand. Keys are made with `digest`."""
 
-    def __init__(self, model_dir: str, bounds: Bounds, *, digest: Digest = xxh3_128_digest) -> None:
+    def __init__(
+        self,
+        model_dir: str,
+        bounds: Bounds,
+        *,
+        digest: Digest = xxh3_128_digest,
+        disk: Path | None = None,
+        fingerprint: bytes | None = None,
+    ) -> None:
+        """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
+
+        `fingerprint` is what the disk is told instead of the model's own.
+        """
         self.bounds = bounds
-        self.link = MemoryLink()
+        self.link = MemoryLink(sleeps=True)
         self._digest = digest
-        opened = open_model(
-            EngineConfig(
-                model_dir=model_dir,
-                socket="",
-                device=bounds.device,
-                dtype="float32",
-                graph_tokens=bounds.graph_tokens,
-                block_size=bounds.block_size,
-                cache_tokens=bounds.num_blocks * bounds.block_size,
-                num_threads=1,
-                max_running=bounds.max_running,
-            )
+        config = EngineConfig(
+            model_dir=model_dir,
+            socket="",
+            device=bounds.device,
+            dtype="float32",
+            graph_tokens=bounds.graph_tokens,
+            block_size=bounds.block_size,
+            cache_tokens=bounds.num_blocks * bounds.block_size,
+            num_threads=1,
+            max_running=bounds.max_running,
+            host_cache_tokens=bounds.host_blocks * bounds.block_size,
+            disk_cache_dir=None if disk is None else str(disk),
+            disk_cache_gib=bounds.disk_bytes / GIB,
         )
+        opened = open_model(config)
+        self.fingerprint = fingerprint or opened.fingerprint
+        self.tiers = open_tiers(config, opened.pool, opened.num_blocks, self.fingerprint)
         if bounds.graph_tokens and bounds.device == "cpu":
             assert isinstance(opened.runner, ModelRunner)
             graphs = with_graphs(
@@ -76,6 +97,7 @@ class RealEngine:
                 10.0,
                 bounds.steps_ahead,
             ),
+            Keeping(digest=digest, lower=self.tiers.lower),
         )
         self.cache = self.core.parts.cache
 
@@ -127,9 +149,16 @@ class RealEngine:
         assert isinstance(last, Finished), last
         return last
 
+    def close(self) -> None:
+        """End the tiers below the device."""
+        self.tiers.close()
+
     def expect_nothing_left(self) -> None:
-        """After a flush every block is free."""
+        """After a flush and the copies under way every block is free."""
         self.cache.flush()
+        while self.core.parts.copies.pending:
+            self.step()
+            time.sleep(COPY_WAIT_S)
         pool = self.cache.pool()
         assert (pool.free, pool.leased) == (pool.total, 0)
         self.cache.check_invariants()

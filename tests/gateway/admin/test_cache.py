@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from engine.messages import FlowStats
+from engine.messages import DiskStats, FlowStats, LowerTierStats, TierStats, TierTokens, WayStats
 from tests.gateway.admin.office import Office, body, error_of
 from tests.gateway.operated_engine import some_stats
 
@@ -38,7 +38,59 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
         "tree": {"nodes": 21, "depth": 6},
         "queue": {"running": 3, "waiting": 4},
         "tenants": [],
+        "tiers": {
+            "block_bytes": 0,
+            "hit_tokens": {"device": 0, "host": 0, "disk": 0},
+            "lower": {},
+            "moves": [],
+            "evictions": {},
+            "loading": 0,
+            "failed_loads": 0,
+            "prefill_tokens_per_s": {},
+            "disk": None,
+        },
     }
+
+
+async def test_what_lies_below_the_device_is_told_in_blocks_and_bytes(office: Office) -> None:
+    disk = DiskStats(
+        state="up", bytes=9, records=8, lost=7, refused=6, late=5, quarantines=4, failures=3
+    )
+    office.engine.counters = some_stats(
+        tiers=TierStats(
+            block_bytes=1000,
+            found=TierTokens(device=1, host=2, disk=3),
+            lower={"host": LowerTierStats(total=40, used=30, loads_chosen=20, loads_refused=10)},
+            ways=[
+                WayStats(
+                    source="host",
+                    target="device",
+                    blocks=2_000_000,
+                    failed=1,
+                    seconds=0.5,
+                    under_way=3,
+                )
+            ],
+            evictions={"host": {"no_room": 5}},
+            prefill={256: 1000.0},
+            disk=disk,
+        )
+    )
+    tiers = body(await office.operator.get("/admin/cache/stats"))["tiers"]
+    assert tiers["hit_tokens"] == {"device": 1, "host": 2, "disk": 3}
+    assert tiers["lower"]["host"] == {
+        "total_blocks": 40,
+        "used_blocks": 30,
+        "total_bytes": 40_000,
+        "used_bytes": 30_000,
+        "loads_chosen": 20,
+        "loads_refused": 10,
+    }
+    assert tiers["moves"][0]["bytes"] == 2_000_000_000
+    assert tiers["moves"][0]["gb_per_s"] == 4.0
+    assert tiers["evictions"] == {"host": {"no_room": 5}}
+    assert tiers["prefill_tokens_per_s"] == {"256": 1000.0}
+    assert tiers["disk"]["quarantines"] == 4
 
 
 async def test_each_tenant_s_numbers_stand_under_its_id_and_name(office: Office) -> None:

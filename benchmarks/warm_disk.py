@@ -1,0 +1,132 @@
+"""Time to the first token of the handbook model for a prefix on disk, and for a cold one.
+
+`python -m benchmarks.warm_disk`: prompts of `--tokens` are asked cold, each under a namespace of
+its own; the engine is ended, which writes them to disk, and another is started on the same file;
+each is asked again. What is measured is from the request to its first token in the engine's own
+loop: neither HTTP nor the tokenizer.
+
+Knows: an engine in this process. Does not know: what the files look like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from engine.codec import pack_token_ids
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.link import Incoming
+from engine.loading import OpenedModel, open_model
+from engine.lower_tiers import open_tiers
+from engine.main import build_core
+from engine.messages import FromEngine, Generate, SamplingParams, StepReply, ToEngine, Tokens
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace, NamespacePath
+
+SUFFIX = 16  # tokens behind the prefix, so that the prompt is more than what was asked before
+
+
+class Desk:
+    """A link of two lists."""
+
+    def __init__(self) -> None:
+        self.incoming: list[Incoming] = []
+        self.first: Tokens | None = None
+
+    def say(self, message: ToEngine) -> None:
+        """Let the engine find a message."""
+        self.incoming.append(Incoming(b"me", message))
+
+    def receive(self, *, timeout_s: float) -> list[Incoming]:
+        """What was said; waits as a socket would."""
+        if not self.incoming:
+            time.sleep(timeout_s)
+        incoming, self.incoming = self.incoming, []
+        return incoming
+
+    def send(self, client: bytes, message: FromEngine) -> bool:
+        """Keep the first tokens."""
+        del client
+        for event in message.events if isinstance(message, StepReply) else ():
+            if isinstance(event, Tokens) and self.first is None:
+                self.first = event
+        return True
+
+
+def ask(core: EngineCore, desk: Desk, number: int, tokens: int) -> tuple[float, Tokens]:
+    """Seconds to the first token of prompt `number`, and what came with it."""
+    random = np.random.default_rng(number)
+    prompt = random.integers(5, 500, tokens + SUFFIX).astype(np.int32)
+    path = NamespacePath.single(Namespace(number.to_bytes(16, "big")))
+    request = Generate(
+        request_id=f"{number}",
+        token_ids=pack_token_ids(prompt),
+        namespaces=path.spans,
+        block_keys=block_keys(path, prompt, core.parts.cache.block_size),
+        flow="bench",
+        sampling=SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True),
+    )
+    desk.first = None
+    desk.say(request)
+    began = time.perf_counter()
+    while desk.first is None:
+        core.step()
+    seconds = time.perf_counter() - began
+    while not core.is_idle:
+        core.step()
+    return seconds, desk.first
+
+
+def run(config: EngineConfig, model: OpenedModel, prompts: int, tokens: int) -> list[float]:
+    """Ask each prompt once, of an engine that knows what is on disk; then end it."""
+    tiers = open_tiers(config, model.pool, model.num_blocks, model.fingerprint)
+    desk = Desk()
+    core = build_core(config, model, desk, tiers.lower)
+    core.parts.copies.restore(core.parts.clock())  # and nothing loaded before it is asked for
+    taken = []
+    for number in range(prompts):
+        seconds, first = ask(core, desk, number, tokens)
+        taken.append(seconds)
+        if number == 0:
+            print(f"  first: {first.cached_tokens} cached, {first.tiers}")
+    core.put_away(60.0)
+    tiers.close()
+    return taken
+
+
+def main() -> None:
+    """Print both, and the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=2000)
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        config = EngineConfig(
+            model_dir=str(Path(str(files("handbook") / "model"))),
+            socket="",
+            device="cpu",
+            cache_tokens=(options.tokens + 64) * (options.prompts + 1),
+            num_threads=options.threads,
+            disk_cache_dir=directory,
+            disk_cache_gib=2.0,
+        )
+        model = open_model(config)
+        cold = run(config, model, options.prompts, options.tokens)
+        warm = run(config, model, options.prompts, options.tokens)
+    medians = statistics.median(cold), statistics.median(warm)
+    for name, taken, median in zip(("cold", "from disk"), (cold, warm), medians, strict=True):
+        spread = f"{min(taken) * 1e3:.1f} to {max(taken) * 1e3:.1f}"
+        print(f"{name}: {median * 1e3:.1f} ms ({spread})")
+    print(f"ratio {medians[1] / medians[0]:.3f}")
+
+
+if __name__ == "__main__":
+    main()

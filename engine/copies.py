@@ -1,0 +1,199 @@
+"""Copies between tiers, as the engine's step sees them: begun, ended, timed.
+
+    settle   what has ended is told to the cache          before a step is scheduled
+    start    what the cache has planned since is begun    once it is
+
+Why a copy never meets a step that is on its way:
+- A block is copied down from the tree alone. It came there when its step was settled, so the host
+  has waited for the step that wrote it, and nobody writes a block of the tree again.
+- A block that is read or filled by a copy has its slot to itself until the copy is settled: that
+  is the cache's promise (`prefix_cache.residency`).
+- A block is loaded into a slot that was free when the plan was made. A stray row, or a copy
+  within the device, of a step launched before may still use it. So a load begins behind all that
+  has been launched so far, which is the mover's promise (`TierMover.start`); and a plan is begun
+  after the launch of its own step where that step copies within the device.
+- What was loaded is read only when its lease is ready, that is when the copy has been seen to
+  have ended.
+
+Knows: moves, seconds, counts. Does not know: bytes, slots, or why a block moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from prefix_cache.cache import PrefixCache
+from prefix_cache.recompute import LoadOrRecompute
+from storage.disk.stats import DiskState, DiskStats
+from storage.move import Move, Plan, Record, Tier
+from storage.settled import Settled
+
+
+class TierMover(Protocol):
+    """Copies blocks between tiers while steps are computed."""
+
+    @property
+    def pending(self) -> int:
+        """Moves that were started and not yet returned by `poll`."""
+        ...
+
+    def start(self, plan: Plan) -> None:
+        """Begin a plan's moves, behind whatever was launched on the device before. No waiting."""
+        ...
+
+    def poll(self) -> Settled:
+        """Return what has ended, each move once. No waiting."""
+        ...
+
+    def close(self) -> None:
+        """End all copies."""
+        ...
+
+
+class Disk(Protocol):
+    """What the engine asks of a disk beside moves."""
+
+    @property
+    def generation(self) -> int:
+        """Raised by one each time that all records were lost."""
+        ...
+
+    @property
+    def state(self) -> DiskState:
+        """Whether it is up, coming back, or off for good."""
+        ...
+
+    @property
+    def stats(self) -> DiskStats:
+        """What it holds and has been through."""
+        ...
+
+    def scan(self) -> Iterable[tuple[int, Record]]:
+        """Every slot that holds a record, with its record; at the start."""
+        ...
+
+    def forget_owner(self, owner: str) -> None:
+        """Make all records of `owner` unreadable."""
+        ...
+
+
+class NoTiers:
+    """The mover of an engine that has the device alone: no plan ever asks it for anything."""
+
+    pending = 0
+
+    def start(self, plan: Plan) -> None:
+        """Refuse: where there is no tier, nothing is to be moved."""
+        raise ValueError(f"no tier for {plan}")
+
+    def poll(self) -> Settled:
+        """Nothing has ended."""
+        return Settled()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@dataclass(slots=True)
+class Way:
+    """One direction, from tier to tier: what has gone it, and since when it is busy."""
+
+    moves: int = 0
+    failed: int = 0
+    seconds: float = 0.0  # in which at least one copy was under way
+    under_way: int = 0
+    busy_since: float = 0.0
+
+
+class Copies:
+    """The copies of one engine. One owner thread."""
+
+    def __init__(
+        self,
+        cache: PrefixCache,
+        mover: TierMover,
+        disk: Disk | None,
+        rates: LoadOrRecompute,
+    ) -> None:
+        self.ways: dict[tuple[Tier, Tier], Way] = {}
+        self.disk = disk
+        self._cache = cache
+        self._mover = mover
+        self._rates = rates
+        self._generation = 0 if disk is None else disk.generation
+
+    @property
+    def pending(self) -> int:
+        """Moves that have not been settled."""
+        return self._mover.pending
+
+    def up_from(self, tier: Tier) -> int:
+        """Blocks on their way from `tier` to the device."""
+        way = self.ways.get((tier, Tier.DEVICE))
+        return 0 if way is None else way.under_way
+
+    def settle(self, now: float) -> bool:
+        """Tell the cache what has ended since the last time; whether anything has."""
+        if self.disk is None and not self._mover.pending:
+            return False  # a disk is polled even so: its process may need to be looked after
+        ended = self._mover.poll()
+        self._look_after_disk()
+        if not (ended.done or ended.failed or ended.lost):
+            return False
+        self._cache.settle(done=ended.done, failed=ended.failed, lost=ended.lost)
+        self._count(ended, now)
+        return True
+
+    def start(self, now: float) -> None:
+        """Begin what the cache has planned."""
+        plan = self._cache.take_plan()
+        if not (plan.moves or plan.erase):
+            return
+        for direction, moves in _by_direction(plan.moves).items():
+            way = self.ways.setdefault(direction, Way())
+            if not way.under_way:
+                way.busy_since = now
+            way.under_way += len(moves)
+        self._mover.start(plan)
+
+    def restore(self, now: float) -> int:
+        """Take up what the disk holds from an engine before; returns how many blocks."""
+        if self.disk is None:
+            return 0
+        blocks = self._cache.restore(self.disk.scan(), now=now)
+        self._look_after_disk()
+        return blocks
+
+    def forget_owner(self, owner: str) -> None:
+        """Nothing of `owner` that is on disk can be read any more."""
+        if self.disk is not None:
+            self.disk.forget_owner(owner)
+
+    def _look_after_disk(self) -> None:
+        if self.disk is not None and self.disk.generation != self._generation:
+            self._generation = self.disk.generation
+            self._cache.forget_disk()
+
+    def _count(self, ended: Settled, now: float) -> None:
+        failed = _by_direction([*ended.failed, *ended.lost])
+        done = _by_direction(ended.done)
+        for direction in done.keys() | failed.keys():
+            way = self.ways[direction]
+            arrived, missed = len(done.get(direction, ())), len(failed.get(direction, ()))
+            seconds, way.busy_since = now - way.busy_since, now
+            way.seconds += seconds
+            way.moves += arrived
+            way.failed += missed
+            way.under_way -= arrived + missed
+            if direction[1] is Tier.DEVICE and direction[0] in self._rates.copies:
+                # A copy that failed took its time as well: a tier that fails is a slow one.
+                self._rates.copies[direction[0]].add(max(arrived, 1), seconds)
+
+
+def _by_direction(moves: Sequence[Move]) -> dict[tuple[Tier, Tier], list[Move]]:
+    groups: dict[tuple[Tier, Tier], list[Move]] = {}
+    for move in moves:
+        groups.setdefault((move.source_tier, move.target_tier), []).append(move)
+    return groups

@@ -1,0 +1,124 @@
+"""Opens what lies below the device: host memory, a disk, and the mover between them.
+
+A tier that cannot be opened never stops serving: it is off, which is logged and told in the stats.
+
+Knows: sizes, what is tried, what to do without. Does not know: how a tier works (`storage`), or
+which blocks go where (`prefix_cache`).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.config import EngineConfig
+from engine.copies import Disk, NoTiers, TierMover
+from engine.free_memory import host_free_bytes
+from engine.pool_size import host_blocks
+from prefix_cache.shelf import Tiers
+from storage import tier_mover
+from storage.device_pool import DevicePool
+from storage.disk.config import DiskConfig
+from storage.disk.tier import DiskTier
+from storage.errors import DiskUnavailable, PoolDoesNotFit
+from storage.host_pool import HostPool
+
+GIB = 1 << 30
+AHEAD_SHARE = 64  # of the device's blocks, one in so many is kept free by copying down early
+MOST_AHEAD = 128
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LowerTiers:
+    """What lies below the device, and who moves blocks; by default nothing does."""
+
+    tiers: Tiers = field(default_factory=Tiers)
+    mover: TierMover = field(default_factory=NoTiers)
+    disk: Disk | None = None
+    block_bytes: int = 1
+    host_seconds: float = 0.0  # what allocating and pinning the host's memory took
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTiers:
+    """Tiers that were opened, to be closed when the engine ends."""
+
+    lower: LowerTiers
+    host: HostPool | None
+    disk: DiskTier | None
+
+    def close(self) -> None:
+        """End copies, let what was written reach the disk, and give the memory back."""
+        self.lower.mover.close()
+        if self.disk is not None:
+            self.disk.close()
+        if self.host is not None:
+            self.host.close()
+
+
+def open_tiers(
+    config: EngineConfig, pool: DevicePool, num_blocks: int, fingerprint: bytes
+) -> OpenTiers:
+    """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's."""
+    host = _open_host(config, pool)
+    disk = _open_disk(config, pool, host, fingerprint)
+    if host is None and disk is None:
+        return OpenTiers(LowerTiers(block_bytes=pool.block_bytes), None, None)
+    tiers = Tiers(
+        host_blocks=0 if host is None else host.num_blocks,
+        disk_blocks=0 if disk is None else disk.num_blocks,
+        ahead=min(num_blocks // AHEAD_SHARE, MOST_AHEAD),
+    )
+    lower = LowerTiers(
+        tiers,
+        tier_mover.TierMover(pool, host, disk),
+        disk,
+        pool.block_bytes,
+        0.0 if host is None else host.seconds,
+    )
+    return OpenTiers(lower, host, disk)
+
+
+def _open_host(config: EngineConfig, pool: DevicePool) -> HostPool | None:
+    device = pool.tensor.device
+    num_blocks = host_blocks(
+        config, pool.block_bytes, on_cuda=device.type == "cuda", free=host_free_bytes()
+    )
+    if not num_blocks:
+        return None
+    try:
+        host = HostPool(num_blocks, pool.block_bytes, device)
+    except PoolDoesNotFit as error:
+        _log.warning("no host tier: %s", error)
+        return None
+    _log.info(
+        "host tier: %d blocks, %.2f GiB, made ready in %.1f s",
+        num_blocks,
+        num_blocks * pool.block_bytes / GIB,
+        host.seconds,
+    )
+    return host
+
+
+def _open_disk(
+    config: EngineConfig, pool: DevicePool, host: HostPool | None, fingerprint: bytes
+) -> DiskTier | None:
+    if config.disk_cache_dir is None or not config.disk_cache_gib:
+        return None
+    settings = DiskConfig(
+        directory=Path(config.disk_cache_dir),
+        max_bytes=int(config.disk_cache_gib * GIB),
+        block_bytes=pool.block_bytes,
+        fingerprint=fingerprint,
+        encrypt=config.disk_encryption,
+    )
+    try:
+        disk = DiskTier(settings, host, pool.tensor.device)
+    except (DiskUnavailable, PoolDoesNotFit, OSError) as error:
+        _log.warning("no disk tier: %s", error)
+        return None
+    _log.info("disk tier: %d blocks in %s", disk.num_blocks, config.disk_cache_dir)
+    return disk

@@ -1,0 +1,225 @@
+"""How blocks come back: loads of the part of a prefix that lies lower than the device.
+
+A load is a run of blocks behind a part that is on the device or on its way there. Its copies
+arrive in any order; when the last has, and the load before it has closed, the leading blocks that
+arrived are on the device and the slots of the others are free again. So the device never has a
+block without all those before it.
+
+    load 1 |=====x=====|          x has not arrived: what is before it lands, the rest does not,
+    load 2             |=======|  and nor does what was to come behind it
+
+A lease waits for every load on its way. Where a block it counts on does not arrive, the lease
+has failed: it is to be released, and its sequence starts over with what is there.
+
+Knows: loads and who waits for them. Does not know: how many blocks are worth loading
+(`recompute`), or where the room comes from (`descent`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from prefix_cache.edge import Places
+from prefix_cache.holds import Holds
+from prefix_cache.lease import Lease
+from prefix_cache.residency import DEVICE, HOST, MOVING, WAY, Event, States
+from prefix_cache.supply import Supply
+from prefix_cache.transit import Transit
+from prefix_cache.tree import Flight, Node, Position
+from storage.move import Tier
+
+COMING = WAY * DEVICE
+
+
+@dataclass(slots=True, eq=False)
+class Load:
+    """A run of blocks on its way to the device, in order of position."""
+
+    flights: list[Flight] = field(default_factory=list)
+    open: int = 0  # flights that have not ended
+    leases: list[Lease] = field(default_factory=list)
+    after: Load | None = None  # the load whose blocks come right before, until it has closed
+    followers: list[Load] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """A prefix in the tree, in blocks from position 0 and in this order."""
+
+    device: int  # on the device
+    coming: int  # on its way there
+    host: int  # no higher than in the host
+    disk: int  # on disk alone
+
+    @property
+    def total(self) -> int:
+        """Blocks in the tree."""
+        return self.device + self.coming + self.host + self.disk
+
+
+def whereabouts(at: Position) -> Whereabouts:
+    """Where the blocks up to `at` lie."""
+    if at.inside <= at.node.edge.num_device:
+        return Whereabouts(at.num_blocks, 0, 0, 0)
+    counts = [0, 0, 0, 0]
+    for states in _states_to(at):
+        device, coming = states & DEVICE != 0, states & COMING != 0
+        host = (states & HOST != 0) & ~device & ~coming
+        found = [int(np.count_nonzero(part)) for part in (device, coming, host)]
+        counts = [a + b for a, b in zip(counts, [*found, len(states) - sum(found)], strict=True)]
+    return Whereabouts(*counts)
+
+
+def reachable(at: Position, load_blocks: int | None) -> int:
+    """How many blocks up to `at` a lease may count on, loading at most so many (None: any)."""
+    if at.inside <= at.node.edge.num_device:
+        return at.num_blocks
+    states = np.concatenate(list(_states_to(at)))
+    there = states & (DEVICE | COMING) != 0
+    loadable = ~there & (states & MOVING == 0)
+    if load_blocks is not None:
+        loadable &= np.cumsum(loadable) <= load_blocks
+    # Blocks that are coming behind one that is not will not land: theirs was to come before.
+    gap = there & ~np.logical_and.accumulate(there)
+    wrong = np.flatnonzero(~(there | loadable) | gap)
+    return int(wrong[0]) if len(wrong) else len(states)
+
+
+def blocks_before_coming(at: Position) -> int:
+    """How many blocks up to `at` come before the first that is on its way to the device."""
+    if at.inside <= at.node.edge.num_device:
+        return at.num_blocks
+    states = np.concatenate(list(_states_to(at)))
+    coming = np.flatnonzero(states & COMING)
+    return int(coming[0]) if len(coming) else at.num_blocks
+
+
+def to_load(at: Position) -> int:
+    """How many blocks up to `at` are neither on the device nor coming."""
+    if at.inside <= at.node.edge.num_device:
+        return 0
+    return sum(int(np.count_nonzero(s & (DEVICE | COMING) == 0)) for s in _states_to(at))
+
+
+class Ascent:
+    """The loads under way. One owner thread."""
+
+    def __init__(self, holds: Holds, supply: Supply, transit: Transit) -> None:
+        self._holds = holds
+        self._supply = supply
+        self._descent = supply.descent
+        self._transit = transit
+        self._load_of: dict[Flight, Load] = {}
+
+    def begin(self, node: Node, owner: str, lease: Lease | None = None) -> None:
+        """Load what is missing on the way to `node`; the room for it is free.
+
+        `lease` waits for it, and for what is on its way there already.
+        """
+        load, before = Load(), dict[Load, None]()
+        for part, lower in _lower_parts(node):
+            before.update((self._load_of[f], None) for f in part.flights if f in self._load_of)
+            if len(lower):
+                load.flights += self._fetch(part, lower, owner)
+        if load.flights:
+            load.open = len(load.flights)
+            load.after = next(reversed(before), None)
+            if load.after is not None:
+                load.after.followers.append(load)
+            self._load_of.update(dict.fromkeys(load.flights, load))
+            before[load] = None
+        if lease is not None:
+            for awaited in before:
+                awaited.leases.append(lease)
+            lease.loads += len(before)
+
+    def settle(self, flight: Flight) -> list[tuple[Node, int]]:
+        """All copies of a flight to the device have ended.
+
+        Returns where blocks were lost, as nodes and positions, of the loads that closed by it.
+        They are not on the device and no longer on their way there.
+        """
+        load = self._load_of[flight]
+        load.open -= 1
+        return self._close(load)
+
+    def _fetch(self, node: Node, lower: Places, owner: str) -> list[Flight]:
+        """Begin to copy the blocks in these places, each from its fastest tier."""
+        in_host = node.edge.states[lower] & HOST != 0
+        num_host = int(np.count_nonzero(in_host))  # those come first
+        flights = []
+        for source, places in ((Tier.HOST, lower[:num_host]), (Tier.DISK, lower[num_host:])):
+            if len(places):
+                slots = self._supply.take(len(places), node.owner)
+                ends = (source, Tier.DEVICE)
+                begun = self._transit.begin(node, int(places[0]), ends, slots, for_owner=owner)
+                flights.append(begun)
+        self._holds.changed(node)
+        return flights
+
+    def _close(self, load: Load) -> list[tuple[Node, int]]:
+        """Settle a load all of whose copies have ended, and those that waited for it."""
+        if load.open or load.after is not None:
+            return []
+        missed = min((min(f.missed) for f in load.flights if f.missed), default=None)
+        failed_from = None
+        for flight in load.flights:
+            del self._load_of[flight]
+            self._transit.close(flight)
+            for node, start, end in list(flight.parts()):
+                landed = self._land(flight, node, start, end, missed)
+                if start + landed < end and failed_from is None:
+                    failed_from = node.start + start + landed
+        for lease in load.leases:
+            lease.loads -= 1
+            lease.failed |= failed_from is not None and failed_from < lease.num_shared
+        lost = [
+            (f.node_at(position), position) for f in load.flights for position in sorted(f.lost)
+        ]
+        for follower in load.followers:
+            follower.after = None
+            lost += self._close(follower)
+        return lost
+
+    def _land(self, flight: Flight, node: Node, start: int, end: int, missed: int | None) -> int:
+        """Put those blocks on the device before which none is missing; return how many."""
+        edge, above = node.edge, node.parent
+        whole = above is None or above.edge.is_on_device
+        last = end if missed is None else min(max(missed - node.start, start), end)
+        landed = last - start if edge.num_device == start and (start or whole) else 0
+        node.flights.remove(flight)
+        edge.change(slice(start, start + landed), Event.LAND, Tier.DEVICE)
+        edge.change(slice(start + landed, end), Event.FAIL, Tier.DEVICE)
+        self._supply.give_back(edge.slots(Tier.DEVICE)[start + landed : end].copy(), node.owner)
+        traffic = self._descent.traffic
+        traffic.loaded[flight.source] += landed
+        traffic.failed[Tier.DEVICE] += end - start - landed
+        if node.attached and not node.is_held:
+            self._holds.evictable_blocks += landed
+        self._descent.settled(node)
+        return landed
+
+
+def _states_to(at: Position) -> Iterable[States]:
+    """The states of the blocks up to `at`, in order."""
+    parts = [at.node.edge.states[: at.inside]]
+    node = at.node.parent
+    while node is not None:
+        parts.append(node.edge.states)
+        node = node.parent
+    return reversed(parts)
+
+
+def _lower_parts(node: Node) -> list[tuple[Node, Places]]:
+    """The nodes on the way to `node` that are not all on the device, and the places of their
+    blocks that are not even coming; those nearest to the root first.
+    """
+    parts = []
+    current: Node | None = node
+    while current is not None and not current.edge.is_on_device:
+        parts.append((current, np.flatnonzero(current.edge.states & (DEVICE | COMING) == 0)))
+        current = current.parent
+    return parts[::-1]

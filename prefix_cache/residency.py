@@ -1,0 +1,96 @@
+"""Where a block lies and where a copy of it is on its way to: one byte a block, and its changes.
+
+    bit  1 DEVICE     2 HOST     4 DISK         a whole copy lies there
+    bit  8 DEVICE    16 HOST    32 DISK         a copy is being written there
+
+The legal changes, all of them, for a tier T and a block in the tree:
+
+    begin(T)    no copy on its way, none in T; one in a tier it can be read from    T on its way
+    land(T)     T on its way                                                        a copy in T
+    fail(T)     T on its way                                                        as before
+    place(T)    no copy in T, none on its way there (it was computed again)         a copy in T
+    forget(T)   a copy in T, another elsewhere, none on its way                     none in T
+    forget(DISK)    ... or one on its way, while a faster copy is there             none on disk
+    (drop)      no copy on its way                                                  no block
+
+So a slower copy is whole before the faster one is forgotten, the last copy goes only with the
+block itself, and what a copy is being read from stays until that is settled: copies are read
+from the fastest tier that has one.
+
+Knows: states. Does not know: slots, who asks, or why.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from prefix_cache.errors import IllegalTransition
+from storage.move import Tier
+
+States = npt.NDArray[np.uint8]
+
+DEVICE, HOST, DISK = 1, 2, 4
+BIT = {Tier.DEVICE: DEVICE, Tier.HOST: HOST, Tier.DISK: DISK}
+WAY = 8  # times a tier's bit: a copy is on its way there
+MOVING = WAY * (DEVICE | HOST | DISK)
+RESIDENT = DEVICE | HOST | DISK
+# What a copy into a tier may be read from: a device block goes down a tier or, where there is no
+# host tier, two; nothing is staged upwards in the host, a read from disk lands on the device.
+SOURCES = {Tier.DEVICE: HOST | DISK, Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
+ILLEGAL = 255
+
+
+class Event(Enum):
+    """What may happen to a block's residency."""
+
+    BEGIN = "begin"
+    LAND = "land"
+    FAIL = "fail"
+    PLACE = "place"
+    FORGET = "forget"
+
+
+def is_legal(state: int) -> bool:
+    """Whether a block of the tree may be in `state`."""
+    resident, moving = state & RESIDENT, state // WAY
+    targets = [tier for tier, bit in BIT.items() if moving == bit]
+    if moving and not targets:
+        return False  # two copies at once
+    return bool(resident) and not resident & moving and all(resident & SOURCES[t] for t in targets)
+
+
+def after(event: Event, tier: Tier, state: int) -> int | None:
+    """The state that follows `state`; None where `event` is not legal."""
+    bit, way = BIT[tier], WAY * BIT[tier]
+    if event is Event.BEGIN:
+        allowed = not state & (MOVING | bit) and bool(state & SOURCES[tier])
+        return state | way if allowed else None
+    if event is Event.LAND:
+        return (state ^ way) | bit if state & way else None
+    if event is Event.FAIL:
+        return state ^ way if state & way else None
+    if event is Event.PLACE:
+        return None if state & (way | bit) else state | bit
+    elsewhere = state & RESIDENT & ~bit
+    free = not state & MOVING or tier is Tier.DISK
+    return state ^ bit if state & bit and elsewhere and free else None
+
+
+def _table(event: Event, tier: Tier) -> States:
+    follow = [after(event, tier, state) if is_legal(state) else None for state in range(64)]
+    return np.array([ILLEGAL if state is None else state for state in follow], dtype=np.uint8)
+
+
+_TABLES = {(event, tier): _table(event, tier) for event in Event for tier in Tier}
+
+
+def change(states: States, event: Event, tier: Tier) -> None:
+    """Let `event` happen to all of `states`, in place; IllegalTransition, and nothing changed."""
+    follow = _TABLES[event, tier][states]
+    if (follow == ILLEGAL).any():
+        wrong = sorted({int(state) for state in states[follow == ILLEGAL]})
+        raise IllegalTransition(f"{event.value} {tier.value} is not legal from {wrong}")
+    states[:] = follow

@@ -1,0 +1,69 @@
+"""The tiers below the device: how large they are, and which slots of one are whose.
+
+Knows: slots, leaves, and which nodes have copies here that lie higher as well. Does not know:
+when a block goes up or down (`ascent`, `descent`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from prefix_cache.allocator import BlockAllocator
+from prefix_cache.edge import Places
+from prefix_cache.holds import Holds
+from prefix_cache.residency import BIT, DEVICE, HOST, MOVING
+from prefix_cache.tree import Node
+from storage.move import Tier
+
+ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """What there is below the device, in blocks; a tier of no blocks is not there."""
+
+    host_blocks: int = 0
+    disk_blocks: int = 0
+    max_disk_writes: int = 64  # under way at once; a stalled disk holds up no more than these
+    ahead: int = 0  # device blocks that a plan keeps free, so that few requests wait for copies
+
+    def present(self) -> tuple[Tier, ...]:
+        """The tiers that are there, the device among them."""
+        lower = {Tier.HOST: self.host_blocks, Tier.DISK: self.disk_blocks}
+        return (Tier.DEVICE, *(tier for tier, blocks in lower.items() if blocks))
+
+
+class Shelf:
+    """One tier's slots. One owner thread."""
+
+    def __init__(self, tier: Tier, num_blocks: int, holds: Holds) -> None:
+        self.tier = tier
+        self.allocator = BlockAllocator(num_blocks)
+        self.leaves = holds.leaves[tier]
+        self._doubles = holds.doubles[tier]
+
+    def note_doubles(self, node: Node) -> None:
+        """Some blocks of `node` may lie both here and higher."""
+        if node.attached:
+            self._doubles[node] = None
+
+    def doubles(self, wanted: int) -> tuple[Node, Places] | None:
+        """Return a node and the places of up to `wanted` of its blocks that lie higher as well.
+
+        Those noted first come first. Nothing is lost when their copies here are forgotten.
+        """
+        while self._doubles:
+            node = next(iter(self._doubles))
+            found = self._doubles_of(node)
+            if len(found) <= wanted:
+                del self._doubles[node]
+            if len(found):
+                return node, found[-wanted:]
+        return None
+
+    def _doubles_of(self, node: Node) -> Places:
+        states = node.edge.states
+        here = (states & BIT[self.tier] != 0) & (states & ABOVE[self.tier] != 0)
+        return np.flatnonzero(here & (states & MOVING == 0))

@@ -1,0 +1,125 @@
+"""Copies of runs of blocks between the device's memory and the host's.
+
+A run is a number of blocks that follow each other on both sides: one copy, however many they
+are. On a GPU each direction has a stream of its own, so both go on at once and beside the steps:
+
+    compute   step n ......| step n+1 ................| step n+2
+    down           mark ---> copies, event                          device to host
+    up             mark ---> copies, event                          host to device
+
+Both wait for the mark, which lies behind all that was launched before: a copy down then reads
+what the steps have written, and a copy up overwrites nothing that a step on its way still uses.
+The compute stream waits for nothing. Whoever has seen `query()` answer True launches the next
+step after that: the copy is over by then, and a kernel sees all memory written before its launch.
+
+Knows: tensors and streams. Does not know: slots, tiers or plans (`tier_mover`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Way(Enum):
+    """Which way a copy goes."""
+
+    DOWN = "down"
+    UP = "up"
+
+
+class Event(Protocol):
+    """A point in a stream's work. torch.cuda.Event is one."""
+
+    def query(self) -> bool:
+        """Whether all work before it is done. Never waits."""
+
+    def synchronize(self) -> None:
+        """Wait until it is."""
+
+
+class Copies(Protocol):
+    """How runs get from one memory to the other. One owner thread."""
+
+    def mark(self) -> Event:
+        """What has been launched so far."""
+
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:
+        """Copy all `runs`, of which there is at least one; CopyFailed, and none has arrived."""
+
+
+class Run(tuple[Tensor, Tensor]):
+    """(target, source): blocks as (count, block_bytes) uint8, contiguous on both sides."""
+
+    __slots__ = ()
+
+
+class Passed:
+    """An event of work that is done when the call returns."""
+
+    def query(self) -> bool:
+        """Return True."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+
+class PlainCopies:
+    """Copies within one memory, done when the call returns. For the CPU."""
+
+    def mark(self) -> Event:
+        """Everything is done."""
+        return Passed()
+
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:  # noqa: ARG002
+        """Copy now."""
+        for target, source in runs:
+            target.copy_(source)
+        return Passed()
+
+
+class StreamCopies:
+    """Copies on two streams of a GPU. Host memory has to be pinned, or the calls wait."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._streams = {way: torch.cuda.Stream(device) for way in Way}  # type: ignore[no-untyped-call]
+
+    def mark(self) -> Event:
+        """Return an event behind all that was launched on the current stream."""
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:
+        """Queue all copies, in one call to torch: a loop here would cost a step's time."""
+        stream = self._streams[way]
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        targets, sources = zip(*runs, strict=True)
+        if isinstance(after, torch.cuda.Event):
+            stream.wait_event(after)
+        with torch.cuda.stream(stream):
+            torch._foreach_copy_(targets, sources, non_blocking=True)
+        done.record(stream)
+        return done
+
+
+def copies_for(device: torch.device) -> Copies:
+    """How this device is copied to and from."""
+    return StreamCopies(device) if device.type == "cuda" else PlainCopies()
+
+
+def runs_of(targets: Tensor, sources: Tensor, pairs: Iterable[tuple[int, int]]) -> list[Run]:
+    """Copies from slot to slot, (source, target) each, as few as there can be."""
+    runs: list[tuple[int, int, int]] = []
+    for source, target in sorted(pairs):
+        if runs and (source, target) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
+        else:
+            runs.append((source, target, 1))
+    return [Run((targets[t : t + n], sources[s : s + n])) for s, t, n in runs]

@@ -1,0 +1,105 @@
+"""The engine's hold on the disk's process: started, spoken to without waiting, ended for sure.
+
+Knows: a child process, its socket, what has not been sent yet. Does not know: what the messages
+mean, or whether it should live (`tier`).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+
+import storage
+from storage.disk.wire import Channel, Message, Open, Reply, WireBroken, decode_reply
+
+
+class DiskProcess:
+    """One process from its start to its end. One owner thread."""
+
+    def __init__(self, wish: Open) -> None:
+        """Start it and tell it what to open. Does not wait for that; OSError."""
+        ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel = Channel(ours)
+        self._outbox: deque[bytes] = deque()
+        fds = [its_own.fileno(), wish.staging.fd]
+        if wish.host is not None:
+            fds.append(wish.host.fd)
+        command = [sys.executable, "-P", "-m", "storage.disk", str(its_own.fileno())]
+        with its_own:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+                env=_environment(),
+                start_new_session=True,  # a Ctrl-C is the engine's to answer
+            )
+        self.send(wish)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._child.pid
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended, and so touches no memory any more."""
+        return self._child.poll() is not None
+
+    def send(self, message: Message) -> None:
+        """Send now, or as soon as there is room."""
+        self._outbox.append(self._channel.encode(message))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what there is room for."""
+        try:
+            while self._outbox and self._channel.send(self._outbox[0], socket.MSG_DONTWAIT):
+                self._outbox.popleft()
+        except WireBroken:
+            self.kill()
+
+    def receive(self) -> Reply | None:
+        """The next reply; None where there is none yet, or none any more."""
+        try:
+            content = self._channel.receive(socket.MSG_DONTWAIT)
+            return None if content is None else decode_reply(content)
+        except WireBroken:
+            self.kill()
+            return None
+
+    def wait_for_reply(self, timeout_s: float) -> None:
+        """Wait until there may be a reply, or room for what is to be sent."""
+        writing = [self._channel.socket] if self._outbox else []
+        select.select([self._channel.socket], writing, [], timeout_s)
+        self.flush()
+
+    def kill(self) -> None:
+        """End it. It has ended when `is_dead` says so: a process that waits for a disk may not."""
+        self._outbox.clear()
+        if not self.is_dead:
+            self._child.kill()
+
+    def wait_for_end(self, timeout_s: float) -> bool:
+        """Whether it has ended within this time."""
+        try:
+            self._child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of the socket. The process is dead, or ends by that."""
+        self._channel.socket.close()
+
+
+def _environment() -> dict[str, str]:
+    """That in which Python finds this very installation, wherever it is run from."""
+    root = str(Path(storage.__file__).parents[1])
+    inherited = os.environ.get("PYTHONPATH")
+    path = f"{root}{os.pathsep}{inherited}" if inherited else root
+    return {**os.environ, "PYTHONPATH": path}

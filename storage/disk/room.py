@@ -1,0 +1,42 @@
+"""When to write no more: before the file's bound, and before the disk it lies on, are reached.
+
+Deleting needs room too, for LMDB copies the pages that it changes. So writing stops while there
+is some left: a file that is full to the brim can only be thrown away.
+
+Knows: bytes. Does not know: what they are.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.disk.lmdb_file import FileUse
+from storage.errors import FileFull
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many blocks there may be, and how full their file and its disk may get."""
+
+    directory: Path
+    num_slots: int
+    block_bytes: int
+    record_bytes: int
+    high_water: float
+
+    def require(self, num_blocks: int, use: FileUse) -> None:
+        """FileFull where so many more blocks would make the file grow too far."""
+        need = num_blocks * self.record_bytes
+        # Slots take high_water of the file. Of the rest, half is for overwriting them, which needs
+        # new pages before it frees the old ones, and half for erasing in time of need.
+        spare = int(use.bound * (1 - self.high_water) / 2)
+        if use.used + need + spare > use.bound:
+            raise FileFull(f"{use.used} of {use.bound} bytes are in use")
+        if use.reusable >= 2 * need:  # what the last change freed is free for the one after next
+            return
+        disk = os.statvfs(self.directory)
+        left = disk.f_bavail * disk.f_frsize - need
+        if left < (1 - self.high_water) * disk.f_blocks * disk.f_frsize:
+            raise FileFull(f"the disk of {self.directory} has {left + need} bytes left")

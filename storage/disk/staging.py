@@ -1,0 +1,68 @@
+"""The blocks of memory that go to and from the disk's process, and which of them are free.
+
+A read that was given up may still be answered, and until then the process may write into its
+buffer: such a buffer is *owed*, and free only when the answer is there or the process is dead.
+
+Knows: buffers. Does not know: what is in them, or why.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from storage.host_pool import HostPool
+
+
+class Staging:
+    """Buffers of one block each. One owner thread."""
+
+    def __init__(self, num_buffers: int, block_bytes: int, device: torch.device) -> None:
+        """Pinned for copies to and from `device`; PoolDoesNotFit."""
+        self.pool = HostPool(num_buffers, block_bytes, device)
+        self._free = list(range(num_buffers))
+        self._owed: dict[int, int] = {}  # ticket of a read that was given up: its buffer
+        self._given_back: set[int] = set()  # owed buffers that nobody else needs any more
+
+    @property
+    def num_free(self) -> int:
+        """Buffers that are not in use."""
+        return len(self._free)
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether any answer is outstanding that nobody waits for."""
+        return bool(self._owed)
+
+    def take(self) -> int | None:
+        """One buffer; None where all are in use."""
+        return self._free.pop() if self._free else None
+
+    def give_back(self, buffer: int) -> None:
+        """The buffer is not needed any more; it is free once it is owed no answer."""
+        if buffer in self._owed.values():
+            self._given_back.add(buffer)
+        else:
+            self._free.append(buffer)
+
+    def owe(self, ticket: int, buffer: int) -> None:
+        """The read `ticket` was given up and may still write into `buffer`."""
+        self._owed[ticket] = buffer
+
+    def answered(self, ticket: int) -> bool:
+        """Whether this was the answer to a read that was given up."""
+        buffer = self._owed.pop(ticket, None)
+        if buffer is None:
+            return False
+        if buffer in self._given_back:
+            self._given_back.remove(buffer)
+            self._free.append(buffer)
+        return True
+
+    def no_answers_to_come(self) -> None:
+        """The process is dead: it writes into no buffer any more."""
+        self._free.extend(self._given_back)
+        self._owed, self._given_back = {}, set()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.pool.close()

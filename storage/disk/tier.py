@@ -1,0 +1,344 @@
+"""The engine's side of the disk tier: what was asked of its process, and what became of it.
+
+A process that dies fails what it had been asked and takes its records along: the file it died on
+may be why, so it is set aside, and another process starts with an empty one after a while. Each
+time `generation` rises, and the cache is to forget the tier. Too many deaths in a while, and the
+tier stays off. A process that ends with its engine leaves its file for the next.
+
+A read has a deadline. Its answer may still come later, and until then the disk may write into the
+read's buffer, which is therefore not used again. A write has none that fails it, for the disk may
+be reading the block: its process is ended first.
+
+Knows: tickets, buffers, deadlines, restarts. Does not know: moves (`disk_route`) or records' form.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+
+import torch
+
+from storage.disk.config import DiskConfig
+from storage.disk.process import DiskProcess
+from storage.disk.restarts import Restarts
+from storage.disk.staging import Staging
+from storage.disk.stats import DiskState, DiskStats, Ledger
+from storage.disk.wire import (
+    ERASE_SLOTS,
+    Close,
+    Ended,
+    Erase,
+    Forget,
+    Forgot,
+    Opened,
+    Outcome,
+    Read,
+    Refusal,
+    Reply,
+    Scan,
+    Scanned,
+    Segment,
+    Usage,
+    Write,
+)
+from storage.errors import DiskInUse, DiskUnavailable
+from storage.host_pool import HostPool
+from storage.move import Record
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    since: float
+    buffer: int | None = None  # where a read writes to
+
+
+class DiskTier:
+    """Blocks on disk, by slot.
+
+    Concurrency: one owner thread. The constructor, `scan` and `close` wait; nothing else does.
+    A slot that a write or a read under way names is theirs until `poll` has told its end.
+    """
+
+    def __init__(
+        self,
+        config: DiskConfig,
+        host: HostPool | None = None,
+        device: torch.device = _CPU,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start the process and wait until its file is open.
+
+        `host` is the memory that blocks are written from without a copy; the staging is pinned
+        for copies to and from `device`. Raises DiskInUse, DiskUnavailable, PoolDoesNotFit.
+        """
+        if config.num_blocks < 1:
+            raise DiskUnavailable(f"{config.max_bytes} bytes hold no block")
+        self._config = config
+        self._host = host
+        self._clock = clock
+        self.buffers = Staging(config.num_buffers, config.block_bytes, device)
+        self._reads: dict[int, _Asked] = {}
+        self._writes: dict[int, _Asked] = {}
+        self._answers: list[Ended] = []
+        self._scanned: deque[Scanned] = deque()
+        self._forgetting: dict[str, None] = {}
+        self._restarts = Restarts(config)
+        self._ledger = Ledger()
+        self._tickets = 0
+        self._generation = 0
+        self._state = DiskState.DOWN
+        self._started = 0.0  # when the process was
+        self._is_first = True  # until a file has been open
+        self._process: DiskProcess | None = None
+        self._start(keep=True)
+
+    @property
+    def num_blocks(self) -> int:
+        """Slots."""
+        return self._config.num_blocks
+
+    @property
+    def directory(self) -> Path:
+        """Where its files lie."""
+        return self._config.directory
+
+    @property
+    def state(self) -> DiskState:
+        """Whether it is up, coming back, or off for good."""
+        return self._state
+
+    @property
+    def is_up(self) -> bool:
+        """Whether moves to and from it can succeed."""
+        return self._state is DiskState.UP
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether it is up and no read has missed its deadline without an answer since."""
+        return self.is_up and not self.buffers.is_owed
+
+    @property
+    def generation(self) -> int:
+        """Raised by one each time that all records were lost: the cache is to forget the tier."""
+        return self._generation
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the disk's process; None where there is none."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def stats(self) -> DiskStats:
+        """As last heard; never waits."""
+        return replace(self._ledger.stats, forgetting=len(self._forgetting), is_up=self.is_up)
+
+    def write(self, slot: int, record: Record, segment: Segment, place: int) -> int:
+        """Write the block at `place`, which is to stay as it is until this ticket has ended."""
+        ticket = self._ticket()
+        if self._process is None or not self.is_up:
+            self._answers.append(Ended(ticket, Outcome.FAILED))
+        else:
+            self._writes[ticket] = _Asked(self._clock())
+            self._process.send(Write(ticket, slot, segment, place, record))
+        return ticket
+
+    def read(self, slot: int, record: Record, buffer: int) -> int:
+        """Read the block of `record` from `slot` into a buffer, which ends with this ticket."""
+        ticket = self._ticket()
+        if self._process is None or not self.is_up:
+            self._answers.append(Ended(ticket, Outcome.FAILED))
+        else:
+            self._reads[ticket] = _Asked(self._clock(), buffer)
+            self._process.send(Read(ticket, slot, buffer, record))
+        return ticket
+
+    def erase(self, slots: Iterable[int]) -> None:
+        """These slots hold nothing any more.
+
+        Takes place before any write that comes later. A read that comes later may overtake it.
+        """
+        if self._process is not None and self.is_up:
+            left = list(slots)
+            for start in range(0, len(left), ERASE_SLOTS):
+                self._process.send(Erase(left[start : start + ERASE_SLOTS]))
+
+    def forget_owner(self, owner: str) -> None:
+        """Make all records of `owner` unreadable, for good; asked again of the next process.
+
+        Returns at once; `stats.forgetting` tells whether it is still to be done.
+        """
+        self._forgetting[owner] = None
+        if self._process is not None and self.is_up:
+            self._process.send(Forget(owner))
+
+    def poll(self) -> list[Ended]:
+        """What has ended since the last call. Also looks after deadlines and the process."""
+        if self._process is not None:
+            self._process.flush()
+            self._listen(self._process)
+            self._watch(self._process)
+        elif self._state is DiskState.DOWN and self._restarts.is_due(self._clock()):
+            self._spawn_again()
+        answers, self._answers = self._answers, []
+        return answers
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there may be something to `poll`: for an owner that has nothing else to do."""
+        if self._process is not None:
+            self._process.wait_for_reply(timeout_s)
+
+    def scan(self) -> Iterator[tuple[int, Record]]:
+        """Every slot that holds a record, with its record. Waits; at the start, before any move.
+
+        Ends early where the process dies meanwhile: then `generation` has risen.
+        """
+        first: int | None = 0
+        while first is not None and self._process is not None and self.is_up:
+            self._process.send(Scan(first))
+            piece = self._await_scanned()
+            if piece is None:
+                return
+            yield from piece.entries
+            first = piece.next_slot
+
+    def close(self) -> None:
+        """Let what was written reach the disk and end the process. May be called twice."""
+        process, self._process, self._state = self._process, None, DiskState.OFF
+        if process is not None:
+            self._end(process)
+        self.buffers.close()
+
+    def _end(self, process: DiskProcess) -> None:
+        """Wait until the process has done what it was asked; end it when that takes too long."""
+        process.send(Close())
+        give_up = self._clock() + self._config.write_deadline_s
+        while not process.wait_for_end(0.01) and self._clock() < give_up:
+            while process.receive() is not None:
+                pass
+            process.flush()
+        process.kill()
+        process.wait_for_end(self._config.write_deadline_s)
+        process.close()
+
+    def _start(self, *, keep: bool) -> None:
+        """Start processes until one has opened its file, or there is no point in it."""
+        try:
+            self._spawn(keep=keep)
+            while not self.is_up:
+                self._await_opening()
+                if self._state is DiskState.OFF:
+                    raise DiskUnavailable(f"{self._config.directory} cannot be opened")
+                if self._process is None:
+                    self._spawn(keep=False)
+        except DiskUnavailable:
+            self.close()
+            raise
+
+    def _await_opening(self) -> None:
+        """Wait until the process has said whether its file is open, or is dead."""
+        while self._state is DiskState.STARTING and self._process is not None:
+            self._process.wait_for_reply(0.05)
+            self._listen(self._process)
+            self._watch(self._process)
+
+    def _await_scanned(self) -> Scanned | None:
+        give_up = self._clock() + self._config.start_deadline_s
+        while not self._scanned:
+            if self._process is None or self._clock() > give_up:
+                return None
+            self._process.wait_for_reply(0.05)
+            self._listen(self._process)
+            self._watch(self._process)
+        return self._scanned.popleft()
+
+    def _spawn(self, *, keep: bool) -> None:
+        self._state, self._started = DiskState.STARTING, self._clock()
+        self._process = DiskProcess(self._config.wish(self.buffers.pool, self._host, keep=keep))
+
+    def _spawn_again(self) -> None:
+        """Start another process; what the machine refuses counts as one more death."""
+        try:
+            self._spawn(keep=False)
+        except OSError:
+            self._note_failure()
+
+    def _listen(self, process: DiskProcess) -> None:
+        while (reply := process.receive()) is not None:
+            self._take(reply, process)
+
+    def _take(self, reply: Reply, process: DiskProcess) -> None:
+        if isinstance(reply, Ended):
+            self._take_end(reply)
+        elif isinstance(reply, Usage):
+            self._ledger.take(reply)
+        elif isinstance(reply, Scanned):
+            self._scanned.append(reply)
+        elif isinstance(reply, Forgot):
+            self._forgetting.pop(reply.owner, None)
+        elif isinstance(reply, Opened):
+            self._take_opened(reply, process)
+        elif self._is_first:
+            raise (DiskInUse if reply.why is Refusal.IN_USE else DiskUnavailable)(reply.text)
+
+    def _take_opened(self, reply: Opened, process: DiskProcess) -> None:
+        self._state, self._is_first = DiskState.UP, False
+        self._ledger.opened(set_aside=reply.set_aside)
+        for owner in self._forgetting:
+            process.send(Forget(owner))
+
+    def _take_end(self, end: Ended) -> None:
+        if self.buffers.answered(end.ticket):
+            return
+        if self._reads.pop(end.ticket, None) or self._writes.pop(end.ticket, None):
+            self._answers.append(end)
+
+    def _watch(self, process: DiskProcess) -> None:
+        """Fail reads that are late, end a process whose writes are, and bury a dead one."""
+        now = self._clock()
+        for ticket, asked in list(
+            takewhile(lambda item: self._is_late(item[1], now), self._reads.items())
+        ):
+            del self._reads[ticket]
+            if asked.buffer is not None:
+                self.buffers.owe(ticket, asked.buffer)
+            self._answers.append(Ended(ticket, Outcome.FAILED))
+            self._ledger.was_late()
+        oldest = next(iter(self._writes.values()), None)
+        if oldest is not None and now - oldest.since > self._config.write_deadline_s:
+            process.kill()
+        starting = self._state is DiskState.STARTING
+        if starting and now - self._started > self._config.start_deadline_s:
+            process.kill()
+        if process.is_dead:
+            self._listen(process)
+            self._bury(process)
+
+    def _bury(self, process: DiskProcess) -> None:
+        """The process is dead: nobody writes to the staging any more, and its file is suspect."""
+        process.close()
+        self._process = None
+        for ticket in (*self._reads, *self._writes):
+            self._answers.append(Ended(ticket, Outcome.FAILED))
+        self._reads, self._writes = {}, {}
+        self.buffers.no_answers_to_come()
+        self._ledger.died()
+        self._generation += 1
+        self._note_failure()
+
+    def _note_failure(self) -> None:
+        again = self._restarts.after_failure(self._clock())
+        self._state = DiskState.DOWN if again else DiskState.OFF
+
+    def _is_late(self, read: _Asked, now: float) -> bool:
+        return now - read.since > self._config.read_deadline_s
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets

@@ -1,0 +1,224 @@
+"""What the engine and the disk's process say to each other, and the socket it goes through.
+
+    engine  --- Open, Write, Read, Erase, Forget, Scan, Close -->  disk
+            <-- Opened | Refused, Ended, Scanned, Forgot, Usage --
+
+Blocks themselves do not come this way: they lie in memory that both see, and a message names the
+place. Every message is bounded and typed; what does not decode ends the connection.
+
+Knows: bytes and types. Does not know: what a side does with a message.
+"""
+
+from __future__ import annotations
+
+import socket
+from enum import Enum
+
+import msgspec
+
+from storage.errors import StorageError
+from storage.move import Record
+
+MAX_MESSAGE_BYTES = 128 << 10
+ERASE_SLOTS = 8192  # in one message
+_SOCKET_BYTES = 1 << 20
+
+
+class Outcome(Enum):
+    """How a write or a read ended."""
+
+    DONE = "done"
+    FAILED = "failed"  # the record is as it was; a write has left none
+    LOST = "lost"  # what was there was not what was asked for, and is gone
+
+
+class Segment(Enum):
+    """Which memory a block lies in."""
+
+    HOST = "host"
+    STAGING = "staging"
+
+
+class Refusal(Enum):
+    """Why a process does not open its file."""
+
+    IN_USE = "in use"
+    UNUSABLE = "unusable"
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Base of all."""
+
+
+class Memory(msgspec.Struct, frozen=True, array_like=True):
+    """Memory to be mapped: its descriptor, inherited, and how many blocks it has."""
+
+    fd: int
+    num_blocks: int
+
+
+class Open(Message, frozen=True):
+    """The first message: which file, and what it may take."""
+
+    directory: str
+    max_bytes: int
+    num_slots: int
+    block_bytes: int
+    record_bytes: int
+    fingerprint: bytes
+    encrypt: bool
+    high_water: float
+    lock_wait_s: float
+    keep: bool  # False: the file that is there is set aside
+    staging: Memory
+    host: Memory | None
+
+
+class Write(Message, frozen=True):
+    """Put the block at `place` of `segment` into `slot`."""
+
+    ticket: int
+    slot: int
+    segment: Segment
+    place: int
+    record: Record
+
+
+class Read(Message, frozen=True):
+    """Bring the block of `slot` to `place` of the staging, if it is the one of `record`."""
+
+    ticket: int
+    slot: int
+    place: int
+    record: Record
+
+
+class Erase(Message, frozen=True):
+    """These slots hold nothing any more."""
+
+    slots: list[int]
+
+
+class Forget(Message, frozen=True):
+    """Make all records of an owner unreadable."""
+
+    owner: str
+
+
+class Scan(Message, frozen=True):
+    """Which records are there, in slots from `first` on?"""
+
+    first: int
+
+
+class Close(Message, frozen=True):
+    """Finish what was begun and end."""
+
+
+class Opened(Message, frozen=True):
+    """The file is open. `set_aside` says whether one was found damaged and is now apart."""
+
+    set_aside: bool
+
+
+class Refused(Message, frozen=True):
+    """The file is not to be had."""
+
+    why: Refusal
+    text: str
+
+
+class Ended(Message, frozen=True):
+    """A write or a read has ended."""
+
+    ticket: int
+    outcome: Outcome
+
+
+class Scanned(Message, frozen=True):
+    """Records, in order of slot; `next_slot` is where to go on, None at the end."""
+
+    entries: list[tuple[int, Record]]
+    next_slot: int | None
+
+
+class Forgot(Message, frozen=True):
+    """The owner's records are unreadable."""
+
+    owner: str
+
+
+class Usage(Message, frozen=True):
+    """What the file holds, and what has been lost and not been written since it was opened."""
+
+    records: int
+    bytes: int
+    lost: int
+    refused: int
+
+
+Command = Open | Write | Read | Erase | Forget | Scan | Close
+Reply = Opened | Refused | Ended | Scanned | Forgot | Usage
+
+
+class WireBroken(StorageError):
+    """The other side is gone, or says what nobody can mean."""
+
+
+class Channel:
+    """One end of a socket that keeps messages apart. Sending is for one thread at a time."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
+        self.socket = end
+        self._encoder = msgspec.msgpack.Encoder()
+        self._buffer = bytearray(MAX_MESSAGE_BYTES + 1)
+
+    def encode(self, message: Message) -> bytes:
+        """Raise WireBroken when the message is larger than any may be."""
+        content = self._encoder.encode(message)
+        if len(content) > MAX_MESSAGE_BYTES:
+            raise WireBroken(f"a {type(message).__name__} of {len(content)} bytes")
+        return content
+
+    def send(self, content: bytes, flags: int = 0) -> bool:
+        """Whether it was taken; False only with MSG_DONTWAIT."""
+        try:
+            self.socket.send(content, flags | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise WireBroken("the other side is gone") from error
+        return True
+
+    def receive(self, flags: int = 0) -> memoryview | None:
+        """One message, good until the next call; None only with MSG_DONTWAIT or a timeout."""
+        try:
+            size = self.socket.recv_into(self._buffer, 0, flags)
+        except (BlockingIOError, TimeoutError):
+            return None
+        except OSError as error:
+            raise WireBroken("the other side is gone") from error
+        if size == 0 or size > MAX_MESSAGE_BYTES:
+            raise WireBroken("the other side is gone" if size == 0 else "a message too large")
+        return memoryview(self._buffer)[:size]
+
+
+_COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+_REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+
+
+def decode_command(content: memoryview) -> Command:
+    """What the engine says; WireBroken."""
+    try:
+        return _COMMANDS.decode(content)
+    except msgspec.MsgspecError as error:
+        raise WireBroken(str(error)) from error
+
+
+def decode_reply(content: memoryview) -> Reply:
+    """What the disk's process says; WireBroken."""
+    try:
+        return _REPLIES.decode(content)
+    except msgspec.MsgspecError as error:
+        raise WireBroken(str(error)) from error

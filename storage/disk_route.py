@@ -1,0 +1,182 @@
+"""Moves to and from the disk, a block at a time through the staging.
+
+    device -> disk    wait for a buffer | copy down | write | the buffer is free
+    host   -> disk                                    write
+    disk   -> device  wait for a buffer | read | copy up | the buffer is free
+    disk   -> host    wait for a buffer | read | copy over
+
+Reads come first: somebody waits for them. Blocks that go down take at most half of the buffers.
+When the disk does not answer, what waits for a buffer fails at once: a request is better off
+computing its prefix than waiting in a queue that does not move.
+
+Knows: buffers, and how far each move is. Does not know: what is in a record.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from storage.copies import Copies, Event, Run, Way
+from storage.disk.tier import DiskTier
+from storage.disk.wire import Outcome, Segment
+from storage.errors import CopyFailed
+from storage.move import Move, Record, Tier
+from storage.settled import Ends
+
+
+@dataclass(frozen=True, slots=True)
+class Memories:
+    """The blocks of the tiers in memory, (num_blocks, block_bytes) uint8 each."""
+
+    device: Tensor
+    host: Tensor | None
+
+
+@dataclass(slots=True, eq=False)
+class _Passage:
+    """One move on its way."""
+
+    move: Move
+    record: Record
+    mark: Event  # behind the steps that may use the device's slot
+    turn: int  # of the mark
+    buffer: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    passages: list[_Passage]
+    event: Event
+
+
+class DiskRoute:
+    """The moves to and from one disk. One owner thread."""
+
+    def __init__(self, memories: Memories, disk: DiskTier, copies: Copies) -> None:
+        self._memories = memories
+        self._disk = disk
+        self._buffers = disk.buffers
+        self._copies = copies
+        self._reads: deque[_Passage] = deque()
+        self._writes: deque[_Passage] = deque()
+        self._asked: dict[int, _Passage] = {}
+        self._batches: list[_Batch] = []
+        self._turn = 0
+
+    def start(self, moves: Iterable[Move], records: Mapping[Move, Record], mark: Event) -> None:
+        """Take up `moves`, every one of which has a record; `launch` begins them."""
+        self._turn += 1
+        for move in moves:
+            passage = _Passage(move, records[move], mark, self._turn)
+            if move.source_tier is Tier.DISK:
+                self._reads.append(passage)
+            elif move.source_tier is Tier.DEVICE:
+                self._writes.append(passage)
+            else:
+                self._write(passage, Segment.HOST, move.source)
+
+    def launch(self, ends: Ends) -> None:
+        """Begin what has a buffer to go through; all the rest fails if the disk is silent."""
+        if not self._disk.is_answering:
+            for passage in (*self._reads, *self._writes):
+                self._end(passage, Outcome.FAILED, ends)
+            self._reads.clear()
+            self._writes.clear()
+        while self._reads and (buffer := self._buffers.take()) is not None:
+            passage = self._reads.popleft()
+            passage.buffer = buffer
+            ticket = self._disk.read(passage.move.source, passage.record, buffer)
+            self._asked[ticket] = passage
+        self._launch_down(ends)
+
+    def advance(self, ends: Ends) -> None:
+        """Take every move as far as it goes without waiting; report those that have ended."""
+        self._take_copied(ends)
+        arrived = []
+        for answer in self._disk.poll():
+            passage = self._asked.pop(answer.ticket, None)
+            if passage is None:
+                continue  # dropped by a mover that was closed
+            if answer.outcome is Outcome.DONE and passage.move.source_tier is Tier.DISK:
+                arrived.append(passage)
+            else:
+                self._end(passage, answer.outcome, ends)
+        self._bring(arrived, ends)
+        self.launch(ends)
+
+    def close(self) -> None:
+        """Wait for the copies under way; the rest is dropped."""
+        for batch in self._batches:
+            batch.event.synchronize()
+        self._batches, self._asked = [], {}
+        self._reads.clear()
+        self._writes.clear()
+
+    def _launch_down(self, ends: Ends) -> None:
+        going = []
+        spare = self._buffers.pool.num_blocks // 2
+        while self._writes and self._buffers.num_free > spare:
+            passage = self._writes.popleft()
+            passage.buffer = self._buffers.take()
+            going.append(passage)
+        runs = [(self._staged(p), self._at(self._memories.device, p.move.source)) for p in going]
+        self._copy(Way.DOWN, going, runs, ends)
+
+    def _bring(self, arrived: list[_Passage], ends: Ends) -> None:
+        """Copy blocks that have been read from the staging to where they are to go."""
+        up = [passage for passage in arrived if passage.move.target_tier is Tier.DEVICE]
+        runs = [(self._at(self._memories.device, p.move.target), self._staged(p)) for p in up]
+        self._copy(Way.UP, up, runs, ends)
+        for passage in arrived:
+            if passage.move.target_tier is Tier.HOST and self._memories.host is not None:
+                self._at(self._memories.host, passage.move.target).copy_(self._staged(passage))
+                self._end(passage, Outcome.DONE, ends)
+
+    def _copy(
+        self, way: Way, passages: list[_Passage], runs: list[tuple[Tensor, Tensor]], ends: Ends
+    ) -> None:
+        if not passages:
+            return
+        mark = max(passages, key=lambda passage: passage.turn).mark
+        try:
+            event = self._copies.copy(way, [Run(run) for run in runs], mark)
+        except CopyFailed:
+            for passage in passages:
+                self._end(passage, Outcome.FAILED, ends)
+        else:
+            self._batches.append(_Batch(passages, event))
+
+    def _take_copied(self, ends: Ends) -> None:
+        """Go on with what has been copied to the staging, end what has been copied from it."""
+        going = []
+        for batch in self._batches:
+            if not batch.event.query():
+                going.append(batch)
+                continue
+            for passage in batch.passages:
+                if passage.move.target_tier is Tier.DISK and passage.buffer is not None:
+                    self._write(passage, Segment.STAGING, passage.buffer)
+                else:
+                    self._end(passage, Outcome.DONE, ends)
+        self._batches = going
+
+    def _write(self, passage: _Passage, segment: Segment, place: int) -> None:
+        ticket = self._disk.write(passage.move.target, passage.record, segment, place)
+        self._asked[ticket] = passage
+
+    def _end(self, passage: _Passage, outcome: Outcome, ends: Ends) -> None:
+        if passage.buffer is not None:
+            self._buffers.give_back(passage.buffer)
+        by_outcome = {Outcome.DONE: ends.done, Outcome.FAILED: ends.failed, Outcome.LOST: ends.lost}
+        by_outcome[outcome].append(passage.move)
+
+    def _staged(self, passage: _Passage) -> Tensor:
+        assert passage.buffer is not None
+        return self._at(self._buffers.pool.tensor, passage.buffer)
+
+    def _at(self, memory: Tensor, slot: int) -> Tensor:
+        return memory[slot : slot + 1]

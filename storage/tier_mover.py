@@ -1,0 +1,149 @@
+"""Executes plans of moves between tiers, beside the steps.
+
+    device <-> host    one batch of copies for each direction of a plan, one event behind it
+    device <-> disk    over the staging, see `disk_route`
+    host    -> disk    written from where the block lies
+    disk    -> host    over the staging
+
+Moves within the device are not for here: they belong into the stream of the step that needs them
+(`mover`).
+
+Knows: the tiers' memory, and when a move has ended. Does not know: why a block moves, whose it
+is, or what follows from its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from storage.copies import Copies, Event, Way, copies_for, runs_of
+from storage.device_pool import DevicePool
+from storage.disk.tier import DiskTier
+from storage.disk_route import DiskRoute, Memories
+from storage.errors import CopyFailed, UnknownSlot, UnsupportedMove
+from storage.host_pool import HostPool
+from storage.move import Move, Plan, Tier
+from storage.settled import Ends, Settled
+
+_WAYS = {(Tier.DEVICE, Tier.HOST): Way.DOWN, (Tier.HOST, Tier.DEVICE): Way.UP}
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    moves: tuple[Move, ...]
+    event: Event
+
+
+class TierMover:
+    """Moves blocks between tiers.
+
+    Concurrency: one owner thread. `start` and `poll` never wait for the device or the disk.
+    Until a move has been reported by `poll`, nothing else may use its slots; from then on they
+    may be used by whatever is launched next, on any stream.
+    """
+
+    def __init__(
+        self,
+        device: DevicePool,
+        host: HostPool | None = None,
+        disk: DiskTier | None = None,
+        copies: Copies | None = None,
+    ) -> None:
+        """`copies` is how this device is copied to and from, unless something else is wanted."""
+        self._device = block_bytes_of(device)
+        self._host = None if host is None else host.tensor
+        self._disk = disk
+        self._copies = copies or copies_for(device.tensor.device)
+        self._slots = {Tier.DEVICE: device.num_blocks}
+        if host is not None:
+            self._slots[Tier.HOST] = host.num_blocks
+        if disk is not None:
+            self._slots[Tier.DISK] = disk.num_blocks
+        memories = Memories(self._device, self._host)
+        self._route = None if disk is None else DiskRoute(memories, disk, self._copies)
+        self._batches: list[_Batch] = []
+        self._ends = Ends()
+        self._pending = 0
+
+    @property
+    def pending(self) -> int:
+        """Moves that have been started and not been reported."""
+        return self._pending
+
+    def start(self, plan: Plan) -> None:
+        """Begin all moves of `plan`; UnsupportedMove, UnknownSlot, and then none is begun."""
+        for move in plan.moves:
+            self._check(move, plan)
+        if plan.erase and self._disk is not None:
+            self._disk.erase(plan.erase)
+        if not plan.moves:
+            return
+        self._pending += len(plan.moves)
+        mark = self._copies.mark()
+        for ends, way in _WAYS.items():
+            self._copy(tuple(m for m in plan.moves if _ends(m) == ends), way, mark)
+        if self._route is not None:
+            moves = [move for move in plan.moves if Tier.DISK in _ends(move)]
+            self._route.start(moves, plan.records, mark)
+            self._route.launch(self._ends)
+
+    def poll(self) -> Settled:
+        """Return the moves that have ended since the last call."""
+        going = []
+        for batch in self._batches:
+            if batch.event.query():
+                self._ends.done += batch.moves
+            else:
+                going.append(batch)
+        self._batches = going
+        if self._route is not None:
+            self._route.advance(self._ends)
+        settled = self._ends.take()
+        self._pending -= len(settled.done) + len(settled.failed) + len(settled.lost)
+        return settled
+
+    def close(self) -> None:
+        """Wait for the copies under way and drop the rest. The pools and the disk stay open."""
+        for batch in self._batches:
+            batch.event.synchronize()
+        self._batches = []
+        if self._route is not None:
+            self._route.close()
+        self._pending = 0
+
+    def _copy(self, moves: Sequence[Move], way: Way, mark: Event) -> None:
+        if not moves or self._host is None:
+            return
+        down = way is Way.DOWN
+        target, source = (self._host, self._device) if down else (self._device, self._host)
+        runs = runs_of(target, source, [(move.source, move.target) for move in moves])
+        try:
+            self._batches.append(_Batch(tuple(moves), self._copies.copy(way, runs, mark)))
+        except CopyFailed:
+            self._ends.add_failed(moves)
+
+    def _check(self, move: Move, plan: Plan) -> None:
+        source, target = _ends(move)
+        known = source in self._slots and target in self._slots
+        if not known or source is target:
+            raise UnsupportedMove(f"no way from the {source.value} to the {target.value} tier")
+        if Tier.DISK in (source, target) and move not in plan.records:
+            raise UnsupportedMove(f"{move} has no record")
+        for tier, slot in ((source, move.source), (target, move.target)):
+            if not 0 <= slot < self._slots[tier]:
+                raise UnknownSlot(
+                    f"slot {slot} of {tier.value} is not in 0..{self._slots[tier] - 1}"
+                )
+
+
+def block_bytes_of(pool: DevicePool) -> Tensor:
+    """The pool's blocks as (num_blocks, block_bytes) uint8: a view."""
+    return pool.tensor.view(pool.num_blocks, -1).view(torch.uint8)
+
+
+def _ends(move: Move) -> tuple[Tier, Tier]:
+    return move.source_tier, move.target_tier

@@ -1,0 +1,164 @@
+"""A mover over the fake runner's blocks: copies take their time, end in any order, and may fail.
+
+What it copies is real enough to be found out. A block's numbers are copied when the copy ends;
+its target is spoilt from the start to the end, and a source that changes meanwhile, a slot that is
+used by two copies, or a record that is not the one written is an error at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from storage.move import Move, Plan, Record, Tier
+from storage.settled import Settled
+from tests.doubles.fake_runner import FakeRunner, KvCorrupt
+
+Block = list[int | None]
+Place = tuple[Tier, int]
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How copies go: polls until one ends, and the share of those that fail or are lost."""
+
+    most_polls: int = 3
+    failing: float = 0.0
+    losing: float = 0.0  # of reads from disk
+
+
+@dataclass
+class Copy:
+    move: Move
+    seen: Block  # the source when the copy began
+    spoilt: Block  # what lies in the target until it ends
+    record: Record | None
+    polls: int
+
+
+@dataclass
+class FakeMover:
+    """A `TierMover`."""
+
+    runner: FakeRunner
+    faults: Faults = Faults()
+    random: Random = field(default_factory=lambda: Random(0))
+    held: set[Tier] = field(default_factory=set)  # no copy into these ends
+    host: dict[int, Block] = field(default_factory=dict)
+    disk: dict[int, tuple[Record, Block]] = field(default_factory=dict)
+    plans: list[Plan] = field(default_factory=list)
+    ended: Counter[tuple[str, Tier, Tier]] = field(default_factory=Counter)
+    is_closed: bool = False
+    under_way: list[Copy] = field(default_factory=list)
+    choose_fate: Callable[[Move], str] | None = None  # "done", "failed" or "lost"
+
+    @property
+    def pending(self) -> int:
+        return len(self.under_way)
+
+    def start(self, plan: Plan) -> None:
+        if self.is_closed:
+            raise KvCorrupt("a plan for a mover that is closed")
+        self.plans.append(plan)
+        for slot in plan.erase:
+            self.disk.pop(slot, None)
+        for move in plan.moves:
+            self._begin(move, plan.records.get(move))
+
+    def poll(self) -> Settled:
+        fates: dict[str, list[Move]] = {"done": [], "failed": [], "lost": []}
+        for copy in list(self.under_way):
+            copy.polls -= 1
+        ripe = [
+            copy
+            for copy in self.under_way
+            if copy.polls <= 0 and copy.move.target_tier not in self.held
+        ]
+        self.random.shuffle(ripe)
+        for copy in ripe:
+            self.under_way.remove(copy)
+            fates[self._end(copy)].append(copy.move)
+        return Settled(tuple(fates["done"]), tuple(fates["failed"]), tuple(fates["lost"]))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def moves(self, source: Tier, target: Tier) -> list[Move]:
+        """All moves of one direction, so far."""
+        return [
+            move
+            for plan in self.plans
+            for move in plan.moves
+            if (move.source_tier, move.target_tier) == (source, target)
+        ]
+
+    def _begin(self, move: Move, record: Record | None) -> None:
+        if (record is None) == (Tier.DISK in (move.source_tier, move.target_tier)):
+            raise KvCorrupt(f"{move} and its record do not fit")
+        source, target = (move.source_tier, move.source), (move.target_tier, move.target)
+        for copy in self.under_way:
+            busy = copy.move
+            if target in _places(busy) or source == (busy.target_tier, busy.target):
+                raise KvCorrupt(f"{move} while {busy} is under way")
+        seen = list(self._read(source, record))
+        spoilt: Block = [None] * self.runner.block_size
+        self._write(target, spoilt, record)
+        polls = self.random.randint(1, self.faults.most_polls)
+        self.under_way.append(Copy(move, seen, spoilt, record, polls))
+
+    def _end(self, copy: Copy) -> str:
+        move = copy.move
+        source, target = (move.source_tier, move.source), (move.target_tier, move.target)
+        if self._read(source, copy.record) != copy.seen:
+            raise KvCorrupt(f"the source of {move} has changed")
+        there = self._read(target, copy.record)
+        if there is not copy.spoilt or any(number is not None for number in there):
+            raise KvCorrupt(f"somebody else wrote the target of {move}")
+        fate = self._fate(move)
+        self.ended[fate, move.source_tier, move.target_tier] += 1
+        if fate == "done":
+            self._write(target, list(copy.seen), copy.record)
+        elif move.target_tier is Tier.DISK:
+            del self.disk[move.target]
+        return fate
+
+    def _fate(self, move: Move) -> str:
+        if self.choose_fate is not None:
+            return self.choose_fate(move)
+        drawn = self.random.random()
+        if drawn < self.faults.failing:
+            return "failed"
+        if move.source_tier is Tier.DISK and drawn < self.faults.failing + self.faults.losing:
+            return "lost"
+        return "done"
+
+    def _read(self, place: Place, record: Record | None) -> Block:
+        tier, slot = place
+        if tier is Tier.DEVICE:
+            return self.runner.blocks[slot]
+        if tier is Tier.HOST:
+            return self.host[slot]
+        written, block = self.disk[slot]
+        if record is None or _bound(written) != _bound(record):
+            raise KvCorrupt(f"disk slot {slot} holds another block")
+        return block
+
+    def _write(self, place: Place, block: Block, record: Record | None) -> None:
+        tier, slot = place
+        if tier is Tier.DEVICE:
+            self.runner.blocks[slot] = block
+        elif tier is Tier.HOST:
+            self.host[slot] = block
+        elif record is not None:
+            self.disk[slot] = (record, block)
+
+
+def _places(move: Move) -> Sequence[Place]:
+    return (move.source_tier, move.source), (move.target_tier, move.target)
+
+
+def _bound(record: Record) -> tuple[bytes, ...]:
+    """What is compared of a record."""
+    return record.key, record.parent_key, record.namespace, record.token_ids

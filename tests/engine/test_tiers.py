@@ -1,0 +1,225 @@
+"""Lower tiers under the step: prefixes that come back, fail to, or are no longer wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.core import COPY_WAIT_S, IDLE_WAIT_S
+from engine.errors import EngineUnavailable
+from engine.messages import Cancel, Flush, TierTokens
+from prefix_cache.shelf import Tiers
+from storage.move import Move, Tier
+from tests.engine.rig import Rig, generate
+
+PROMPT = list(range(40))
+HOST = Tiers(host_blocks=64)
+DISK = Tiers(disk_blocks=64)
+BOTH = Tiers(host_blocks=16, disk_blocks=64)
+
+
+def lowered(tiers: Tiers = HOST, **settings: Any) -> Rig:
+    """A rig whose device holds one long prompt; PROMPT has been asked for twice and pushed out."""
+    rig = Rig(num_blocks=16, max_batch_tokens=64, tiers=tiers, **settings)
+    for name in ("first", "second"):
+        rig.submit(generate(name, PROMPT, max_tokens=1))
+        rig.run()
+    rig.push_out()
+    return rig
+
+
+def loads(rig: Rig) -> int:
+    return sum(len(rig.mover.moves(tier, Tier.DEVICE)) for tier in (Tier.HOST, Tier.DISK))
+
+
+@pytest.mark.parametrize("steps_ahead", [0, 1])
+@pytest.mark.parametrize("tiers", [HOST, DISK, BOTH])
+class TestThereAndBack:
+    def test_what_was_pushed_out_comes_back_right(self, tiers: Tiers, steps_ahead: int) -> None:
+        rig = lowered(tiers, steps_ahead=steps_ahead)
+        again = generate("again", PROMPT, max_tokens=6)
+        computed = rig.runner.tokens_computed
+        rig.submit(again)
+        rig.run()
+        rig.expect_output(again)
+        assert rig.finished("again").cached_tokens == 36
+        assert rig.runner.tokens_computed - computed == 4 + 5
+        assert loads(rig) == 9
+        rig.expect_nothing_left()
+
+    def test_without_tiers_it_is_computed(self, tiers: Tiers, steps_ahead: int) -> None:
+        """The control: it is the tiers that keep it."""
+        del tiers
+        rig = lowered(Tiers(), steps_ahead=steps_ahead)
+        rig.submit(generate("again", PROMPT, max_tokens=6))
+        rig.run()
+        assert rig.finished("again").cached_tokens == 0
+
+
+class TestWaiting:
+    def test_a_load_holds_up_nobody_else(self) -> None:
+        rig = lowered()
+        rig.mover.held.add(Tier.DEVICE)
+        rig.submit(generate("loading", PROMPT, max_tokens=2))
+        other = generate("other", range(50, 60), max_tokens=5)
+        rig.step(6)
+        rig.submit(other)
+        rig.step(12)
+        rig.expect_output(other)
+        [sequence] = rig.scheduler.loading
+        assert sequence.request_id == "loading"
+        assert sequence.seat is None
+        assert rig.core.stats().loading == 1
+        rig.mover.held.clear()
+        rig.run()
+        rig.expect_output(generate("loading", PROMPT, max_tokens=2))
+
+    def test_with_nothing_but_loads_it_waits_a_moment_and_does_not_spin(self) -> None:
+        rig = lowered()
+        rig.mover.held.add(Tier.DEVICE)
+        rig.submit(generate("loading", PROMPT, max_tokens=2))
+        rig.step(2)
+        rig.step()
+        assert rig.link.waits[-1] == COPY_WAIT_S
+        rig.mover.held.clear()
+        rig.run()
+        rig.settle_copies()
+        rig.step()
+        assert rig.link.waits[-1] == IDLE_WAIT_S
+
+    def test_two_for_one_prefix_load_it_once(self) -> None:
+        rig = lowered()
+        requests = [generate(name, [*PROMPT[:36], ord(name) % 64], max_tokens=3) for name in "ab"]
+        for request in requests:
+            rig.submit(request)
+        rig.run()
+        for request in requests:
+            rig.expect_output(request)
+        assert loads(rig) == 9
+        assert [rig.finished(name).cached_tokens for name in "ab"] == [36, 36]
+        assert rig.finished("a").tiers == TierTokens(host=36)
+        assert rig.finished("b").tiers == TierTokens(device=36)  # on its way for the other
+        rig.expect_nothing_left()
+
+    def test_a_lease_that_waits_for_others_loads_copies_nothing_of_its_own(self) -> None:
+        """A partial block's source need not be there any more when the wait is over."""
+        rig = lowered()
+        rig.mover.held.add(Tier.DEVICE)
+        rig.submit(generate("a", PROMPT, max_tokens=2))
+        rig.submit(generate("b", [*PROMPT[:38], 60, 61, 62], max_tokens=2))
+        rig.step(12)
+        assert len(rig.scheduler.loading) == 2
+        assert all(not one.lease.moves for one in rig.scheduler.loading if one.lease)
+        rig.mover.held.clear()
+        rig.run()
+        rig.expect_output(generate("b", [*PROMPT[:38], 60, 61, 62], max_tokens=2))
+
+
+class TestEnds:
+    @pytest.mark.parametrize("fate", ["failed", "lost"])
+    @pytest.mark.parametrize("tiers", [HOST, DISK])
+    def test_a_load_that_fails_is_computed_instead(self, fate: str, tiers: Tiers) -> None:
+        rig = lowered(tiers)
+
+        def ends(move: Move) -> str:
+            fails = move.target_tier is Tier.DEVICE and len(rig.mover.under_way) == 4
+            return fate if fails else "done"
+
+        rig.mover.choose_fate = ends
+        again = generate("again", PROMPT, max_tokens=3)
+        rig.submit(again)
+        rig.run()
+        rig.expect_output(again)
+        assert rig.core.stats().failed_loads == 1
+        rig.expect_nothing_left()
+
+    def test_who_starts_over_goes_first_in_its_flow(self) -> None:
+        rig = lowered(max_running=1)
+        rig.mover.choose_fate = lambda move: (
+            "done" if move.target_tier is not Tier.DEVICE else "failed"
+        )
+        rig.submit(generate("a", PROMPT, max_tokens=2))
+        rig.submit(generate("b", range(5), max_tokens=2))
+        rig.run()
+        order = [row.sequence.request_id for step in rig.runner.steps for row in step.rows]
+        assert order.index("a") < order.index("b") or rig.finished("a").cached_tokens == 0
+        rig.expect_output(generate("a", PROMPT, max_tokens=2))
+
+    def test_a_cancelled_load_leaves_nothing_behind(self) -> None:
+        rig = lowered()
+        rig.mover.held.add(Tier.DEVICE)
+        rig.submit(generate("gone", PROMPT, max_tokens=2))
+        rig.step(2)
+        rig.link.say(Cancel("gone"))
+        rig.step()
+        assert rig.finished("gone").reason == "cancelled"
+        assert rig.core.is_idle
+        rig.mover.held.clear()
+        rig.settle_copies()
+        again = generate("again", PROMPT, max_tokens=2)
+        rig.submit(again)
+        rig.run()
+        rig.expect_output(again)
+        rig.expect_nothing_left()
+
+    def test_a_flush_while_it_loads_harms_nobody(self) -> None:
+        rig = lowered(BOTH)
+        rig.mover.held.add(Tier.DEVICE)
+        request = generate("a", PROMPT, max_tokens=4)
+        rig.submit(request)
+        rig.step(2)
+        rig.link.say(Flush(query_id="1"))
+        rig.step(2)
+        rig.mover.held.clear()
+        rig.run()
+        rig.expect_output(request)
+        rig.expect_nothing_left()
+
+    def test_a_drain_waits_for_a_load_and_an_end_drops_it(self) -> None:
+        rig = lowered()
+        rig.mover.held.add(Tier.DEVICE)
+        rig.submit(generate("a", PROMPT, max_tokens=2))
+        rig.submit(generate("b", PROMPT[:30], max_tokens=2))
+        rig.step(2)
+        rig.core.drain()
+        rig.submit(generate("late", PROMPT))
+        rig.step(2)
+        assert rig.failed("late").code == "engine_unavailable"
+        assert not rig.core.is_idle
+        rig.core.fail_all(EngineUnavailable("stopped"))
+        assert rig.failed("a").code == rig.failed("b").code == "engine_unavailable"
+        rig.cache.check_invariants()
+
+    def test_numbers_that_are_not_finite_reach_no_tier(self) -> None:
+        rig = Rig(num_blocks=16, max_batch_tokens=64, tiers=BOTH)
+        bad = generate("bad", PROMPT, max_tokens=4)
+        rig.runner.not_finite.add("bad")
+        rig.submit(bad)
+        rig.run()
+        assert rig.failed("bad").code == "numeric_failure"
+        rig.push_out()
+        rig.runner.not_finite.clear()
+        for name in ("one", "two", "three"):
+            request = generate(name, PROMPT, max_tokens=4)
+            rig.submit(request)
+            rig.run()
+            rig.expect_output(request)
+        assert rig.finished("one").cached_tokens == 0
+        assert rig.finished("two").cached_tokens == 39
+
+    def test_a_loading_one_gives_way_to_an_elder_that_needs_room(self) -> None:
+        rig = lowered()
+        rig.clock.now += 1
+        elder = generate("elder", range(40, 60), max_tokens=30)
+        rig.submit(elder)
+        rig.step(2)
+        rig.mover.held.add(Tier.DEVICE)
+        rig.submit(generate("younger", PROMPT, max_tokens=2))
+        rig.step(30)
+        assert rig.core.stats().preemptions > 0
+        rig.mover.held.clear()
+        rig.run()
+        rig.expect_output(elder)
+        rig.expect_output(generate("younger", PROMPT, max_tokens=2))
+        rig.expect_nothing_left()

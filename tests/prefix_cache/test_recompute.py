@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import pytest
+
+from prefix_cache.ascent import Whereabouts
+from prefix_cache.recompute import (
+    RETRY,
+    SMALLEST_CONTEXT,
+    CopyRate,
+    LoadOrRecompute,
+    Loads,
+    PrefillCurve,
+    Queue,
+)
+from storage.move import Tier
+
+BLOCK = 16
+
+
+def found(device: int = 0, coming: int = 0, host: int = 0, disk: int = 0) -> Whereabouts:
+    return Whereabouts(device, coming, host, disk)
+
+
+def measured(
+    *, per_token: float, host: float | None = None, disk: float | None = None
+) -> LoadOrRecompute:
+    """Seconds a token of prefill, and a block from either tier."""
+    rates = LoadOrRecompute(block_size=BLOCK, block_bytes=1 << 20)
+    rates.prefill.add(1000, 1000, per_token * 1000)
+    for tier, seconds in ((Tier.HOST, host), (Tier.DISK, disk)):
+        if seconds is not None:
+            rates.copies[tier].add(10, seconds * 10)
+    return rates
+
+
+class TestPrefillCurve:
+    def test_nothing_is_known_and_nothing_costs(self) -> None:
+        curve = PrefillCurve()
+        assert not curve.is_measured
+        assert curve.seconds(0, 10_000) == 0.0
+
+    def test_each_doubling_of_the_context_has_its_own_rate(self) -> None:
+        curve = PrefillCurve()
+        curve.add(100, SMALLEST_CONTEXT, 1.0)
+        curve.add(100, 4 * SMALLEST_CONTEXT, 3.0)
+        short = curve.seconds(0, SMALLEST_CONTEXT)
+        assert short == pytest.approx(SMALLEST_CONTEXT / 100)
+        long = curve.seconds(2 * SMALLEST_CONTEXT, 4 * SMALLEST_CONTEXT)
+        assert long == pytest.approx(2 * SMALLEST_CONTEXT * 3 / 100)
+        both = curve.seconds(0, 2 * SMALLEST_CONTEXT)
+        assert both == pytest.approx(2 * short), "the nearest one, the shorter of two as near"
+
+    def test_a_new_measurement_moves_the_mean_a_part_of_the_way(self) -> None:
+        curve = PrefillCurve()
+        curve.add(1, 1, 1.0)
+        curve.add(1, 1, 2.0)
+        assert 1.0 < curve.seconds(0, 1) < 1.5
+
+    def test_the_curve_is_told_in_tokens_a_second(self) -> None:
+        curve = PrefillCurve()
+        curve.add(100, 10, 0.5)
+        assert curve.tokens_per_second() == {SMALLEST_CONTEXT: pytest.approx(200)}
+
+
+def test_the_first_measurement_takes_the_place_of_the_guess() -> None:
+    rate = CopyRate(5.0)
+    rate.add(10, 1.0)
+    assert rate.per_block == pytest.approx(0.1)
+
+
+class TestChoice:
+    def test_before_anything_is_measured_all_is_loaded(self) -> None:
+        rates = LoadOrRecompute(block_size=BLOCK, block_bytes=1 << 20)
+        assert rates.load_blocks(found(device=2, host=3, disk=4), 1000) == 7
+
+    def test_what_is_copied_sooner_than_computed_is_loaded(self) -> None:
+        rates = measured(per_token=1e-3, host=1e-3, disk=5e-3)
+        assert rates.load_blocks(found(host=10, disk=10), 320) == 20
+
+    def test_what_is_computed_sooner_is_not(self) -> None:
+        rates = measured(per_token=1e-6, host=1e-3, disk=1e-2)
+        assert rates.load_blocks(found(host=10, disk=10), 320) == 0
+
+    def test_host_yes_and_disk_no(self) -> None:
+        rates = measured(per_token=1e-4, host=1e-4, disk=1e-2)
+        assert rates.load_blocks(found(host=10, disk=10), 320) == 10
+
+    def test_behind_a_long_queue_of_tokens_a_slow_disk_is_quick_enough(self) -> None:
+        rates = measured(per_token=1e-4, disk=1e-2)
+        assert rates.load_blocks(found(disk=10), 160) == 0
+        assert rates.load_blocks(found(disk=10), 160, Queue(tokens=2000)) == 10
+
+    def test_behind_a_long_queue_of_copies_it_is_not(self) -> None:
+        rates = measured(per_token=1e-3, host=1e-3)
+        assert rates.load_blocks(found(host=10), 160) == 10
+        assert rates.load_blocks(found(host=10), 160, Queue(copies={Tier.HOST: 1000})) == 0
+
+    @pytest.mark.parametrize(("asked", "loads"), [("always", 20), ("never", 0)])
+    def test_what_is_asked_for_is_done(self, asked: Loads, loads: int) -> None:
+        for rates in (measured(per_token=1e-9), measured(per_token=1.0)):
+            assert rates.load_blocks(found(host=10, disk=10), 320, asked=asked) == loads
+
+    def test_nothing_below_is_nothing_to_load(self) -> None:
+        assert measured(per_token=1.0).load_blocks(found(device=5, coming=2), 160) == 0
+
+    def test_what_was_refused_often_is_tried_again_once(self) -> None:
+        rates = measured(per_token=1e-6, host=1e-3)
+        where = found(host=4)
+        choices = []
+        for _ in range(2 * RETRY):
+            loads = rates.load_blocks(where, 64)
+            rates.count(where, loads)
+            choices.append(loads)
+            if loads:
+                rates.copies[Tier.HOST].add(loads, loads * 1e-3)
+        assert 1 <= choices.count(4) <= 2 * RETRY / 8
+        assert choices[0] == 0
+
+
+def test_choices_are_counted_by_tier() -> None:
+    rates = measured(per_token=1.0)
+    rates.count(found(host=10, disk=10), 12)
+    rates.count(found(host=5), 0)
+    assert rates.choices.chosen == {Tier.HOST: 10, Tier.DISK: 2}
+    assert rates.choices.refused == {Tier.HOST: 5, Tier.DISK: 8}

@@ -1,0 +1,95 @@
+"""`ratoon serve` stopped and started again: a prefix outlives the process, or is computed anew."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.seams.server import Server, running_server, wait_for
+
+PROMPT = "The harbour master keeps the ledger of every ship that ties up at the quay. " * 20
+
+
+def ask(server: Server) -> tuple[str, dict[str, Any]]:
+    """The text that follows PROMPT, and the usage."""
+    with server.client() as client:
+        model = client.get("/v1/models").json()["data"][0]["id"]
+        answer = client.post(
+            "/v1/completions",
+            json={
+                "model": model,
+                "prompt": PROMPT,
+                "max_tokens": 8,
+                "temperature": 0,
+                "ignore_eos": True,
+            },
+        )
+    answer.raise_for_status()
+    found = answer.json()
+    return found["choices"][0]["text"], found["usage"]["prompt_tokens_details"]
+
+
+def kill(server: Server) -> None:
+    """End supervisor, gateway and engine at once, and wait until they are gone."""
+    pids = [server.process.pid, *server.children().values()]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    server.process.wait(10)
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids[1:]), 10)
+
+
+def test_a_stop_keeps_what_another_model_never_finds(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(str(files("handbook") / "model"), model)
+    settings = {"RATOON_MODEL": str(model)}
+    with running_server(tmp_path / "data", settings) as server:
+        cold, details = ask(server)
+        assert details["cached_tokens"] == 0
+        warm, details = ask(server)
+        assert details["ratoon"]["device"] == details["cached_tokens"] > 200
+        assert warm == cold
+    with running_server(tmp_path / "data", settings) as server:
+        again, details = ask(server)
+        assert again == cold
+        assert details["cached_tokens"] > 200, "from disk, or loaded before it was asked"
+        disk = server.stats()["tiers"]["disk"]
+        assert disk["state"] == "up"
+        assert disk["records"] > 0
+    weights = model / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(bytes(data))
+    with running_server(tmp_path / "data", settings) as server:
+        assert ask(server)[1]["cached_tokens"] == 0
+        assert ask(server)[1]["cached_tokens"] > 200, "its own"
+
+
+def test_killed_at_once_it_is_still_right(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server:
+        cold, _ = ask(server)
+        kill(server)
+    with running_server(tmp_path / "data") as server:
+        again, _ = ask(server)
+        assert again == cold
+        twice, details = ask(server)
+        assert twice == cold
+        assert details["cached_tokens"] > 200
+
+
+def test_a_second_engine_on_the_same_disk_does_without(tmp_path: Path) -> None:
+    blocks = {"RATOON_DISK_CACHE_DIR": str(tmp_path / "blocks")}
+    with (
+        running_server(tmp_path / "one", blocks) as one,
+        running_server(tmp_path / "two", blocks) as two,
+    ):
+        first, second = ask(one), ask(two)
+        assert first[0] == second[0]
+        assert one.stats()["tiers"]["disk"]["state"] == "up"
+        assert two.stats()["tiers"]["disk"] is None
+        assert httpx.get(f"{two.url}/readyz").status_code == 200

@@ -1,0 +1,289 @@
+"""Real weights, real host memory, a real disk: pools so small that everything moves, and the
+tokens are those that the same prompt gives alone, with the cache off."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.fingerprint import BlockOrigin
+from engine.messages import EngineStats, SamplingParams
+from storage.disk.config import DiskConfig
+from tests.engine.checkpoints import Checkpoint
+from tests.engine.test_fingerprint import ORIGIN, another
+from tests.seams.real_engine import Bounds, RealEngine
+from tests.seams.test_cached_equals_uncached import (
+    LONGEST,
+    NAMESPACES,
+    UNPRESSED,
+    Alone,
+    Ask,
+    asks,
+    run_mix,
+)
+
+TINY = Bounds(num_blocks=6, block_size=16, max_batch_tokens=64, max_running=3)
+PROMPT = tuple((11 * i * i + 5) % 50 + 5 for i in range(70))
+DOWN, FURTHER_DOWN, UP = ("device", "host"), ("host", "disk"), ("disk", "device")
+GREEDY = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def alone(checkpoint: Checkpoint) -> Alone:
+    """What a prompt gives by itself, nothing reused and nothing else running."""
+    engine = RealEngine(str(checkpoint.model_dir), UNPRESSED)
+    number = 0
+
+    @cache
+    def tokens(ask: Ask) -> list[int]:
+        nonlocal number
+        number += 1
+        name = f"alone-{number}"
+        engine.submit(name, ask.prompt, ask.sampling, namespace=NAMESPACES[0], use_cache=False)
+        engine.run()
+        return engine.tokens(name)
+
+    return tokens
+
+
+def room_for(engine_bounds: Bounds, model_dir: str, blocks: int) -> int:
+    """Bytes of a disk tier that holds `blocks` blocks."""
+    engine = RealEngine(model_dir, engine_bounds)
+    block_bytes = engine.tiers.lower.block_bytes
+    config = DiskConfig(
+        directory=Path(), max_bytes=1 << 30, block_bytes=block_bytes, fingerprint=b""
+    )
+    return int((blocks + 2.5) * config.record_bytes / config.high_water)
+
+
+@pytest.fixture(scope="module")
+def disk_bytes(checkpoint: Checkpoint) -> int:
+    return room_for(TINY, str(checkpoint.model_dir), 24)
+
+
+def engine_on(checkpoint: Checkpoint, bounds: Bounds, disk: Path | None = None) -> RealEngine:
+    return RealEngine(str(checkpoint.model_dir), bounds, disk=disk)
+
+
+def ask_for(engine: RealEngine, name: str, prompt: tuple[int, ...]) -> list[int]:
+    engine.submit(name, prompt, GREEDY, namespace=NAMESPACES[0])
+    engine.run()
+    return engine.tokens(name)
+
+
+def settle(engine: RealEngine) -> None:
+    """Step until no copy is under way."""
+    engine.step()
+    while engine.core.parts.copies.pending:
+        engine.step()
+        time.sleep(0.001)
+
+
+@st.composite
+def pressed(draw: st.DrawFn) -> Bounds:
+    max_running = draw(st.integers(1, 4))
+    return Bounds(
+        num_blocks=-(-LONGEST // 16) + draw(st.integers(0, 3)),
+        block_size=16,
+        max_batch_tokens=max_running + draw(st.integers(0, 40)),
+        max_running=max_running,
+        steps_ahead=draw(st.integers(0, 1)),
+        graph_tokens=draw(st.sampled_from([0, 2])),
+        host_blocks=draw(st.integers(1, 8)),
+    )
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(bounds=pressed(), mix=st.lists(asks, min_size=3, max_size=8))
+def test_any_mix_with_a_host_tier(
+    checkpoint: Checkpoint, alone: Alone, bounds: Bounds, mix: list[Ask]
+) -> None:
+    engine = engine_on(checkpoint, bounds)
+    run_mix(engine, mix)
+    for number, ask in enumerate(mix):
+        assert engine.tokens(str(number)) == alone(ask)
+    engine.expect_nothing_left()
+    engine.close()
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(bounds=pressed(), mix=st.lists(asks, min_size=6, max_size=12))
+def test_any_mix_with_all_tiers(
+    tmp_path_factory: pytest.TempPathFactory,
+    checkpoint: Checkpoint,
+    alone: Alone,
+    disk_bytes: int,
+    bounds: Bounds,
+    mix: list[Ask],
+) -> None:
+    disk = tmp_path_factory.mktemp("blocks")
+    engine = engine_on(checkpoint, replace(bounds, disk_bytes=disk_bytes), disk)
+    assert engine.tiers.disk is not None
+    run_mix(engine, [*mix, *mix])
+    for number, ask in enumerate([*mix, *mix]):
+        assert engine.tokens(str(number)) == alone(ask)
+    engine.expect_nothing_left()
+    engine.close()
+
+
+def flood(engine: RealEngine, rounds: int) -> None:
+    """Other prompts, each asked twice, that push everything else down."""
+    for number in range(rounds):
+        other = tuple((number * 13 + 7 * i) % 50 + 5 for i in range(70))
+        for time_ in range(2):
+            ask_for(engine, f"flood-{number}-{time_}", other)
+        settle(engine)
+
+
+def test_the_mixes_do_move_blocks_every_way(
+    tmp_path: Path, checkpoint: Checkpoint, disk_bytes: int
+) -> None:
+    """The control: copies really go down, come up from both tiers, and carry what they should."""
+    bounds = replace(TINY, host_blocks=5, disk_bytes=disk_bytes)
+    engine = engine_on(checkpoint, bounds, tmp_path)
+    first = ask_for(engine, "a", PROMPT)
+    assert ask_for(engine, "b", PROMPT) == first
+    flood(engine, 4)
+    assert ask_for(engine, "c", PROMPT) == first
+    stats = engine.core.stats()
+    ways = {(way.source, way.target): way.blocks for way in stats.tiers.ways}
+    assert min(ways[way] for way in (DOWN, FURTHER_DOWN, UP)) > 0
+    assert engine.finished("c").tiers.disk == 64
+    engine.expect_nothing_left()
+    engine.close()
+
+
+def restarted(
+    tmp_path: Path, checkpoint: Checkpoint, before: Bounds, after: Bounds
+) -> tuple[list[int], list[int], EngineStats]:
+    """The same prompt before a stop and after a start; and the stats of the second engine."""
+    engine = engine_on(checkpoint, before, tmp_path)
+    first = ask_for(engine, "a", PROMPT)
+    ask_for(engine, "b", PROMPT)
+    engine.core.put_away(5.0)
+    engine.close()
+    engine = engine_on(checkpoint, after, tmp_path)
+    engine.core.warm_up()
+    second = ask_for(engine, "a", PROMPT)
+    stats = engine.core.stats()
+    engine.close()
+    return first, second, stats
+
+
+def test_a_restart_is_warm(tmp_path: Path, checkpoint: Checkpoint, disk_bytes: int) -> None:
+    bounds = replace(TINY, num_blocks=12, disk_bytes=disk_bytes)
+    first, second, stats = restarted(tmp_path, checkpoint, bounds, bounds)
+    assert first == second
+    assert stats.windows["all"].hit_tokens >= 64
+
+
+def test_another_block_size_finds_nothing(
+    tmp_path: Path, checkpoint: Checkpoint, disk_bytes: int
+) -> None:
+    bounds = replace(TINY, num_blocks=12, disk_bytes=disk_bytes)
+    after = replace(bounds, block_size=32, num_blocks=6)
+    first, second, stats = restarted(tmp_path, checkpoint, bounds, after)
+    assert first == second
+    assert stats.windows["all"].hit_tokens == 0
+
+
+WARM = replace(TINY, num_blocks=12)
+
+
+@pytest.fixture(scope="module")
+def filled(
+    tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint, disk_bytes: int
+) -> Path:
+    """A disk that holds PROMPT, written under the fingerprint of ORIGIN."""
+    disk = tmp_path_factory.mktemp("filled") / "blocks"
+    engine = RealEngine(
+        str(checkpoint.model_dir),
+        replace(WARM, disk_bytes=disk_bytes),
+        disk=disk,
+        fingerprint=ORIGIN.fingerprint(),
+    )
+    for name in "ab":
+        ask_for(engine, name, PROMPT)
+    engine.core.put_away(5.0)
+    engine.close()
+    return disk
+
+
+@pytest.mark.parametrize("name", [None, *(field.name for field in fields(BlockOrigin))])
+def test_each_of_eight_changed_fields_makes_the_disk_unreachable(
+    tmp_path: Path, checkpoint: Checkpoint, filled: Path, disk_bytes: int, name: str | None
+) -> None:
+    """`None` is the control: nothing changed, and it is found."""
+    disk = Path(shutil.copytree(filled, tmp_path / "blocks"))
+    origin = ORIGIN
+    if name is not None:
+        origin = replace(ORIGIN, **{name: another(getattr(ORIGIN, name))})
+    engine = RealEngine(
+        str(checkpoint.model_dir),
+        replace(WARM, disk_bytes=disk_bytes),
+        disk=disk,
+        fingerprint=origin.fingerprint(),
+    )
+    restored = engine.core.warm_up()
+    ask_for(engine, "again", PROMPT)
+    assert engine.finished("again").cached_tokens == (64 if name is None else 0)
+    assert bool(restored) == (name is None)
+    engine.close()
+
+
+def test_a_host_pool_of_which_all_is_in_use_drops_what_would_go_there(
+    checkpoint: Checkpoint, alone: Alone
+) -> None:
+    engine = engine_on(checkpoint, replace(TINY, host_blocks=1))
+    mix = [Ask(i % 5, 40, (5 + i % 4,) * 5, 6, NAMESPACES[i % 2], None) for i in range(24)]
+    run_mix(engine, mix)
+    for number, ask in enumerate(mix):
+        assert engine.tokens(str(number)) == alone(ask)
+    assert engine.core.stats().tiers.lower["host"].total == 1
+    engine.expect_nothing_left()
+    engine.close()
+
+
+def test_an_eviction_storm_with_preemption(checkpoint: Checkpoint, alone: Alone) -> None:
+    """The pool holds little more than the longest request; 64 of all kinds go through it."""
+    engine = engine_on(checkpoint, replace(TINY, num_blocks=5, host_blocks=8, steps_ahead=1))
+    mix = [
+        Ask(i % 9, 10 + i % 31, (5 + i % 4,) * (i % 12), 4 + i % 9, NAMESPACES[i % 2], None)
+        for i in range(64)
+    ]
+    run_mix(engine, mix)
+    for number, ask in enumerate(mix):
+        assert engine.tokens(str(number)) == alone(ask)
+    assert engine.core.stats().preemptions > 0
+    engine.expect_nothing_left()
+    engine.close()
+
+
+def test_host_memory_that_is_not_to_be_had_is_done_without(
+    checkpoint: Checkpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = engine_on(checkpoint, replace(TINY, host_blocks=1 << 40))
+    assert engine.tiers.host is None
+    assert "no host tier" in caplog.text
+    ask_for(engine, "a", PROMPT)
+    engine.close()
+
+
+def test_a_disk_that_cannot_be_opened_is_done_without(
+    tmp_path: Path, checkpoint: Checkpoint, disk_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "blocks").write_text("a file, not a directory")
+    bounds = replace(TINY, disk_bytes=disk_bytes)
+    engine = engine_on(checkpoint, bounds, tmp_path / "blocks")
+    assert engine.tiers.disk is None
+    assert "no disk tier" in caplog.text
+    assert engine.core.stats().tiers.disk is None
+    ask_for(engine, "a", PROMPT)
+    engine.close()

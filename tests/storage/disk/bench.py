@@ -1,0 +1,88 @@
+"""Records over a file in this very process, for tests that need no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.disk.data_keys import DataKeys, DirectoryKey, Keys
+from storage.disk.lmdb_file import LmdbFile
+from storage.disk.records import Records, SlotFile, ToWrite
+from storage.disk.room import Room
+from storage.disk.seal import Seal
+from storage.disk.wire import Segment
+from storage.move import Record
+from tests.storage.scene import BLOCK_BYTES, FINGERPRINT, content, record
+
+RECORD_BYTES = BLOCK_BYTES + 4096
+
+
+class Bench:
+    """A file in `directory`, and records over it or over what `wrap` makes of it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        encrypt: bool = False,
+        max_bytes: int = 64 << 20,
+        num_slots: int = 100_000,
+        high_water: float = 0.85,
+    ) -> None:
+        self.directory = directory
+        self.keys: Keys = (
+            DataKeys(directory / "keys") if encrypt else DirectoryKey.load(directory / "secret")
+        )
+        self.seal = Seal(self.keys, FINGERPRINT, BLOCK_BYTES)
+        self.room = Room(directory, num_slots, BLOCK_BYTES, RECORD_BYTES, high_water)
+        self.file = LmdbFile(directory / "blocks", max_bytes)
+        self.records = self.over(self.file)
+
+    @property
+    def data(self) -> Path:
+        """The file itself."""
+        return self.directory / "blocks" / "data.mdb"
+
+    def over(self, file: SlotFile) -> Records:
+        """Records over `file`."""
+        return Records(file, self.seal, self.room)
+
+    def write(self, slot: int, number: int, owner: str = "flow") -> None:
+        """Write block `number` into `slot`."""
+        self.records.write([to_write(slot, number, owner)])
+
+    def write_all(self, count: int, at_once: int = 100) -> None:
+        """Write block i into slot i for i < count."""
+        for start in range(0, count, at_once):
+            end = min(start + at_once, count)
+            self.records.write([to_write(i, i) for i in range(start, end)])
+
+    def reads_right(self, slot: int, number: int, owner: str = "flow") -> bool:
+        """Whether block `number` is read from `slot`; it is never read wrong."""
+        return reads_right(self.records, slot, record(number, owner), number)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+def reads_right(records: Records, slot: int, asked: Record, number: int) -> bool:
+    """Whether `asked` is read from `slot`; what is read is `content(number)`, or this fails."""
+    into = memoryview(bytearray(BLOCK_BYTES))
+    scratch = memoryview(bytearray(BLOCK_BYTES))
+    if not records.read(slot, asked, into, scratch):
+        return False
+    assert bytes(into) == content(number).numpy().tobytes(), "a wrong byte"
+    return True
+
+
+def to_write(slot: int, number: int, owner: str = "flow") -> ToWrite:
+    """Block `number` for `slot`."""
+    return ToWrite(slot, record(number, owner), memoryview(content(number).numpy().data))
+
+
+class NumberedMemory:
+    """Memory where the block at place n is block n."""
+
+    def block(self, segment: Segment, place: int) -> memoryview:
+        """Block `place`."""
+        return memoryview(content(place).numpy().data)

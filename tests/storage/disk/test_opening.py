@@ -1,0 +1,104 @@
+"""Whatever state a directory is in, it opens, or is refused with a reason."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from storage.disk.opening import OpenedFile, open_directory, quarantine_of
+from storage.disk.wire import Memory, Open
+from storage.errors import DiskInUse
+
+WISH = Open(
+    directory="", max_bytes=4 << 20, num_slots=100, block_bytes=2048, record_bytes=8192,
+    fingerprint=b"f" * 32, encrypt=False, high_water=0.85, lock_wait_s=0.0, keep=True,
+    staging=Memory(0, 1), host=None,
+)  # fmt: skip
+
+
+@dataclass
+class Shut:
+    set_aside: bool
+    records: int
+
+
+def close(opened: OpenedFile) -> Shut:
+    shut = Shut(opened.set_aside, opened.file.num_records())
+    opened.file.close()
+    os.close(opened.lock)
+    return shut
+
+
+def wish(directory: Path, **changed: object) -> Open:
+    return msgspec.structs.replace(WISH, directory=str(directory), **changed)
+
+
+def make(directory: Path) -> Path:
+    """A directory whose file has one record; the file."""
+    opened = open_directory(wish(directory))
+    with opened.file.changing() as changes:
+        changes.put(1, b"header", b"payload" * 1000)
+    assert close(opened) == Shut(set_aside=False, records=1)
+    return directory / "blocks" / "data.mdb"
+
+
+def test_what_was_there_is_there(tmp_path: Path) -> None:
+    make(tmp_path)
+    assert close(open_directory(wish(tmp_path))) == Shut(set_aside=False, records=1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"fingerprint": b"g" * 32}, {"block_bytes": 4096}, {"encrypt": True}, {"max_bytes": 8192}],
+    ids=["fingerprint", "block size", "encryption", "a smaller bound"],
+)
+def test_another_origin_is_removed_and_not_set_aside(
+    tmp_path: Path, changed: dict[str, object]
+) -> None:
+    make(tmp_path)
+    changed = {"max_bytes": 1 << 20, **changed}
+    if changed["max_bytes"] == 8192:
+        changed["max_bytes"] = (tmp_path / "blocks" / "data.mdb").stat().st_size - 1
+    assert close(open_directory(wish(tmp_path, **changed))) == Shut(set_aside=False, records=0)
+    assert not quarantine_of(tmp_path).exists()
+
+
+@pytest.mark.parametrize("size", [1, 4096, 8191, 8192, 12288])
+def test_a_truncated_file_is_set_aside(tmp_path: Path, size: int) -> None:
+    os.truncate(make(tmp_path), size)
+    assert close(open_directory(wish(tmp_path))) == Shut(set_aside=True, records=0)
+    assert (quarantine_of(tmp_path) / "data.mdb").stat().st_size == size
+
+
+@pytest.mark.parametrize("page", [0, 1])
+def test_a_damaged_head_is_set_aside(tmp_path: Path, page: int) -> None:
+    data = make(tmp_path)
+    content = bytearray(data.read_bytes())
+    content[page * 4096 + 16] ^= 0xFF  # of the magic number
+    data.write_bytes(content)
+    assert close(open_directory(wish(tmp_path))) == Shut(set_aside=True, records=0)
+
+
+def test_is_set_aside_when_asked_for(tmp_path: Path) -> None:
+    make(tmp_path)
+    assert close(open_directory(wish(tmp_path, keep=False))) == Shut(set_aside=True, records=0)
+    assert close(open_directory(wish(tmp_path, keep=False))) == Shut(set_aside=True, records=0)
+    assert len(list(tmp_path.glob("*.quarantine"))) == 1
+
+
+def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
+    os.truncate(make(tmp_path), 0)
+    assert close(open_directory(wish(tmp_path))) == Shut(set_aside=False, records=0)
+
+
+def test_two_do_not_have_it_at_once(tmp_path: Path) -> None:
+    first = open_directory(wish(tmp_path))
+    with pytest.raises(DiskInUse, match="another engine"):
+        open_directory(wish(tmp_path, keep=False))
+    assert not quarantine_of(tmp_path).exists()
+    close(first)
+    close(open_directory(wish(tmp_path)))

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.disk.wire import (
+    ERASE_SLOTS,
+    MAX_MESSAGE_BYTES,
+    Channel,
+    Ended,
+    Erase,
+    Forget,
+    Message,
+    Opened,
+    Outcome,
+    Read,
+    Scanned,
+    Segment,
+    Usage,
+    WireBroken,
+    Write,
+    decode_command,
+    decode_reply,
+)
+from tests.storage.scene import record
+
+COMMANDS = [
+    Write(1, 2, Segment.HOST, 3, record(4)),
+    Read(1, 2, 3, record(4)),
+    Erase(list(range(2**32 - ERASE_SLOTS, 2**32))),
+    Forget("flow"),
+]
+REPLIES = [
+    Opened(set_aside=True),
+    Ended(5, Outcome.LOST),
+    Scanned([(n, record(n)) for n in range(200)], 200),
+    Usage(1, 2, 3, 4),
+]
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, Channel]]:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with one, other:
+        yield Channel(one), Channel(other)
+
+
+def receive(channel: Channel) -> memoryview:
+    content = channel.receive()
+    assert content is not None
+    return content
+
+
+def test_every_message_arrives_as_it_was_sent(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    for command in COMMANDS:
+        assert here.send(here.encode(command))
+        assert decode_command(receive(there)) == command
+    for reply in REPLIES:
+        assert there.send(there.encode(reply))
+        assert decode_reply(receive(here)) == reply
+
+
+def test_nothing_waits_that_was_told_not_to(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    assert there.receive(socket.MSG_DONTWAIT) is None
+    content = here.encode(COMMANDS[0])
+    sent = 0
+    while here.send(content, socket.MSG_DONTWAIT):
+        sent += 1
+    assert sent > 10
+    for _ in range(sent):
+        assert decode_command(receive(there)) == COMMANDS[0]
+    assert there.receive(socket.MSG_DONTWAIT) is None
+
+
+def test_the_end_of_the_other_side_is_told_after_what_it_said(
+    ends: tuple[Channel, Channel],
+) -> None:
+    here, there = ends
+    here.send(here.encode(COMMANDS[3]))
+    here.socket.close()
+    assert decode_command(receive(there)) == COMMANDS[3]
+    with pytest.raises(WireBroken, match="gone"):
+        there.receive()
+    with pytest.raises(WireBroken, match="gone"):
+        there.send(b"x")
+
+
+def test_messages_are_bounded_at_both_ends(ends: tuple[Channel, Channel]) -> None:
+    here, there = ends
+    with pytest.raises(WireBroken, match="Forget of"):
+        here.encode(Forget("x" * MAX_MESSAGE_BYTES))
+    here.send(b"x" * (MAX_MESSAGE_BYTES + 1))
+    with pytest.raises(WireBroken, match="too large"):
+        there.receive()
+
+
+@given(st.binary(max_size=400))
+def test_noise_does_not_decode(noise: bytes) -> None:
+    for decode in (decode_command, decode_reply):
+        try:
+            message: Message = decode(memoryview(noise))
+        except WireBroken:
+            continue
+        assert isinstance(message, Message)
+
+
+def test_a_message_of_one_side_is_none_of_the_other() -> None:
+    content = memoryview(msgspec.msgpack.encode(COMMANDS[0]))
+    with pytest.raises(WireBroken):
+        decode_reply(content)
+    assert decode_command(content) == COMMANDS[0]

@@ -1,0 +1,103 @@
+"""Jobs done in order, with one failure at any place, and in a file that is full."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from storage.disk.records import Records
+from storage.disk.wire import Ended, Erase, Forget, Forgot, Outcome, Reply, Segment, Write
+from storage.disk.writing import Job, Stop, Writing
+from storage.errors import FileDamaged, FileFull
+from tests.storage.disk.bench import Bench, NumberedMemory
+from tests.storage.fault_plan import FaultPlan, FaultyFile
+from tests.storage.scene import record
+
+
+def write(slot: int, number: int) -> Write:
+    return Write(1000 * slot + number, slot, Segment.HOST, number, record(number))
+
+
+def do(records: Records, jobs: list[Job], at_once: int = 3) -> list[Reply]:
+    """Do `jobs`, then stop; what was replied."""
+    replies: list[Reply] = []
+    writing = Writing(records, NumberedMemory(), replies.append, lambda: None, at_once)
+    for job in [*jobs, Stop()]:
+        writing.queue.put(job)
+    writing.run()
+    return replies
+
+
+def outcomes(replies: list[Reply]) -> dict[int, Outcome]:
+    ends = [reply for reply in replies if isinstance(reply, Ended)]
+    assert max(Counter(end.ticket for end in ends).values(), default=1) == 1
+    return {end.ticket: end.outcome for end in ends}
+
+
+def test_writes_erases_and_forgets_in_order(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    jobs = [write(i, i) for i in range(8)]
+    replies = do(bench.records, [*jobs, Erase([1, 2]), write(2, 12), Forget("nobody")])
+    assert set(outcomes(replies).values()) == {Outcome.DONE}
+    assert replies[-1] == Forgot("nobody")
+    assert dict(bench.records.scan(0).entries).keys() == {0, 2, 3, 4, 5, 6, 7}
+    assert bench.reads_right(2, 12)
+    bench.close()
+
+
+@pytest.mark.parametrize("name", ["put", "delete", "commit"])
+def test_a_single_failure_costs_nothing_for_it_is_tried_again(tmp_path: Path, name: str) -> None:
+    """Every call of a trace failing once, in turn: a batch that finds no room is done in parts."""
+    jobs: list[Job] = [write(i, i) for i in range(7)]
+    jobs += [Erase([0, 1, 2]), write(1, 11), write(8, 8), Erase([4]), write(4, 14)]
+    for nth in itertools.count(1):
+        directory = tmp_path / str(nth)
+        directory.mkdir()
+        bench = Bench(directory)
+        faults = FaultPlan(name, nth, FileFull("planned"))
+        replies = do(bench.over(FaultyFile(bench.file, faults)), jobs)
+        assert set(outcomes(replies).values()) == {Outcome.DONE}
+        bench.close()
+        again = Bench(directory)
+        found = {slot: kept.hits for slot, kept in again.records.scan(0).entries}
+        assert found == {1: 11, 3: 3, 4: 14, 5: 5, 6: 6, 8: 8}
+        assert all(again.reads_right(slot, number) for slot, number in found.items())
+        again.close()
+        if not faults.has_struck:
+            break
+    assert nth > 4
+
+
+def test_a_damaged_file_ends_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    faults = FaultPlan("put", 2, FileDamaged("planned"))
+    with pytest.raises(FileDamaged, match="planned"):
+        do(bench.over(FaultyFile(bench.file, faults)), [write(i, i) for i in range(3)])
+    bench.close()
+
+
+def test_a_full_file_fails_writes_alone_and_erasing_makes_room(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, max_bytes=1 << 20)
+    ends = outcomes(do(bench.records, [write(i, i) for i in range(400)], at_once=10))
+    done = [ticket for ticket, outcome in ends.items() if outcome is Outcome.DONE]
+    assert len(ends) == 400
+    assert 100 < len(done) < 300
+    assert all(bench.reads_right(i, i) for i in range(len(done)))
+    again = outcomes(do(bench.records, [Erase(list(range(300))), write(0, 500)]))
+    assert list(again.values()) == [Outcome.DONE]
+    assert [slot for slot, _ in bench.records.scan(0).entries] == [0]
+    bench.close()
+
+
+def test_forgetting_in_the_clear_erases_and_tells_when_all_is_erased(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for slot in range(20):
+        bench.write(slot, slot, owner=f"flow {slot % 2}")
+    faults = FaultPlan("delete", 1, FileFull("planned"))
+    replies = do(bench.over(FaultyFile(bench.file, faults)), [Forget("flow 0")])
+    assert replies == [Forgot("flow 0")]
+    assert [slot for slot, _ in bench.records.scan(0).entries] == list(range(1, 20, 2))
+    bench.close()

@@ -1,0 +1,95 @@
+"""Faults that happen at the nth call of a name, and the doubles that have such calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from storage.copies import Event, PlainCopies, Run, Way
+from storage.disk.lmdb_file import Changes, FileUse, Kept, LmdbFile
+from storage.errors import CopyFailed
+
+
+class FaultPlan:
+    """Raises `error` at call `nth`, from 1, of `name`; never where `nth` is None."""
+
+    def __init__(self, name: str, nth: int | None, error: Exception) -> None:
+        self._name = name
+        self._nth = nth
+        self._error = error
+        self.calls: Counter[str] = Counter()
+
+    @property
+    def has_struck(self) -> bool:
+        """Whether there was an nth call."""
+        return self._nth is not None and self.calls[self._name] >= self._nth
+
+    def call(self, name: str) -> None:
+        """Count a call, and fail it if it is the one."""
+        self.calls[name] += 1
+        if name == self._name and self.calls[name] == self._nth:
+            raise self._error
+
+
+class FaultyCopies(PlainCopies):
+    """Copies that fail as planned."""
+
+    def __init__(self, faults: FaultPlan) -> None:
+        self._faults = faults
+
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:
+        """Fail before anything is copied, or copy."""
+        self._faults.call("copy")
+        return super().copy(way, runs, after)
+
+
+class _FaultyChanges:
+    def __init__(self, changes: Changes, faults: FaultPlan) -> None:
+        self._changes = changes
+        self._faults = faults
+
+    def put(self, slot: int, header: bytes, payload: bytes | bytearray | memoryview) -> None:
+        self._faults.call("put")
+        self._changes.put(slot, header, payload)
+
+    def delete(self, slot: int) -> None:
+        self._faults.call("delete")
+        self._changes.delete(slot)
+
+
+class FaultyFile:
+    """A real file some of whose calls fail as planned."""
+
+    def __init__(self, file: LmdbFile, faults: FaultPlan) -> None:
+        self._file = file
+        self._faults = faults
+
+    @contextmanager
+    def reading(self, slot: int) -> Iterator[Kept | None]:
+        """Fail, or read."""
+        self._faults.call("get")
+        with self._file.reading(slot) as kept:
+            yield kept
+
+    def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        """As they are."""
+        return self._file.headers(first, max_bytes)
+
+    @contextmanager
+    def changing(self) -> Iterator[_FaultyChanges]:
+        """Changes, of which none takes place when putting, deleting or committing fails."""
+        with self._file.changing() as changes:
+            yield _FaultyChanges(changes, self._faults)
+            self._faults.call("commit")
+
+    def use(self) -> FileUse:
+        """As it is."""
+        return self._file.use()
+
+    def drop_dead_readers(self) -> None:
+        """Drop them."""
+        self._file.drop_dead_readers()
+
+
+COPY_FAILED = CopyFailed("planned")

@@ -1,0 +1,100 @@
+"""Small pools, records and files that the tests of storage share."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from storage.device_pool import BlockShape, DevicePool
+from storage.disk.config import DiskConfig
+from storage.disk.tier import DiskTier
+from storage.move import Move, Plan, Record, Tier
+from storage.settled import Settled
+from storage.tier_mover import TierMover, block_bytes_of
+
+CPU = torch.device("cpu")
+SHAPE = BlockShape(num_layers=1, num_kv_heads=1, block_size=16, head_dim=16, dtype=torch.float32)
+BLOCK_BYTES = SHAPE.block_bytes
+FINGERPRINT = b"f" * 32
+
+
+def record(number: int, owner: str = "flow") -> Record:
+    """The record of block `number`, unlike any other's."""
+    name = number.to_bytes(4, "little")
+    return Record(
+        key=b"key " + name * 3,
+        parent_key=b"from" + name * 3,
+        namespace=b"of  " + name * 3,
+        owner=owner,
+        token_ids=torch.arange(number, number + 16, dtype=torch.int32).numpy().tobytes(),
+        hits=number,
+    )
+
+
+def content(number: int) -> Tensor:
+    """(block_bytes,) uint8: random, the same for the same number."""
+    generator = torch.Generator().manual_seed(number)
+    return torch.randint(0, 256, (BLOCK_BYTES,), dtype=torch.uint8, generator=generator)
+
+
+def filled_pool(num_blocks: int) -> DevicePool:
+    """A device pool where block i holds `content(i)`."""
+    pool = DevicePool(SHAPE, num_blocks, CPU)
+    fill(pool, range(num_blocks))
+    return pool
+
+
+def fill(pool: DevicePool, numbers: range) -> None:
+    """Put `content(numbers[i])` into block i."""
+    flat = block_bytes_of(pool)
+    for slot, number in enumerate(numbers):
+        flat[slot] = content(number)
+
+
+def disk_config(directory: Path, num_blocks: int = 64, **changed: object) -> DiskConfig:
+    """At least so many blocks of the tests' size, and deadlines that a busy machine keeps."""
+    spare = 64 << 10  # what LMDB takes before the first record
+    settings: dict[str, object] = {
+        "directory": directory,
+        "max_bytes": int((num_blocks + 3) * (BLOCK_BYTES + 8192) / 0.85) + spare,
+        "block_bytes": BLOCK_BYTES,
+        "fingerprint": FINGERPRINT,
+        "high_water": 0.85,
+        "staging_bytes": 16 * BLOCK_BYTES,
+        "read_deadline_s": 30.0,
+        "lock_wait_s": 10.0,
+        "restart_after_s": 0.0,
+    }
+    return DiskConfig(**{**settings, **changed})  # type: ignore[arg-type]
+
+
+def plan(
+    source: Tier, target: Tier, pairs: list[tuple[int, int]], numbers: list[int] | None = None
+) -> Plan:
+    """Moves from slot to slot; on disk, block i of `pairs` is `numbers[i]`, or its other slot."""
+    moves = [Move(source, a, target, b) for a, b in pairs]
+    if numbers is None:
+        numbers = [m.target if source is Tier.DISK else m.source for m in moves]
+    if Tier.DISK not in (source, target):
+        return Plan(tuple(moves))
+    return Plan(tuple(moves), {m: record(n) for m, n in zip(moves, numbers, strict=True)})
+
+
+def finish(mover: TierMover, disk: DiskTier | None = None, within_s: float = 60.0) -> Settled:
+    """Poll until nothing is under way; everything that has ended."""
+    done: list[Move] = []
+    failed: list[Move] = []
+    lost: list[Move] = []
+    give_up = time.monotonic() + within_s
+    while mover.pending:
+        settled = mover.poll()
+        done += settled.done
+        failed += settled.failed
+        lost += settled.lost
+        assert time.monotonic() < give_up, f"{mover.pending} moves do not end"
+        if disk is not None and mover.pending:
+            disk.wait(0.02)
+    return Settled(tuple(done), tuple(failed), tuple(lost))

@@ -1,0 +1,304 @@
+"""Plans executed between tiers: what is reported, when, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.copies import Event, PlainCopies, Run, Way, runs_of
+from storage.device_pool import DevicePool
+from storage.disk.tier import DiskTier
+from storage.errors import UnknownSlot, UnsupportedMove
+from storage.host_pool import HostPool
+from storage.move import Move, Plan, Tier
+from storage.settled import Settled
+from storage.tier_mover import TierMover, block_bytes_of
+from tests.storage.fault_plan import COPY_FAILED, FaultPlan, FaultyCopies
+from tests.storage.scene import (
+    BLOCK_BYTES,
+    CPU,
+    SHAPE,
+    content,
+    disk_config,
+    filled_pool,
+    finish,
+    plan,
+    record,
+)
+
+BLOCKS = 12
+
+
+class Held:
+    """An event that has passed when it is told so."""
+
+    def __init__(self) -> None:
+        self.has_passed = False
+
+    def query(self) -> bool:
+        """Whether it has."""
+        return self.has_passed
+
+    def synchronize(self) -> None:
+        """Let it."""
+        self.has_passed = True
+
+
+class SlowCopies(PlainCopies):
+    """Copies that are done when their event is told so; keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.events: list[Held] = []
+        self.ways: list[Way] = []
+        self.runs: list[Sequence[Run]] = []
+        self.marks: list[Event] = []
+
+    def mark(self) -> Event:
+        """A mark of its own for every plan."""
+        return Held()
+
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:
+        """Note the copy."""
+        super().copy(way, runs, after)
+        self.ways.append(way)
+        self.runs.append(runs)
+        self.marks.append(after)
+        self.events.append(Held())
+        return self.events[-1]
+
+
+@pytest.fixture
+def host() -> Iterator[HostPool]:
+    host = HostPool(BLOCKS, BLOCK_BYTES, CPU)
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DiskTier]:
+    disk = DiskTier(disk_config(tmp_path_factory.mktemp("disk"), staging_bytes=4 * BLOCK_BYTES))
+    yield disk
+    disk.close()
+
+
+def test_down_and_up_again(host: HostPool) -> None:
+    pool = filled_pool(BLOCKS)
+    want = block_bytes_of(pool).clone()
+    mover = TierMover(pool, host)
+    pairs = [(i, (5 * i) % BLOCKS) for i in range(BLOCKS)]
+    down = plan(Tier.DEVICE, Tier.HOST, pairs)
+    mover.start(down)
+    assert mover.pending == BLOCKS
+    assert mover.poll() == Settled(done=down.moves)
+    assert mover.pending == 0
+    pool.tensor.zero_()
+    mover.start(plan(Tier.HOST, Tier.DEVICE, [(b, a) for a, b in pairs]))
+    assert len(mover.poll().done) == BLOCKS
+    assert torch.equal(block_bytes_of(pool), want)
+
+
+@given(st.permutations(range(BLOCKS)), st.permutations(range(BLOCKS)), st.integers(1, BLOCKS))
+def test_runs_copy_what_single_copies_would_and_are_maximal(
+    sources: list[int], targets: list[int], count: int
+) -> None:
+    pairs = list(zip(sources[:count], targets[:count], strict=True))
+    source = torch.arange(BLOCKS, dtype=torch.uint8).view(BLOCKS, 1)
+    target = torch.full((BLOCKS, 1), 255, dtype=torch.uint8)
+    runs = runs_of(target, source, pairs)
+    for to, of in runs:
+        assert to.is_contiguous()
+        to.copy_(of)
+    want = [255] * BLOCKS
+    for a, b in pairs:
+        want[b] = a
+    assert target.flatten().tolist() == want
+    followed = sum((a + 1, b + 1) in pairs for a, b in pairs)
+    assert len(runs) == count - followed
+
+
+def test_a_plan_is_one_batch_of_copies_each_way_behind_one_mark(host: HostPool) -> None:
+    copies = SlowCopies()
+    mover = TierMover(filled_pool(BLOCKS), host, copies=copies)
+    down = plan(Tier.DEVICE, Tier.HOST, [(0, 0), (1, 1), (2, 2), (5, 4)])
+    up = plan(Tier.HOST, Tier.DEVICE, [(8, 8), (9, 9)])
+    mover.start(Plan(down.moves + up.moves))
+    assert copies.ways == [Way.DOWN, Way.UP]
+    assert [len(runs) for runs in copies.runs] == [2, 1]
+    assert copies.marks[0] is copies.marks[1]
+    assert (mover.poll(), mover.pending) == (Settled(), 6)
+    copies.events[1].has_passed = True
+    assert (mover.poll(), mover.pending) == (Settled(done=up.moves), 4)
+    mover.start(plan(Tier.DEVICE, Tier.HOST, [(7, 7)]))
+    copies.events[0].has_passed = True
+    assert (mover.poll(), mover.pending) == (Settled(done=down.moves), 1)
+    mover.close()
+    assert copies.events[2].has_passed
+    assert mover.pending == 0
+
+
+def test_a_block_is_written_only_when_its_copy_is_done(disk: DiskTier, host: HostPool) -> None:
+    copies = SlowCopies()
+    mover = TierMover(filled_pool(BLOCKS), host, disk, copies)
+    down = plan(Tier.DEVICE, Tier.DISK, [(0, 0), (1, 1), (2, 2)])
+    mover.start(down)
+    assert copies.ways == [Way.DOWN]
+    assert len(copies.runs[0]) == 2  # half of the buffers; the rest is for who reads
+    disk.wait(0.01)
+    assert mover.poll() == Settled()
+    copies.events[0].has_passed = True
+    while len(copies.events) < 2:
+        assert mover.poll().failed == ()
+        disk.wait(0.02)
+    copies.events[1].has_passed = True
+    assert set(finish(mover, disk).done) <= set(down.moves)
+    up = plan(Tier.DISK, Tier.DEVICE, [(0, 3), (1, 4), (2, 5)], numbers=[0, 1, 2])
+    mover.start(up)
+    while sum(len(runs) for runs in copies.runs[2:]) < 3:
+        assert mover.poll() == Settled()
+        disk.wait(0.02)
+    assert mover.pending == 3
+    for event in copies.events:
+        event.has_passed = True
+    assert set(mover.poll().done) == set(up.moves)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [(Tier.DEVICE, Tier.DEVICE), (Tier.HOST, Tier.HOST), (Tier.DEVICE, Tier.DISK)],
+)
+def test_refuses_ways_that_there_are_not_and_begins_nothing(
+    host: HostPool, source: Tier, target: Tier
+) -> None:
+    pool = filled_pool(BLOCKS)
+    mover = TierMover(pool, host)
+    good = plan(Tier.DEVICE, Tier.HOST, [(0, 0)])
+    wrong = plan(source, target, [(1, 2)])
+    with pytest.raises(UnsupportedMove, match=f"{source.value} to the {target.value}"):
+        mover.start(Plan(good.moves + wrong.moves, wrong.records))
+    assert (mover.pending, mover.poll()) == (0, Settled())
+    mover.start(good)
+    assert mover.poll() == Settled(done=good.moves)
+
+
+def test_refuses_a_move_to_disk_without_its_record(disk: DiskTier) -> None:
+    mover = TierMover(filled_pool(BLOCKS), None, disk)
+    with pytest.raises(UnsupportedMove, match="no record"):
+        mover.start(Plan((Move(Tier.DEVICE, 0, Tier.DISK, 0),)))
+
+
+@pytest.mark.parametrize("pair", [(0, BLOCKS), (BLOCKS, 0), (-1, 0), (0, -1)])
+def test_refuses_slots_outside_the_tiers(host: HostPool, pair: tuple[int, int]) -> None:
+    mover = TierMover(filled_pool(BLOCKS), host)
+    with pytest.raises(UnknownSlot):
+        mover.start(plan(Tier.DEVICE, Tier.HOST, [(0, 0), pair]))
+    assert mover.pending == 0
+
+
+def test_disk_to_host_over_the_staging(disk: DiskTier, host: HostPool) -> None:
+    mover = TierMover(filled_pool(BLOCKS), host, disk)
+    mover.start(plan(Tier.DEVICE, Tier.DISK, [(i, i) for i in range(BLOCKS)]))
+    assert len(finish(mover, disk).done) == BLOCKS
+    mover.start(plan(Tier.DISK, Tier.HOST, [(i, BLOCKS - 1 - i) for i in range(BLOCKS)],
+                     numbers=list(range(BLOCKS))))  # fmt: skip
+    assert len(finish(mover, disk).done) == BLOCKS
+    for slot in range(BLOCKS):
+        assert torch.equal(host.tensor[slot], content(BLOCKS - 1 - slot))
+
+
+def test_any_single_copy_that_fails_is_told_once_and_harms_no_other(
+    disk: DiskTier, host: HostPool
+) -> None:
+    """Every plan of a trace over all tiers, with copy 1 failing, then copy 2, and so on."""
+    for nth in itertools.count(1):
+        faults = FaultPlan("copy", nth, COPY_FAILED)
+        pool = filled_pool(BLOCKS)
+        mover = TierMover(pool, host, disk, FaultyCopies(faults))
+        blocks = block_bytes_of(pool)
+        on_host = _arrived(mover, disk, plan(Tier.DEVICE, Tier.HOST, [(i, i) for i in range(4)]))
+        on_disk = _arrived(mover, disk, plan(Tier.DEVICE, Tier.DISK, [(i, i) for i in range(4, 9)]))
+        blocks[:] = 0
+        back = [(slot, slot) for slot in on_host]
+        for slot in _arrived(mover, disk, plan(Tier.HOST, Tier.DEVICE, back)):
+            assert torch.equal(blocks[slot], content(slot))
+        back = [(slot, slot) for slot in on_disk]
+        for slot in _arrived(mover, disk, plan(Tier.DISK, Tier.DEVICE, back)):
+            assert torch.equal(blocks[slot], content(slot))
+        assert disk.buffers.num_free == disk.buffers.pool.num_blocks
+        disk.erase(range(BLOCKS))
+        if not faults.has_struck:
+            break
+    assert nth > 4
+
+
+def _arrived(mover: TierMover, disk: DiskTier, plan: Plan) -> list[int]:
+    """The targets of the moves that were done; every move is told exactly once."""
+    mover.start(plan)
+    settled = finish(mover, disk)
+    told = [*settled.done, *settled.failed, *settled.lost]
+    assert sorted(told, key=lambda m: m.source) == sorted(plan.moves, key=lambda m: m.source)
+    assert not settled.lost
+    return [move.target for move in settled.done]
+
+
+def test_an_erased_slot_can_be_filled_in_the_same_plan(disk: DiskTier) -> None:
+    mover = TierMover(filled_pool(BLOCKS), None, disk)
+    mover.start(plan(Tier.DEVICE, Tier.DISK, [(1, 1)]))
+    finish(mover, disk)
+    anew = plan(Tier.DEVICE, Tier.DISK, [(2, 1)])
+    mover.start(Plan(anew.moves, anew.records, erase=(1,)))
+    assert finish(mover, disk).done == anew.moves
+    read = Move(Tier.DISK, 1, Tier.DEVICE, 9)
+    mover.start(Plan((read,), {read: record(2)}))
+    assert finish(mover, disk).done == (read,)
+
+
+def test_a_wrong_record_is_lost_and_gone(disk: DiskTier) -> None:
+    mover = TierMover(filled_pool(BLOCKS), None, disk)
+    mover.start(plan(Tier.DEVICE, Tier.DISK, [(3, 3)]))
+    finish(mover, disk)
+    read = Move(Tier.DISK, 3, Tier.DEVICE, 9)
+    for asked in (record(4), record(3)):
+        mover.start(Plan((read,), {read: asked}))
+        assert finish(mover, disk).lost == (read,)
+        mover.start(plan(Tier.DEVICE, Tier.DISK, [(5, 5)]))  # after the erasure
+        finish(mover, disk)
+
+
+@pytest.mark.gpu
+def test_a_gpu_copies_both_ways_at_once_and_waits_for_what_was_launched(tmp_path: Path) -> None:
+    device = torch.device("cuda")
+    pool = DevicePool(SHAPE, 512, device)
+    host = HostPool(512, BLOCK_BYTES, device)
+    assert host.tensor.is_pinned()
+    disk = DiskTier(disk_config(tmp_path, num_blocks=512), host, device)
+    mover = TierMover(pool, host, disk)
+    blocks = block_bytes_of(pool)
+    for i in range(256):
+        host.tensor[i] = content(i)
+    busy = torch.randn(4096, 4096, device=device)
+    for _ in range(20):
+        busy = busy @ busy  # what the copies are to wait for
+        busy = busy / busy.norm()
+    want = torch.stack([content(1000 + i) for i in range(256)])
+    blocks[256:] = want.to(device, non_blocking=True)
+    up = plan(Tier.HOST, Tier.DEVICE, [(i, i) for i in range(256)])
+    down = plan(Tier.DEVICE, Tier.HOST, [(511 - i, 256 + i) for i in range(256)])
+    mover.start(Plan(up.moves + down.moves))
+    assert len(finish(mover).done) == 512
+    assert torch.equal(blocks[:256].cpu(), host.tensor[:256])
+    assert torch.equal(host.tensor[256:], want.flip(0))
+    mover.start(plan(Tier.DEVICE, Tier.DISK, [(i, i) for i in range(512)]))
+    assert len(finish(mover, disk).done) == 512
+    pool.tensor.zero_()
+    mover.start(plan(Tier.DISK, Tier.DEVICE, [(i, i) for i in range(512)]))
+    assert len(finish(mover, disk).done) == 512
+    assert torch.equal(blocks[256:].cpu(), want)
+    mover.close()
+    disk.close()
+    host.close()
