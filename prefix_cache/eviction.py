@@ -49,8 +49,14 @@ class EvictionPolicy(ABC):
     def used(self, node: Node) -> None:
         """A request has found `node`; its `hits` and `last_used` say so already."""
 
+    def ended(self, node: Node, added: int) -> None:
+        """A request that ended at `node` is over; it has put the last `added` blocks in the tree.
+
+        The nodes on the way are still held, so their keys may be made anew here.
+        """
+
     def left(self, node: Node, keys: bytes) -> None:
-        """Blocks with these keys, the last ones of `node`, are in no tier any more."""
+        """Blocks with these keys, the last ones of `node`, are not in the tree any more."""
 
 
 class LeastRecentlyUsed(EvictionPolicy):

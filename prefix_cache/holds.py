@@ -93,6 +93,11 @@ class Holds:
             self.policy.used(current)
             current = current.parent
 
+    def ended(self, node: Node, added: int) -> None:
+        """A request that still holds `node` is over; it put the last `added` blocks there."""
+        if node.attached:
+            self.policy.ended(node, added)
+
     def trim(self, node: Node, count: int) -> None:
         """Take the last `count` blocks of a leaf out of the tree; their slots are the caller's."""
         keys = node.edge.last_keys(count)
@@ -125,6 +130,7 @@ class Holds:
         free = [node for node in subtree if not node.is_held]
         for node in subtree:
             node.attached = False
+            self.policy.left(node, node.edge.keys)
             for leaves in self.leaves.values():
                 leaves.discard(node)
         for node in free:
