@@ -5,6 +5,9 @@ arrive in any order; when the last has, and the load before it has closed, the l
 arrived are on the device and the slots of the others are free again. So the device never has a
 block without all those before it.
 
+    load 1 |=====x=====|          x has not arrived: what is before it lands, the rest does not,
+    load 2             |=======|  and nor does what was to come behind it
+
 A lease waits for every load on its way. Where a block it counts on does not arrive, the lease
 has failed: it is to be released, and its sequence starts over with what is there.
 
@@ -16,29 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 
+from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
-from prefix_cache.residency import BIT, DEVICE, HOST, MOVING, WAY, Event, States
+from prefix_cache.residency import DEVICE, HOST, MOVING, WAY, Event, States
 from prefix_cache.supply import Supply
 from prefix_cache.transit import Transit
 from prefix_cache.tree import Flight, Node, Position
 from storage.move import Tier
 
 COMING = WAY * DEVICE
-Flags = npt.NDArray[np.bool_]
-
-
-class Outcome(Enum):
-    """What has become of a move."""
-
-    DONE = "done"
-    FAILED = "failed"
-    LOST = "lost"  # and what was to be read is no good
 
 
 @dataclass(slots=True, eq=False)
@@ -46,8 +39,7 @@ class Load:
     """A run of blocks on its way to the device, in order of position."""
 
     flights: list[Flight] = field(default_factory=list)
-    open: set[Flight] = field(default_factory=set)  # not settled yet
-    missed: dict[Flight, Outcome] = field(default_factory=dict)  # settled, and not arrived
+    open: int = 0  # flights that have not ended
     leases: list[Lease] = field(default_factory=list)
     after: Load | None = None  # the load whose blocks come right before, until it has closed
     followers: list[Load] = field(default_factory=list)
@@ -70,6 +62,8 @@ class Whereabouts:
 
 def whereabouts(at: Position) -> Whereabouts:
     """Where the blocks up to `at` lie."""
+    if at.inside <= at.node.edge.num_device:
+        return Whereabouts(at.num_blocks, 0, 0, 0)
     counts = [0, 0, 0, 0]
     for states in _states_to(at):
         device, coming = states & DEVICE != 0, states & COMING != 0
@@ -88,7 +82,9 @@ def reachable(at: Position, load_blocks: int | None) -> int:
     loadable = ~there & (states & MOVING == 0)
     if load_blocks is not None:
         loadable &= np.cumsum(loadable) <= load_blocks
-    wrong = np.flatnonzero(~(there | loadable))
+    # Blocks that are coming behind one that is not will not land: theirs was to come before.
+    gap = there & ~np.logical_and.accumulate(there)
+    wrong = np.flatnonzero(~(there | loadable) | gap)
     return int(wrong[0]) if len(wrong) else len(states)
 
 
@@ -118,98 +114,91 @@ class Ascent:
         self._transit = transit
         self._load_of: dict[Flight, Load] = {}
 
-    def begin(self, lease: Lease) -> None:
-        """Load what is missing on the way to the lease's node; the room for it is free."""
+    def begin(self, node: Node, owner: str, lease: Lease | None = None) -> None:
+        """Load what is missing on the way to `node`; the room for it is free.
+
+        `lease` waits for it, and for what is on its way there already.
+        """
         load, before = Load(), dict[Load, None]()
-        for node, below in _lower_parts(lease.node):
-            before.update((self._load_of[f], None) for f in node.flights if f in self._load_of)
-            places = np.flatnonzero(below)
-            if len(places):
-                load.flights += self._fetch(node, int(places[0]), lease.owner)
-        for other in before:
-            other.leases.append(lease)
+        for part, lower in _lower_parts(node):
+            before.update((self._load_of[f], None) for f in part.flights if f in self._load_of)
+            if len(lower):
+                load.flights += self._fetch(part, lower, owner)
         if load.flights:
-            load.open = set(load.flights)
-            load.leases.append(lease)
+            load.open = len(load.flights)
             load.after = next(reversed(before), None)
             if load.after is not None:
                 load.after.followers.append(load)
             self._load_of.update(dict.fromkeys(load.flights, load))
-        lease.loads += len(before) + bool(load.flights)
+            before[load] = None
+        if lease is not None:
+            for awaited in before:
+                awaited.leases.append(lease)
+            lease.loads += len(before)
 
-    def settle(self, flight: Flight, outcome: Outcome) -> list[Flight]:
-        """A copy to the device has ended.
+    def settle(self, flight: Flight) -> list[tuple[Node, int]]:
+        """All copies of a flight to the device have ended.
 
-        Returns those that were lost of the loads that closed by it; their blocks are where they
-        were.
+        Returns where blocks were lost, as nodes and positions, of the loads that closed by it.
+        They are not on the device and no longer on their way there.
         """
         load = self._load_of[flight]
-        load.open.discard(flight)
-        if outcome is not Outcome.DONE:
-            load.missed[flight] = outcome
+        load.open -= 1
         return self._close(load)
 
-    def _fetch(self, node: Node, start: int, owner: str) -> list[Flight]:
-        """Begin to copy the blocks from place `start` on, each from its fastest tier."""
-        flights: list[Flight] = []
-        in_host = node.edge.states & HOST != 0
-        for run in np.split(np.arange(start, len(in_host)), _changes(in_host[start:])):
-            source = Tier.HOST if in_host[run[0]] else Tier.DISK
-            slots = self._supply.take(len(run), node.owner)
-            flights += self._transit.begin(node, int(run[0]), source, Tier.DEVICE, slots, owner)
+    def _fetch(self, node: Node, lower: Places, owner: str) -> list[Flight]:
+        """Begin to copy the blocks in these places, each from its fastest tier."""
+        in_host = node.edge.states[lower] & HOST != 0
+        num_host = int(np.count_nonzero(in_host))  # those come first
+        flights = []
+        for source, places in ((Tier.HOST, lower[:num_host]), (Tier.DISK, lower[num_host:])):
+            if len(places):
+                slots = self._supply.take(len(places), node.owner)
+                ends = (source, Tier.DEVICE)
+                begun = self._transit.begin(node, int(places[0]), ends, slots, for_owner=owner)
+                flights.append(begun)
         self._holds.changed(node)
         return flights
 
-    def _close(self, load: Load) -> list[Flight]:
+    def _close(self, load: Load) -> list[tuple[Node, int]]:
         """Settle a load all of whose copies have ended, and those that waited for it."""
         if load.open or load.after is not None:
             return []
-        landed = 0
-        while landed < len(load.flights) and self._lands(load, load.flights[landed]):
-            landed += 1
-        for flight in load.flights[landed:]:
-            self._give_up(flight)
+        missed = min((min(f.missed) for f in load.flights if f.missed), default=None)
+        failed_from = None
+        for flight in load.flights:
+            del self._load_of[flight]
+            self._transit.close(flight)
+            for node, start, end in list(flight.parts()):
+                landed = self._land(flight, node, start, end, missed)
+                if start + landed < end and failed_from is None:
+                    failed_from = node.start + start + landed
         for lease in load.leases:
             lease.loads -= 1
-            lease.failed |= any(f.block < lease.num_shared for f in load.flights[landed:])
-        lost = [flight for flight, outcome in load.missed.items() if outcome is Outcome.LOST]
+            lease.failed |= failed_from is not None and failed_from < lease.num_shared
+        lost = [(f.node_at(position), position) for f in load.flights for position in f.lost]
         for follower in load.followers:
             follower.after = None
             lost += self._close(follower)
         return lost
 
-    def _lands(self, load: Load, flight: Flight) -> bool:
-        """Put a block on the device if it has arrived and those before it are there."""
-        node, at = flight.node, flight.index
-        above = node.parent
-        ready = node.edge.num_device == at and (at > 0 or above is None or above.edge.is_on_device)
-        if not ready or flight in load.missed:
-            return False
-        self._leave(flight, Event.LAND)
-        self._descent.traffic.loaded[flight.move.source_tier] += 1
+    def _land(self, flight: Flight, node: Node, start: int, end: int, missed: int | None) -> int:
+        """Put those blocks on the device before which none is missing; return how many."""
+        edge, above = node.edge, node.parent
+        whole = above is None or above.edge.is_on_device
+        last = end if missed is None else min(max(missed - node.start, start), end)
+        landed = last - start if edge.num_device == start and (start or whole) else 0
+        node.flights.remove(flight)
+        edge.change(slice(start, start + landed), Event.LAND, Tier.DEVICE)
+        edge.change(slice(start + landed, end), Event.FAIL, Tier.DEVICE)
+        self._supply.give_back(edge.slots(Tier.DEVICE)[start + landed : end].copy(), node.owner)
+        traffic = self._descent.traffic
+        traffic.loaded[flight.source] += landed
+        traffic.failed[Tier.DEVICE] += end - start - landed
         if node.attached and not node.is_held:
-            self._holds.evictable_blocks += 1
-        for tier, shelf in self._descent.shelves.items():
-            if node.edge.states[at] & BIT[tier]:
-                shelf.note_doubles(node)
-        self._after(node)
-        return True
-
-    def _give_up(self, flight: Flight) -> None:
-        self._leave(flight, Event.FAIL)
-        slot = np.array([flight.move.target], dtype=np.int32)
-        self._supply.give_back(slot, flight.node.owner)
-        self._after(flight.node)
-
-    def _leave(self, flight: Flight, event: Event) -> None:
-        del self._load_of[flight]
-        flight.node.flights.remove(flight)
-        flight.node.edge.change(flight.index, flight.index + 1, event, Tier.DEVICE)
-
-    def _after(self, node: Node) -> None:
-        self._holds.changed(node)
-        if not node.attached and not node.is_held and not node.flights:
-            self._descent.free(node)
+            self._holds.evictable_blocks += landed
+        self._descent.settled(node)
+        return landed
 
 
 def _states_to(at: Position) -> Iterable[States]:
@@ -222,18 +211,13 @@ def _states_to(at: Position) -> Iterable[States]:
     return reversed(parts)
 
 
-def _lower_parts(node: Node) -> list[tuple[Node, Flags]]:
-    """The nodes on the way to `node` that are not all on the device, and which of their blocks
-    are not even coming; those nearest to the root first.
+def _lower_parts(node: Node) -> list[tuple[Node, Places]]:
+    """The nodes on the way to `node` that are not all on the device, and the places of their
+    blocks that are not even coming; those nearest to the root first.
     """
     parts = []
     current: Node | None = node
     while current is not None and not current.edge.is_on_device:
-        parts.append((current, current.edge.states & (DEVICE | COMING) == 0))
+        parts.append((current, np.flatnonzero(current.edge.states & (DEVICE | COMING) == 0)))
         current = current.parent
     return parts[::-1]
-
-
-def _changes(flags: Flags) -> npt.NDArray[np.intp]:
-    """The places where a flag differs from the one before."""
-    return np.flatnonzero(flags[1:] != flags[:-1]) + 1

@@ -19,14 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from prefix_cache.allocator import BlockIds
-from prefix_cache.ascent import (
-    Ascent,
-    Outcome,
-    Whereabouts,
-    reachable,
-    to_load,
-    whereabouts,
-)
+from prefix_cache.ascent import Ascent, Whereabouts, reachable, to_load, whereabouts
 from prefix_cache.commit import Committer
 from prefix_cache.errors import LeaseError
 from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
@@ -38,8 +31,8 @@ from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.owners import OwnerUse
 from prefix_cache.shelf import Tiers
 from prefix_cache.supply import Supply
-from prefix_cache.traffic import Traffic
-from prefix_cache.transit import Transit
+from prefix_cache.traffic import Reason, Traffic
+from prefix_cache.transit import Outcome, Transit
 from prefix_cache.tree import Flight, Node, Position, RadixTree
 from storage.move import Move, Plan, Tier
 
@@ -96,6 +89,11 @@ class PrefixCache:
         return self._blocks_for(num_tokens) <= self._supply.allocator.total
 
     @property
+    def num_copies(self) -> int:
+        """Copies between tiers that were planned and not settled."""
+        return len(self._transit)
+
+    @property
     def traffic(self) -> Traffic:
         """What has gone between the tiers so far, in blocks."""
         return self._descent.traffic
@@ -136,7 +134,8 @@ class PrefixCache:
         loads = to_load(at)
         if missing + loads > self._supply.obtainable - self._holds.cost(at):
             return None
-        partial = None if loads else self._tree.partial(at, path, known)
+        is_here = at.inside <= at.node.edge.num_device  # a lease that waits copies nothing
+        partial = self._tree.partial(at, path, known) if is_here else None
         node = self._holds.split_at(at)
         self._holds.hold(node)
         partial = self._supply.keepable(partial, missing + loads)
@@ -155,8 +154,8 @@ class PrefixCache:
             cached_tokens=at.num_blocks * self.block_size,
             moves=(),
         )
-        if loads or not node.edge.is_on_device:
-            self._ascent.begin(lease)
+        if not is_here:
+            self._ascent.begin(node, owner, lease)
         fresh = self._supply.take(missing, owner)
         lease.block_ids = np.concatenate([_block_ids_to(node), fresh])
         if partial is not None:
@@ -242,8 +241,7 @@ class PrefixCache:
 
         Each move is to be reported to `settle`, once. First makes `Tiers.ahead` blocks free.
         """
-        if self._tiers.ahead:
-            self._descent.make_room(self._tiers.ahead, owner="")
+        self._descent.make_ahead()
         return self._transit.take_plan()
 
     def settle(
@@ -251,15 +249,15 @@ class PrefixCache:
     ) -> None:
         """Apply what has become of the plan's moves; UnknownMove for one not under way.
 
-        `failed`: the block is where it was, and nowhere else. `lost`: so, and what was to be read
-        is no good: it is forgotten there and, if it lay nowhere else, with all that builds on it.
+        `failed`: the block stays where it was. `lost`: and what was to be read there is no good;
+        the block is forgotten, with all that builds on it.
         """
-        for move in done:
-            self._settle(self._transit.end(move), Outcome.DONE)
-        for move in failed:
-            self._settle(self._transit.end(move), Outcome.FAILED)
-        for move in lost:
-            self._settle(self._transit.end(move), Outcome.LOST)
+        ends = {Outcome.DONE: done, Outcome.FAILED: failed, Outcome.LOST: lost}
+        for outcome, moves in ends.items():
+            for move in moves:
+                flight = self._transit.end(move, outcome)
+                if not flight.open:
+                    self._settle(flight)
 
     def pool(self) -> PoolUse:
         """Return the use of the pool now."""
@@ -285,14 +283,11 @@ class PrefixCache:
             return at
         return self._tree.walk(path, known[: blocks * self.block_size])
 
-    def _settle(self, flight: Flight, outcome: Outcome) -> None:
-        if flight.move.target_tier is not Tier.DEVICE:
-            self._descent.settle(flight, landed=outcome is Outcome.DONE)
-            return
-        for lost in self._ascent.settle(flight, outcome):
-            node = lost.node
-            if node.attached and not self._descent.forget_lost(lost):
-                self._detach(self._from_block(node, lost.block))
+    def _settle(self, flight: Flight) -> None:
+        way = self._ascent if flight.target is Tier.DEVICE else self._descent
+        for node, position in way.settle(flight):
+            if node.attached:  # else it is behind another that was lost
+                self._detach(self._from_block(node, position), Reason.LOST)
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -305,7 +300,9 @@ class PrefixCache:
             self._holds.split_at(Position(node, block - node.start, block))
         return node
 
-    def _detach(self, node: Node) -> int:
+    def _detach(self, node: Node, reason: Reason | None = None) -> int:
+        if reason is not None:
+            self._descent.count_gone(node, reason)
         blocks, nobodys = self._holds.detach(node)
         self._supply.give_back_nodes(nobodys)
         return blocks

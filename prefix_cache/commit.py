@@ -87,9 +87,8 @@ class Committer:
             edge, start = node.edge, node.edge.num_device
             first = node.start + start
             edge.assign(start, Tier.DEVICE, lease.block_ids[first : node.end])
-            edge.change(start, len(edge), Event.PLACE, Tier.DEVICE)
+            edge.change(slice(start, len(edge)), Event.PLACE, Tier.DEVICE)
             self._supply.placed(node, len(edge) - start, lease.owner)
-            self._holds.changed(node)
             node = node.parent
         if first < lease.num_shared:
             lease.note_added(first)

@@ -5,7 +5,8 @@
     lie in a slower tier as well                forgotten here, at once
     the tier below has room, or something       copied down; forgotten here when the copy
       that the policy would rather lose           is whole, unless they are used meanwhile
-    to disk: only if they have been reused
+    to disk: only if they have been reused,
+      and never more at once than it writes
     else                                        dropped, and all that builds on them
 
 Room is made from the tail of the tree's leaves, so what is left is always a whole prefix. A tier
@@ -20,13 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from prefix_cache.allocator import BlockAllocator, BlockIds
+from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.owners import OwnerBooks
-from prefix_cache.residency import BIT, DISK, HOST, RESIDENT, Event
-from prefix_cache.shelf import Shelf, Tiers
-from prefix_cache.traffic import Traffic
+from prefix_cache.residency import BIT, DEVICE, DISK, HOST, MOVING, Event
+from prefix_cache.shelf import ABOVE, Shelf, Tiers
+from prefix_cache.traffic import Eviction, Reason, Traffic
 from prefix_cache.transit import Transit
 from prefix_cache.tree import Flight, Node
 from storage.move import Tier
@@ -46,7 +49,7 @@ class Descent:
         transit: Transit,
     ) -> None:
         sizes = {Tier.HOST: tiers.host_blocks, Tier.DISK: tiers.disk_blocks}
-        self.shelves = {t: Shelf(t, n, holds.leaves[t]) for t, n in sizes.items() if n}
+        self.shelves = {t: Shelf(t, n, holds) for t, n in sizes.items() if n}
         self.traffic = Traffic()
         self._tiers = tiers
         self._holds = holds
@@ -78,31 +81,37 @@ class Descent:
             if node is None:
                 return False
             if not self._forget_copied(Tier.DEVICE, node, short, owner):
-                self._lose(Tier.DEVICE, node, short, owner)
+                self._lose(Tier.DEVICE, node, short, owner, Reason.URGENT)
         return True
 
-    def settle(self, flight: Flight, *, landed: bool) -> None:
-        """A copy to a slower tier is whole, or has come to nothing: the block is where it was."""
-        node, at, target = flight.node, flight.index, flight.move.target_tier
-        node.flights.remove(flight)
-        node.edge.change(at, at + 1, Event.LAND if landed else Event.FAIL, target)
-        if landed:
-            self.traffic.written[target] += 1
-            self.shelves[target].note_doubles(node)
-        else:
-            self.shelves[target].allocator.free(_one(flight.move.target))
-            node.kept = False
-        if not node.flights:
-            self._vacate(flight)
+    def make_ahead(self) -> None:
+        """Begin copies so that some device blocks are free before anybody asks for them."""
+        if self.shelves and self._tiers.ahead:
+            self.make_room(min(self._tiers.ahead, self._device.total), "")
 
-    def forget_lost(self, flight: Flight) -> bool:
-        """Forget a copy that could not be read; False: it is the last one."""
-        node, at, tier = flight.node, flight.index, flight.move.source_tier
-        self.traffic.lost[tier] += 1
-        if node.edge.states[at] & RESIDENT == BIT[tier]:
-            return False
-        self._forget(tier, node, at, at + 1)
-        return True
+    def settle(self, flight: Flight) -> list[tuple[Node, int]]:
+        """All copies of a flight to a slower tier have ended; each that did not land has failed.
+
+        Returns where blocks were found to be no good, as nodes and positions.
+        """
+        self._transit.close(flight)
+        for node, start, end in list(flight.parts()):
+            node.flights.remove(flight)
+            self._land(flight, node, start, end)
+            self.settled(node)
+        lost = [(flight.node_at(position), position) for position in sorted(flight.lost)]
+        if flight.makes_room:
+            for node in reversed(flight.nodes):
+                self._vacate(flight, node)
+        return lost
+
+    def settled(self, node: Node) -> None:
+        """A copy of some of the node's blocks has ended, whichever way it went."""
+        for shelf in self.shelves.values():
+            shelf.note_doubles(node)
+        self._holds.changed(node)
+        if not node.attached:
+            self.free_nodes([] if node.is_held else [node])
 
     def free(self, node: Node, start: int = 0) -> None:
         """Take back all slots of the node's blocks from `start` on, on every tier."""
@@ -110,11 +119,8 @@ class Descent:
         device = edge.held_slots(Tier.DEVICE, start)
         self._device.free(device)
         self._books.gave_back(node.owner, len(device))
-        for tier, shelf in self.shelves.items():
-            slots = edge.held_slots(tier, start)
-            shelf.allocator.free(slots)
-            if tier is Tier.DISK:
-                self._transit.erase(slots)
+        for tier in self.shelves:
+            self._free_slots(tier, edge.held_slots(tier, start))
 
     def free_nodes(self, nodes: Iterable[Node]) -> None:
         """Free the blocks of nodes in nobody's reach; where one is being copied, after that."""
@@ -122,43 +128,93 @@ class Descent:
             if not node.flights:
                 self.free(node)
 
+    def forget_below(self, node: Node, tier: Tier) -> None:
+        """Forget the copies in a lower tier of those of the node's blocks that lie higher too."""
+        states = node.edge.states
+        places = np.flatnonzero((states & BIT[tier] != 0) & (states & ABOVE[tier] != 0))
+        if len(places):
+            self._forget(tier, node, places, Reason.TIER_GONE)
+
+    def count_gone(self, top: Node, reason: Reason, owner: str = "") -> None:
+        """A subtree is about to leave the cache with all that builds on it."""
+        for node in self._holds.subtree(top):
+            self._count_from(node, 0, reason, owner)
+            self._holds.policy.left(node, node.edge.keys)
+
+    def save(self, node: Node, blocks: int) -> int:
+        """Begin to copy up to `blocks` blocks of `node` to disk, the first ones that are not there.
+
+        They stay where they are. Nothing on disk gives way but what is there alone, and goes
+        before `node` anyway. Returns how many copies have been begun.
+        """
+        shelf, states = self.shelves[Tier.DISK], node.edge.states
+        places = np.flatnonzero(states & (DISK | MOVING) == 0)
+        blocks = min(blocks, len(places), self._disk_writes_left())
+        if not blocks or not node.kept:
+            return 0
+        in_host = states[places] & DEVICE == 0
+        alike = places - places[0] == np.arange(len(places))
+        run = int(np.count_nonzero(np.logical_and.accumulate(alike & (in_host == in_host[0]))))
+        while shelf.allocator.num_free < min(blocks, run):
+            victim = shelf.leaves.first()
+            if victim is None or not self._holds.policy.admits(node, victim):
+                break
+            short = min(blocks, run) - shelf.allocator.num_free
+            self._lose(Tier.DISK, victim, short, node.owner, Reason.NO_ROOM)
+        slots = shelf.allocator.allocate(min(blocks, run, shelf.allocator.num_free))
+        ends = (Tier.HOST if in_host[0] else Tier.DEVICE, Tier.DISK)
+        if len(slots):
+            self._transit.begin(node, int(places[0]), ends, slots, for_owner=node.owner)
+            self._holds.changed(node)
+        return len(slots)
+
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Free slots of the node's last blocks in `tier`, or begin to; False: not now."""
         if not self.shelves:
-            self._lose(tier, node, wanted, owner)
+            self._lose(tier, node, wanted, owner, Reason.NO_ROOM)
             return True
         if self._forget_copied(tier, node, wanted, owner):
             return True
         start, end = self._not_copied(tier, node, wanted)
         below = self._shelf_below(tier)
         must = end < len(node.edge) or len(node.children) > 0
-        if below is not None and node.kept and self._earns(below, node, must):
+        refusal = self._refusal(below, node, must)
+        if below is not None and refusal is None:
             slots, waiting = self._room(below, end - start, node, must, owner)
             if len(slots):
-                self._transit.begin(node, end - len(slots), tier, below.tier, slots, owner)
+                place, ends = end - len(slots), (tier, below.tier)
+                self._transit.begin(node, place, ends, slots, for_owner=owner, makes_room=True)
                 self._holds.changed(node)
                 return True
             if waiting:
                 return False
-        self._lose(tier, node, wanted, owner)
+        self._lose(tier, node, wanted, owner, refusal or Reason.NO_ROOM)
         return True
 
-    def _earns(self, shelf: Shelf, node: Node, must: bool) -> bool:
-        """Host memory is for all; disk is for what was asked for twice, and never in a queue."""
-        if shelf.tier is Tier.HOST:
-            return True
-        busy = self._transit.arriving(Tier.DISK) >= self._tiers.max_disk_writes
-        if busy or not (must or node.hits or node.seen):
-            self.traffic.refused[Tier.DISK] += 1
-            return False
-        return True
+    def _refusal(self, below: Shelf | None, node: Node, must: bool) -> Reason | None:
+        """Why a node may not go down. `must`: others that lie lower would be lost with it.
+
+        Host memory is for all; disk is for what was asked for twice, and never in a queue.
+        """
+        if below is None:
+            return Reason.NO_ROOM
+        if not node.kept:
+            return Reason.UNKEPT
+        if below.tier is Tier.HOST:
+            return None
+        if not self._disk_writes_left():
+            return Reason.BUSY
+        return None if must or node.hits or node.seen else Reason.UNEARNED
+
+    def _disk_writes_left(self) -> int:
+        return max(self._tiers.max_disk_writes - self._transit.arriving(Tier.DISK), 0)
 
     def _room(
         self, shelf: Shelf, wanted: int, node: Node, must: bool, owner: str
     ) -> tuple[BlockIds, bool]:
         """Up to `wanted` slots of `shelf` for `node`, and whether more will come without asking."""
         if shelf.tier is Tier.DISK:
-            wanted = min(wanted, self._tiers.max_disk_writes - self._transit.arriving(Tier.DISK))
+            wanted = min(wanted, self._disk_writes_left())
         skipped: list[Node] = []
         while (short := wanted - shelf.allocator.num_free) > 0:
             if self._forget_doubles(shelf, short):
@@ -179,9 +235,7 @@ class Descent:
         found = shelf.doubles(wanted)
         if found is None:
             return False
-        node, places = found
-        for run in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1):
-            self._forget(shelf.tier, node, int(run[0]), int(run[-1]) + 1)
+        self._forget(shelf.tier, *found, Reason.DOUBLE)
         return True
 
     def _forget_copied(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
@@ -190,7 +244,7 @@ class Descent:
         copied = node.edge.states[start:end] & SLOWER[tier] != 0
         length = _trailing(copied[-wanted:])
         if length:
-            self._forget(tier, node, end - length, end, owner)
+            self._forget(tier, node, np.arange(end - length, end), Reason.COPIED, owner)
         return length > 0
 
     def _not_copied(self, tier: Tier, node: Node, wanted: int) -> tuple[int, int]:
@@ -198,52 +252,79 @@ class Descent:
         copied = node.edge.states[start:end] & SLOWER[tier] != 0
         return end - _trailing(~copied[-wanted:]), end
 
-    def _lose(self, tier: Tier, node: Node, wanted: int, owner: str) -> None:
+    def _lose(self, tier: Tier, node: Node, wanted: int, owner: str, reason: Reason) -> None:
         """Drop up to `wanted` of the node's last blocks in `tier`, and all behind them."""
         start, end = _run_in(tier, node)
         count = min(wanted, end - start)
-        if tier is Tier.DEVICE:
-            self._charge(node, count, owner)
+        self._count(tier, reason, node, count, owner)
         for child in list(node.children):
-            blocks, nobodys = self._holds.detach(child)
-            self.free_nodes(nobodys)
-            self.traffic.dropped[tier] += blocks
-        behind = len(node.edge) - (end - count)
-        self.traffic.dropped[tier] += behind
+            self.count_gone(child, Reason.BEHIND, owner)
+            self.free_nodes(self._holds.detach(child)[1])
+        behind = len(node.edge) - end
+        self._count_from(node, end, Reason.BEHIND, owner)
         self.free(node, end - count)
-        self._holds.trim(node, behind)
+        self._holds.trim(node, behind + count)
 
-    def _forget(self, tier: Tier, node: Node, start: int, end: int, owner: str = "") -> None:
-        slots = node.edge.slots(tier)[start:end].copy()
+    def _count_from(self, node: Node, start: int, reason: Reason, owner: str) -> None:
+        """Count the blocks from place `start` on as gone, each from its fastest tier."""
+        for tier in (Tier.DEVICE, *self.shelves):
+            first, last = _run_in(tier, node)
+            if last > max(first, start):
+                self._count(tier, reason, node, last - max(first, start), owner)
+
+    def _forget(
+        self, tier: Tier, node: Node, places: Places, reason: Reason, owner: str = ""
+    ) -> None:
+        """Give up one tier's copies of blocks that have others."""
+        slots = node.edge.slots(tier)[places]
+        self._count(tier, reason, node, len(places), owner)
         if tier is Tier.DEVICE:
-            self._holds.evictable_blocks -= end - start
-            self._charge(node, end - start, owner)
-            self._books.gave_back(node.owner, end - start)
+            self._holds.evictable_blocks -= len(places)
+            self._books.gave_back(node.owner, len(places))
             self._device.free(slots)
         else:
-            self.shelves[tier].allocator.free(slots)
+            self._free_slots(tier, slots)
+        node.edge.change(places, Event.FORGET, tier)
+        self._holds.changed(node)
+
+    def _free_slots(self, tier: Tier, slots: BlockIds) -> None:
+        self.shelves[tier].allocator.free(slots)
         if tier is Tier.DISK:
             self._transit.erase(slots)
-        node.edge.change(start, end, Event.FORGET, tier)
-        self._holds.changed(node)
 
-    def _charge(self, node: Node, count: int, owner: str) -> None:
+    def _count(self, tier: Tier, reason: Reason, node: Node, count: int, owner: str) -> None:
         """`owner` "" is nobody: the block's own owner counts on both sides."""
-        self._books.evicted(for_owner=owner or node.owner, of_owner=node.owner, blocks=count)
+        self.traffic.evict(Eviction(tier, reason, node.owner, owner), count)
+        if tier is Tier.DEVICE:
+            self._books.evicted(for_owner=owner or node.owner, of_owner=node.owner, blocks=count)
 
-    def _vacate(self, flight: Flight) -> None:
-        """The last of a node's copies has ended: forget the blocks that were to go."""
-        node, tier = flight.node, flight.move.source_tier
-        if not node.attached:
-            if not node.is_held:
-                self.free(node)
+    def _land(self, flight: Flight, node: Node, start: int, end: int) -> None:
+        """What has arrived lies in the target as well; the other slots are free again."""
+        arrived = np.ones(end - start, dtype=np.bool_)
+        arrived[
+            [
+                at - node.start - start
+                for at in flight.missed
+                if node.start + start <= at < node.start + end
+            ]
+        ] = False
+        landed, failed = start + np.flatnonzero(arrived), start + np.flatnonzero(~arrived)
+        node.edge.change(landed, Event.LAND, flight.target)
+        self.traffic.written[flight.target] += len(landed)
+        if len(failed):
+            node.edge.change(failed, Event.FAIL, flight.target)
+            self._free_slots(flight.target, node.edge.slots(flight.target)[failed])
+            self.traffic.failed[flight.target] += len(failed)
+            node.kept = False
+
+    def _vacate(self, flight: Flight, node: Node) -> None:
+        """Forget the blocks that were to go, unless they are used or being copied again."""
+        if not node.attached or node.is_held or node.flights or not node.is_tail(flight.source):
             return
-        self._holds.changed(node)
-        if not node.is_held and node.is_tail(tier):
-            start, end = _run_in(tier, node)
-            wanted = end - max(flight.first - node.start, start)
-            if wanted > 0:
-                self._forget_copied(tier, node, wanted, flight.for_owner)
+        start, end = _run_in(flight.source, node)
+        wanted = end - max(flight.start - node.start, start)
+        if wanted > 0:
+            self._forget_copied(flight.source, node, wanted, flight.for_owner)
 
     def _shelf_below(self, tier: Tier) -> Shelf | None:
         if tier is Tier.DEVICE and Tier.HOST in self.shelves:
@@ -263,11 +344,7 @@ def _run_in(tier: Tier, node: Node) -> tuple[int, int]:
     return (edge.num_device, edge.num_upper) if tier is Tier.HOST else (edge.num_upper, len(edge))
 
 
-def _trailing(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+def _trailing(flags: npt.NDArray[np.bool_]) -> int:
     """How many of the last flags, without a gap, are set."""
     wrong = np.flatnonzero(~flags)
     return len(flags) - (int(wrong[-1]) + 1 if len(wrong) else 0)
-
-
-def _one(slot: int) -> BlockIds:
-    return np.array([slot], dtype=np.int32)

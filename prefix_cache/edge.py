@@ -22,6 +22,7 @@ from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.residency import BIT, DEVICE, HOST, WAY, Event, States, change
 from storage.move import Tier
 
+Places = npt.NDArray[np.intp]
 ROW = {Tier.DEVICE: 0, Tier.HOST: 1, Tier.DISK: 2}
 
 
@@ -94,6 +95,10 @@ class Edge:
         """The keys of the last `count` blocks."""
         return bytes(self._keys[-count * KEY_BYTES :])
 
+    def key(self, index: int) -> bytes:
+        """The key of one block."""
+        return bytes(self._keys[index * KEY_BYTES : (index + 1) * KEY_BYTES])
+
     @property
     def last_key(self) -> bytes:
         """The key of the last block."""
@@ -110,8 +115,8 @@ class Edge:
 
     def held_slots(self, tier: Tier, start: int = 0) -> BlockIds:
         """Return the slots of `tier` that the blocks from `start` on take up, or are to."""
-        taken = self.states[start:] & (BIT[tier] | WAY * BIT[tier])
-        return self.slots(tier)[start:][taken != 0]
+        taken: npt.NDArray[np.bool_] = self.states[start:] & (BIT[tier] | WAY * BIT[tier]) != 0
+        return np.compress(taken, self.slots(tier)[start:])
 
     def first_block(self) -> TokenIds:
         """A view of the first block's tokens, which a parent finds even a trimmed-out node by."""
@@ -125,9 +130,11 @@ class Edge:
         """Return how many whole leading blocks are equal to `tokens`."""
         return common_prefix(self.tokens, tokens) // self._block_size
 
-    def change(self, start: int, end: int, event: Event, tier: Tier) -> None:
-        """Let `event` happen to the blocks [start, end); IllegalTransition."""
-        change(self._states[start:end], event, tier)
+    def change(self, places: slice | Places, event: Event, tier: Tier) -> None:
+        """Let `event` happen to the blocks in these places; IllegalTransition."""
+        states = self._states[places]
+        change(states, event, tier)
+        self._states[places] = states
         self.recount()
 
     def assign(self, start: int, tier: Tier, slots: BlockIds) -> None:

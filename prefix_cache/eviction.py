@@ -32,30 +32,30 @@ class EvictionPolicy(ABC):
         """Whether `node`, pushed down a tier, may have the room of `victim` there."""
         return self.sort_key(victim) < self.sort_key(node)
 
-    def new_blocks(self, keys: bytes) -> int:
+    def new_blocks(self, keys: bytes) -> int:  # noqa: ARG002 - a policy may ask
         """How many leading blocks of a run never seen before make a node of their own.
 
         0: all of them are alike.
         """
         return 0
 
-    def may_grow(self, node: Node) -> bool:
+    def may_grow(self, node: Node) -> bool:  # noqa: ARG002 - a policy may ask
         """Whether new blocks may become part of `node`, which no other prompt goes on from."""
         return True
 
-    def entered(self, node: Node) -> None:
+    def entered(self, node: Node) -> None:  # noqa: B027 - most need not be told
         """`node` has been put in the tree."""
 
-    def used(self, node: Node) -> None:
+    def used(self, node: Node) -> None:  # noqa: B027
         """A request has found `node`; its `hits` and `last_used` say so already."""
 
-    def ended(self, node: Node, added: int) -> None:
+    def ended(self, node: Node, added: int) -> None:  # noqa: B027
         """A request that ended at `node` is over; it has put the last `added` blocks in the tree.
 
         The nodes on the way are still held, so their keys may be made anew here.
         """
 
-    def left(self, node: Node, keys: bytes) -> None:
+    def left(self, node: Node, keys: bytes) -> None:  # noqa: B027
         """Blocks with these keys, the last ones of `node`, are not in the tree any more."""
 
 

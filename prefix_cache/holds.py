@@ -31,6 +31,10 @@ class Holds:
         self.policy = policy
         self.leaves = {tier: Candidates(policy) for tier in tiers}
         self.candidates = self.leaves[Tier.DEVICE]
+        # Nodes some blocks of which may lie in a tier and higher as well; looked at before use.
+        self.doubles: dict[Tier, dict[Node, None]] = {
+            tier: {} for tier in self.leaves if tier is not Tier.DEVICE
+        }
         self._tree = tree
 
     def hold(self, node: Node) -> None:
@@ -67,6 +71,9 @@ class Holds:
         if not at.within:
             return at.node
         upper = self._tree.split(at.node, at.inside)
+        for noted in self.doubles.values():
+            if at.node in noted:
+                noted[upper] = None
         self.offer(at.node)
         self.offer(upper)
         return upper
@@ -117,6 +124,10 @@ class Holds:
         if node.parent is not None:
             self.offer(node.parent)
 
+    def subtree(self, top: Node) -> list[Node]:
+        """`top` and all nodes below it."""
+        return list(self._tree.nodes(top))
+
     def detach(self, top: Node) -> tuple[int, list[Node]]:
         """Take a subtree out of every match's way.
 
@@ -125,14 +136,11 @@ class Holds:
         node above them: whoever reads them reads its blocks too.
         """
         self._tree.unlink(top)
-        subtree = list(self._tree.nodes(top))
+        subtree = self.subtree(top)
         self._tree.num_nodes -= len(subtree)
         free = [node for node in subtree if not node.is_held]
         for node in subtree:
-            node.attached = False
-            self.policy.left(node, node.edge.keys)
-            for leaves in self.leaves.values():
-                leaves.discard(node)
+            self._leave(node)
         for node in free:
             self.evictable_blocks -= node.edge.num_device
             self._tree.unlink(node)
@@ -149,12 +157,17 @@ class Holds:
             else:
                 leaves.discard(node)
 
-    def _remove_leaf(self, node: Node) -> None:
+    def _leave(self, node: Node) -> None:
+        node.attached = False
         for leaves in self.leaves.values():
             leaves.discard(node)
+        for noted in self.doubles.values():
+            noted.pop(node, None)
+
+    def _remove_leaf(self, node: Node) -> None:
+        self._leave(node)
         self._tree.unlink(node)
         self._tree.num_nodes -= 1
-        node.attached = False
         if node.parent is not None:
             self.offer(node.parent)
 

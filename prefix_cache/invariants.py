@@ -17,7 +17,7 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
 from prefix_cache.owners import OwnerBooks
-from prefix_cache.residency import DEVICE, HOST, MOVING, is_legal
+from prefix_cache.residency import BIT, DEVICE, HOST, MOVING, WAY, is_legal
 from prefix_cache.supply import Supply
 from prefix_cache.transit import Transit
 from prefix_cache.tree import Node, RadixTree
@@ -62,7 +62,8 @@ def _detached(leases: list[Lease], transit: Transit) -> list[Node]:
         while node is not None and not node.attached:
             found[node] = None
             node = node.parent
-    found.update((f.node, None) for f in transit.flights() if not f.node.attached)
+    flying = [node for flight in transit.flights() for node in flight.nodes]
+    found.update((node, None) for node in flying if not node.attached)
     return list(found)
 
 
@@ -71,7 +72,7 @@ def _check_node(tree: RadixTree, node: Node) -> None:
     _expect("edge is empty", blocks == 0, node is tree.root)
     lengths = (blocks * tree.block_size, blocks * KEY_BYTES)
     _expect("tokens and keys of an edge", (len(edge.tokens), len(edge.keys)), lengths)
-    _check_residency(tree, node)
+    _check_residency(node)
     below = (node, node.end, node.attached)
     for child in node.children:
         found = node.children.get(child.namespace + child.edge.first_block().tobytes())
@@ -79,7 +80,7 @@ def _check_node(tree: RadixTree, node: Node) -> None:
         _expect("parent, start, attachment", (child.parent, child.start, child.attached), below)
 
 
-def _check_residency(tree: RadixTree, node: Node) -> None:
+def _check_residency(node: Node) -> None:
     """Legal states, never a faster tier further down, and the counts of both."""
     states = node.edge.states
     _expect("illegal states", [int(state) for state in states if not is_legal(int(state))], [])
@@ -162,23 +163,29 @@ def _check_slots(tier: Tier, allocator: BlockAllocator, nodes: list[Node]) -> No
 def _check_flights(nodes: list[Node], transit: Transit) -> None:
     """Every block that is being copied has its flight, and no other has one."""
     flights = [flight for node in nodes for flight in node.flights]
-    _expect("copies under way", set(flights), set(transit.flights()))
-    for node in nodes:
-        moving = [node.start + int(at) for at in np.flatnonzero(node.edge.states & MOVING)]
-        _expect("moving blocks", sorted(f.block for f in node.flights), moving)
-        for flight in node.flights:
-            move = flight.move
-            froms = node.edge.slots(move.source_tier)[flight.index]
-            to = node.edge.slots(move.target_tier)[flight.index]
-            _expect(
-                "a flight's node and slots",
-                (flight.node, froms, to),
-                (node, move.source, move.target),
-            )
+    _expect("flights", set(flights), set(transit.flights()))
+    moving: dict[Node, list[int]] = {node: [] for node in nodes}
+    for flight in set(flights):
+        for node, start, end in flight.parts():
+            _expect("a flight among its node's", flight in node.flights, True)
+            moving[node] += range(start, end)
+            ways = node.edge.states[start:end] & MOVING
+            _expect("where a flight goes", set(ways.tolist()), {WAY * BIT[flight.target]})
+    for node, places in moving.items():
+        _expect("moving", sorted(places), np.flatnonzero(node.edge.states & MOVING).tolist())
+    for move, flight, position in transit.open_moves():
+        node = flight.node_at(position)
+        froms = node.edge.slots(move.source_tier)[position - node.start]
+        to = node.edge.slots(move.target_tier)[position - node.start]
+        _expect("the slots of a move", (move.source, move.target), (froms, to))
+        read = int(node.edge.states[position - node.start]) & BIT[move.source_tier]
+        _expect("what is being copied is there", bool(read), True)
+    opened = Counter(flight for _, flight, _ in transit.open_moves())
+    for flight in set(flights):
+        _expect("open copies of a flight", flight.open, opened[flight])
     for tier in Tier:
-        down = [f for f in flights if f.move.target_tier is not Tier.DEVICE]
-        leaving = sum(flight.move.source_tier is tier for flight in down)
-        arriving = sum(flight.move.target_tier is tier for flight in flights)
+        leaving = sum(f.open for f in opened if f.makes_room and f.source is tier)
+        arriving = sum(f.open for f in opened if f.target is tier)
         _expect("leaving", (transit.leaving(tier), transit.arriving(tier)), (leaving, arriving))
 
 

@@ -10,10 +10,12 @@ The legal changes, all of them, for a tier T and a block in the tree:
     fail(T)     T on its way                                                        as before
     place(T)    no copy in T, none on its way there (it was computed again)         a copy in T
     forget(T)   a copy in T, another elsewhere, none on its way                     none in T
+    forget(DISK)    ... or one on its way, while a faster copy is there             none on disk
     (drop)      no copy on its way                                                  no block
 
 So a slower copy is whole before the faster one is forgotten, the last copy goes only with the
-block itself, and a block that is being copied loses nothing until that is settled.
+block itself, and what a copy is being read from stays until that is settled: copies are read
+from the fastest tier that has one.
 
 Knows: states. Does not know: slots, who asks, or why.
 """
@@ -72,8 +74,9 @@ def after(event: Event, tier: Tier, state: int) -> int | None:
         return state ^ way if state & way else None
     if event is Event.PLACE:
         return None if state & (way | bit) else state | bit
-    allowed = bool(state & bit) and bool(state & RESIDENT & ~bit) and not state & MOVING
-    return state ^ bit if allowed else None
+    elsewhere = state & RESIDENT & ~bit
+    free = not state & MOVING or tier is Tier.DISK
+    return state ^ bit if state & bit and elsewhere and free else None
 
 
 def _table(event: Event, tier: Tier) -> States:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prefix_cache.allocator import BlockAllocator, BlockIds
-from prefix_cache.eviction import Candidates
+from prefix_cache.allocator import BlockAllocator
+from prefix_cache.edge import Places
+from prefix_cache.holds import Holds
 from prefix_cache.residency import BIT, DEVICE, HOST, MOVING
 from prefix_cache.tree import Node
 from storage.move import Tier
@@ -37,17 +38,18 @@ class Tiers:
 class Shelf:
     """One tier's slots. One owner thread."""
 
-    def __init__(self, tier: Tier, num_blocks: int, leaves: Candidates) -> None:
+    def __init__(self, tier: Tier, num_blocks: int, holds: Holds) -> None:
         self.tier = tier
         self.allocator = BlockAllocator(num_blocks)
-        self.leaves = leaves
-        self._doubles: dict[Node, None] = {}  # perhaps; looked at again before use
+        self.leaves = holds.leaves[tier]
+        self._doubles = holds.doubles[tier]
 
     def note_doubles(self, node: Node) -> None:
         """Some blocks of `node` may lie both here and higher."""
-        self._doubles[node] = None
+        if node.attached:
+            self._doubles[node] = None
 
-    def doubles(self, wanted: int) -> tuple[Node, BlockIds] | None:
+    def doubles(self, wanted: int) -> tuple[Node, Places] | None:
         """Return a node and the places of up to `wanted` of its blocks that lie higher as well.
 
         Those noted first come first. Nothing is lost when their copies here are forgotten.
@@ -61,12 +63,7 @@ class Shelf:
                 return node, found[-wanted:]
         return None
 
-    def split(self, upper: Node, lower: Node) -> None:
-        """A node has become two."""
-        if lower in self._doubles:
-            self._doubles[upper] = None
-
-    def _doubles_of(self, node: Node) -> BlockIds:
-        states = node.edge.states if node.attached else node.edge.states[:0]
+    def _doubles_of(self, node: Node) -> Places:
+        states = node.edge.states
         here = (states & BIT[self.tier] != 0) & (states & ABOVE[self.tier] != 0)
-        return np.flatnonzero(here & (states & MOVING == 0)).astype(np.int32)
+        return np.flatnonzero(here & (states & MOVING == 0))

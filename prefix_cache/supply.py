@@ -72,8 +72,7 @@ class Supply:
         """Blocks of `owner` have become `node`'s, which had lower copies of them."""
         self.books.gave_back(owner, count)
         self.books.took(node.owner, count)
-        for shelf in self.descent.shelves.values():
-            shelf.note_doubles(node)
+        self.descent.settled(node)
 
     def give_back_nodes(self, nodes: Iterable[Node]) -> None:
         """Free the blocks of nodes that are in nobody's reach any more, on every tier."""

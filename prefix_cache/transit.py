@@ -1,38 +1,56 @@
 """Which copies are under way, and what the owner of the bytes is to do next.
 
+    begin -> (take_plan) -> end, once for each move -> the flight has ended, and is settled whole
+
 Knows: moves and the blocks they are of. Does not know: why they were asked for, or what follows
 when they end (`ascent`, `descent`).
 """
 
 from __future__ import annotations
 
+from enum import Enum
+
 from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
-from prefix_cache.hashing import KEY_BYTES, ROOT_KEY
+from prefix_cache.hashing import ROOT_KEY
 from prefix_cache.residency import Event
 from prefix_cache.tree import Flight, Node
 from storage.move import Move, Plan, Record, Tier
+
+
+class Outcome(Enum):
+    """What has become of a move."""
+
+    DONE = "done"
+    FAILED = "failed"  # the block is where it was
+    LOST = "lost"  # and what was to be read there is no good
 
 
 class Transit:
     """The copies under way, and the plan that has not been fetched yet."""
 
     def __init__(self) -> None:
-        self._flights: dict[Move, Flight] = {}
+        self._under_way: dict[Move, tuple[Flight, int]] = {}  # and the block's position
+        self._flights: dict[Flight, None] = {}
         self._moves: list[Move] = []
+        self._records: dict[Move, Record] = {}
         self._erase: list[int] = []
         self._leaving = dict.fromkeys(Tier, 0)
         self._arriving = dict.fromkeys(Tier, 0)
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._under_way)
 
     def flights(self) -> list[Flight]:
-        """Return the copies under way, for checks."""
-        return list(self._flights.values())
+        """Return the flights that have not been settled, for checks."""
+        return list(self._flights)
+
+    def open_moves(self) -> list[tuple[Move, Flight, int]]:
+        """Return the copies under way, with their blocks' positions, for checks."""
+        return [(move, flight, at) for move, (flight, at) in self._under_way.items()]
 
     def leaving(self, tier: Tier) -> int:
-        """How many copies from a tier to a slower one are under way."""
+        """How many copies are under way that will make room in a tier."""
         return self._leaving[tier]
 
     def arriving(self, tier: Tier) -> int:
@@ -40,37 +58,51 @@ class Transit:
         return self._arriving[tier]
 
     def begin(
-        self, node: Node, start: int, source: Tier, target: Tier, slots: BlockIds, owner: str
-    ) -> list[Flight]:
-        """Copy the blocks of `node` from place `start` on to these slots of `target`."""
-        edge, end = node.edge, start + len(slots)
-        edge.change(start, end, Event.BEGIN, target)
+        self,
+        node: Node,
+        start: int,
+        ends: tuple[Tier, Tier],
+        slots: BlockIds,
+        *,
+        for_owner: str,
+        makes_room: bool = False,
+    ) -> Flight:
+        """Copy the blocks of `node` from place `start` on from one tier to `slots` of another."""
+        (source, target), edge, end = ends, node.edge, start + len(slots)
+        edge.change(slice(start, end), Event.BEGIN, target)
         edge.assign(start, target, slots)
+        first, last = node.start + start, node.start + end
+        flight = Flight(source, target, first, last, [node], for_owner, makes_room, len(slots))
+        node.flights.append(flight)
+        self._flights[flight] = None
         froms = edge.slots(source)[start:end].tolist()
-        flights = [
-            Flight(Move(source, at, target, to), node, block, node.start + start, owner)
-            for block, at, to in zip(
-                range(node.start + start, node.start + end), froms, slots.tolist(), strict=True
-            )
-        ]
-        node.flights += flights
-        for flight in flights:
-            self._flights[flight.move] = flight
-            self._moves.append(flight.move)
-        self._arriving[target] += len(flights)
-        if target is not Tier.DEVICE:
-            self._leaving[source] += len(flights)
-        return flights
-
-    def end(self, move: Move) -> Flight:
-        """The copy has been settled; UnknownMove if it is not under way."""
-        flight = self._flights.pop(move, None)
-        if flight is None:
-            raise UnknownMove(f"{move} is not under way")
-        self._arriving[move.target_tier] -= 1
-        if move.target_tier is not Tier.DEVICE:
-            self._leaving[move.source_tier] -= 1
+        for at, (slot, to) in enumerate(zip(froms, slots.tolist(), strict=True), start):
+            move = Move(source, slot, target, to)
+            self._under_way[move] = flight, node.start + at
+            self._moves.append(move)
+            if Tier.DISK in ends:
+                self._records[move] = _record(node, at)
+        self._arriving[target] += len(slots)
+        self._leaving[source] += len(slots) if makes_room else 0
         return flight
+
+    def end(self, move: Move, outcome: Outcome) -> Flight:
+        """One copy of a flight has ended; UnknownMove if it is not under way."""
+        if move not in self._under_way:
+            raise UnknownMove(f"{move} is not under way")
+        flight, position = self._under_way.pop(move)
+        flight.open -= 1
+        if outcome is not Outcome.DONE or flight.void:
+            flight.missed.add(position)
+        if outcome is Outcome.LOST:
+            flight.lost.add(position)
+        self._arriving[flight.target] -= 1
+        self._leaving[flight.source] -= flight.makes_room
+        return flight
+
+    def close(self, flight: Flight) -> None:
+        """What has become of all copies of a flight has been applied."""
+        del self._flights[flight]
 
     def erase(self, slots: BlockIds) -> None:
         """These slots on disk hold nothing any more."""
@@ -78,22 +110,18 @@ class Transit:
 
     def take_plan(self) -> Plan:
         """What has been asked for since the last time."""
-        moves, erase = tuple(self._moves), tuple(self._erase)
-        self._moves, self._erase = [], []
-        on_disk = [move for move in moves if Tier.DISK in (move.source_tier, move.target_tier)]
-        return Plan(moves, {move: _record(self._flights[move]) for move in on_disk}, erase)
+        plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))
+        self._moves, self._records, self._erase = [], {}, []
+        return plan
 
 
-def _record(flight: Flight) -> Record:
-    node, at = flight.node, flight.index
-    keys = node.edge.keys[: (at + 1) * KEY_BYTES]
+def _record(node: Node, at: int) -> Record:
     before = ROOT_KEY if node.parent is None else node.parent.last_key
-    parent_key = keys[-2 * KEY_BYTES : -KEY_BYTES] or before
     return Record(
-        key=keys[-KEY_BYTES:],
-        parent_key=parent_key,
+        key=node.edge.key(at),
+        parent_key=node.edge.key(at - 1) if at else before,
         namespace=node.namespace,
         owner=node.owner,
         token_ids=node.edge.block(at).astype("<i4", copy=False).tobytes(),
-        hits=node.hits,
+        hits=node.hits + node.seen,
     )

@@ -25,7 +25,9 @@ from sortedcontainers import SortedDict
 from prefix_cache.edge import Edge, common_prefix
 from prefix_cache.hashing import ROOT_KEY, TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
-from storage.move import Move, Tier
+from storage.move import Tier
+
+NOWHERE = (False, False)
 
 
 class Children:
@@ -71,18 +73,32 @@ class Children:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """A copy of one block that is under way. Its node never loses the block before it ends."""
+    """Copies under way of a run of blocks, from one tier to another.
 
-    move: Move
-    node: Node  # where the block lies now; a split may change it
-    block: int  # its position, counted from the prompt's block 0
-    first: int  # position of the first block that was to be copied with this one
-    for_owner: str  # whom the room is made for, or who wants the block
+    No node loses a block of it before all of the copies have ended; then they count as one.
+    Positions are counted from the prompt's block 0.
+    """
 
-    @property
-    def index(self) -> int:
-        """The block's place in its node."""
-        return self.block - self.node.start
+    source: Tier
+    target: Tier
+    start: int
+    end: int
+    nodes: list[Node]  # where the blocks lie, in order of position; a split adds one
+    for_owner: str  # whom the room is made for, or who wants the blocks
+    makes_room: bool  # the blocks are to go from `source` as soon as they lie in `target`
+    open: int  # copies that have not ended
+    missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
+    lost: set[int] = field(default_factory=set)  # those of them that are no good in `source`
+    void: bool = False  # the target was emptied meanwhile: whatever arrives there is gone
+
+    def parts(self) -> Iterator[tuple[Node, int, int]]:
+        """Each node with the places [start, end) of its blocks that are being copied."""
+        for node in self.nodes:
+            yield node, max(self.start - node.start, 0), min(self.end, node.end) - node.start
+
+    def node_at(self, position: int) -> Node:
+        """The node in which the block at `position` lies."""
+        return next(node for node in self.nodes if position < node.end)
 
 
 @dataclass(slots=True, eq=False)
@@ -106,7 +122,8 @@ class Node:
     flights: list[Flight] = field(default_factory=list)
     device_children: int = 0  # children whose first block is on the device
     upper_children: int = 0  # children whose first block is on the device or in the host
-    told: tuple[bool, bool] = (False, False)  # what of these two its parent counts it in
+    told: tuple[bool, bool] | None = None  # in which of these two its parent counts it; None:
+    # it is not among its parent's children
 
     @property
     def end(self) -> int:
@@ -252,7 +269,7 @@ class RadixTree:
         )
         if parent is not None:
             parent.children.put(self._key_of(upper), upper)
-        node.parent, node.start, node.told = upper, node.start + at, (False, False)
+        node.parent, node.start, node.told = upper, node.start + at, NOWHERE
         upper.children.put(self._key_of(node), node)
         self.tell(node)
         if node.flights:
@@ -264,7 +281,7 @@ class RadixTree:
         self, parent: Node, namespace: Namespace, edge: Edge, *, owner: str, now: float
     ) -> Node:
         """Hang a new leaf below `parent`, which has no child that begins with the same block."""
-        node = Node(namespace, edge, owner, parent.end, parent, now)
+        node = Node(namespace, edge, owner, parent.end, parent, now, told=NOWHERE)
         parent.children.put(self._key_of(node), node)
         self.tell(node)
         self.num_nodes += 1
@@ -284,10 +301,11 @@ class RadixTree:
             key = self._key_of(node)
             if node.parent.children.get(key) is node:
                 node.parent.children.remove(key)
-                self._count_in(node, (False, False))
+                self._count_in(node, NOWHERE)
+                node.told = None
 
     def _count_in(self, node: Node, now: tuple[bool, bool]) -> None:
-        if node.told != now and node.parent is not None:
+        if node.told is not None and node.told != now and node.parent is not None:
             node.parent.device_children += now[0] - node.told[0]
             node.parent.upper_children += now[1] - node.told[1]
             node.told = now
@@ -304,7 +322,9 @@ class RadixTree:
 
 def _divide_flights(upper: Node, lower: Node) -> None:
     """Give each half of a node the copies of its own blocks."""
-    upper.flights = [flight for flight in lower.flights if flight.block < upper.end]
-    lower.flights = [flight for flight in lower.flights if flight.block >= upper.end]
+    upper.flights = [flight for flight in lower.flights if flight.start < upper.end]
     for flight in upper.flights:
-        flight.node = upper
+        at = flight.nodes.index(lower)
+        goes_on = flight.end > upper.end
+        flight.nodes[at : at + 1] = [upper, lower] if goes_on else [upper]
+    lower.flights = [flight for flight in lower.flights if flight.end > upper.end]
