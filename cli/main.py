@@ -9,7 +9,7 @@ from importlib.metadata import version as distribution_version
 
 import typer
 
-from cli import apart, bench, cache, serve, tenant_keys, tenants
+from cli import apart, bench, cache, plan, serve, simulate, tenant_keys, tenants
 from cli.flags import flattened
 
 
@@ -36,6 +36,8 @@ def build_app() -> typer.Typer:
     app.add_typer(_tenants(), name="tenants", rich_help_panel="Operate")
     app.add_typer(_cache(), name="cache", rich_help_panel="Operate")
     app.command("bench", rich_help_panel="Measure")(flattened(bench.bench))
+    app.command("simulate", rich_help_panel="Measure")(flattened(simulate.simulate))
+    app.command("plan", rich_help_panel="Measure")(flattened(plan.plan))
     app.command("version", rich_help_panel="Measure")(version)
     return app
 

@@ -51,7 +51,7 @@ class _Paced(EvictionPolicy):
             current.worth = self._worth(current, added)
             current = current.parent
 
-    def left(self, node: Node, keys: bytes) -> None:
+    def left(self, node: Node, keys: bytes) -> None:  # noqa: ARG002
         """There are so many blocks less."""
         self.live = max(0, self.live - len(keys) // KEY_BYTES)
 
@@ -68,7 +68,7 @@ class Segmented(_Paced):
         super().__init__()
         self._protected = protected
 
-    def _worth(self, node: Node, added: int) -> float:
+    def _worth(self, node: Node, added: int) -> float:  # noqa: ARG002
         again = node.hits + node.seen > 0
         return self.pace + (self._protected * self.live if again else 0.0)
 

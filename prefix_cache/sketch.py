@@ -50,4 +50,5 @@ class FrequencySketch:
         halves = np.frombuffer(keys, dtype="<u8").reshape(-1, 2)
         rows = np.arange(1, ROWS + 1, dtype=np.uint64)[:, None]
         mixed = halves[:, 0] + rows * (halves[:, 1] | np.uint64(1))
-        return (mixed ^ (mixed >> np.uint64(32))) & self._mask
+        columns: npt.NDArray[np.uint64] = (mixed ^ (mixed >> np.uint64(32))) & self._mask
+        return columns

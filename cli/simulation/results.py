@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cli.percentiles import Percentiles, percentiles
+from cli.percentiles import Summary, summarise
 from cli.simulation.machine import Machine, ModelShape
 from cli.simulation.replay import Replayed, Served, Sizes
 from storage.move import Tier
@@ -44,7 +44,6 @@ class Point:
 class SimulationReport:
     """One replay, and perhaps the same with other sizes."""
 
-    trace: str
     policy: str
     block_size: int
     tokens: Sizes  # that each tier holds
@@ -56,17 +55,16 @@ class SimulationReport:
     by_tenant: dict[str, HitRates]
     moved_bytes: dict[str, MovedBytes]
     too_long: int  # prompts that the device tier could not hold
-    ttft_ms: Percentiles  # estimated
-    ttft_without_cache_ms: Percentiles  # estimated
+    ttft_ms: Summary | None  # estimated
+    ttft_without_cache_ms: Summary | None  # estimated
     blocks_per_second: float  # replayed
     by_size: list[Point]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was replayed, with what, and how it went."""
+    """What a trace was replayed with, and how it went."""
 
-    trace: str
     policy: str
     block_size: int
     sizes: Sizes
@@ -74,7 +72,7 @@ class Run:
     blocks_per_second: float
 
 
-def summarise(
+def make_report(
     run: Run, shape: ModelShape, machine: Machine, by_size: Sequence[Point]
 ) -> SimulationReport:
     """Add it all up."""
@@ -83,11 +81,9 @@ def summarise(
     tenants = sorted({one.tenant for one in served})
     cold = [machine.prefill_seconds(shape, one.input_tokens) for one in served]
     warm = [
-        machine.prefill_seconds(shape, one.input_tokens - one.cached, one.cached)
-        for one in served
+        machine.prefill_seconds(shape, one.input_tokens - one.cached, one.cached) for one in served
     ]
     return SimulationReport(
-        trace=run.trace,
         policy=run.policy,
         block_size=run.block_size,
         tokens=run.sizes,
@@ -99,8 +95,8 @@ def summarise(
         by_tenant={t: hit_rates([one for one in served if one.tenant == t]) for t in tenants},
         moved_bytes=_moved_bytes(run, shape),
         too_long=run.replayed.too_long,
-        ttft_ms=percentiles([1000 * _ttft(one, shape, machine) for one in served]),
-        ttft_without_cache_ms=percentiles([machine.start_ms + 1000 * s for s in cold]),
+        ttft_ms=summarise([1000 * _ttft(one, shape, machine) for one in served]),
+        ttft_without_cache_ms=summarise([machine.start_ms + 1000 * s for s in cold]),
         blocks_per_second=run.blocks_per_second,
         by_size=list(by_size),
     )
