@@ -32,6 +32,15 @@ class BlockAllocator:
         self._is_free[ids] = False
         return ids
 
+    def reserve(self, ids: BlockIds) -> None:
+        """Take exactly these; one that is not free raises InvariantBroken and changes nothing."""
+        if not self._is_free[ids].all():
+            raise InvariantBroken(f"a block of {ids.tolist()} is taken twice")
+        self._is_free[ids] = False
+        free = np.flatnonzero(self._is_free)[::-1]
+        self.num_free = len(free)
+        self._stack[: len(free)] = free
+
     def free(self, ids: BlockIds) -> None:
         """Give ids back; one that is free already raises InvariantBroken and changes nothing."""
         if self._is_free[ids].any() or self.num_free + len(ids) > self.total:

@@ -21,7 +21,7 @@ import numpy as np
 from prefix_cache.allocator import BlockIds
 from prefix_cache.ascent import Ascent, Whereabouts, reachable, to_load, whereabouts
 from prefix_cache.commit import Committer
-from prefix_cache.errors import LeaseError
+from prefix_cache.errors import LeaseError, RestoreError
 from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.holds import Holds
@@ -29,12 +29,13 @@ from prefix_cache.invariants import check
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.owners import OwnerUse
+from prefix_cache.restart import Restart
 from prefix_cache.shelf import Tiers
 from prefix_cache.supply import Supply
 from prefix_cache.traffic import Reason, Traffic
 from prefix_cache.transit import Outcome, Transit
 from prefix_cache.tree import Flight, Node, Position, RadixTree
-from storage.move import Move, Plan, Tier
+from storage.move import Move, Plan, Record, Tier
 
 NO_TIERS = Tiers()
 
@@ -72,6 +73,7 @@ class PrefixCache:
         self._descent = self._supply.descent
         self._ascent = Ascent(self._holds, self._supply, self._transit)
         self._committer = Committer(self._tree, self._holds, self._supply, digest)
+        self._restart = Restart(self._tree, self._holds, self._ascent, self._descent, digest)
         self._leases: set[Lease] = set()
 
     @property
@@ -258,6 +260,52 @@ class PrefixCache:
                 flight = self._transit.end(move, outcome)
                 if not flight.open:
                     self._settle(flight)
+
+    def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
+        """Take up what a disk was found to hold, as (slot, record) in any order, after a start.
+
+        Whole chains from position 0 become the tree's. All other slots are erased in the next
+        plan: a record that hangs in the air, lies beyond the disk tier's size, or is not what its
+        key says. Returns how many blocks were taken. RestoreError where something is here already.
+        """
+        if Tier.DISK not in self._descent.shelves or self._tree.num_nodes or len(self._transit):
+            raise RestoreError("only a cache with a disk tier and nothing in it can be restored")
+        return self._restart.restore(found, now)
+
+    def hottest(self, blocks: int) -> int:
+        """Begin to load the prefixes that were found most often, up to `blocks` blocks of them.
+
+        They come to the device, as long as it has free blocks, and stay below as well; nothing
+        gives way. The copies are in the next plan. Returns how many have been begun.
+        """
+        return self._restart.hottest(blocks, self._supply.allocator.num_free)
+
+    def save(self, blocks: int) -> int:
+        """Before the end: begin to copy to disk up to `blocks` blocks that are not there.
+
+        What the policy values most comes first, and every block behind its prefix. At most
+        `Tiers.max_disk_writes` are under way at once: take the plan, settle, call again. Returns
+        how many have been begun; when none is and none is under way, all is there that can be.
+        """
+        return self._restart.save(blocks) if Tier.DISK in self._descent.shelves else 0
+
+    def forget_disk(self) -> int:
+        """The disk's file was emptied or is gone: nothing of what it held can be found any more.
+
+        Blocks that lie nowhere else leave the tree, with all that builds on them; those leased
+        or on their way to the device stay with their holders. Moves under way to disk will have
+        failed, whatever is reported of them; each is still to be settled. Returns how many blocks
+        the tree forgot.
+        """
+        self._transit.void(Tier.DISK)
+        gone = [
+            self._detach(self._from_block(node, position), Reason.TIER_GONE)
+            for node, position in self._restart.on_disk_alone()
+            if node.attached
+        ]
+        if Tier.DISK in self._descent.shelves:
+            self._restart.forget_copies()
+        return sum(gone)
 
     def pool(self) -> PoolUse:
         """Return the use of the pool now."""

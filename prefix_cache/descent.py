@@ -2,7 +2,8 @@
 
     the blocks of a tier that go first          what becomes of them
     ------------------------------------------------------------------------------------
-    lie in a slower tier as well                forgotten here, at once
+    lie in a slower tier as well, and those     forgotten here, at once
+      behind them in none that is faster
     the tier below has room, or something       copied down; forgotten here when the copy
       that the policy would rather lose           is whole, unless they are used meanwhile
     to disk: only if they have been reused,
@@ -33,9 +34,6 @@ from prefix_cache.traffic import Eviction, Reason, Traffic
 from prefix_cache.transit import Transit
 from prefix_cache.tree import Flight, Node
 from storage.move import Tier
-
-SLOWER = {Tier.DEVICE: HOST | DISK, Tier.HOST: DISK, Tier.DISK: 0}
-
 
 class Descent:
     """Makes room in a tier. One owner thread."""
@@ -135,6 +133,12 @@ class Descent:
         if len(places):
             self._forget(tier, node, places, Reason.TIER_GONE)
 
+    def took_on_disk(self, taken: Iterable[int], erased: Iterable[int]) -> None:
+        """After a start: which slots are the tree's, and which hold what nobody will find."""
+        slots = np.array(list(taken), dtype=np.int32)
+        self.shelves[Tier.DISK].allocator.reserve(slots)
+        self._transit.erase(np.array(list(erased), dtype=np.int32))
+
     def count_gone(self, top: Node, reason: Reason, owner: str = "") -> None:
         """A subtree is about to leave the cache with all that builds on it."""
         for node in self._holds.subtree(top):
@@ -175,7 +179,8 @@ class Descent:
             return True
         if self._forget_copied(tier, node, wanted, owner):
             return True
-        start, end = self._not_copied(tier, node, wanted)
+        end = _run_in(tier, node)[1]
+        start = end - _trailing(~_may_go(tier, node)[-wanted:])
         below = self._shelf_below(tier)
         must = end < len(node.edge) or len(node.children) > 0
         refusal = self._refusal(below, node, must)
@@ -240,17 +245,11 @@ class Descent:
 
     def _forget_copied(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Forget up to `wanted` of the node's last blocks in `tier` that lie in a slower one."""
-        start, end = _run_in(tier, node)
-        copied = node.edge.states[start:end] & SLOWER[tier] != 0
-        length = _trailing(copied[-wanted:])
+        end = _run_in(tier, node)[1]
+        length = _trailing(_may_go(tier, node)[-wanted:])
         if length:
             self._forget(tier, node, np.arange(end - length, end), Reason.COPIED, owner)
         return length > 0
-
-    def _not_copied(self, tier: Tier, node: Node, wanted: int) -> tuple[int, int]:
-        start, end = _run_in(tier, node)
-        copied = node.edge.states[start:end] & SLOWER[tier] != 0
-        return end - _trailing(~copied[-wanted:]), end
 
     def _lose(self, tier: Tier, node: Node, wanted: int, owner: str, reason: Reason) -> None:
         """Drop up to `wanted` of the node's last blocks in `tier`, and all behind them."""
@@ -342,6 +341,24 @@ def _run_in(tier: Tier, node: Node) -> tuple[int, int]:
     if tier is Tier.DEVICE:
         return 0, edge.num_device
     return (edge.num_device, edge.num_upper) if tier is Tier.HOST else (edge.num_upper, len(edge))
+
+
+def _may_go(tier: Tier, node: Node) -> npt.NDArray[np.bool_]:
+    """Which of the node's blocks in `tier` lie where they may stay alone, from the last one on.
+
+    A block that lies in the host has none before it that lies on disk alone. So a device block in
+    front of such a one may not go before it has a copy in the host.
+    """
+    start, end = _run_in(tier, node)
+    states = node.edge.states[start:end]
+    on_disk = states & DISK != 0
+    if tier is not Tier.DEVICE:
+        return on_disk
+    in_host = states & HOST != 0
+    host_behind = np.logical_or.accumulate(in_host[::-1])[::-1]
+    if node.edge.num_upper > end or node.upper_children:
+        host_behind[:] = True
+    return in_host | (on_disk & ~host_behind)
 
 
 def _trailing(flags: npt.NDArray[np.bool_]) -> int:

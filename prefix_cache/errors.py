@@ -3,6 +3,7 @@
 PrefixCacheError
  |- InvariantBroken     the books do not add up: a bug of ours; stop the step loudly
  |   `- IllegalTransition   a block was to go where it may not go from where it lies
+ |- RestoreError        blocks were to be restored where there is no disk, or into a used cache
  |- LeaseError          a lease was used against its terms: a bug of the caller
  `- UnknownMove         a move was settled that is not under way: a bug of the caller
 
@@ -26,6 +27,10 @@ class IllegalTransition(InvariantBroken):
 
 class LeaseError(PrefixCacheError):
     """A lease was used after its release, or beyond its blocks."""
+
+
+class RestoreError(PrefixCacheError):
+    """A tree can be restored once, before anything else, into a cache that has a disk tier."""
 
 
 class UnknownMove(PrefixCacheError):

@@ -104,6 +104,11 @@ class Transit:
         """What has become of all copies of a flight has been applied."""
         del self._flights[flight]
 
+    def void(self, tier: Tier) -> None:
+        """What is on its way to `tier` will not be there, whatever is reported."""
+        for flight in self._flights:
+            flight.void |= flight.target is tier
+
     def erase(self, slots: BlockIds) -> None:
         """These slots on disk hold nothing any more."""
         self._erase += slots.tolist()

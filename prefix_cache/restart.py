@@ -1,0 +1,178 @@
+"""The cache's part of stopping and starting again, and of a disk that is gone.
+
+    save      what is not on disk goes there, hottest first      before the end
+    restore   the part of the tree that is on disk is made anew  after a start
+    hottest   what was used most comes to the device             before there are requests
+    forget    nothing is on disk any more                        when its file is quarantined
+
+A restored block hangs behind the block whose key its record names. That is the one place where a
+key decides and not tokens, so it is looked at twice: a record whose key is not the digest of what
+it says is no good, and of two that differ under one key neither is.
+
+Knows: records, chains, which are hot. Does not know: files, or how long a caller has.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from prefix_cache.ascent import Ascent, reachable, to_load
+from prefix_cache.descent import Descent
+from prefix_cache.edge import Edge
+from prefix_cache.hashing import ROOT_KEY, Digest
+from prefix_cache.holds import Holds
+from prefix_cache.namespace import NAMESPACE_BYTES, Namespace
+from prefix_cache.residency import DISK, WAY
+from prefix_cache.tree import Node, Position, RadixTree
+from storage.move import Record, Tier
+
+Stored = tuple[int, Record]  # a slot on disk, and what it holds
+
+
+class Restart:
+    """Reads and fills the tree as a whole; not for a step that somebody waits for."""
+
+    def __init__(
+        self, tree: RadixTree, holds: Holds, ascent: Ascent, descent: Descent, digest: Digest
+    ) -> None:
+        self._tree = tree
+        self._holds = holds
+        self._ascent = ascent
+        self._descent = descent
+        self._digest = digest
+
+    def restore(self, found: Iterable[Stored], now: float) -> int:
+        """Hang whole chains from position 0 into an empty tree; erase the slots of the rest."""
+        below: defaultdict[bytes, list[Stored]] = defaultdict(list)
+        slots: set[int] = set()
+        sound = self._sound(found, slots)
+        for slot, record in sound:
+            below[record.parent_key].append((slot, record))
+        taken: list[int] = []
+        waiting = [(self._tree.root, first) for first in below[ROOT_KEY]]
+        while waiting:
+            parent, first = waiting.pop()
+            run = _run_from(first, below)
+            taken += [slot for slot, _ in run]
+            node = self._add(parent, run, now)
+            waiting += [(node, then) for then in below[run[-1][1].key]]
+        self._descent.took_on_disk(taken, slots.difference(taken))
+        return len(taken)
+
+    def hottest(self, blocks: int, free: int) -> int:
+        """Begin to load up to `blocks` blocks into the `free` ones of the device."""
+        left = room = min(blocks, free)
+        lower = [node for node in self._tree.nodes() if not node.edge.is_on_device]
+        for node in sorted(lower, key=lambda n: (-n.hits - n.seen, -n.last_used, n.start)):
+            end = reachable(Position(node, len(node.edge), node.end), left)
+            at = _position(node, end)
+            loads = to_load(at)
+            if loads:
+                top = self._holds.split_at(at)
+                self._ascent.begin(top, top.owner)
+                left -= loads
+            if not left:
+                break
+        return room - left
+
+    def save(self, blocks: int) -> int:
+        """Begin to copy to disk up to `blocks` blocks, hottest first, each behind its prefix."""
+        left, key = blocks, self._holds.policy.sort_key
+        for node in sorted(self._tree.nodes(), key=key, reverse=True):
+            for part in _way_to(node):
+                left -= self._descent.save(part, left)
+                if not _is_saved(part):
+                    break  # a block on disk is of no use without those before it
+            if not left:
+                break
+        return blocks - left
+
+    def on_disk_alone(self) -> Iterator[tuple[Node, int]]:
+        """The nodes with blocks that lie on disk alone, and the position of the first."""
+        for node in list(self._tree.nodes()):
+            if node.edge.num_upper < len(node.edge):
+                yield node, node.start + node.edge.num_upper
+
+    def forget_copies(self) -> None:
+        """Forget the disk's copies of blocks that lie higher as well."""
+        for node in self._tree.nodes():
+            self._descent.forget_below(node, Tier.DISK)
+
+    def _sound(self, found: Iterable[Stored], slots: set[int]) -> list[Stored]:
+        """Those that may be believed, each key once; `slots` becomes all there are."""
+        by_key: dict[bytes, Stored] = {}
+        doubtful = set()
+        for slot, record in found:
+            if slot in slots:
+                continue
+            slots.add(slot)
+            if not self._is_sound(slot, record):
+                continue
+            other = by_key.setdefault(record.key, (slot, record))[1]
+            if _content(other) != _content(record):
+                doubtful.add(record.key)
+        return [stored for key, stored in by_key.items() if key not in doubtful]
+
+    def _is_sound(self, slot: int, record: Record) -> bool:
+        whole = len(record.token_ids) == 4 * self._tree.block_size
+        content = record.namespace + record.parent_key + record.token_ids
+        return (
+            whole
+            and 0 <= slot < self._descent.shelves[Tier.DISK].allocator.total
+            and len(record.namespace) == NAMESPACE_BYTES
+            and self._digest(content) == record.key
+        )
+
+    def _add(self, parent: Node, run: list[Stored], now: float) -> Node:
+        records = [record for _, record in run]
+        edge = Edge(
+            np.frombuffer(b"".join(r.token_ids for r in records), dtype="<i4").astype(np.int32),
+            np.array([slot for slot, _ in run], dtype=np.int32),
+            b"".join(r.key for r in records),
+            self._tree.block_size,
+            Tier.DISK,
+        )
+        first = records[0]
+        node = self._tree.add(parent, Namespace(first.namespace), edge, owner=first.owner, now=now)
+        self._holds.entered(node)
+        node.seen = max(node.seen, first.hits)
+        self._holds.changed(node)
+        return node
+
+
+def _run_from(first: Stored, below: dict[bytes, list[Stored]]) -> list[Stored]:
+    """The records that make one node: alike, and nothing branches off in between."""
+    run = [first]
+    while len(then := below.get(run[-1][1].key, [])) == 1 and _alike(first[1], then[0][1]):
+        run.append(then[0])
+    return run
+
+
+def _alike(one: Record, other: Record) -> bool:
+    return (one.namespace, one.owner, one.hits) == (other.namespace, other.owner, other.hits)
+
+
+def _content(record: Record) -> tuple[bytes, bytes, bytes]:
+    return record.parent_key, record.namespace, record.token_ids
+
+
+def _position(node: Node, end: int) -> Position:
+    """The place on the way to `node` before which `end` blocks lie."""
+    while node.start >= end and node.parent is not None:
+        node = node.parent
+    return Position(node, min(end, node.end) - node.start, end)
+
+
+def _way_to(node: Node) -> list[Node]:
+    way = []
+    while node.parent is not None:
+        way.append(node)
+        node = node.parent
+    return way[::-1]
+
+
+def _is_saved(node: Node) -> bool:
+    return bool((node.edge.states & (DISK | WAY * DISK) != 0).all())

@@ -1,0 +1,188 @@
+"""A scene with make-believe memory in all three tiers, and copies that take their time.
+
+A copy reads and writes over the whole time that it is under way: what it reads must be the same
+at both ends of it, and what it writes to must not have been touched by anyone else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from prefix_cache.cache import PrefixCache
+from prefix_cache.eviction import EvictionPolicy
+from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
+from prefix_cache.lease import Lease
+from prefix_cache.namespace import NamespacePath
+from prefix_cache.residency import BIT
+from prefix_cache.shelf import Tiers
+from prefix_cache.transit import Outcome
+from prefix_cache.tree import Node
+from storage.move import Move, Plan, Record, Tier
+from tests.prefix_cache.scene import Scene
+
+Content = list[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy under way: both places, and what was to be read when it began."""
+
+    source: Content
+    before: Content
+    target: Content
+    record: Record | None
+
+
+class TierScene(Scene):
+    """Drives a PrefixCache with tiers; whoever wants copies to end calls `settle`."""
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int = 4,
+        *,
+        host: int = 0,
+        disk: int = 0,
+        max_disk_writes: int = 64,
+        ahead: int = 0,
+        policy: EvictionPolicy | None = None,
+        digest: Digest = xxh3_128_digest,
+    ) -> None:
+        super().__init__(num_blocks, block_size, digest)
+        self.tiers = Tiers(host, disk, max_disk_writes, ahead)
+        self.policy = policy
+        self.places: dict[Tier, list[Content]] = {
+            Tier.DEVICE: self.memory,
+            Tier.HOST: [self._nothing() for _ in range(host)],
+            Tier.DISK: [self._nothing() for _ in range(disk)],
+        }
+        self.records: dict[int, Record] = {}  # what the disk says of its slots
+        self.under_way: dict[Move, Copy] = {}
+        self.cache = self._new_cache()
+
+    def _new_cache(self) -> PrefixCache:
+        return PrefixCache(
+            num_blocks=len(self.memory),
+            block_size=self.block_size,
+            digest=self.digest,
+            tiers=self.tiers,
+            policy=self.policy,
+        )
+
+    def _nothing(self) -> Content:
+        return [None] * self.block_size
+
+    def acquire_loading(
+        self, where: NamespacePath, ids: TokenIds, load_blocks: int | None, owner: str = "me"
+    ) -> Lease | None:
+        lease = self.cache.acquire(
+            where, ids, owner=owner, now=self.tick(), load_blocks=load_blocks
+        )
+        if lease is not None:
+            self._unmoved.extend(lease.moves)
+        return lease
+
+    def take_plan(self) -> Plan:
+        """Begin the plan's copies; what was to be copied within the device was, before."""
+        self.move()
+        plan = self.cache.take_plan()
+        reads = {m.source for m in self.under_way if m.source_tier is Tier.DISK}
+        writes = {m.target for m in self.under_way if m.target_tier is Tier.DISK}
+        for slot in plan.erase:
+            assert slot not in reads | writes
+            self.records.pop(slot, None)
+        for move in plan.moves:
+            record = plan.records.get(move)
+            assert (record is None) == (Tier.DISK not in (move.source_tier, move.target_tier))
+            if move.source_tier is Tier.DISK:
+                assert record is not None
+                stored = self.records[move.source]
+                assert _identity(stored) == _identity(record)
+            garbage = self._nothing()
+            self.places[move.target_tier][move.target] = garbage
+            source = self.places[move.source_tier][move.source]
+            self.under_way[move] = Copy(source, list(source), garbage, record)
+            if move.target_tier is Tier.DISK:
+                self.records.pop(move.target, None)
+        return plan
+
+    def execute(self, move: Move) -> None:
+        """The copy is whole."""
+        copy = self.under_way[move]
+        assert self.places[move.source_tier][move.source] is copy.source
+        assert copy.source == copy.before, "what was being read has been written to"
+        assert self.places[move.target_tier][move.target] is copy.target
+        assert copy.target == self._nothing(), "what was being written has been written to"
+        self.places[move.target_tier][move.target] = list(copy.source)
+        if move.target_tier is Tier.DISK:
+            assert copy.record is not None
+            self.records[move.target] = copy.record
+
+    def settle(self, outcomes: Iterable[tuple[Move, Outcome]]) -> None:
+        """End these copies; what was lost is spoilt where it was read."""
+        by_outcome: dict[Outcome, list[Move]] = {outcome: [] for outcome in Outcome}
+        for move, outcome in outcomes:
+            if outcome is Outcome.DONE:
+                self.execute(move)
+            del self.under_way[move]
+            by_outcome[outcome].append(move)
+        for move in by_outcome[Outcome.LOST]:
+            self.places[move.source_tier][move.source] = self._nothing()
+        self.cache.settle(*by_outcome.values())
+
+    def copy_all(self) -> int:
+        """Take plans and end all copies well until there are none; returns how many there were."""
+        copies = 0
+        while plan := self.take_plan():
+            copies += len(plan.moves)
+            if not self.under_way:
+                break
+            self.settle([(move, Outcome.DONE) for move in self.under_way])
+        return copies
+
+    def restart(self, found: list[tuple[int, Record]] | None = None) -> int:
+        """A new process: the device and the host are empty, the disk is what it was."""
+        self.under_way.clear()
+        self._unmoved.clear()
+        for tier in (Tier.DEVICE, Tier.HOST):
+            self.places[tier][:] = [self._nothing() for _ in self.places[tier]]
+        self.cache = self._new_cache()
+        stored = list(self.records.items()) if found is None else found
+        return self.cache.restore(stored, now=self.tick())
+
+    def empty_disk(self) -> int:
+        """The disk's file is gone and a new one there. Copies under way to it may yet come."""
+        self.records.clear()
+        fresh = [self._nothing() for _ in self.places[Tier.DISK]]
+        for move, copy in self.under_way.items():
+            if move.target_tier is Tier.DISK:
+                fresh[move.target] = copy.target
+        for move in list(self.under_way):
+            if move.source_tier is Tier.DISK:  # was read before
+                fresh[move.source] = self.places[Tier.DISK][move.source]
+        self.places[Tier.DISK][:] = fresh
+        return self.cache.forget_disk()
+
+    def check_contents(self) -> None:
+        """Every copy of every block of the tree holds what its tokens and namespaces say."""
+        self.move()
+        waiting: list[tuple[Node, int]] = [(child, 0) for child in self.cache._tree.root.children]
+        while waiting:
+            node, past = waiting.pop()
+            for index in range(len(node.edge)):
+                expected = []
+                for token in node.edge.block(index):
+                    past = hash((past, int(token), node.namespace))
+                    expected.append(past)
+                for tier in Tier:
+                    if int(node.edge.states[index]) & BIT[tier]:
+                        slot = int(node.edge.slots(tier)[index])
+                        assert self.places[tier][slot] == expected, (tier, slot)
+                        if tier is Tier.DISK:
+                            assert self.records[slot].key == node.edge.key(index)
+            waiting += [(child, past) for child in node.children]
+
+
+def _identity(record: Record) -> tuple[bytes, bytes, bytes, str, bytes]:
+    return record.key, record.parent_key, record.namespace, record.owner, record.token_ids
