@@ -352,7 +352,9 @@ def _may_go(tier: Tier, node: Node) -> npt.NDArray[np.bool_]:
     start, end = _run_in(tier, node)
     states = node.edge.states[start:end]
     on_disk = states & DISK != 0
-    if tier is not Tier.DEVICE:
+    if tier is Tier.DISK:
+        return ~on_disk  # nothing is slower
+    if tier is Tier.HOST:
         return on_disk
     in_host = states & HOST != 0
     host_behind = np.logical_or.accumulate(in_host[::-1])[::-1]

@@ -43,8 +43,8 @@ class OwnerBooks:
         self._suffered[of_owner] += blocks
 
     def by_owner(self) -> dict[str, OwnerUse]:
-        """Everyone who ever held a block."""
+        """Everyone who ever held a block, or for whom one went."""
         return {
             owner: OwnerUse(self._held[owner], self._caused[owner], self._suffered[owner])
-            for owner in sorted(self._held)
+            for owner in sorted({*self._held, *self._caused, *self._suffered})
         }

@@ -20,6 +20,8 @@ from tests.prefix_cache.driver import OWNERS, PATHS
 from tests.prefix_cache.scene import namespace
 from tests.prefix_cache.tiers_scene import TierScene
 
+MOST_RUNNING = 4
+
 
 @dataclass(eq=False)
 class Sequence:
@@ -58,14 +60,14 @@ class TiersDriver:
             self.acquire: 24,
             self.advance: 34,
             self.end: 8,
-            self.take_plan: 10,
-            self.settle: 18,
+            self.take_plan: 14,
+            self.settle: 22,
             self.discard: 1.5,
-            self.flush: 0.5,
+            self.flush: 0.2,
             self.warm: 1,
             self.save: 1,
-            self.lose_disk: 0.15,
-            self.restart: 0.15,
+            self.lose_disk: 0.1,
+            self.restart: 0.1,
         }
 
     def run(self, operations: int) -> None:
@@ -81,14 +83,15 @@ class TiersDriver:
     def draw(self) -> tuple[NamespacePath, TokenIds]:
         length = self.random.randint(1, self.max_tokens)
         ids = np.array([self.random.randrange(self.alphabet) for _ in range(length)], np.int32)
-        if self.history and self.random.random() < 0.6:  # so that prefixes are found again
+        if self.history and self.random.random() < 0.8:  # so that prefixes are found again
             path, other = self.random.choice(self.history)
-            same = min(length, len(other))
-            ids[:same] = other[:same]
-            return path, ids
+            return path, np.concatenate([other, ids])[: self.max_tokens]
         return self.random.choice(PATHS), ids
 
     def acquire(self) -> None:
+        if len(self.running) >= MOST_RUNNING:
+            self.end()
+            return
         where, ids = self.draw()
         loads = self.random.choice((None, None, None, 0, 1, 3))
         found = self.scene.cache.locate(where, ids[:-1])
@@ -103,7 +106,7 @@ class TiersDriver:
             assert lease.num_shared <= found.device + found.coming + loads
         self.seen["loading"] += not lease.ready
         self.seen["hits"] += lease.cached_tokens > 0
-        self.history = [*self.history[-20:], (where, ids)]
+        self.history = [*self.history[-8:], (where, ids)]
         self.running.append(Sequence(where, ids, lease, lease.cached_tokens))
 
     def advance(self) -> None:
@@ -199,6 +202,8 @@ class TiersDriver:
 
     def restart(self) -> None:
         """Kill the process at any moment; a record may have been damaged as well."""
+        if not self.scene.tiers.disk_blocks:
+            return
         self.running.clear()
         found = list(self.scene.records.items())
         self.random.shuffle(found)

@@ -14,7 +14,7 @@ from prefix_cache.eviction import EvictionPolicy
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.residency import BIT
+from prefix_cache.residency import BIT, MOVING
 from prefix_cache.shelf import Tiers
 from prefix_cache.transit import Outcome
 from prefix_cache.tree import Node
@@ -59,6 +59,9 @@ class TierScene(Scene):
         }
         self.records: dict[int, Record] = {}  # what the disk says of its slots
         self.under_way: dict[Move, Copy] = {}
+        self.doomed: set[Move] = set()  # copies that can only be lost
+        self.spoilt: set[tuple[Tier, int]] = set()  # slots that were found to be no good
+        self._was_emptied = False  # since the last plan
         self.cache = self._new_cache()
 
     def _new_cache(self) -> PrefixCache:
@@ -87,6 +90,7 @@ class TierScene(Scene):
         """Begin the plan's copies; what was to be copied within the device was, before."""
         self.move()
         plan = self.cache.take_plan()
+        self.doomed &= self.under_way.keys()
         reads = {m.source for m in self.under_way if m.source_tier is Tier.DISK}
         writes = {m.target for m in self.under_way if m.target_tier is Tier.DISK}
         for slot in plan.erase:
@@ -97,14 +101,20 @@ class TierScene(Scene):
             assert (record is None) == (Tier.DISK not in (move.source_tier, move.target_tier))
             if move.source_tier is Tier.DISK:
                 assert record is not None
-                stored = self.records[move.source]
-                assert _identity(stored) == _identity(record)
+                stored = self.records.get(move.source)
+                if stored is None:  # planned before the disk was emptied
+                    assert self._was_emptied
+                    self.doomed.add(move)
+                else:
+                    assert _identity(stored) == _identity(record)
             garbage = self._nothing()
+            self.spoilt.discard((move.target_tier, move.target))
             self.places[move.target_tier][move.target] = garbage
             source = self.places[move.source_tier][move.source]
             self.under_way[move] = Copy(source, list(source), garbage, record)
             if move.target_tier is Tier.DISK:
                 self.records.pop(move.target, None)
+        self._was_emptied = False
         return plan
 
     def execute(self, move: Move) -> None:
@@ -122,13 +132,15 @@ class TierScene(Scene):
     def settle(self, outcomes: Iterable[tuple[Move, Outcome]]) -> None:
         """End these copies; what was lost is spoilt where it was read."""
         by_outcome: dict[Outcome, list[Move]] = {outcome: [] for outcome in Outcome}
-        for move, outcome in outcomes:
+        for move, drawn in outcomes:
+            outcome = Outcome.LOST if move in self.doomed else drawn
             if outcome is Outcome.DONE:
                 self.execute(move)
             del self.under_way[move]
             by_outcome[outcome].append(move)
         for move in by_outcome[Outcome.LOST]:
             self.places[move.source_tier][move.source] = self._nothing()
+            self.spoilt.add((move.source_tier, move.source))
         self.cache.settle(*by_outcome.values())
 
     def copy_all(self) -> int:
@@ -153,6 +165,7 @@ class TierScene(Scene):
 
     def empty_disk(self) -> int:
         """The disk's file is gone and a new one there. Copies under way to it may yet come."""
+        self._was_emptied = True
         self.records.clear()
         fresh = [self._nothing() for _ in self.places[Tier.DISK]]
         for move, copy in self.under_way.items():
@@ -170,14 +183,17 @@ class TierScene(Scene):
         waiting: list[tuple[Node, int]] = [(child, 0) for child in self.cache._tree.root.children]
         while waiting:
             node, past = waiting.pop()
+            states = node.edge.states.tolist()
             for index in range(len(node.edge)):
                 expected = []
                 for token in node.edge.block(index):
                     past = hash((past, int(token), node.namespace))
                     expected.append(past)
                 for tier in Tier:
-                    if int(node.edge.states[index]) & BIT[tier]:
+                    if states[index] & BIT[tier]:
                         slot = int(node.edge.slots(tier)[index])
+                        if (tier, slot) in self.spoilt and states[index] & MOVING:
+                            continue  # was lost; the others of its load are still under way
                         assert self.places[tier][slot] == expected, (tier, slot)
                         if tier is Tier.DISK:
                             assert self.records[slot].key == node.edge.key(index)
