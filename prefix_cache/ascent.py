@@ -176,7 +176,9 @@ class Ascent:
         for lease in load.leases:
             lease.loads -= 1
             lease.failed |= failed_from is not None and failed_from < lease.num_shared
-        lost = [(f.node_at(position), position) for f in load.flights for position in sorted(f.lost)]
+        lost = [
+            (f.node_at(position), position) for f in load.flights for position in sorted(f.lost)
+        ]
         for follower in load.followers:
             follower.after = None
             lost += self._close(follower)

@@ -140,6 +140,7 @@ class Holds:
         self._tree.num_nodes -= len(subtree)
         free = [node for node in subtree if not node.is_held]
         for node in subtree:
+            self.policy.left(node, node.edge.keys)
             self._leave(node)
         for node in free:
             self.evictable_blocks -= node.edge.num_device

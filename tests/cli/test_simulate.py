@@ -76,7 +76,7 @@ def test_the_plot_is_an_svg_with_a_curve_for_lru(
     text = plot.read_text()
     assert "value" in text
     assert "lru" in text
-    assert "<script" not in text.replace("<script type=\"text/javascript\">window.pygal", "")
+    assert "<script" not in text.replace('<script type="text/javascript">window.pygal', "")
     assert sys.meta_path == finders
 
 
@@ -108,7 +108,16 @@ def test_a_bad_line_ends_the_command_with_its_number(console: Console, trace: st
 
 def test_a_plan_comes_from_the_config_alone(console: Console, tmp_path: Path) -> None:
     config(tmp_path)
-    words = ("--model", str(tmp_path), "--gpu-gib", "141", "--host-gib", "128", "--disk-gib", "1000")
+    words = (
+        "--model",
+        str(tmp_path),
+        "--gpu-gib",
+        "141",
+        "--host-gib",
+        "128",
+        "--disk-gib",
+        "1000",
+    )
     plan = console.type("plan", *words, "--json").json
     assert plan["kv_bytes_per_token"] == 131072
     assert plan["host_tokens"] == 128 * 2**30 // 131072

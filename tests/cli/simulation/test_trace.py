@@ -59,7 +59,7 @@ def test_a_bad_line_is_told_by_its_number(tmp_path: Path, line: bytes, says: str
 
 def test_a_line_out_of_order_is_refused(tmp_path: Path) -> None:
     assert read_trace(write(tmp_path / "a", [row(5, [1]), row(5, [1])]), 10).num_blocks == 2
-    with pytest.raises(BadTrace, match="line 2.*timestamp"):
+    with pytest.raises(BadTrace, match=r"line 2.*timestamp"):
         read_trace(write(tmp_path / "b", [row(5, [1]), row(4, [1])]), 10)
 
 
