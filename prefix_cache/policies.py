@@ -8,7 +8,9 @@ nobody uses keeps its place. What a node competes with does grow older: worth is
     slru     what was used twice stays as if it had been used later
     tinylfu  slru; what comes back after it had left counts as used before, and a tier below takes
              only what was asked for at least as often as what it would lose
-    value    chance of reuse x cost to compute again / room, the chance learned by number of uses
+    value    what is likeliest to come back for the room it takes stays; how likely that is, is
+             learned for each number of uses
+    saving   value, by what computing it again would cost: a deep block costs more
 
 Knows: nodes, keys, counts. Does not know: tiers, tenants, time.
 """
@@ -24,6 +26,7 @@ from prefix_cache.sketch import FrequencySketch
 from prefix_cache.tree import Node
 
 SKETCH_WIDTH = 1 << 16
+DOUBLE_COST_TOKENS = 30_000  # where attention costs an 8B as much as all else
 GHOSTS = 8  # blocks remembered for each that is here
 
 
@@ -190,16 +193,40 @@ class ExpectedValue(_Paced):
         return 1.0 if self._double_cost_at is None else 1.0 + node.start / self._double_cost_at
 
 
-POLICIES: dict[str, Callable[[], EvictionPolicy]] = {
-    "lru": LeastRecentlyUsed,
-    "slru": Segmented,
-    "tinylfu": FrequencyAdmission,
-    "value": ExpectedValue,
+def _lru(block_size: int) -> EvictionPolicy:  # noqa: ARG001
+    return LeastRecentlyUsed()
+
+
+def _slru(block_size: int) -> EvictionPolicy:  # noqa: ARG001
+    return Segmented()
+
+
+def _tinylfu(block_size: int) -> EvictionPolicy:  # noqa: ARG001
+    return FrequencyAdmission()
+
+
+def _value(block_size: int) -> EvictionPolicy:  # noqa: ARG001
+    return ExpectedValue()
+
+
+def _saving(block_size: int) -> EvictionPolicy:
+    return ExpectedValue(double_cost_at=DOUBLE_COST_TOKENS / block_size)
+
+
+POLICIES: dict[str, Callable[[int], EvictionPolicy]] = {
+    "lru": _lru,
+    "slru": _slru,
+    "tinylfu": _tinylfu,
+    "value": _value,
+    "saving": _saving,
 }
 
 
-def by_name(name: str) -> EvictionPolicy:
-    """Return a fresh policy with its default settings; ValueError names those there are."""
+def by_name(name: str, block_size: int = 16) -> EvictionPolicy:
+    """Return a fresh policy with its default settings for blocks of so many tokens.
+
+    ValueError names those there are.
+    """
     if name not in POLICIES:
         raise ValueError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
-    return POLICIES[name]()
+    return POLICIES[name](block_size)

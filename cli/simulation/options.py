@@ -14,7 +14,7 @@ import typer
 from cli.options import Json, flag
 from cli.simulation.machine import Machine, ModelShape
 
-PolicyName = Literal["lru", "slru", "tinylfu", "value"]
+PolicyName = Literal["lru", "slru", "tinylfu", "value", "saving"]
 SettleName = Literal["at-once", "in-time"]
 
 CACHE = "Cache"

@@ -85,7 +85,7 @@ class Replay:
         self._cache = PrefixCache(
             num_blocks=sizes.device // block_size,
             block_size=1,
-            policy=by_name(policy),
+            policy=by_name(policy, block_size),
             tiers=Tiers(
                 host_blocks=sizes.host // block_size,
                 disk_blocks=sizes.disk // block_size,

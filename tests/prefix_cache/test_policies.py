@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
+from typing import get_args
 
 import numpy as np
 import pytest
 
+from cli.simulation.options import PolicyName
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction import EvictionPolicy
 from prefix_cache.hashing import block_keys
@@ -94,7 +96,7 @@ def test_what_fits_is_never_computed_twice(name: str) -> None:
     assert cache.rate(prompt(n) for n in range(6)) == 1.0
 
 
-@pytest.mark.parametrize("name", ["tinylfu", "value"])
+@pytest.mark.parametrize("name", ["tinylfu", "value", "saving"])
 def test_a_scan_does_not_push_out_what_comes_back(name: str) -> None:
     plain = Counted(by_name("lru")).rate(with_scans(Random(1)))
     better = Counted(by_name(name)).rate(with_scans(Random(1)))
@@ -102,7 +104,7 @@ def test_a_scan_does_not_push_out_what_comes_back(name: str) -> None:
     assert better > plain + 0.05
 
 
-@pytest.mark.parametrize("name", ["slru", "tinylfu", "value"])
+@pytest.mark.parametrize("name", ["slru", "tinylfu", "value", "saving"])
 def test_skew_is_no_worse_than_with_lru(name: str) -> None:
     plain = Counted(by_name("lru")).rate(skewed(Random(2), 200, 1500))
     better = Counted(by_name(name)).rate(skewed(Random(2), 200, 1500))
@@ -201,7 +203,11 @@ def test_the_blocks_counted_are_those_in_the_tree() -> None:
 
 
 def test_a_name_that_is_none_is_told_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="lru, slru, tinylfu, value"):
+    with pytest.raises(ValueError, match="lru, slru, tinylfu, value, saving"):
         by_name("oracle")
     assert isinstance(by_name("value"), ExpectedValue)
     assert by_name("value") is not by_name("value")
+
+
+def test_the_command_offers_every_policy_there_is() -> None:
+    assert set(get_args(PolicyName)) == set(POLICIES)
