@@ -92,7 +92,7 @@ class Transit:
             raise UnknownMove(f"{move} is not under way")
         flight, position = self._under_way.pop(move)
         flight.open -= 1
-        if outcome is not Outcome.DONE or flight.void:
+        if outcome is not Outcome.DONE:
             flight.missed.add(position)
         if outcome is Outcome.LOST:
             flight.lost.add(position)
@@ -105,9 +105,10 @@ class Transit:
         del self._flights[flight]
 
     def void(self, tier: Tier) -> None:
-        """What is on its way to `tier` will not be there, whatever is reported."""
+        """What is on its way to `tier` has not arrived, whatever was or will be reported of it."""
         for flight in self._flights:
-            flight.void |= flight.target is tier
+            if flight.target is tier:
+                flight.missed.update(range(flight.start, flight.end))
 
     def erase(self, slots: BlockIds) -> None:
         """These slots on disk hold nothing any more."""

@@ -89,7 +89,6 @@ class Flight:
     open: int  # copies that have not ended
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
     lost: set[int] = field(default_factory=set)  # those of them that are no good in `source`
-    void: bool = False  # the target was emptied meanwhile: whatever arrives there is gone
 
     def parts(self) -> Iterator[tuple[Node, int, int]]:
         """Each node with the places [start, end) of its blocks that are being copied."""

@@ -20,7 +20,7 @@ from tests.prefix_cache.driver import OWNERS, PATHS
 from tests.prefix_cache.scene import namespace
 from tests.prefix_cache.tiers_scene import TierScene
 
-MOST_RUNNING = 4
+MOST_RUNNING = 3
 
 
 @dataclass(eq=False)
@@ -58,16 +58,16 @@ class TiersDriver:
         self.history: list[tuple[NamespacePath, TokenIds]] = []
         self._acts = {
             self.acquire: 24,
-            self.advance: 34,
-            self.end: 8,
+            self.advance: 30,
+            self.end: 10,
             self.take_plan: 14,
             self.settle: 22,
-            self.discard: 1.5,
-            self.flush: 0.2,
-            self.warm: 1,
+            self.discard: 0.5,
+            self.flush: 0.1,
+            self.warm: 0.5,
             self.save: 1,
-            self.lose_disk: 0.1,
-            self.restart: 0.1,
+            self.lose_disk: 0.05,
+            self.restart: 0.05,
         }
 
     def run(self, operations: int) -> None:
@@ -106,7 +106,7 @@ class TiersDriver:
             assert lease.num_shared <= found.device + found.coming + loads
         self.seen["loading"] += not lease.ready
         self.seen["hits"] += lease.cached_tokens > 0
-        self.history = [*self.history[-8:], (where, ids)]
+        self.history = [*self.history[-12:], (where, ids)]
         self.running.append(Sequence(where, ids, lease, lease.cached_tokens))
 
     def advance(self) -> None:

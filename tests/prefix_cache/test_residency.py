@@ -1,0 +1,111 @@
+"""Every event on every state, against rules written the other way round: as sets of tiers."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from prefix_cache.errors import IllegalTransition
+from prefix_cache.residency import BIT, ILLEGAL, WAY, Event, after, change, is_legal
+from storage.move import Tier
+
+Where = tuple[frozenset[Tier], frozenset[Tier]]  # copies there, copies on their way
+
+CAN_BE_READ_FROM = {
+    Tier.DEVICE: {Tier.HOST, Tier.DISK},
+    Tier.HOST: {Tier.DEVICE},
+    Tier.DISK: {Tier.DEVICE, Tier.HOST},
+}
+
+
+def where(state: int) -> Where:
+    there = frozenset(tier for tier in Tier if state & BIT[tier])
+    coming = frozenset(tier for tier in Tier if state & WAY * BIT[tier])
+    return there, coming
+
+
+def legal(there: frozenset[Tier], coming: frozenset[Tier]) -> bool:
+    return (
+        bool(there)
+        and len(coming) <= 1
+        and not there & coming
+        and all(there & CAN_BE_READ_FROM[tier] for tier in coming)
+    )
+
+
+def expected(event: Event, tier: Tier, at: Where) -> Where | None:
+    there, coming = at
+    one = frozenset({tier})
+    match event:
+        case Event.BEGIN:
+            ok = not coming and tier not in there and there & CAN_BE_READ_FROM[tier]
+            return (there, one) if ok else None
+        case Event.LAND:
+            return (there | one, coming - one) if tier in coming else None
+        case Event.FAIL:
+            return (there, coming - one) if tier in coming else None
+        case Event.PLACE:
+            return None if tier in there | coming else (there | one, coming)
+        case Event.FORGET:
+            ok = tier in there and len(there) > 1 and (not coming or tier is Tier.DISK)
+            return (there - one, coming) if ok else None
+
+
+@pytest.mark.parametrize("state", range(64))
+def test_which_states_there_are(state: int) -> None:
+    assert is_legal(state) == legal(*where(state))
+
+
+@pytest.mark.parametrize(("event", "tier"), list(product(Event, Tier)))
+def test_every_event_on_every_legal_state(event: Event, tier: Tier) -> None:
+    happened = 0
+    for state in filter(is_legal, range(64)):
+        wanted = expected(event, tier, where(state))
+        states = np.array([state], dtype=np.uint8)
+        if wanted is None:
+            assert after(event, tier, state) is None
+            with pytest.raises(IllegalTransition, match=f"{event.value} {tier.value}"):
+                change(states, event, tier)
+            assert states.tolist() == [state]
+        else:
+            change(states, event, tier)
+            assert where(int(states[0])) == wanted
+            happened += 1
+    assert happened
+
+
+@pytest.mark.parametrize(("event", "tier"), list(product(Event, Tier)))
+def test_what_is_legal_leads_to_what_is_legal(event: Event, tier: Tier) -> None:
+    follow = [after(event, tier, state) for state in range(64) if is_legal(state)]
+    assert all(is_legal(state) for state in follow if state is not None)
+
+
+@pytest.mark.parametrize(("event", "tier"), list(product(Event, Tier)))
+def test_nothing_happens_in_a_state_that_cannot_be(event: Event, tier: Tier) -> None:
+    for state in range(64):
+        if not is_legal(state):
+            with pytest.raises(IllegalTransition):
+                change(np.array([state], dtype=np.uint8), event, tier)
+
+
+def test_one_wrong_block_in_a_run_and_none_changes() -> None:
+    states = np.array([1, 1, 3, 1], dtype=np.uint8)
+    with pytest.raises(IllegalTransition, match=r"\[3\]"):
+        change(states, Event.BEGIN, Tier.HOST)
+    assert states.tolist() == [1, 1, 3, 1]
+    change(states[:2], Event.BEGIN, Tier.HOST)
+    assert states.tolist() == [1 | 16, 1 | 16, 3, 1]
+
+
+def test_the_last_copy_is_never_forgotten() -> None:
+    for tier, bit in BIT.items():
+        assert after(Event.FORGET, tier, bit) is None
+        others = [other for other in Tier if other is not tier]
+        assert all(after(Event.FORGET, tier, bit | BIT[o]) == BIT[o] for o in others)
+
+
+def test_no_state_is_the_mark_of_what_is_illegal() -> None:
+    assert not is_legal(ILLEGAL % 64)
+    assert ILLEGAL > 63

@@ -1,0 +1,102 @@
+"""Random operations on three small tiers; what every block holds is known and looked at.
+
+Copies end late, in any order, and not always well; the disk is emptied and the process killed in
+between. Checking all that is kept costs more than the operations, so the long runs check every
+eighth time, the short ones every time.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from prefix_cache.transit import Outcome
+from tests.prefix_cache.scene import ConstantDigest, path, tokens
+from tests.prefix_cache.tiers_driver import TiersDriver
+from tests.prefix_cache.tiers_scene import TierScene
+
+SHAPES = [
+    # seed, device, host, disk, block size, longest prompt, writes at once, ahead
+    (1, 12, 14, 30, 2, 12, 64, 0),
+    (2, 14, 0, 24, 2, 12, 4, 0),
+    (3, 14, 10, 0, 2, 12, 4, 2),
+    (4, 16, 12, 48, 2, 14, 2, 3),
+    (5, 10, 4, 6, 3, 14, 3, 0),
+]
+
+
+def _driver(shape: tuple[int, int, int, int, int, int, int, int], check_every: int) -> TiersDriver:
+    seed, device, host, disk, size, longest, writes, ahead = shape
+    scene = TierScene(device, size, host=host, disk=disk, max_disk_writes=writes, ahead=ahead)
+    return TiersDriver(seed, scene, max_tokens=longest, check_every=check_every)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_a_ready_lease_holds_is_right_whatever_happens(
+    shape: tuple[int, int, int, int, int, int, int, int],
+) -> None:
+    driver = _driver(shape, check_every=8)
+    driver.run(38_000)
+    seen = driver.seen
+    often = ("hits", "loading", "waited", "refused", "moves", "warmed")
+    assert min(seen[what] for what in often) > 30
+    assert seen["failed"] > 3
+    if driver.scene.tiers.disk_blocks:
+        assert min(seen["restored"], seen["erased"], seen["saved"]) > 10
+        assert seen["lost disk to device"] > 3
+    if driver.scene.tiers.host_blocks:
+        assert min(seen["failed device to host"], seen["lost host to device"]) > 3
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_count_is_right_after_every_operation(
+    shape: tuple[int, int, int, int, int, int, int, int],
+) -> None:
+    _driver((shape[0] + 100, *shape[1:]), check_every=1).run(2_000)
+
+
+def test_with_a_constant_hash_nothing_wrong_is_ever_found() -> None:
+    scene = TierScene(12, 2, host=10, disk=20, digest=ConstantDigest())
+    driver = TiersDriver(9, scene, max_tokens=12, check_every=2)
+    driver.run(3_000)
+    assert min(driver.seen["hits"], driver.seen["loading"], driver.seen["moves"]) > 10
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.LOST])
+@pytest.mark.parametrize("nth", range(1, 25))
+def test_the_nth_copy_comes_to_nothing(nth: int, outcome: Outcome) -> None:
+    """The same work each time; one copy of it does not end well, and every answer is right."""
+    scene = TierScene(6, 2, host=5, disk=12, max_disk_writes=3)
+    prompts = [tokens(*(2 * [n] + [1, 2, 3, 4, n])) for n in (5, 6, 7)] + [tokens(5, 5, 1, 2, 3, 4)]
+    copies = 0
+
+    def end_all() -> None:
+        nonlocal copies
+        scene.take_plan()
+        for move in list(scene.under_way):
+            copies += 1
+            scene.settle([(move, outcome if copies == nth else Outcome.DONE)])
+            scene.cache.check_invariants()
+
+    for _ in range(4):
+        for ids in prompts:
+            lease = None
+            for _ in range(50):
+                lease = lease or scene.acquire_loading(path("a"), ids, None)
+                if lease is not None and lease.failed:
+                    scene.release(lease)
+                    lease = None
+                elif lease is not None and lease.ready:
+                    break
+                end_all()
+            assert lease is not None
+            scene.compute(lease, ids, lease.cached_tokens, len(ids))
+            scene.commit(lease, ids)
+            assert scene.read(lease, len(ids)) == scene.kv(path("a"), ids)
+            scene.release(lease)
+            scene.check_contents()
+    assert copies >= nth
+    scene.copy_all()
+    scene.cache.flush()
+    scene.copy_all()
+    assert scene.cache.pool().free == 6
+    assert scene.records == {}
