@@ -35,6 +35,8 @@ from prefix_cache.transit import Transit
 from prefix_cache.tree import Flight, Node
 from storage.move import Tier
 
+Flags = npt.NDArray[np.bool_]
+
 
 class Descent:
     """Makes room in a tier. One owner thread."""
@@ -115,7 +117,8 @@ class Descent:
     def free(self, node: Node, start: int = 0) -> None:
         """Take back all slots of the node's blocks from `start` on, on every tier."""
         edge = node.edge
-        device = edge.held_slots(Tier.DEVICE, start)
+        alone = not self.shelves  # then all blocks are on the device
+        device = edge.block_ids[start:] if alone else edge.held_slots(Tier.DEVICE, start)
         self._device.free(device)
         self._books.gave_back(node.owner, len(device))
         for tier in self.shelves:
@@ -256,11 +259,12 @@ class Descent:
         start, end = _run_in(tier, node)
         count = min(wanted, end - start)
         self._count(tier, reason, node, count, owner)
-        for child in list(node.children):
+        for child in list(node.children) if len(node.children) else ():
             self.count_gone(child, Reason.BEHIND, owner)
             self.free_nodes(self._holds.detach(child)[1])
         behind = len(node.edge) - end
-        self._count_from(node, end, Reason.BEHIND, owner)
+        if behind:
+            self._count_from(node, end, Reason.BEHIND, owner)
         self.free(node, end - count)
         self._holds.trim(node, behind + count)
 
@@ -343,7 +347,7 @@ def _run_in(tier: Tier, node: Node) -> tuple[int, int]:
     return (edge.num_device, edge.num_upper) if tier is Tier.HOST else (edge.num_upper, len(edge))
 
 
-def _may_go(tier: Tier, node: Node) -> npt.NDArray[np.bool_]:
+def _may_go(tier: Tier, node: Node) -> Flags:
     """Which of the node's blocks in `tier` lie where they may stay alone, from the last one on.
 
     A block that lies in the host has none before it that lies on disk alone. So a device block in
@@ -351,19 +355,20 @@ def _may_go(tier: Tier, node: Node) -> npt.NDArray[np.bool_]:
     """
     start, end = _run_in(tier, node)
     states = node.edge.states[start:end]
-    on_disk = states & DISK != 0
+    on_disk: Flags = states & DISK != 0
     if tier is Tier.DISK:
-        return ~on_disk  # nothing is slower
+        return np.zeros_like(on_disk)  # nothing is slower
     if tier is Tier.HOST:
         return on_disk
-    in_host = states & HOST != 0
+    in_host: Flags = states & HOST != 0
     host_behind = np.logical_or.accumulate(in_host[::-1])[::-1]
     if node.edge.num_upper > end or node.upper_children:
         host_behind[:] = True
-    return in_host | (on_disk & ~host_behind)
+    may_go: Flags = in_host | (on_disk & ~host_behind)
+    return may_go
 
 
-def _trailing(flags: npt.NDArray[np.bool_]) -> int:
+def _trailing(flags: Flags) -> int:
     """How many of the last flags, without a gap, are set."""
     wrong = np.flatnonzero(~flags)
     return len(flags) - (int(wrong[-1]) + 1 if len(wrong) else 0)

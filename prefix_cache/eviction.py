@@ -46,6 +46,9 @@ class EvictionPolicy(ABC):
     def entered(self, node: Node) -> None:  # noqa: B027 - most need not be told
         """`node` has been put in the tree."""
 
+    def restored(self, node: Node) -> None:  # noqa: B027
+        """`node` has entered from disk after a start, with no request; `seen` is what it had."""
+
     def used(self, node: Node) -> None:  # noqa: B027
         """A request has found `node`; its `hits` and `last_used` say so already."""
 

@@ -45,6 +45,12 @@ class _Paced(EvictionPolicy):
         """Give it the worth of a node nobody else has used."""
         node.worth = self._worth(node, len(node.edge))
 
+    def restored(self, node: Node) -> None:
+        """Count it in; its worth is that of its uses before."""
+        self.pace += len(node.edge)
+        self.live += len(node.edge)
+        node.worth = self._worth(node, len(node.edge))
+
     def ended(self, node: Node, added: int) -> None:
         """Give all on the way the worth of a node just used."""
         self.pace += added

@@ -57,9 +57,11 @@ class Traffic:
 
     def evict(self, eviction: Eviction, blocks: int) -> None:
         """Count copies that were given up; the owners of what is rare go unnamed."""
-        if eviction not in self.evicted and len(self.evicted) >= MOST_EVICTIONS:
+        before = self.evicted.get(eviction)
+        if before is None and len(self.evicted) >= MOST_EVICTIONS:
             eviction = eviction._replace(of_owner="", for_owner="")
-        self.evicted[eviction] += blocks
+            before = self.evicted.get(eviction)
+        self.evicted[eviction] = blocks + (before or 0)
 
     def by_reason(self, tier: Tier) -> dict[Reason, int]:
         """Copies given up in `tier`, by reason."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from random import Random
 from typing import get_args
 
@@ -12,7 +13,7 @@ import pytest
 from cli.simulation.options import PolicyName
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction import EvictionPolicy
-from prefix_cache.hashing import block_keys
+from prefix_cache.hashing import ROOT_KEY, block_keys, split_keys
 from prefix_cache.policies import (
     POLICIES,
     ExpectedValue,
@@ -22,6 +23,7 @@ from prefix_cache.policies import (
     by_name,
 )
 from prefix_cache.shelf import Tiers
+from storage.move import Record
 from tests.prefix_cache.scene import path
 
 BLOCKS = 64
@@ -199,6 +201,26 @@ def test_the_blocks_counted_are_those_in_the_tree() -> None:
     cache.rate(skewed(Random(4), 50, 200))
     assert policy.live == sum(len(node.edge) for node in cache.cache._tree.nodes())
     cache.cache.flush()
+    assert policy.live == 0
+
+
+@pytest.mark.parametrize("name", ["slru", "tinylfu", "value", "saving"])
+def test_what_comes_from_disk_after_a_start_is_counted_with_its_uses(name: str) -> None:
+    policy = by_name(name)
+    assert isinstance(policy, Segmented | ExpectedValue)
+    ids = np.array([5, 6, 7], dtype=np.int32)
+    keys = [b"", *split_keys(block_keys(HERE, ids, 1))]
+    records = [
+        (slot, Record(key, before or ROOT_KEY, HERE.at(0), "me", bytes([5 + slot, 0, 0, 0]), 3))
+        for slot, (before, key) in enumerate(pairwise(keys))
+    ]
+    cache = PrefixCache(num_blocks=4, block_size=1, policy=policy, tiers=Tiers(disk_blocks=4))
+    assert cache.restore(records, now=1.0) == 3
+    (node,) = cache._tree.nodes()
+    assert (policy.live, policy.pace, node.seen) == (3, 3, 3)
+    assert node.worth > 3.0
+    cache.check_invariants()
+    cache.flush()
     assert policy.live == 0
 
 

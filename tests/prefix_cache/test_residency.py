@@ -40,7 +40,7 @@ def expected(event: Event, tier: Tier, at: Where) -> Where | None:
     one = frozenset({tier})
     match event:
         case Event.BEGIN:
-            ok = not coming and tier not in there and there & CAN_BE_READ_FROM[tier]
+            ok = not coming and tier not in there and bool(there & CAN_BE_READ_FROM[tier])
             return (there, one) if ok else None
         case Event.LAND:
             return (there | one, coming - one) if tier in coming else None

@@ -110,6 +110,8 @@ class TierScene(Scene):
             garbage = self._nothing()
             self.spoilt.discard((move.target_tier, move.target))
             self.places[move.target_tier][move.target] = garbage
+            if (move.source_tier, move.source) in self.spoilt:
+                self.doomed.add(move)
             source = self.places[move.source_tier][move.source]
             self.under_way[move] = Copy(source, list(source), garbage, record)
             if move.target_tier is Tier.DISK:
@@ -157,6 +159,7 @@ class TierScene(Scene):
         """A new process: the device and the host are empty, the disk is what it was."""
         self.under_way.clear()
         self._unmoved.clear()
+        self.spoilt = {place for place in self.spoilt if place[0] is Tier.DISK}
         for tier in (Tier.DEVICE, Tier.HOST):
             self.places[tier][:] = [self._nothing() for _ in self.places[tier]]
         self.cache = self._new_cache()
@@ -166,6 +169,7 @@ class TierScene(Scene):
     def empty_disk(self) -> int:
         """The disk's file is gone and a new one there. Copies under way to it may yet come."""
         self._was_emptied = True
+        self.spoilt = {place for place in self.spoilt if place[0] is not Tier.DISK}
         self.records.clear()
         fresh = [self._nothing() for _ in self.places[Tier.DISK]]
         for move, copy in self.under_way.items():
@@ -192,8 +196,9 @@ class TierScene(Scene):
                 for tier in Tier:
                     if states[index] & BIT[tier]:
                         slot = int(node.edge.slots(tier)[index])
-                        if (tier, slot) in self.spoilt and states[index] & MOVING:
-                            continue  # was lost; the others of its load are still under way
+                        found = tier is Tier.DISK or states[index] & MOVING
+                        if (tier, slot) in self.spoilt and found:
+                            continue  # found out, or will be: whatever reads it loses it
                         assert self.places[tier][slot] == expected, (tier, slot)
                         if tier is Tier.DISK:
                             assert self.records[slot].key == node.edge.key(index)

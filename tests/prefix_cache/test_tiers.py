@@ -1,0 +1,285 @@
+"""Blocks that go down and come back, one step at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from prefix_cache.ascent import Whereabouts
+from prefix_cache.errors import LeaseError, UnknownMove
+from prefix_cache.lease import Lease
+from prefix_cache.traffic import Reason
+from prefix_cache.transit import Outcome
+from storage.move import Move, Tier
+from tests.prefix_cache.scene import path, tokens
+from tests.prefix_cache.tiers_scene import TierScene
+
+A = path("a")
+PROMPT = tokens(*range(1, 10))  # two whole blocks of four, and the token to be computed
+OTHER = tokens(*range(21, 30))
+
+
+def settle_all(scene: TierScene, outcome: Outcome = Outcome.DONE) -> int:
+    scene.take_plan()
+    moves = list(scene.under_way)
+    scene.settle([(move, outcome) for move in moves])
+    scene.cache.check_invariants()
+    return len(moves)
+
+
+def down(scene: TierScene) -> None:
+    """Run PROMPT, then make it leave the device."""
+    scene.run(A, PROMPT)
+    blocker = None
+    for _ in range(4):
+        blocker = blocker or scene.acquire_loading(A, tokens(*range(50, 62)), None)
+        settle_all(scene)
+    assert blocker is not None
+    scene.release(blocker)
+
+
+def loading(scene: TierScene) -> Lease:
+    lease = scene.acquire_loading(A, PROMPT, None)
+    assert lease is not None
+    return lease
+
+
+def test_a_prefix_goes_to_the_host_and_comes_back() -> None:
+    scene = TierScene(3, host=4)
+    down(scene)
+    assert scene.cache.locate(A, PROMPT) == Whereabouts(device=0, coming=0, host=2, disk=0)
+    lease = loading(scene)
+    assert not lease.ready
+    assert lease.cached_tokens == 8
+    assert scene.cache.locate(A, PROMPT).coming == 2
+    settle_all(scene)
+    assert lease.ready
+    assert scene.read(lease, 8) == scene.kv(A, PROMPT)[:8]
+    assert scene.cache.traffic.loaded[Tier.HOST] == 2
+    assert scene.cache.traffic.written[Tier.HOST] == 2
+    assert scene.cache.traffic.by_reason(Tier.DEVICE)[Reason.COPIED] == 2
+
+
+def test_nothing_is_forgotten_before_its_copy_is_whole() -> None:
+    scene = TierScene(3, host=4)
+    scene.run(A, PROMPT)
+    assert scene.acquire_loading(A, OTHER, None) is None
+    assert scene.cache.locate(A, PROMPT).device == 2
+    scene.take_plan()
+    assert scene.cache.locate(A, PROMPT).device == 2
+    scene.settle([(move, Outcome.DONE) for move in scene.under_way])
+    assert scene.cache.locate(A, PROMPT).host > 0
+    assert scene.acquire_loading(A, OTHER, None) is not None
+
+
+def test_a_block_that_is_used_while_it_is_copied_stays_on_the_device() -> None:
+    scene = TierScene(3, host=4)
+    scene.run(A, PROMPT)
+    assert scene.acquire_loading(A, OTHER, None) is None
+    scene.take_plan()
+    lease = loading(scene)
+    assert lease.ready
+    scene.settle([(move, Outcome.DONE) for move in scene.under_way])
+    assert scene.cache.locate(A, PROMPT).device == 2
+    scene.cache.check_invariants()
+
+
+@pytest.mark.parametrize(("loads", "cached"), [(0, 0), (1, 4), (2, 8), (None, 8)])
+def test_no_more_is_loaded_than_asked_for(loads: int | None, cached: int) -> None:
+    scene = TierScene(3, host=4)
+    down(scene)
+    lease = scene.acquire_loading(A, PROMPT, loads)
+    assert lease is not None
+    assert lease.cached_tokens == cached
+    assert lease.ready == (cached == 0)
+
+
+def test_a_lease_that_is_not_ready_commits_nothing() -> None:
+    scene = TierScene(3, host=4)
+    down(scene)
+    lease = loading(scene)
+    with pytest.raises(LeaseError, match="not on the device"):
+        scene.commit(lease, PROMPT)
+    settle_all(scene)
+    scene.commit(lease, PROMPT)
+
+
+def test_two_leases_wait_for_one_load() -> None:
+    scene = TierScene(6, host=4)
+    scene.run(A, PROMPT)
+    blocker = None
+    while blocker is None:
+        blocker = scene.acquire_loading(A, tokens(*range(50, 74)), None)
+        settle_all(scene)
+    scene.release(blocker)
+    first, second = loading(scene), loading(scene)
+    assert len(scene.take_plan().moves) == 2
+    moves = list(scene.under_way)
+    scene.settle([(moves[1], Outcome.DONE)])
+    assert [first.ready, second.ready] == [False, False]
+    scene.settle([(moves[0], Outcome.DONE)])
+    assert first.ready
+    assert second.ready
+
+
+def test_what_does_not_arrive_fails_the_lease_and_can_be_tried_again() -> None:
+    scene = TierScene(3, host=4)
+    down(scene)
+    lease = loading(scene)
+    settle_all(scene, Outcome.FAILED)
+    assert lease.failed
+    assert not lease.ready
+    scene.release(lease)
+    assert scene.cache.locate(A, PROMPT).host == 2
+    again = loading(scene)
+    settle_all(scene)
+    assert again.ready
+
+
+def test_a_block_behind_one_that_is_missing_does_not_land() -> None:
+    scene = TierScene(3, host=4)
+    down(scene)
+    lease = loading(scene)
+    scene.take_plan()
+    first, second = scene.under_way
+    scene.settle([(second, Outcome.DONE), (first, Outcome.FAILED)])
+    scene.cache.check_invariants()
+    assert lease.failed
+    assert scene.cache.locate(A, PROMPT) == Whereabouts(device=0, coming=0, host=2, disk=0)
+
+
+def test_what_is_lost_leaves_the_tree_with_all_behind_it() -> None:
+    scene = TierScene(3, host=4)
+    down(scene)
+    lease = loading(scene)
+    scene.take_plan()
+    first, second = scene.under_way
+    scene.settle([(first, Outcome.DONE), (second, Outcome.LOST)])
+    scene.cache.check_invariants()
+    assert lease.failed
+    scene.release(lease)
+    assert scene.cache.locate(A, PROMPT).total == 1
+    assert scene.cache.traffic.by_reason(Tier.HOST)[Reason.LOST] == 1
+
+
+def test_a_lease_released_before_its_load_ends_leaves_nothing_behind() -> None:
+    scene = TierScene(3, host=4)
+    down(scene)
+    scene.release(loading(scene))
+    scene.cache.check_invariants()
+    assert scene.cache.num_copies == 2
+    settle_all(scene)
+    assert scene.cache.num_copies == 0
+    assert scene.cache.locate(A, PROMPT).device == 2
+    scene.cache.flush()
+    assert scene.cache.pool().free == 3
+
+
+def test_a_flush_while_blocks_are_copied_frees_them_when_that_has_ended() -> None:
+    scene = TierScene(3, host=4)
+    scene.run(A, PROMPT)
+    assert scene.acquire_loading(A, OTHER, None) is None
+    assert scene.cache.flush() == 2
+    assert scene.cache.pool().free == 1
+    settle_all(scene)
+    assert scene.cache.pool().free == 3
+
+
+def test_a_copy_that_cannot_be_written_is_tried_once() -> None:
+    scene = TierScene(3, host=4)
+    scene.run(A, PROMPT)
+    assert scene.acquire_loading(A, OTHER, None) is None
+    settle_all(scene, Outcome.FAILED)
+    assert scene.cache.locate(A, PROMPT).device == 2
+    assert scene.acquire_loading(A, OTHER, None) is not None
+    assert scene.cache.traffic.by_reason(Tier.DEVICE) == {Reason.UNKEPT: 2}
+
+
+def test_disk_is_for_what_was_asked_for_again() -> None:
+    scene = TierScene(3, disk=4)
+    scene.run(A, PROMPT)
+    assert scene.acquire_loading(A, OTHER, None) is not None
+    assert scene.cache.traffic.by_reason(Tier.DEVICE) == {Reason.UNEARNED: 2}
+    scene = TierScene(3, disk=4)
+    scene.run(A, PROMPT)
+    scene.run(A, PROMPT)
+    assert scene.acquire_loading(A, OTHER, None) is None
+    assert settle_all(scene) == 2
+    assert scene.cache.locate(A, PROMPT).disk == 2
+
+
+def test_a_disk_that_stalls_holds_up_no_more_than_so_many_writes() -> None:
+    scene = TierScene(3, disk=8, max_disk_writes=1)
+    for _ in range(2):
+        scene.run(A, PROMPT)
+    assert scene.acquire_loading(A, OTHER, None) is not None or scene.take_plan().moves
+    assert len(scene.under_way) <= 1
+    for n in range(100, 160, 10):
+        lease = scene.acquire_loading(A, tokens(*range(n, n + 8)), None)
+        if lease is not None:
+            scene.release(lease)
+        scene.take_plan()
+        assert len(scene.under_way) <= 1
+
+
+def test_an_extension_does_not_wait() -> None:
+    scene = TierScene(3, host=4)
+    scene.run(A, PROMPT)
+    lease = scene.must_acquire(A, tokens(71))
+    assert scene.cache.extend(lease, 12, now=scene.tick())
+    assert scene.cache.num_copies == 0
+    assert scene.cache.traffic.by_reason(Tier.DEVICE) == {Reason.URGENT: 2}
+
+
+def test_a_plan_makes_room_ahead() -> None:
+    scene = TierScene(3, host=4, ahead=3)
+    scene.run(A, PROMPT)
+    assert settle_all(scene) == 2
+    assert scene.cache.pool().free == 3
+    assert scene.cache.locate(A, PROMPT).host == 2
+
+
+def test_a_computed_block_takes_the_place_of_one_that_lies_lower() -> None:
+    scene = TierScene(3, host=4)
+    down(scene)
+    lease = scene.acquire_loading(A, PROMPT, 0)
+    assert lease is not None
+    scene.compute(lease, PROMPT, 0, 9)
+    scene.commit(lease, PROMPT)
+    scene.cache.check_invariants()
+    assert scene.cache.locate(A, PROMPT).device == 2
+    assert scene.cache.num_copies == 0
+
+
+def test_only_moves_under_way_are_settled_and_each_once() -> None:
+    scene = TierScene(3, host=4)
+    scene.run(A, PROMPT)
+    assert scene.acquire_loading(A, OTHER, None) is None
+    (move, *_) = scene.take_plan().moves
+    with pytest.raises(UnknownMove):
+        scene.cache.settle(done=[Move(Tier.HOST, 0, Tier.DEVICE, 0)])
+    scene.settle([(move, Outcome.DONE)])
+    with pytest.raises(UnknownMove):
+        scene.cache.settle(done=[move])
+
+
+def test_a_record_says_what_its_block_is() -> None:
+    scene = TierScene(3, disk=4)
+    for _ in range(3):
+        scene.run(A, PROMPT)
+    assert scene.acquire_loading(A, OTHER, None) is None
+    plan = scene.take_plan()
+    records = sorted((plan.records[move] for move in plan.moves), key=lambda r: r.token_ids)
+    keys = scene.keys(A, PROMPT)
+    assert [r.key for r in records] == [keys[:16], keys[16:]]
+    assert [r.parent_key for r in records] == [bytes(16), keys[:16]]
+    assert [r.token_ids for r in records] == [PROMPT[:4].tobytes(), PROMPT[4:8].tobytes()]
+    assert {(r.namespace, r.owner, r.hits) for r in records} == {(A.at(0), "me", 2)}
+
+
+def test_every_eviction_says_whose_for_whom_and_why() -> None:
+    scene = TierScene(3)
+    scene.run(A, PROMPT, "anna")
+    scene.run(A, OTHER, "ben")
+    ((eviction, blocks),) = scene.cache.traffic.evicted.items()
+    assert eviction == (Tier.DEVICE, Reason.NO_ROOM, "anna", "ben")
+    assert blocks == scene.cache.traffic.dropped(Tier.DEVICE) == 2
