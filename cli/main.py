@@ -15,7 +15,9 @@ from cli import (
     cache,
     groups,
     ledger,
+    plan,
     serve,
+    simulate,
     tenant_keys,
     tenant_limits,
     tenants,
@@ -49,6 +51,8 @@ def build_app() -> typer.Typer:
     app.command("usage", rich_help_panel="Operate")(flattened(ledger.usage))
     app.command("audit", rich_help_panel="Operate")(flattened(ledger.audit))
     app.command("bench", rich_help_panel="Measure")(flattened(bench.bench))
+    app.command("simulate", rich_help_panel="Measure")(flattened(simulate.simulate))
+    app.command("plan", rich_help_panel="Measure")(flattened(plan.plan))
     app.command("version", rich_help_panel="Measure")(version)
     return app
 

@@ -223,6 +223,7 @@ class PrefixCache:
         self._leases.discard(lease)
         self._supply.give_back(lease.own_blocks(), lease.owner)
         self._holds.touch(lease.node, now)
+        self._holds.ended(lease.node, lease.num_added)
         self._supply.give_back_nodes(self._holds.let_go(lease.node))
 
     def discard(self, lease: Lease, *, now: float) -> None:

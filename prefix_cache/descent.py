@@ -143,7 +143,6 @@ class Descent:
         """A subtree is about to leave the cache with all that builds on it."""
         for node in self._holds.subtree(top):
             self._count_from(node, 0, reason, owner)
-            self._holds.policy.left(node, node.edge.keys)
 
     def save(self, node: Node, blocks: int) -> int:
         """Begin to copy up to `blocks` blocks of `node` to disk, the first ones that are not there.

@@ -46,11 +46,20 @@ class EvictionPolicy(ABC):
     def entered(self, node: Node) -> None:  # noqa: B027 - most need not be told
         """`node` has been put in the tree."""
 
+    def restored(self, node: Node) -> None:  # noqa: B027
+        """`node` has entered from disk after a start, with no request; `seen` is what it had."""
+
     def used(self, node: Node) -> None:  # noqa: B027
         """A request has found `node`; its `hits` and `last_used` say so already."""
 
+    def ended(self, node: Node, added: int) -> None:  # noqa: B027
+        """A request that ended at `node` is over; it has put the last `added` blocks in the tree.
+
+        The nodes on the way are still held, so their keys may be made anew here.
+        """
+
     def left(self, node: Node, keys: bytes) -> None:  # noqa: B027
-        """Blocks with these keys, the last ones of `node`, are in no tier any more."""
+        """Blocks with these keys, the last ones of `node`, are not in the tree any more."""
 
 
 class LeastRecentlyUsed(EvictionPolicy):

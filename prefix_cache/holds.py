@@ -100,6 +100,11 @@ class Holds:
             self.policy.used(current)
             current = current.parent
 
+    def ended(self, node: Node, added: int) -> None:
+        """A request that still holds `node` is over; it put the last `added` blocks there."""
+        if node.attached:
+            self.policy.ended(node, added)
+
     def trim(self, node: Node, count: int) -> None:
         """Take the last `count` blocks of a leaf out of the tree; their slots are the caller's."""
         keys = node.edge.last_keys(count)
@@ -135,6 +140,7 @@ class Holds:
         self._tree.num_nodes -= len(subtree)
         free = [node for node in subtree if not node.is_held]
         for node in subtree:
+            self.policy.left(node, node.edge.keys)
             self._leave(node)
         for node in free:
             self.evictable_blocks -= node.edge.num_device

@@ -93,6 +93,11 @@ class Lease:
         if self.first_added is None or position < self.first_added:
             self.first_added = position
 
+    @property
+    def num_added(self) -> int:
+        """How many blocks are in the tree because of this lease; perhaps more than it put there."""
+        return 0 if self.first_added is None else self.num_shared - self.first_added
+
     def _own_ranges(self) -> Iterator[tuple[int, int]]:
         yield from self.duplicates
         yield self.num_shared, self.num_blocks

@@ -52,6 +52,8 @@ class Event(Enum):
     PLACE = "place"
     FORGET = "forget"
 
+    __hash__ = object.__hash__  # a member is the only one of its kind; Enum's is far slower
+
 
 def is_legal(state: int) -> bool:
     """Whether a block of the tree may be in `state`."""

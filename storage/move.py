@@ -19,6 +19,8 @@ class Tier(Enum):
     HOST = "host"
     DISK = "disk"
 
+    __hash__ = object.__hash__  # a member is the only one of its kind; Enum's is far slower
+
 
 @dataclass(frozen=True, slots=True)
 class Move:

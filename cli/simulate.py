@@ -1,0 +1,147 @@
+"""`ratoon simulate`: what a cache of these sizes would have done with a trace.
+
+Knows: the order of a simulation. Does not know: the format (`trace`), the cache (`replay`) or the
+numbers (`results`).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.errors import BadSetting
+from cli.output import print_json
+from cli.simulation import plot
+from cli.simulation.clock import CopyClock, Way
+from cli.simulation.machine import Machine, ModelShape
+from cli.simulation.options import MachineFlags, OutputFlags, ShapeFlags, TierTokenFlags
+from cli.simulation.replay import Replay, Sizes
+from cli.simulation.results import Point, Run, hit_rates, make_report
+from cli.simulation.tables import show
+from cli.simulation.trace import Trace, read_trace
+from storage.move import Tier
+
+MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
+UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+Advance = Callable[[int], None]
+
+
+def simulate(
+    trace: Annotated[Path, typer.Argument(help="A file with one JSON object a line.")],
+    tiers: TierTokenFlags,
+    shape: ShapeFlags,
+    machine: MachineFlags,
+    output: OutputFlags,
+) -> None:
+    """Replay a request trace through the cache's own code; report hit rates and estimated TTFT.
+
+    A line of TRACE is {"timestamp": ms, "input_length": tokens, "output_length": tokens,
+    "hash_ids": \\[one for each block]}, and perhaps "tenant". Requests come one after the other;
+    generated tokens are unknown content and are not cached.
+
+    Example: what a host tier adds for a chat, and how much larger it would have to be:
+
+        ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
+    """
+    read = read_trace(trace, tiers.block_size)
+    sizes = Sizes(tiers.device_tokens, tiers.host_tokens, tiers.disk_tokens)
+    if sizes.device < tiers.block_size:
+        raise BadSetting("--device-tokens", f"no block of {tiers.block_size} tokens fits")
+    totals = _totals(output, sizes, tiers.block_size)
+    simulation = _Simulation(read, tiers, shape.shape(), machine.machine())
+    replays = 1 + len(totals) * (2 if output.plot and tiers.policy != "lru" else 1)
+    with progress_bar(replays * read.num_blocks) as advance:
+        run = simulation.run(tiers.policy, sizes, advance)
+        curve = simulation.curve(tiers.policy, [sizes.scaled(t) for t in totals], advance)
+        if output.plot:
+            curves: dict[str, list[Point]] = {tiers.policy: curve}
+            if tiers.policy != "lru":
+                curves["lru"] = simulation.curve("lru", [sizes.scaled(t) for t in totals], advance)
+            plot.write(output.plot, plot.draw(curves, f"{trace.name}: hit rate against size"))
+    report = make_report(run, shape.shape(), machine.machine(), curve)
+    if output.json:
+        print_json(report)
+    else:
+        show(report)
+
+
+class _Simulation:
+    """One trace and all that stays the same from replay to replay."""
+
+    def __init__(
+        self, trace: Trace, tiers: TierTokenFlags, shape: ModelShape, machine: Machine
+    ) -> None:
+        self._trace = trace
+        self._block_size = tiers.block_size
+        in_time = tiers.settle == "in-time"
+        self._seconds = _copy_seconds(shape, machine, tiers.block_size) if in_time else None
+
+    def run(self, policy: str, sizes: Sizes, advance: Advance) -> Run:
+        """Replay it once."""
+        replay = Replay(self._block_size, sizes, policy, CopyClock(self._seconds))
+        started_at = time.perf_counter()
+        replayed = replay.run(self._trace, advance)
+        speed = self._trace.num_blocks / (time.perf_counter() - started_at)
+        return Run(policy, self._block_size, sizes, replayed, speed)
+
+    def curve(self, policy: str, each: Sequence[Sizes], advance: Advance) -> list[Point]:
+        """Replay it once for each of these sizes."""
+        rates = [hit_rates(self.run(policy, sizes, advance).replayed.served) for sizes in each]
+        return [
+            Point(sizes.total, rate.token_hit_rate) for sizes, rate in zip(each, rates, strict=True)
+        ]
+
+
+@contextmanager
+def progress_bar(total: int) -> Iterator[Advance]:
+    """A bar on standard error that counts blocks; nothing where that is not a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("blocks", total=total)
+        yield lambda blocks: progress.update(task, advance=blocks)
+
+
+def parse_tokens(text: str) -> int:
+    """'250k' is 250,000 and '1.5M' is 1,500,000; BadSetting."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text.strip())
+    if found is None:
+        raise BadSetting("--sizes", f"{text!r} is no number of tokens; 250k,1M,2M would be")
+    return int(float(found[1]) * UNITS[found[2].lower()])
+
+
+def _totals(output: OutputFlags, sizes: Sizes, block_size: int) -> list[int]:
+    totals = [parse_tokens(one) for one in output.sizes.split(",")] if output.sizes else []
+    if output.plot and not totals:
+        totals = [int(sizes.total * multiple) for multiple in MULTIPLES]
+    for total in totals:
+        if sizes.scaled(total).device < block_size:
+            raise BadSetting("--sizes", f"of {total} tokens the device tier would hold no block")
+    return totals
+
+
+def _copy_seconds(shape: ModelShape, machine: Machine, block_size: int) -> dict[Way, float]:
+    host, disk = (
+        machine.load_seconds(shape, block_size),
+        machine.load_seconds(shape, 0, block_size),
+    )
+    return {
+        (Tier.DEVICE, Tier.HOST): host,
+        (Tier.HOST, Tier.DEVICE): host,
+        (Tier.DEVICE, Tier.DISK): disk,
+        (Tier.HOST, Tier.DISK): disk,
+        (Tier.DISK, Tier.DEVICE): disk,
+    }

@@ -1,0 +1,1 @@
+"""Replays request traces through the prefix cache itself, without a byte of KV."""

@@ -1,0 +1,164 @@
+"""The flags of `simulate` and `plan`.
+
+Knows: flags and their defaults. Does not know: what follows from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from cli.options import Json, flag
+from cli.simulation.machine import Machine, ModelShape
+
+PolicyName = Literal["lru", "slru", "tinylfu", "value", "saving"]
+SettleName = Literal["at-once", "in-time"]
+
+CACHE = "Cache"
+MACHINE = "Machine (for estimates)"
+OUTPUT = "Output"
+MACHINE_DEFAULTS = Machine()
+SHAPE_DEFAULTS = ModelShape()
+SETUP_MS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TierTokenFlags:
+    """How much each tier holds, and who gives way."""
+
+    device_tokens: Annotated[
+        int, flag("--device-tokens", "Tokens in the device tier.", panel=CACHE, min=1)
+    ] = 500_000
+    host_tokens: Annotated[
+        int, flag("--host-tokens", "Tokens in the host tier; 0: none.", panel=CACHE, min=0)
+    ] = 0
+    disk_tokens: Annotated[
+        int, flag("--disk-tokens", "Tokens in the disk tier; 0: none.", panel=CACHE, min=0)
+    ] = 0
+    policy: Annotated[PolicyName, flag("--policy", "What stays and what goes.", panel=CACHE)] = (
+        "value"
+    )
+    block_size: Annotated[
+        int,
+        typer.Option(
+            "--block-size",
+            help="Tokens that one id of the trace stands for.",
+            rich_help_panel=CACHE,
+            min=1,
+        ),
+    ] = 512
+    settle: Annotated[
+        SettleName,
+        flag(
+            "--settle",
+            "When copies between tiers end: 'at-once', or 'in-time', after what their bytes take.",
+            panel=CACHE,
+        ),
+    ] = "at-once"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFlags:
+    """What computes and copies; the defaults are one H200."""
+
+    tflops: Annotated[
+        float, flag("--tflops", "TFLOP/s that prefill reaches.", panel=MACHINE, min=0.001)
+    ] = MACHINE_DEFAULTS.tflops
+    host_gb_s: Annotated[
+        float, flag("--host-gb-s", "GB/s from host to device.", panel=MACHINE, min=0.001)
+    ] = MACHINE_DEFAULTS.host_gb_s
+    disk_gb_s: Annotated[
+        float, flag("--disk-gb-s", "GB/s from disk to device.", panel=MACHINE, min=0.001)
+    ] = MACHINE_DEFAULTS.disk_gb_s
+    start_ms: Annotated[
+        float,
+        flag("--start-ms", "Of any request, before its first token.", panel=MACHINE, min=0.0),
+    ] = MACHINE_DEFAULTS.start_ms
+
+    def machine(self) -> Machine:
+        """The machine they describe."""
+        return Machine(self.tflops, self.host_gb_s, self.disk_gb_s, self.start_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeFlags:
+    """The model; the defaults are an 8B of Llama 3's shape in bfloat16."""
+
+    parameters: Annotated[
+        float, flag("--parameters", "That a token is multiplied with.", panel=MACHINE, min=1.0)
+    ] = SHAPE_DEFAULTS.parameters
+    kv_bytes_per_token: Annotated[
+        int, flag("--kv-bytes-per-token", "As 'ratoon plan' prints.", panel=MACHINE, min=1)
+    ] = SHAPE_DEFAULTS.kv_bytes_per_token
+    attention_flops: Annotated[
+        float,
+        flag(
+            "--attention-flops",
+            "Of one token and one position before it: 4 x layers x query heads x head size.",
+            panel=MACHINE,
+            min=0.0,
+        ),
+    ] = SHAPE_DEFAULTS.attention_flops
+
+    def shape(self) -> ModelShape:
+        """The model they describe."""
+        return ModelShape(self.parameters, self.kv_bytes_per_token, self.attention_flops)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFlags:
+    """What comes out, and where."""
+
+    sizes: Annotated[
+        str,
+        flag(
+            "--sizes",
+            "Totals of all tiers to replay as well, with the same shares: 250k,1M,2M. "
+            "[dim]\\[with --plot: a quarter, half, 1, 2 and 4 times the total][/dim]",
+            panel=OUTPUT,
+        ),
+    ] = ""
+    plot: Annotated[
+        Path | None,
+        flag("--plot", "Write hit rate against size, with LRU's, as SVG.", panel=OUTPUT),
+    ] = None
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFlags:
+    """Where KV can lie."""
+
+    gpu_gib: Annotated[
+        float, flag("--gpu-gib", "Memory of one GPU, in GiB.", panel=CACHE, min=0.001)
+    ] = 141.0
+    gpus: Annotated[
+        int, flag("--gpus", "GPUs that one model is split over.", panel=CACHE, min=1)
+    ] = 1
+    host_gib: Annotated[
+        float, flag("--host-gib", "Pinned host memory for KV, in GiB.", panel=CACHE, min=0.0)
+    ] = 0.0
+    disk_gib: Annotated[float, flag("--disk-gib", "Disk for KV, in GiB.", panel=CACHE, min=0.0)] = (
+        0.0
+    )
+    memory_fraction: Annotated[
+        float,
+        flag(
+            "--memory-fraction",
+            "Of the GPU's memory that is not weights, for KV.",
+            panel=CACHE,
+            min=0.01,
+            max=1.0,
+        ),
+    ] = 0.9
+    setup_ms: Annotated[
+        float,
+        flag("--setup-ms", "Before the first byte of a load.", panel=MACHINE, min=0.0),
+    ] = SETUP_MS
+    kv_dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        flag("--kv-dtype", "Of weights and KV; auto is the checkpoint's own.", panel=CACHE),
+    ] = "auto"

@@ -1,0 +1,158 @@
+"""Replays a trace through `PrefixCache`: the code that serves, not a model of it.
+
+A cache block is one block of the trace. Its content is told by its id alone, so the cache is made
+with blocks of one token, and that token is the id: what is compared, split, held, evicted and
+moved is the same as with all its tokens, and only the arrays are shorter.
+
+Requests come one after the other, and each is over before the next comes: what runs at once is
+not modelled, so nothing is held for long. Only whole blocks are shared, and the last token is
+always computed. Generated tokens are unknown content: they are not put in the cache, take no room
+in it and are no part of the hit rate. A prompt that the device tier cannot hold is computed and
+leaves nothing.
+
+Knows: the order of a request's life. Does not know: times of copies (`clock`), or what is made of
+the numbers (`report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cli.simulation.clock import CopyClock
+from cli.simulation.trace import Request, Trace
+from prefix_cache.cache import PrefixCache
+from prefix_cache.hashing import TokenIds, block_keys
+from prefix_cache.lease import Lease
+from prefix_cache.namespace import NamespacePath, derive_namespace
+from prefix_cache.policies import by_name
+from prefix_cache.shelf import Tiers
+from storage.move import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What each tier holds, in tokens."""
+
+    device: int
+    host: int = 0
+    disk: int = 0
+
+    @property
+    def total(self) -> int:
+        """All tiers together."""
+        return self.device + self.host + self.disk
+
+    def scaled(self, total: int) -> Sizes:
+        """The same shares of another total."""
+        host, disk = (tokens * total // self.total for tokens in (self.host, self.disk))
+        return Sizes(total - host - disk, host, disk)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """How one request was served, in tokens."""
+
+    tenant: str
+    input_tokens: int
+    from_device: int
+    from_host: int
+    from_disk: int
+    waited_s: float  # for copies
+
+    @property
+    def cached(self) -> int:
+        """Tokens that were not computed."""
+        return self.from_device + self.from_host + self.from_disk
+
+
+@dataclass(slots=True)
+class Replayed:
+    """All requests, in order, and what was moved, in blocks."""
+
+    served: list[Served] = field(default_factory=list)
+    too_long: int = 0  # prompts that the device tier could not hold
+    written: dict[Tier, int] = field(default_factory=dict)
+    loaded: dict[Tier, int] = field(default_factory=dict)
+
+
+class Replay:
+    """One trace through one cache."""
+
+    def __init__(self, block_size: int, sizes: Sizes, policy: str, clock: CopyClock) -> None:
+        """`block_size`: tokens an id stands for. A tier that is not there has no tokens."""
+        self._block_size = block_size
+        self._cache = PrefixCache(
+            num_blocks=sizes.device // block_size,
+            block_size=1,
+            policy=by_name(policy, block_size),
+            tiers=Tiers(
+                host_blocks=sizes.host // block_size,
+                disk_blocks=sizes.disk // block_size,
+                max_disk_writes=max(64, sizes.disk // block_size),
+            ),
+        )
+        self._clock = clock
+        self._paths: dict[str, NamespacePath] = {}
+        self._result = Replayed()
+
+    def run(self, trace: Trace, advance: Callable[[int], None]) -> Replayed:
+        """Replay everything; `advance` is told the blocks of each request that is over."""
+        for request in trace.requests:
+            self._result.served.append(self._serve(request))
+            advance(len(request.ids))
+        traffic = self._cache.traffic
+        self._result.written, self._result.loaded = dict(traffic.written), dict(traffic.loaded)
+        self._cache.check_invariants()
+        return self._result
+
+    def _serve(self, request: Request) -> Served:
+        cache, clock = self._cache, self._clock
+        arrived = clock.arrive(request.at, cache)
+        loaded = cache.traffic.loaded
+        before = loaded[Tier.HOST], loaded[Tier.DISK]
+        path = self._path(request.tenant)
+        lease = self._lease(path, request)
+        if lease is None:
+            self._result.too_long += 1
+            return Served(request.tenant, request.input_tokens, 0, 0, 0, 0.0)
+        host, disk = loaded[Tier.HOST] - before[0], loaded[Tier.DISK] - before[1]
+        cached, waited = lease.cached_tokens, clock.now - arrived
+        whole = request.input_tokens // self._block_size
+        cache.commit(lease, request.ids, whole, self._keys(path, request.ids), now=clock.now)
+        cache.release(lease, now=clock.now)
+        return self._served(request, cached, host, disk, waited)
+
+    def _lease(self, path: NamespacePath, request: Request) -> Lease | None:
+        """Lease, and wait for whatever has to be copied first; None: it can never be had."""
+        cache, clock = self._cache, self._clock
+        if not cache.fits(len(request.ids)):
+            return None
+        while True:
+            lease = cache.acquire(path, request.ids, owner=request.tenant, now=clock.now)
+            if lease is None and not clock.wait(cache):
+                return None
+            while lease is not None and not lease.ready and clock.wait(cache):
+                pass
+            if lease is not None:
+                return lease
+
+    def _served(self, request: Request, cached: int, host: int, disk: int, waited: float) -> Served:
+        size = self._block_size
+        return Served(
+            tenant=request.tenant,
+            input_tokens=request.input_tokens,
+            from_device=(cached - host - disk) * size,
+            from_host=host * size,
+            from_disk=disk * size,
+            waited_s=waited,
+        )
+
+    def _keys(self, path: NamespacePath, ids: TokenIds) -> bytes:
+        return block_keys(path, ids, 1)
+
+    def _path(self, tenant: str) -> NamespacePath:
+        if tenant not in self._paths:
+            namespace = derive_namespace(b"simulation", b"", (tenant,))
+            self._paths[tenant] = NamespacePath.single(namespace)
+        return self._paths[tenant]

@@ -1,0 +1,122 @@
+"""A request trace: one JSON object a line, of what was asked and when, without any text.
+
+    {"timestamp": 3000, "input_length": 2012, "output_length": 354, "hash_ids": [0, 427, 428, 429]}
+
+    timestamp       ms since the trace began; lines are in this order
+    input_length    tokens of the prompt
+    output_length   tokens of the answer
+    hash_ids        one id for each block of the prompt, the last one perhaps not full; equal ids
+                    behind equal ids mean equal tokens
+    tenant          who asked; optional, and ids of different tenants are never the same content
+
+Knows: the format, and which line is wrong. Does not know: what the blocks are replayed through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from cli.errors import CliError
+
+DEFAULT_TENANT = "default"
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class BadTrace(CliError):
+    """A trace cannot be read; the message has the line."""
+
+    exit_code = 2
+
+
+class Row(msgspec.Struct):
+    """A line, as it is written. Fields that it has beside these are of no matter."""
+
+    timestamp: Annotated[float, msgspec.Meta(ge=0)]
+    input_length: Positive
+    output_length: Count
+    hash_ids: list[int]
+    tenant: Annotated[str, msgspec.Meta(min_length=1)] = DEFAULT_TENANT
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to replay. An id stands for a whole block, here as a number from 0 on."""
+
+    at: float  # seconds since the trace began
+    input_tokens: int
+    output_tokens: int
+    ids: npt.NDArray[np.int32]  # one for each block, the last one perhaps not full
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Requests in the order of their times."""
+
+    requests: tuple[Request, ...]
+    block_size: int  # tokens an id stands for
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of all prompts."""
+        return sum(len(request.ids) for request in self.requests)
+
+    @property
+    def tenants(self) -> list[str]:
+        """Everyone who asks for something."""
+        return sorted({request.tenant for request in self.requests})
+
+
+def read_trace(path: Path, block_size: int) -> Trace:
+    """Read a trace whose ids stand for `block_size` tokens each; BadTrace."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise BadTrace(f"{path}: {error.strerror}") from error
+    decoder, dense = msgspec.json.Decoder(Row), dict[int, int]()
+    requests: list[Request] = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            row = _decode(decoder, line, path, number)
+            _check(row, requests[-1] if requests else None, block_size, f"{path}, line {number}")
+            requests.append(_request(row, dense))
+    if not requests:
+        raise BadTrace(f"{path}: there is no request in it")
+    return Trace(tuple(requests), block_size)
+
+
+def _decode(decoder: msgspec.json.Decoder[Row], line: bytes, path: Path, number: int) -> Row:
+    try:
+        return decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadTrace(f"{path}, line {number}: {error}") from error
+
+
+def _check(row: Row, before: Request | None, block_size: int, where: str) -> None:
+    blocks = -(-row.input_length // block_size)
+    if len(row.hash_ids) != blocks:
+        raise BadTrace(
+            f"{where}: {row.input_length} tokens are {blocks} blocks of {block_size}, and there "
+            f"are {len(row.hash_ids)} hash_ids"
+        )
+    if before is not None and row.timestamp < before.at * 1000:
+        raise BadTrace(f"{where}: its timestamp is before that of the line above")
+
+
+def _request(row: Row, dense: dict[int, int]) -> Request:
+    """Number the ids in order of appearance, so that any that JSON can write will do."""
+    ids = [dense.setdefault(one, len(dense)) for one in row.hash_ids]
+    return Request(
+        at=row.timestamp / 1000,
+        input_tokens=row.input_length,
+        output_tokens=row.output_length,
+        ids=np.array(ids, dtype=np.int32),
+        tenant=row.tenant,
+    )
