@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 START_S = 10.0
+ATTEMPTS = 3
 PROGRAM = "redis-server"
 
 
@@ -31,22 +33,21 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        """Return when it accepts connections."""
+        """Return when it accepts connections. Another one's server on the port is not taken."""
         command = [PROGRAM, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [*command, "--dir", str(self._directory), *self._options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        self._process = process
         deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                time.sleep(0.01)
-            else:
-                return
-        raise RuntimeError(f"{PROGRAM} did not start within {START_S:.0f} s")
+        while not _listens(process.pid, self.port):
+            if process.poll() is not None:
+                raise RuntimeError(f"{PROGRAM} ended with {process.returncode}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{PROGRAM} did not start within {START_S:.0f} s")
+            time.sleep(0.01)
 
     def kill(self) -> None:
         """End it at once, without a word to its clients."""
@@ -74,12 +75,37 @@ def redis_server(directory: Path, *options: str) -> Iterator[RedisServer]:
     """A running server. Raises RuntimeError where the program is not installed."""
     if shutil.which(PROGRAM) is None:
         raise RuntimeError(f"{PROGRAM} is not installed: `make test` installs it")
-    server = RedisServer(directory, *options)
-    server.start()
+    server = _started(directory, options)
     try:
         yield server
     finally:
         server.kill()
+
+
+def _started(directory: Path, options: tuple[str, ...]) -> RedisServer:
+    """A server on a free port; if somebody else took it meanwhile, on another one."""
+    for _ in range(ATTEMPTS - 1):
+        server = RedisServer(directory, *options)
+        try:
+            server.start()
+        except RuntimeError:
+            continue
+        return server
+    server = RedisServer(directory, *options)
+    server.start()
+    return server
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether the process is who listens on the port, by the sockets that it holds."""
+    wanted = f"0100007F:{port:04X}"
+    inodes = {
+        fields[9]
+        for fields in map(str.split, Path("/proc/net/tcp").read_text().splitlines())
+        if fields[1] == wanted and fields[3] == "0A"  # listening
+    }
+    held = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
+    return any(f"socket:[{inode}]" in held for inode in inodes)
 
 
 def _free_port() -> int:

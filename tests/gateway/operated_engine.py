@@ -7,13 +7,17 @@ from collections.abc import AsyncGenerator
 
 from engine.errors import EngineUnavailable
 from engine.messages import (
+    DiskStats,
     EngineStats,
     Finished,
     FlowStats,
     Generate,
+    LowerTierStats,
     PoolStats,
     TierStats,
+    TierTokens,
     Tokens,
+    WayStats,
     Welcome,
     WindowStats,
 )
@@ -28,6 +32,21 @@ WELCOME = Welcome(
     device="cpu",
     dtype="float32",
 )
+
+
+def some_tiers() -> TierStats:
+    """Every number another one."""
+    way = WayStats(source="host", target="device", blocks=3, failed=1, seconds=0.5, under_way=0)
+    return TierStats(
+        block_bytes=10,
+        found=TierTokens(device=1, host=2, disk=3),
+        lower={"host": LowerTierStats(total=9, used=4, loads_chosen=5, loads_refused=6)},
+        ways=[way],
+        evictions={"host": {"no_room": 7}},
+        disk=DiskStats(
+            state="off", bytes=1, records=2, lost=3, refused=4, late=5, quarantines=6, failures=7
+        ),
+    )
 
 
 def some_stats(

@@ -13,13 +13,8 @@ from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.messages import (
-    DiskStats,
     EngineStats,
     FlowStats,
-    LowerTierStats,
-    TierStats,
-    TierTokens,
-    WayStats,
 )
 from gateway.metrics import (
     FIRST_TOKEN_BUCKETS,
@@ -29,9 +24,13 @@ from gateway.metrics import (
     BulkHistogram,
     GatewayMetrics,
 )
-from tests.gateway.operated_engine import some_stats
+from tests.gateway.operated_engine import some_stats, some_tiers
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+LABELS = {
+    "route", "outcome", "code", "le", "state", "tier", "choice", "reason", "source", "target",
+}  # fmt: skip
 
 
 def samples(metrics: GatewayMetrics, stats: EngineStats | None = None) -> Samples:
@@ -221,18 +220,7 @@ def test_names_carry_the_prefix_and_their_unit_and_no_family_comes_twice() -> No
 
 
 def test_the_tiers_are_counted_by_tier_and_direction() -> None:
-    way = WayStats(source="host", target="device", blocks=3, failed=1, seconds=0.5, under_way=0)
-    tiers = TierStats(
-        block_bytes=10,
-        found=TierTokens(device=1, host=2, disk=3),
-        lower={"host": LowerTierStats(total=9, used=4, loads_chosen=5, loads_refused=6)},
-        ways=[way],
-        evictions={"host": {"no_room": 7}},
-        disk=DiskStats(
-            state="off", bytes=1, records=2, lost=3, refused=4, late=5, quarantines=6, failures=7
-        ),
-    )
-    seen = samples(GatewayMetrics(), some_stats(tiers=tiers))
+    seen = samples(GatewayMetrics(), some_stats(tiers=some_tiers()))
     ways = {"source": "host", "target": "device"}
     assert value(seen, "ratoon_tier_hit_tokens_total", tier="disk") == 3
     assert value(seen, "ratoon_tier_blocks", tier="host", state="free") == 5
@@ -249,9 +237,10 @@ def test_no_label_names_a_tenant() -> None:
     metrics = GatewayMetrics()
     one_request(metrics)
     metrics.refused("a", "b")
-    stats = some_stats(flows={"tn_secret": FlowStats(requests=3, blocks_held=9)})
+    flows = {"tn_secret": FlowStats(requests=3, blocks_held=9)}
+    stats = some_stats(flows=flows, tiers=some_tiers())
     labels = {label for _, pairs in samples(metrics, stats) for label, _ in pairs}
-    assert labels == {"route", "outcome", "code", "le", "state", "tier"}
+    assert labels == LABELS
     assert b"tn_secret" not in metrics.render(stats)
 
 

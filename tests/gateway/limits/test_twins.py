@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, Limiter, Verdict
 from gateway.limits.limits import Budget, Limits
 from tests.doubles.redis_server import RedisServer
-from tests.gateway.limits.homes import memory_home, redis_home
+from tests.gateway.limits.homes import Home, memory_home, redis_home
 
 LIMITS = [
     Limits(requests_per_minute=30, burst_s=8),
@@ -68,6 +68,19 @@ class Player:
         return (verdict.reason, verdict.standing, verdict.retry_after_s)
 
 
+async def play_both(alone: Home, shared: Home, turns: list[Turn]) -> None:
+    players = [Player(alone.limiter), Player(shared.limiter)]
+    for number, turn in enumerate(turns):
+        what, amount, fraction, _ = turn
+        if what in ("wait", "jump back"):
+            seconds = amount if what == "wait" else -amount
+            for home in (alone, shared):
+                home.advance(seconds + fraction / 1024)
+            continue
+        said = [await player.play(number, turn) for player in players]
+        assert said[0] == said[1]
+
+
 @settings(
     max_examples=80,
     deadline=None,
@@ -79,17 +92,10 @@ def test_lua_and_python_agree(limits_redis: RedisServer, turns: list[Turn]) -> N
     async def compare() -> None:
         alone = memory_home()
         with redis_home(limits_redis) as shared:
-            players = [Player(alone.limiter), Player(shared.limiter)]
-            for number, turn in enumerate(turns):
-                what, amount, fraction, _ = turn
-                if what in ("wait", "jump back"):
-                    seconds = amount if what == "wait" else -amount
-                    for home in (alone, shared):
-                        home.advance(seconds + fraction / 1024)
-                    continue
-                said = [await player.play(number, turn) for player in players]
-                assert said[0] == said[1]
-            await shared.limiter.close()
-            await shared.sibling.close()
+            try:
+                await play_both(alone, shared, turns)
+            finally:
+                await shared.limiter.close()
+                await shared.sibling.close()
 
     asyncio.run(compare())
