@@ -168,6 +168,16 @@ class EngineFlags:
             min=0,
         ),
     ] = ENGINE_DEFAULTS.graph_tokens
+    least_shared_tokens: Annotated[
+        int | None,
+        flag(
+            "--least-shared-tokens",
+            "On cuda, a prefix of so many tokens that decodes have in common is read once for all "
+            "of them; 0: never. Left out: as many as were measured to pay.",
+            panel=ENGINE,
+            min=0,
+        ),
+    ] = ENGINE_DEFAULTS.least_shared_tokens
     num_threads: Annotated[
         int | None,
         flag(

@@ -34,4 +34,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 5.0  # how long running requests may go on after SIGTERM
     num_threads: int | None = None  # of the CPU; None: one core fewer than there are
     steps_ahead: int = 1  # that may be on their way when the next is decided: 0 or 1
+    # A prefix of so many tokens or more that decodes have in common is read once for all of them,
+    # on cuda, where that saves enough. None: as many as were measured to pay; 0: never.
+    least_shared_tokens: int | None = None
     graph_tokens: int = 1024  # on cuda, steps of up to so many are replayed as graphs; 0: none
