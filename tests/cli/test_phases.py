@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import os.path
+from itertools import pairwise
 
 import pytest
 
-from cli.phases import SMALL, SPECIAL_IDS, WORKLOADS, Phase, Sizes, draw_phases, prompts_of
+from cli.phases import (
+    SMALL,
+    SPECIAL_IDS,
+    WORKLOADS,
+    Phase,
+    Sizes,
+    WorkloadName,
+    draw_phases,
+    prompts_of,
+)
 
 VOCAB = 2048
 
@@ -16,22 +25,20 @@ def prompts(phase: Phase) -> list[list[int]]:
 
 
 def in_common(one: list[int], other: list[int]) -> int:
-    return len(os.path.commonprefix([one, other]))
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_seed_decides_and_ids_stay_within_the_vocabulary(name: str) -> None:
-    for workload in WORKLOADS:
-        if workload != name:
-            continue
-        drawn = draw_phases(workload, SMALL, VOCAB, seed=1)
-        assert drawn == draw_phases(workload, SMALL, VOCAB, seed=1)
-        assert drawn != draw_phases(workload, SMALL, VOCAB, seed=2)
-        for phase in drawn:
-            ids = [token for chain in phase.chains for turn in chain for token in turn.ids]
-            assert min(ids) >= SPECIAL_IDS
-            assert max(ids) < VOCAB - SPECIAL_IDS
-            assert phase.num_requests == len(prompts(phase))
+def test_a_seed_decides_and_ids_stay_within_the_vocabulary(name: WorkloadName) -> None:
+    drawn = draw_phases(name, SMALL, VOCAB, seed=1)
+    assert drawn == draw_phases(name, SMALL, VOCAB, seed=1)
+    assert drawn != draw_phases(name, SMALL, VOCAB, seed=2)
+    for phase in drawn:
+        ids = [token for chain in phase.chains for turn in chain for token in turn.ids]
+        assert min(ids) >= SPECIAL_IDS
+        assert max(ids) < VOCAB - SPECIAL_IDS
+        assert phase.num_requests == len(prompts(phase))
 
 
 def test_tenants_share_with_all_and_more_among_themselves() -> None:
@@ -47,7 +54,7 @@ def test_a_conversation_goes_on_from_what_was_said() -> None:
     [phase] = draw_phases("multiturn", SMALL, VOCAB, seed=1)
     for chain in phase.chains:
         turns = [prompt for prompt, _ in prompts_of(chain)]
-        for before, after in zip(turns, turns[1:], strict=False):
+        for before, after in pairwise(turns):
             assert after[: len(before)] == before
             assert len(after) == len(before) + SMALL.turn_output + SMALL.user
     assert phase.concurrency == len(phase.chains) == SMALL.conversations
