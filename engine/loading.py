@@ -109,7 +109,7 @@ def _runner(
 ) -> ModelRunner:
     return ModelRunner(
         decoder,
-        Sampler(planner, decoder.ops.draw),
+        Sampler(planner, decoder.ops.draw, decoder.ops.keep_likeliest),
         pool,
         Mover(pool, decoder.ops.copy_blocks),
         torch.zeros(config.max_running + 1, dtype=torch.int64, device=pool.tensor.device),

@@ -106,7 +106,7 @@ def build_runner(
     planner = Planner(config.vocab_size, config.eos_token_ids, CountedSeeds())
     return ModelRunner(
         decoder,
-        Sampler(planner, decoder.ops.draw),
+        Sampler(planner, decoder.ops.draw, decoder.ops.keep_likeliest),
         pool,
         Mover(pool, decoder.ops.copy_blocks),
         torch.zeros(SEATS + 1, dtype=torch.int64, device=device),
