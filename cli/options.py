@@ -133,6 +133,16 @@ class EngineFlags:
             min=1,
         ),
     ] = ENGINE_DEFAULTS.max_batch_tokens
+    max_batch_tokens_beside_decodes: Annotated[
+        int | None,
+        flag(
+            "--max-batch-tokens-beside-decodes",
+            "Of prompts, in a step with running answers: fewer give shorter gaps between their "
+            "tokens and later first tokens. Left out: all of --max-batch-tokens.",
+            panel=ENGINE,
+            min=1,
+        ),
+    ] = ENGINE_DEFAULTS.max_batch_tokens_beside_decodes
     max_running: Annotated[
         int, flag("--max-running", "Sequences that run at once.", panel=ENGINE, min=1)
     ] = ENGINE_DEFAULTS.max_running

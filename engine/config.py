@@ -28,6 +28,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_fraction: float = 0.9  # of the device's free memory, when cache_tokens is None
     max_model_len: int | None = None  # None: the model's own
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
+    # What a step with decodes computes of prompts beside them. None: what is left of the budget.
+    max_batch_tokens_beside_decodes: int | None = None
     max_running: int = 256
     max_waiting: int = 1024
     single_flight_deadline_s: float = 10.0

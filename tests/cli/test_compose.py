@@ -56,6 +56,7 @@ def test_every_engine_flag_arrives() -> None:
         steps_ahead=0,
         graph_tokens=7,
         least_shared_tokens=9,
+        max_batch_tokens_beside_decodes=33,
         num_threads=2,
     )
     composed = engine_config(SOURCE, SOCKET, flags)
