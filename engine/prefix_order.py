@@ -13,7 +13,7 @@ Knows: block ids. Does not know: tensors, steps, or from when on sharing pays.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Container
+from collections.abc import KeysView
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,8 +46,10 @@ class PrefixOrder:
         self._runs: list[int] = []  # one fewer than leases
         self._key_of: dict[Lease, bytes] = {}
 
-    def __contains__(self, lease: Lease) -> bool:
-        return lease in self._key_of
+    @property
+    def known(self) -> KeysView[Lease]:
+        """The same leases, as a set."""
+        return self._key_of.keys()
 
     def add(self, lease: Lease, num_blocks: int) -> None:
         """Put in a lease that is not there, by its first `num_blocks` blocks."""
@@ -59,12 +61,13 @@ class PrefixOrder:
         around = [_common(a, b) for a, b in self._neighbours(at)]
         self._runs[max(at - 1, 0) : at] = around
 
-    def retain(self, leases: Container[Lease]) -> list[Lease]:
-        """Take out every lease that is not among `leases`; return those."""
-        gone = [one for one in self._key_of if one not in leases]
-        for lease in gone:
-            self._remove(lease)
-        return gone
+    def remove(self, lease: Lease) -> None:
+        """Take out a lease that is there."""
+        at = self._place(lease)
+        del self._keys[at], self.leases[at], self._key_of[lease]
+        around = self._runs[max(at - 1, 0) : at + 1]
+        inside = 0 < at < len(self.leases)
+        self._runs[max(at - 1, 0) : at + 1] = [min(around)] if inside else []
 
     def beside(self, lease: Lease) -> list[tuple[Lease, int]]:
         """The neighbours of a lease, each with the blocks it has in common with it."""
@@ -76,13 +79,6 @@ class PrefixOrder:
     def groups(self, least_run: int) -> list[Group]:
         """The groups with a run of at least `least_run` blocks that save the most; disjoint."""
         return best_groups(np.array(self._runs, np.int64), max(least_run, 1))
-
-    def _remove(self, lease: Lease) -> None:
-        at = self._place(lease)
-        del self._keys[at], self.leases[at], self._key_of[lease]
-        around = self._runs[max(at - 1, 0) : at + 1]
-        inside = 0 < at < len(self.leases)
-        self._runs[max(at - 1, 0) : at + 1] = [min(around)] if inside else []
 
     def _place(self, lease: Lease) -> int:
         at = bisect(self._keys, self._key_of[lease]) - 1

@@ -148,8 +148,10 @@ class SharedPrefixes:
         return self._sharing
 
     def _update(self, decodes: Sequence[Row], place: dict[Lease, int]) -> None:
-        gone = self._order.retain(place)
-        new = [lease for lease in place if lease not in self._order]
+        gone = self._order.known - place.keys()
+        new = sorted(place.keys() - self._order.known, key=place.__getitem__)
+        for lease in gone:
+            self._order.remove(lease)
         for lease in new:  # what a row writes now is its own
             start = decodes[place[lease]].start
             self._order.add(lease, start // self.rule.block_size)
