@@ -48,20 +48,22 @@ def mixed_lengths(rows: int, low: int, high: int) -> list[int]:
     return [round(steps[i]) for i in order]
 
 
-def make_batch(lengths: list[int], new: int) -> tuple[Tensor, Tensor, BatchLayout]:
+def make_batch(
+    lengths: list[int], new: int, device: str = "cuda"
+) -> tuple[Tensor, Tensor, BatchLayout]:
     """Rows of `lengths` whose blocks lie scattered over the pool: (q, kv, layout)."""
     rows, needed = len(lengths), [-(-length // BLOCK) for length in lengths]
     pool = torch.randn(
-        kv_pool_shape(sum(needed), 1, KV_HEADS, BLOCK, HEAD_DIM), dtype=DTYPE, device="cuda"
+        kv_pool_shape(sum(needed), 1, KV_HEADS, BLOCK, HEAD_DIM), dtype=DTYPE, device=device
     )
-    ids = torch.randperm(sum(needed), device="cuda").int()
-    tables = torch.zeros((rows, max(needed)), dtype=torch.int32, device="cuda")
+    ids = torch.randperm(sum(needed), device=device).int()
+    tables = torch.zeros((rows, max(needed)), dtype=torch.int32, device=device)
     for row, own in enumerate(torch.split(ids, needed)):
         tables[row, : len(own)] = own
-    positions = torch.cat([torch.arange(n - new, n, device="cuda") for n in lengths])
+    positions = torch.cat([torch.arange(n - new, n, device=device) for n in lengths])
     layout = BatchLayout(
-        query_starts=(torch.arange(rows + 1, device="cuda") * new).int(),
-        context_lens=torch.tensor(lengths, dtype=torch.int32, device="cuda"),
+        query_starts=(torch.arange(rows + 1, device=device) * new).int(),
+        context_lens=torch.tensor(lengths, dtype=torch.int32, device=device),
         block_tables=tables,
         positions=positions,
         slots=positions,
@@ -69,7 +71,7 @@ def make_batch(lengths: list[int], new: int) -> tuple[Tensor, Tensor, BatchLayou
         max_query_len=new,
         max_context_len=max(lengths),
     )
-    q = torch.randn(rows * new, Q_HEADS, HEAD_DIM, dtype=DTYPE, device="cuda")
+    q = torch.randn(rows * new, Q_HEADS, HEAD_DIM, dtype=DTYPE, device=device)
     return q, layer_view(pool, 0), layout
 
 

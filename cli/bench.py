@@ -13,14 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import aiohttp
+import msgspec
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.admin_client import error_message
 from cli.client_options import LoadFlags, TargetFlags
+from cli.drive import Server, drive
 from cli.errors import CliError, ServerRefused, ServerUnreachable
 from cli.load import Caller, Outcome, closed_loop
 from cli.output import print_json
+from cli.phases import SMALL, Sizes, WorkloadName, draw_phases
 from cli.report import Report, make_report, show
 from cli.target import load_target
 from cli.workload import PATHS, Body, draw_bodies
@@ -38,10 +42,16 @@ def bench(target: TargetFlags, load: LoadFlags) -> None:
 
         ratoon bench --requests 200 --concurrency 16 --prompt-tokens 1024 --shared-tokens 768
 
+    --workload runs a named one instead: mixed, tenants, multiturn, ttft-cold, ttft-hot, itl or
+    reload, phase by phase, and reports each phase.
+
     Ends with status 1 when no request succeeded.
     """
     url, key = load_target(target)
     seed = secrets.randbits(32) if load.seed is None else load.seed
+    if load.workload is not None:
+        run_workload(load.workload, url, key, target.served_model, load, seed)
+        return
     report = asyncio.run(run_load(url, key, target.served_model, load, seed))
     if load.json:
         print_json(report)
@@ -49,6 +59,40 @@ def bench(target: TargetFlags, load: LoadFlags) -> None:
         show(report)
     if not report.succeeded:
         raise CliError("no request succeeded")
+
+
+class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase of a workload."""
+
+    workload: str
+    phase: str
+    report: Report
+
+
+def run_workload(
+    name: WorkloadName, url: str, key: str, model: str | None, load: LoadFlags, seed: int
+) -> None:
+    """Run a workload's phases and print each when it has ended: a table, or a line of JSON."""
+    model = model or asyncio.run(_ask_model(url, key))
+    server = Server(url, key, model, load.timeout_s)
+    failed = []
+    for phase in draw_phases(name, SMALL if load.small else Sizes(), load.vocab, seed):
+        outcomes, wall_s = drive(phase, server, load.processes)
+        report = make_report(outcomes, wall_s, seed)
+        if load.json:
+            told = PhaseReport(workload=name, phase=phase.name, report=report)
+            typer.echo(msgspec.json.encode(told))
+        else:
+            typer.echo(phase.name)
+            show(report)
+        failed += [] if report.succeeded else [phase.name]
+    if failed:
+        raise CliError(f"no request succeeded in {', '.join(failed)}")
+
+
+async def _ask_model(url: str, key: str) -> str:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
+        return await first_model(session, url, key)
 
 
 async def run_load(url: str, key: str, model: str | None, load: LoadFlags, seed: int) -> Report:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from cli.options import DEFAULT_DATA_DIR, GATEWAY_DEFAULTS, LOAD, SERVER, DataDir, Json, flag
+from cli.phases import WorkloadName
 
 EndpointName = Literal["completions", "chat"]
 
@@ -94,6 +95,21 @@ class TargetFlags:
 class LoadFlags:
     """How much is asked for, and how."""
 
+    workload: Annotated[
+        WorkloadName | None,
+        flag(
+            "--workload",
+            "A named workload in place of the prompts that the flags below describe; of these "
+            "--vocab, --seed, --timeout-s and --json count.",
+            panel=LOAD,
+        ),
+    ] = None
+    small: Annotated[
+        bool, flag("--small", "The workload at a size for a CPU and a short context.", panel=LOAD)
+    ] = False
+    processes: Annotated[
+        int, flag("--processes", "That send a workload's requests.", panel=LOAD, min=1, max=64)
+    ] = 4
     endpoint: Annotated[
         EndpointName,
         flag(

@@ -35,13 +35,19 @@ class Outcome:
     cached_tokens: int | None = None  # None: the server did not say
     output_tokens: int = 0
     error: str | None = None
+    sent_at: float = 0.0  # by the clock of the machine
 
 
 @dataclass(slots=True)
 class Transcript:
-    """What one event stream has said so far, and when."""
+    """What one event stream has said so far, and when.
+
+    A token may have no text yet, where a character is not whole: with `every_chunk` such a
+    chunk counts too.
+    """
 
     sent_at: float
+    every_chunk: bool = False
     stamps: list[float] = field(default_factory=list)
     usage: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
@@ -60,7 +66,8 @@ class Transcript:
             self.error = f"stream {_code(event['error']) or 'error'}"
         if event.get("usage"):
             self.usage = event["usage"]
-        if any(_content(choice) for choice in event.get("choices") or ()):
+        choices = event.get("choices") or ()
+        if choices and (self.every_chunk or any(_content(choice) for choice in choices)):
             self.stamps.append(at)
 
     def outcome(self, at: float) -> Outcome:
@@ -73,6 +80,7 @@ class Transcript:
             cached_tokens=(self.usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
             output_tokens=self.usage.get("completion_tokens", len(self.stamps)),
             error=self.error or (None if self.ended else "stream cut off"),
+            sent_at=self.sent_at,
         )
 
 
@@ -84,6 +92,7 @@ class Caller:
     url: str
     key: str
     clock: Clock = time.perf_counter
+    every_chunk: bool = False  # as `Transcript`
 
     async def ask(self, body: Body) -> Outcome:
         """Send one body and read its stream to the end; never raises for what a server does."""
@@ -94,12 +103,15 @@ class Caller:
             async with self.session.post(self.url, data=content, headers=headers) as response:
                 if response.status != 200:
                     error = refusal_code(response.status, await response.read())
-                    return Outcome(e2e_s=self.clock() - sent_at, error=error)
-                return await self._listen(response, Transcript(sent_at))
+                    return self._failed(sent_at, error)
+                return await self._listen(response, Transcript(sent_at, self.every_chunk))
         except TimeoutError:
-            return Outcome(e2e_s=self.clock() - sent_at, error="timeout")
+            return self._failed(sent_at, "timeout")
         except (aiohttp.ClientError, msgspec.DecodeError, ValueError) as error:
-            return Outcome(e2e_s=self.clock() - sent_at, error=type(error).__name__)
+            return self._failed(sent_at, type(error).__name__)
+
+    def _failed(self, sent_at: float, error: str) -> Outcome:
+        return Outcome(e2e_s=self.clock() - sent_at, error=error, sent_at=sent_at)
 
     async def _listen(self, response: aiohttp.ClientResponse, transcript: Transcript) -> Outcome:
         async for line in response.content:

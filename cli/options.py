@@ -182,6 +182,16 @@ class EngineFlags:
             min=1,
         ),
     ] = ENGINE_DEFAULTS.max_batch_tokens
+    max_batch_tokens_beside_decodes: Annotated[
+        int | None,
+        flag(
+            "--max-batch-tokens-beside-decodes",
+            "Of prompts, in a step with running answers: fewer give shorter gaps between their "
+            "tokens and later first tokens. Left out: all of --max-batch-tokens.",
+            panel=ENGINE,
+            min=1,
+        ),
+    ] = ENGINE_DEFAULTS.max_batch_tokens_beside_decodes
     max_running: Annotated[
         int, flag("--max-running", "Sequences that run at once.", panel=ENGINE, min=1)
     ] = ENGINE_DEFAULTS.max_running
@@ -217,6 +227,16 @@ class EngineFlags:
             min=0,
         ),
     ] = ENGINE_DEFAULTS.graph_tokens
+    least_shared_tokens: Annotated[
+        int | None,
+        flag(
+            "--least-shared-tokens",
+            "On cuda, a prefix of so many tokens that decodes have in common is read once for all "
+            "of them; 0: never. Left out: as many as were measured to pay.",
+            panel=ENGINE,
+            min=0,
+        ),
+    ] = ENGINE_DEFAULTS.least_shared_tokens
     num_threads: Annotated[
         int | None,
         flag(

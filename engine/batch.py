@@ -19,9 +19,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.shared_prefixes import Sharing
 from engine.staging import to_device
 from engine.step import Row
-from kernels.batch_layout import BatchLayout
+from kernels.batch_layout import BatchLayout, SharedLevel, SharedPrefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,21 @@ class _HostBatch:
     block_tables: npt.NDArray[np.int32]
 
 
-def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> Batch:
-    """The flat form of `rows`, at least one, those with one token first."""
-    host = _host_batch(rows, block_size)
-    on_device = to_device([getattr(host, field.name) for field in fields(host)], device)
-    tensors = dict(zip((field.name for field in fields(host)), on_device, strict=True))
+def build_batch(
+    rows: Sequence[Row],
+    block_size: int,
+    device: torch.device,
+    sharing: Sharing | None = None,
+) -> Batch:
+    """The flat form of `rows`, at least one, those with one token first.
+
+    With `sharing` these lie in its order; what is sampled is in the order of `rows` all the same.
+    """
+    host = _host_batch(rows, block_size, sharing)
+    arrays = {field.name: getattr(host, field.name) for field in fields(host)}
+    arrays |= _shared_fields(sharing, rows)
+    tensors = dict(zip(arrays, to_device(list(arrays.values()), device), strict=True))
+    shared = None if sharing is None else shared_prefix(tensors, sharing.most_rows)
     layout = BatchLayout(
         query_starts=tensors.pop("query_starts"),
         context_lens=tensors.pop("context_lens"),
@@ -75,8 +86,20 @@ def build_batch(rows: Sequence[Row], block_size: int, device: torch.device) -> B
         num_decodes=count_decodes(rows),
         max_query_len=max(row.num_new for row in rows),
         max_context_len=int(host.context_lens.max()),
+        shared=shared,
     )
     return Batch(layout=layout, **tensors)
+
+
+def shared_prefix(fields_of: dict[str, Tensor], most_rows: int) -> SharedPrefix:
+    """One level of groups, out of the tensors of `SharingFields`, which are taken out."""
+    level = SharedLevel(
+        group_starts=fields_of.pop("group_starts"),
+        key_starts=fields_of.pop("key_starts"),
+        key_ends=fields_of.pop("key_ends"),
+        max_group_rows=most_rows,
+    )
+    return SharedPrefix((level,), fields_of.pop("own_starts"))
 
 
 def count_decodes(rows: Sequence[Row]) -> int:
@@ -84,7 +107,29 @@ def count_decodes(rows: Sequence[Row]) -> int:
     return next((index for index, row in enumerate(rows) if row.num_new > 1), len(rows))
 
 
-def _host_batch(rows: Sequence[Row], block_size: int) -> _HostBatch:
+def laid(
+    rows: Sequence[Row], sharing: Sharing | None
+) -> tuple[Sequence[Row], npt.NDArray[np.int64]]:
+    """The rows in the order in which they lie, and the place of each as it was given."""
+    places = np.arange(len(rows))
+    if sharing is None:
+        return rows, places
+    order = sharing.order.tolist()
+    places[order] = np.arange(len(order))
+    return [*(rows[index] for index in order), *rows[len(order) :]], places
+
+
+def _shared_fields(
+    sharing: Sharing | None, rows: Sequence[Row]
+) -> dict[str, npt.NDArray[np.int32]]:
+    if sharing is None:
+        return {}
+    made = sharing.fields(count_decodes(rows))
+    return {field.name: getattr(made, field.name) for field in fields(made)}
+
+
+def _host_batch(given: Sequence[Row], block_size: int, sharing: Sharing | None) -> _HostBatch:
+    rows, places = laid(given, sharing)
     num_new = np.array([row.num_new for row in rows], dtype=np.int64)
     starts = np.array([row.start for row in rows], dtype=np.int64)
     query_starts = np.zeros(len(rows) + 1, dtype=np.int64)
@@ -93,15 +138,16 @@ def _host_batch(rows: Sequence[Row], block_size: int) -> _HostBatch:
     row_of_token = np.repeat(np.arange(len(rows)), num_new)
     positions = np.arange(query_starts[-1]) + (starts - query_starts[:-1])[row_of_token]
     blocks = tables[row_of_token, positions // block_size].astype(np.int64)
-    samples = np.array([row.samples for row in rows], dtype=np.bool_)
+    samples = np.array([row.samples for row in given], dtype=np.bool_)
+    sampling = places[samples]  # where the rows that sample lie
     pending = np.array([row.is_pending for row in rows], dtype=np.bool_)
     seats = np.array([seat_of(row) for row in rows], dtype=np.int64)
     return _HostBatch(
         token_ids=_token_ids(rows),
         positions=positions,
         slots=blocks * block_size + positions % block_size,
-        outputs=query_starts[1:][samples] - 1,
-        output_seats=seats[samples],
+        outputs=query_starts[1:][sampling] - 1,
+        output_seats=seats[sampling],
         pending=query_starts[1:][pending] - 1,
         pending_seats=seats[pending],
         query_starts=query_starts.astype(np.int32),

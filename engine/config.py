@@ -35,6 +35,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_fraction: float = 0.9  # of the device's free memory, when cache_tokens is None
     max_model_len: int | None = None  # None: the model's own
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
+    # What a step with decodes computes of prompts beside them. None: what is left of the budget.
+    max_batch_tokens_beside_decodes: int | None = None
     max_running: int = 256
     max_waiting: int = 1024
     single_flight_deadline_s: float = 10.0
@@ -42,4 +44,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     spill_grace_s: float = 5.0  # how long blocks may then be written to disk, hottest first
     num_threads: int | None = None  # of the CPU; None: one core fewer than there are
     steps_ahead: int = 1  # that may be on their way when the next is decided: 0 or 1
+    # A prefix of so many tokens or more that decodes have in common is read once for all of them,
+    # on cuda, where that saves enough. None: as many as were measured to pay; 0: never.
+    least_shared_tokens: int | None = None
     graph_tokens: int = 1024  # on cuda, steps of up to so many are replayed as graphs; 0: none

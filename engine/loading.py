@@ -32,10 +32,12 @@ from engine.pool_size import Memory, blocks_for_tokens, blocks_on_cpu, blocks_on
 from engine.runner import ModelRunner
 from engine.sampler.planner import Planner
 from engine.sampler.sampler import Sampler
+from engine.shared_prefixes import FEWEST_TOGETHER, SharedPrefixes, SharingRule
 from engine.step import Runner
 from kernels.errors import UnsupportedShape
 from kernels.limits import check_attention, check_hidden_size
 from kernels.ops import ops_for
+from kernels.tuning import LEAST_SHARED_TOKENS, rows_together
 from storage.device_pool import BlockShape, DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.mover import Mover
@@ -109,11 +111,26 @@ def _runner(
 ) -> ModelRunner:
     return ModelRunner(
         decoder,
-        Sampler(planner, decoder.ops.draw),
+        Sampler(planner, decoder.ops.draw, decoder.ops.keep_likeliest),
         pool,
         Mover(pool, decoder.ops.copy_blocks),
         torch.zeros(config.max_running + 1, dtype=torch.int64, device=pool.tensor.device),
+        _prefixes(config, decoder.config, pool.tensor),
     )
+
+
+def _prefixes(
+    config: EngineConfig, model: ModelConfig, pool: torch.Tensor
+) -> SharedPrefixes | None:
+    """What finds the prefixes that decodes read together; the reference of a CPU never does."""
+    least = config.least_shared_tokens
+    if least is None:
+        least = LEAST_SHARED_TOKENS
+    most_rows = rows_together(model.num_heads // model.num_kv_heads)
+    if pool.device.type == "cpu" or not least or most_rows < FEWEST_TOGETHER:
+        return None
+    token_bytes = 2 * model.num_kv_heads * model.head_dim * pool.dtype.itemsize
+    return SharedPrefixes(SharingRule(config.block_size, token_bytes, least, most_rows))
 
 
 def _with_graphs(config: EngineConfig, runner: ModelRunner, max_model_len: int) -> Runner:
@@ -128,7 +145,12 @@ def _with_graphs(config: EngineConfig, runner: ModelRunner, max_model_len: int) 
         device=pool.device,
     )
     machine = Machine(runner.decoder, pool, runner.last_tokens, tables)
-    steps = RecordedSteps(machine, CudaRecorder(), max_tokens=config.graph_tokens)
+    steps = RecordedSteps(
+        machine,
+        CudaRecorder(),
+        max_tokens=config.graph_tokens,
+        group_rows=0 if runner.prefixes is None else runner.prefixes.rule.most_rows,
+    )
     return GraphRunner(runner, tables, steps)
 
 

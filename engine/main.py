@@ -95,6 +95,7 @@ def build_core(
         step=StepLimits(
             max_batch_tokens=model.max_batch_tokens,
             max_running=min(config.max_running, model.max_batch_tokens),
+            beside_decodes=config.max_batch_tokens_beside_decodes,
         ),
         queue=QueueLimits(capacity=config.max_waiting),
         single_flight_deadline_s=config.single_flight_deadline_s,

@@ -16,11 +16,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.batch import build_batch
+from engine.batch import build_batch, count_decodes
 from engine.device import mark
 from engine.model.decoder import Decoder
 from engine.sampler.sampler import Sampler
-from engine.step import Launched, Sampled, Step
+from engine.shared_prefixes import SharedPrefixes, Sharing
+from engine.step import Launched, Row, Sampled, Step
 from storage.move import Move
 
 
@@ -53,6 +54,11 @@ class ModelRunner:
     pool: Pool
     mover: Mover
     last_tokens: Tensor
+    prefixes: SharedPrefixes | None = None  # None: every row reads its keys by itself
+
+    def sharing(self, rows: Sequence[Row]) -> Sharing | None:
+        """How the decode rows of a step are to lie; None where each reads by itself."""
+        return None if self.prefixes is None else self.prefixes.find(rows[: count_decodes(rows)])
 
     @torch.inference_mode()
     def launch(self, step: Step) -> Launched:
@@ -62,7 +68,7 @@ class ModelRunner:
         pool = self.pool.tensor
         if not step.rows:
             return LaunchedWithoutOutput(mark(pool.device))
-        batch = build_batch(step.rows, pool.shape[4], pool.device)
+        batch = build_batch(step.rows, pool.shape[4], pool.device, self.sharing(step.rows))
         batch.feed(self.last_tokens)
         logits = self.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
         sampling = [row.sequence for row in step.rows if row.samples]

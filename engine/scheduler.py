@@ -4,7 +4,8 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
 `num_computed` have their KV; a step gives each scheduled sequence some of the difference:
 
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
-       That token may be pending: lengths are known before values are.
+       That token may be pending: lengths are known before values are. Where there are any, what
+       is left of the budget may be lowered, since they all wait for the whole step.
     2. running sequences with more to go: chunks of what the budget leaves.
     3. sequences whose prefix has come up from a lower tier: they hold their blocks already.
     4. waiting sequences, in the queue's order, while budget, places and blocks last. One whose
@@ -56,12 +57,15 @@ class SchedulerStuck(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """Bounds of one step: tokens computed, sequences running."""
+    """Bounds of one step: tokens computed, sequences running, and tokens beside decodes."""
 
     max_batch_tokens: int
     max_running: int
+    beside_decodes: int | None = None  # of all other rows; None: what decodes leave
 
     def __post_init__(self) -> None:
+        if self.beside_decodes is not None and self.beside_decodes < 1:
+            raise ValueError("beside decodes some other token has to be computed")
         if not 0 < self.max_running <= self.max_batch_tokens:
             raise ValueError("every running sequence needs a token of the step's budget")
 
@@ -120,6 +124,8 @@ class Scheduler:
             budget = max(min(budget, max_tokens), self._limits.max_running)
         plan = _Plan(budget)
         has_room = self._continue_decodes(plan, now)
+        if plan.rows and self._limits.beside_decodes is not None:
+            plan.budget = min(plan.budget, self._limits.beside_decodes)
         self._continue_chunks(plan)
         self._board(plan, now)
         if has_room:  # else the blocks that come free are spoken for

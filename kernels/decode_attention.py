@@ -29,11 +29,10 @@ from kernels import merge_attention
 from kernels.attention_tile import LOG2_E, attend_tile, average
 from kernels.batch_layout import BatchLayout, SharedLevel
 from kernels.deal_units import deal, keys_of_items
-from kernels.tuning import DecodeTuning, decode_tuning, shared_tuning
+from kernels.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
 
 _ITEMS_AT_ONCE = 128  # lengths a program reads in one go
 _LEAST_QUERIES = 16  # the least that the matrix units take
-_MOST_QUERIES = 64  # of one item: what one program has registers for
 
 
 @triton.jit(do_not_specialize=["table_stride", "items", "passes", "fine", "coarse", "first_slot"])
@@ -212,8 +211,7 @@ def _parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
 
 
 def _shared_items(level: SharedLevel, q: Tensor, kv: Tensor) -> _Items:
-    group = q.shape[1] // kv.shape[2]
-    most = 1 << ((_MOST_QUERIES // group).bit_length() - 1)
+    most = rows_together(q.shape[1] // kv.shape[2])
     rows = min(max(triton.next_power_of_2(level.max_group_rows), 2), most)
     passes = -(-level.max_group_rows // rows)
     count = level.key_ends.shape[0] * passes

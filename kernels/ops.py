@@ -16,6 +16,7 @@ from kernels import (
     add_rms_norm,
     copy_blocks,
     draw,
+    keep_likeliest,
     paged_attention,
     rms_norm,
     rope_write_kv,
@@ -83,6 +84,21 @@ class DrawTokens(Protocol):
     ) -> tuple[Tensor, Tensor]: ...
 
 
+class KeepLikeliest(Protocol):
+    """logits (K, V) float32 in place; temperature, top_k, top_p, log_min_p (K,)."""
+
+    def __call__(  # noqa: D102
+        self,
+        logits: Tensor,
+        temperature: Tensor,
+        top_k: Tensor,
+        top_p: Tensor,
+        log_min_p: Tensor,
+        *,
+        limits_k: bool,
+    ) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ops:
     """One way to compute each op. All of them on tensors of one device."""
@@ -94,6 +110,7 @@ class Ops:
     paged_attention: PagedAttention
     copy_blocks: CopyBlocks
     draw: DrawTokens
+    keep_likeliest: KeepLikeliest
 
 
 def torch_ops() -> Ops:
@@ -106,6 +123,7 @@ def torch_ops() -> Ops:
         paged_attention=paged_attention.reference,
         copy_blocks=copy_blocks.reference,
         draw=draw.reference,
+        keep_likeliest=keep_likeliest.reference,
     )
 
 
@@ -119,6 +137,7 @@ def triton_ops() -> Ops:
         paged_attention=paged_attention.launch,
         copy_blocks=copy_blocks.launch,
         draw=draw.launch,
+        keep_likeliest=keep_likeliest.launch,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+MOST_QUERIES = 64  # that a decode program has registers for
 LEAST_SHARED_TOKENS = 1_024  # of a group: fewer are re-read from the L2 cache anyway
 _LEAST_SAVED_BYTES = 2**26  # of keys and values of one layer
 
@@ -42,6 +43,14 @@ class PrefillTuning:
     stages: int
     programs: int  # that run at once: with fewer, the keys are split among several
     least_keys: int
+
+
+def rows_together(group: int) -> int:
+    """How many decode rows one program takes, of `group` query heads a KV head each.
+
+    A power of two; 1 where the heads of two rows are too many.
+    """
+    return 1 << max((MOST_QUERIES // group).bit_length() - 1, 0)
 
 
 def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:

@@ -12,16 +12,17 @@ Knows: how rows become numbers, and where these lie. Does not know: graphs, or t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.batch import count_decodes, seat_of
+from engine.batch import count_decodes, laid, seat_of
 from engine.graphs.block_tables import BlockTables
 from engine.sampler.plan import Draw
+from engine.shared_prefixes import Sharing, SharingFields, most_groups, nobody_shares
 from engine.staging import HostArray
 from engine.step import Row
 
@@ -38,6 +39,7 @@ class Room:
     num_decodes: int
     num_new: int = 0
     num_prefills: int = 0
+    group_rows: int = 0  # decodes that read a prefix together, at most; 0: none do
 
     @property
     def num_tokens(self) -> int:
@@ -52,7 +54,8 @@ class Room:
     def holds(self, other: Room) -> bool:
         """Whether a step that needs `other` has room here."""
         return (
-            other.num_decodes <= self.num_decodes
+            other.group_rows == self.group_rows
+            and other.num_decodes <= self.num_decodes
             and other.num_new <= self.num_new
             and other.num_prefills <= self.num_prefills
         )
@@ -67,6 +70,18 @@ class Room:
             **dict.fromkeys(per_row, rows),
             "query_starts": rows + 1,
             "keys": 2 * rows,
+            **self._shared_sizes(),
+        }
+
+    def _shared_sizes(self) -> dict[str, int]:
+        if not self.group_rows:
+            return {}
+        groups = most_groups(self.num_decodes)
+        return {
+            "group_starts": groups + 1,
+            "key_starts": groups,
+            "key_ends": groups,
+            "own_starts": self.num_decodes,
         }
 
     def offsets(self) -> dict[str, slice]:
@@ -99,15 +114,27 @@ class StepInputs:
         """The part of the flat tensor that a recorded step reads."""
         return self._flat[self._places[name]]
 
-    def fill(self, rows: Sequence[Row], draw: Draw[HostArray] | None) -> None:
-        """Send a step's numbers; the tables have been updated. Waits for nothing."""
+    def fill(
+        self,
+        rows: Sequence[Row],
+        draw: Draw[HostArray] | None,
+        sharing: Sharing | None = None,
+    ) -> None:
+        """Send a step's numbers; the tables have been updated. Waits for nothing.
+
+        `sharing` is given where the room shares. The decodes lie in its order; outputs and
+        `draw` are in the order of `rows`.
+        """
         staging = torch.empty(
             self.room.total, dtype=torch.int32, pin_memory=self._flat.device.type == "cuda"
         )
         numbers = staging.numpy()
         np.copyto(numbers, self._padding)
         parts = {name: numbers[place] for name, place in self._places.items()}
-        self._fill_rows(parts, rows)
+        self._fill_rows(parts, rows, sharing)
+        if sharing is not None:
+            for name, values in _shared_fields(sharing, self.room).items():
+                parts[name][:] = values
         if draw is not None:
             parts["keys"][: draw.keys.size] = draw.keys.reshape(-1)
             parts["temperature"].view(np.float32)[: len(draw.temperature)] = draw.temperature
@@ -125,16 +152,21 @@ class StepInputs:
             "query_starts": np.minimum(
                 np.arange(self.room.num_rows + 1, dtype=np.int32), np.int32(self.room.num_decodes)
             ),
+            **_shared_fields(nobody_shares(self.room.group_rows), self.room),
         }
         for name, value in fillers.items():
             numbers[self._places[name]] = value
         return numbers
 
-    def _fill_rows(self, parts: dict[str, Ints], rows: Sequence[Row]) -> None:
+    def _fill_rows(
+        self, parts: dict[str, Ints], given: Sequence[Row], sharing: Sharing | None
+    ) -> None:
+        rows, places = laid(given, sharing)
         decodes = count_decodes(rows)
         seats = np.array([seat_of(row) for row in rows], np.int32)
         ends = np.array([row.end for row in rows], np.int32)
-        samples = np.array([row.samples for row in rows], np.bool_)
+        samples = np.array([row.samples for row in given], np.bool_)
+        sampling = places[samples]  # where the rows that sample lie, as given
         pending = np.array([row.is_pending for row in rows], np.bool_)
         place = np.arange(len(rows))
         place[decodes:] += self.room.num_decodes - decodes
@@ -142,9 +174,8 @@ class StepInputs:
         parts["pending_seats"][last[pending]] = seats[pending]
         parts["context_lens"][place] = ends
         parts["table_seats"][place] = seats
-        count = int(samples.sum())
-        parts["outputs"][:count] = last[samples]
-        parts["output_seats"][:count] = seats[samples]
+        parts["outputs"][: len(sampling)] = last[sampling]
+        parts["output_seats"][: len(sampling)] = seats[sampling]
 
     def _fill_tokens(
         self, parts: dict[str, Ints], rows: Sequence[Row], decodes: int, seats: Ints
@@ -176,3 +207,11 @@ class StepInputs:
         blocks = self._tables.host[seats, positions // size]
         parts["slots"][where] = blocks * size + positions % size
         parts["positions"][where] = positions
+
+
+def _shared_fields(sharing: Sharing, room: Room) -> dict[str, Ints]:
+    """By name, what a room that shares has beside the rest."""
+    if not room.group_rows:
+        return {}
+    made = sharing.fields(room.num_decodes)
+    return {field.name: getattr(made, field.name) for field in fields(SharingFields)}

@@ -6,7 +6,7 @@ Knows: which steps fit, and what follows a replay. Does not know: how a step is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -18,6 +18,7 @@ from engine.graphs.steps import RecordedStep, RecordedSteps
 from engine.runner import LaunchedWithoutOutput, ModelRunner
 from engine.sampler.results import Transfer
 from engine.sequence import Sequence as TokenSequence
+from engine.shared_prefixes import Sharing
 from engine.step import Launched, Row, Sampled, Step
 
 
@@ -32,24 +33,32 @@ class GraphRunner:
     @torch.inference_mode()
     def launch(self, step: Step) -> Launched:
         """Start computing `step`; this returns before the device is done."""
-        recorded = self._find(step)
+        sharing = self.eager.sharing(step.rows)
+        recorded = self._find(step, sharing)
         if recorded is None:
             return self.eager.launch(step)
         if step.moves:
             self.eager.mover.execute(step.moves)
         self.tables.update(step.rows)
-        return self._replay(recorded, step.rows)
+        return self._replay(
+            recorded, step.rows, sharing if recorded.inputs.room.group_rows else None
+        )
 
-    def _find(self, step: Step) -> RecordedStep | None:
+    def _find(self, step: Step, sharing: Sharing | None) -> RecordedStep | None:
+        """The room for a step; one that shares where there is one and sharing pays."""
         if not step.rows:
             return None
         decodes = count_decodes(step.rows)
-        return self.steps.find(Room(decodes, step.num_tokens - decodes, len(step.rows) - decodes))
+        needed = Room(decodes, step.num_tokens - decodes, len(step.rows) - decodes)
+        together = (
+            self.steps.find(replace(needed, group_rows=sharing.most_rows)) if sharing else None
+        )
+        return together or self.steps.find(needed)
 
-    def _replay(self, step: RecordedStep, rows: Sequence[Row]) -> Launched:
+    def _replay(self, step: RecordedStep, rows: Sequence[Row], sharing: Sharing | None) -> Launched:
         sampling = [row.sequence for row in rows if row.samples]
         draw = self.eager.sampler.planner.plain(sampling)
-        step.inputs.fill(rows, draw)
+        step.inputs.fill(rows, draw, sharing)
         step.recorded.replay()
         if not sampling:
             return LaunchedWithoutOutput(mark(self.eager.last_tokens.device))

@@ -1,9 +1,13 @@
 """The recorded steps of one model, by how many tokens and rows they have room for.
 
     decodes   1, 2, 4, 8, 16, 24 ... rows of one token, as many as may run
-    mixed     0, 8, 16, 32, 64 ... decodes, and 64, 128 ... tokens of a few other rows
+    mixed     0, 8, 16, 32, 64 ... decodes, and 64, 128 ... tokens of one, two or more other rows
+    sharing   4, 8, 16, 32 ... decodes, alone and with 128, 256, 512 tokens of other rows
 
-A step takes the smallest room that holds it. From embedding to the tokens drawn and written
+A step takes the smallest room that holds it. What attention launches follows from the room, not
+from the step: so there are rooms for one and for two rows of new tokens, whose keys it splits
+finely, and apart from the others rooms whose decodes read prefixes together, for which it
+launches twice. From embedding to the tokens drawn and written
 down for their seats all is one launch; rows that ask for more than a draw take the logits.
 
 Knows: the decoder's inputs and outputs. Does not know: how launches are recorded, or steps.
@@ -11,21 +15,29 @@ Knows: the decoder's inputs and outputs. Does not know: how launches are recorde
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import product
 
 import torch
 from torch import Tensor
 
+from engine.batch import shared_prefix
 from engine.graphs.block_tables import BlockTables
 from engine.graphs.inputs import Room, StepInputs
 from engine.graphs.recorder import Recorded, Recorder
 from engine.model.decoder import Decoder
-from kernels.batch_layout import BatchLayout
+from engine.shared_prefixes import SharingFields
+from kernels.batch_layout import BatchLayout, SharedPrefix
 
 BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
 NEW_TOKENS = (64, 128, 256, 512, 1024)
+FEW_PREFILLS = (1, 2)
 FEWEST_PREFILLS, MOST_PREFILLS = 8, 32
+SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # decodes that read together
+SHARING_BESIDE = (16, 64, 128, 256)  # the same beside other rows
+SHARING_NEW_TOKENS = (128, 256, 512)
 TOKENS_PER_PREFILL = 16
 
 
@@ -65,24 +77,32 @@ class RecordedStep:
 class RecordedSteps:
     """All rooms, recorded at the start, the largest first."""
 
-    def __init__(self, machine: Machine, recorder: Recorder, *, max_tokens: int) -> None:
-        """Record steps of up to `max_tokens` tokens, the decodes beside others not counted."""
+    def __init__(
+        self, machine: Machine, recorder: Recorder, *, max_tokens: int, group_rows: int = 0
+    ) -> None:
+        """Record steps of up to `max_tokens` tokens, the decodes beside others not counted.
+
+        With `group_rows` also steps whose decodes read prefixes in groups of up to so many.
+        """
         num_seats = machine.tables.nobody
         rooms = list(rooms_for(num_seats, max_tokens))
+        if group_rows:
+            rooms += sharing_rooms(num_seats, max_tokens, group_rows)
         flat = torch.zeros(
             max((room.total for room in rooms), default=0),
             dtype=torch.int32,
             device=machine.pool.device,
         )
-        self._steps: list[RecordedStep] = []
+        self._steps: dict[tuple[int, bool], list[RecordedStep]] = defaultdict(list)
         for room in sorted(rooms, key=_size, reverse=True):
             inputs = StepInputs(room, flat, machine.tables, machine.pool.shape[4])
-            self._steps.append(RecordedStep(inputs, _recorded(machine, inputs, recorder)))
-        self._steps.reverse()
+            step = RecordedStep(inputs, _recorded(machine, inputs, recorder))
+            self._steps[_kind(room)].insert(0, step)
 
     def find(self, needed: Room) -> RecordedStep | None:
         """The step with the least room for this; None where there is none."""
-        return next((step for step in self._steps if step.inputs.room.holds(needed)), None)
+        steps = self._steps[_kind(needed)]
+        return next((step for step in steps if step.inputs.room.holds(needed)), None)
 
 
 def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
@@ -92,10 +112,34 @@ def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
         if 0 < decodes <= most:
             yield Room(decodes)
     for new in NEW_TOKENS:
-        prefills = min(max(new // TOKENS_PER_PREFILL, FEWEST_PREFILLS), MOST_PREFILLS)
-        for decodes in sorted({*BESIDE, num_seats}):
+        for decodes, prefills in product(
+            sorted({*BESIDE, num_seats}), (*FEW_PREFILLS, _many_prefills(new))
+        ):
             if new <= max_tokens and decodes <= num_seats:
                 yield Room(decodes, new, prefills)
+
+
+def sharing_rooms(num_seats: int, max_tokens: int, group_rows: int) -> Iterator[Room]:
+    """The rooms of decodes that read prefixes together, alone and beside other rows.
+
+    Fewer than the others: sharing pays where decodes are many, and then padding is little.
+    """
+    most = min(num_seats, max_tokens)
+    for decodes in sorted({*SHARING, most}):
+        if 1 < decodes <= most:
+            yield Room(decodes, group_rows=group_rows)
+    for new, decodes in product(SHARING_NEW_TOKENS, sorted({*SHARING_BESIDE, num_seats})):
+        if new <= max_tokens and 1 < decodes <= num_seats:
+            for prefills in (FEW_PREFILLS[-1], _many_prefills(new)):
+                yield Room(decodes, new, prefills, group_rows)
+
+
+def _many_prefills(new: int) -> int:
+    return min(max(new // TOKENS_PER_PREFILL, FEWEST_PREFILLS), MOST_PREFILLS)
+
+
+def _kind(room: Room) -> tuple[int, bool]:
+    return room.group_rows, room.num_new > 0
 
 
 def _size(room: Room) -> tuple[int, int]:
@@ -142,4 +186,14 @@ def _layout(machine: Machine, inputs: StepInputs) -> BatchLayout:
         num_decodes=room.num_decodes,
         max_query_len=max(room.num_new, 1),
         max_context_len=tables.shape[1] * machine.pool.shape[4],
+        shared=_shared(inputs),
+    )
+
+
+def _shared(inputs: StepInputs) -> SharedPrefix | None:
+    if not inputs.room.group_rows:
+        return None
+    return shared_prefix(
+        {field.name: inputs.field(field.name) for field in fields(SharingFields)},
+        inputs.room.group_rows,
     )

@@ -37,14 +37,14 @@ class Draw(Generic[A]):
 class FilteredDraw(Generic[A]):
     """Rows drawn among their likelier tokens: `top_k` int64, `top_p` and `log_min_p` float32.
 
-    `num_candidates` is how many of the likeliest suffice for every row; None for all of them.
+    `limits_k`: whether any row's top_k is less than the vocabulary.
     """
 
     draw: Draw[A]
     top_k: A
     top_p: A
     log_min_p: A
-    num_candidates: int | None
+    limits_k: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,11 @@ class Wanted(Generic[A]):
 class SamplingPlan(Generic[A]):
     """How every row of a step is sampled; None where no row asks for it.
 
-    Every row is in exactly one of the first three groups.
+    Every row is in exactly one of the first two groups.
     """
 
     plain: Draw[A] | None
-    searched: FilteredDraw[A] | None
-    sorted: FilteredDraw[A] | None
+    filtered: FilteredDraw[A] | None
     penalties: Penalties[A] | None
     edits: Edits[A] | None
     wanted: Wanted[A] | None

@@ -21,8 +21,6 @@ from engine.staging import HostArray
 
 # Below this a temperature no longer changes which token wins, and dividing by it may overflow.
 GREEDY_TEMPERATURE = 1e-5
-# Up to here the k best are searched for; beyond it, and for top_p alone, all are sorted.
-MAX_SEARCHED_K = 1024
 NO_TOP_P = 2.0  # above any cumulated probability, however rounded
 SMALLEST_TOP_P = 1e-9  # keeps the most likely token, where 0 would keep none
 
@@ -37,14 +35,13 @@ class Planner:
 
     def plan(self, sequences: Sequence[TokenSequence]) -> HostPlan:
         """How the next token of each of `sequences` is to be chosen."""
-        groups: dict[str, list[int]] = {"plain": [], "searched": [], "sorted": []}
+        groups: dict[str, list[int]] = {"plain": [], "filtered": []}
         for row, sequence in enumerate(sequences):
             groups[_group(sequence.sampling)].append(row)
         plain = groups["plain"]
         return SamplingPlan(
             plain=self._draw(sequences, plain) if plain else None,
-            searched=self._filtered(sequences, groups["searched"]),
-            sorted=self._filtered(sequences, groups["sorted"]),
+            filtered=self._filtered(sequences, groups["filtered"]),
             penalties=self._penalties(sequences),
             edits=self._edits(sequences),
             wanted=self._wanted(sequences),
@@ -81,13 +78,12 @@ class Planner:
         min_p = np.array([wish.min_p for wish in wishes], dtype=np.float32)
         with np.errstate(divide="ignore"):
             log_min_p = np.log(min_p)
-        most = max(top_k)
         return FilteredDraw(
             draw=self._draw(sequences, rows),
             top_k=np.array(top_k, dtype=np.int64),
             top_p=np.array([_top_p(wish) for wish in wishes], dtype=np.float32),
             log_min_p=log_min_p,
-            num_candidates=most if most <= MAX_SEARCHED_K and most < self.vocab_size else None,
+            limits_k=min(top_k) < self.vocab_size,
         )
 
     def _penalties(self, sequences: Sequence[TokenSequence]) -> Penalties[HostArray] | None:
@@ -172,10 +168,8 @@ def is_plain(wish: SamplingParams) -> bool:
 def _group(wish: SamplingParams) -> str:
     if _is_greedy(wish):
         return "plain"
-    if 0 < wish.top_k <= MAX_SEARCHED_K:
-        return "searched"
     filtered = wish.top_k > 0 or wish.top_p < 1.0 or wish.min_p > 0.0
-    return "sorted" if filtered else "plain"
+    return "filtered" if filtered else "plain"
 
 
 def _top_p(wish: SamplingParams) -> float:

@@ -17,22 +17,22 @@ import torch
 from torch import Tensor
 
 from engine.sampler.adjust import edit, penalise
-from engine.sampler.draw import draw_filtered
 from engine.sampler.logprobs import normalised, report
-from engine.sampler.plan import DevicePlan, Draw, HostPlan, on_device
+from engine.sampler.plan import DevicePlan, Draw, FilteredDraw, HostPlan, on_device
 from engine.sampler.planner import Planner
 from engine.sampler.results import LaunchedSample, ReportShape, Transfer, pack
 from engine.sequence import Sequence as TokenSequence
 from engine.staging import to_device
-from kernels.ops import DrawTokens
+from kernels.ops import DrawTokens, KeepLikeliest
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Chooses tokens for one model. `draw` is the op of the device."""
+    """Chooses tokens for one model. `draw` and `keep_likeliest` are the ops of the device."""
 
     planner: Planner
     draw: DrawTokens
+    keep_likeliest: KeepLikeliest
 
     @torch.inference_mode()
     def launch(
@@ -59,7 +59,7 @@ class Sampler:
         finite = all_finite(logits)
         logprobs = None if plan.wanted is None else normalised(logits, plan.wanted)
         adjust(logits, plan, inputs)
-        tokens = choose(logits, plan, self.draw)
+        tokens = self._choose(logits, plan)
         reported = (
             None
             if plan.wanted is None or logprobs is None
@@ -68,6 +68,37 @@ class Sampler:
         packed = pack(tokens, finite, reported)
         shape = _report_shape(host_plan)
         return LaunchedSample(Transfer(packed), len(sequences), shape, tokens)
+
+    def _choose(self, logits: Tensor, plan: DevicePlan) -> Tensor:
+        """A token for every row of `logits` (R, V), (R,) int64."""
+        choices: list[tuple[Tensor, Callable[[Tensor], Tensor]]] = []
+        if plan.plain is not None:
+            choices.append((plan.plain.rows, partial(self._drawn, how=plan.plain)))
+        if plan.filtered is not None:
+            among = partial(self._drawn_among, filtered=plan.filtered)
+            choices.append((plan.filtered.draw.rows, among))
+        if len(choices) == 1:
+            return choices[0][1](logits)
+        tokens = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
+        for rows, choice in choices:
+            tokens[rows] = choice(logits[rows])
+        return tokens
+
+    def _drawn(self, logits: Tensor, how: Draw[Tensor]) -> Tensor:
+        tokens, _ = self.draw(logits, how.temperature, how.keys)
+        return tokens
+
+    def _drawn_among(self, logits: Tensor, filtered: FilteredDraw[Tensor]) -> Tensor:
+        """Among those that the filters leave."""
+        self.keep_likeliest(
+            logits,
+            filtered.draw.temperature,
+            filtered.top_k,
+            filtered.top_p,
+            filtered.log_min_p,
+            limits_k=filtered.limits_k,
+        )
+        return self._drawn(logits, filtered.draw)
 
 
 def all_finite(logits: Tensor) -> Tensor:
@@ -82,35 +113,6 @@ def adjust(logits: Tensor, plan: DevicePlan, inputs: Tensor) -> None:
         penalise(logits, plan.penalties, inputs)
     if plan.edits is not None:
         edit(logits, plan.edits)
-
-
-def choose(logits: Tensor, plan: DevicePlan, draw: DrawTokens) -> Tensor:
-    """A token for every row of `logits` (R, V), (R,) int64."""
-    choices = _choices(plan, draw)
-    if len(choices) == 1:
-        return choices[0][1](logits)
-    tokens = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
-    for rows, choice in choices:
-        tokens[rows] = choice(logits[rows])
-    return tokens
-
-
-def _choices(
-    plan: DevicePlan, draw: DrawTokens
-) -> Sequence[tuple[Tensor, Callable[[Tensor], Tensor]]]:
-    """The groups that have rows, each with the way its rows are chosen."""
-    choices: list[tuple[Tensor, Callable[[Tensor], Tensor]]] = []
-    if plan.plain is not None:
-        choices.append((plan.plain.rows, partial(_drawn, draw=draw, how=plan.plain)))
-    for filtered in (plan.searched, plan.sorted):
-        if filtered is not None:
-            choices.append((filtered.draw.rows, partial(draw_filtered, filtered=filtered)))
-    return choices
-
-
-def _drawn(logits: Tensor, draw: DrawTokens, how: Draw[Tensor]) -> Tensor:
-    tokens, _ = draw(logits, how.temperature, how.keys)
-    return tokens
 
 
 def _report_shape(plan: HostPlan) -> ReportShape:

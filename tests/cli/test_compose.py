@@ -62,6 +62,8 @@ def test_every_engine_flag_arrives() -> None:
         single_flight_deadline_s=1.5,
         steps_ahead=0,
         graph_tokens=7,
+        least_shared_tokens=9,
+        max_batch_tokens_beside_decodes=33,
         num_threads=2,
     )
     composed = engine_config(SOURCE, SOCKET, flags)

@@ -46,7 +46,18 @@ def test_times_are_between_sending_and_chunks_with_content() -> None:
         prompt_tokens=9,
         cached_tokens=6,
         output_tokens=4,
+        sent_at=100.0,
     )
+
+
+def test_chunks_without_text_count_where_every_chunk_does() -> None:
+    counts = []
+    for every_chunk in (False, True):
+        transcript = Transcript(100.0, every_chunk)
+        for line in (ROLE, TEXT, USAGE, DONE):
+            transcript.hear(line, 101.0)
+        counts.append(len(transcript.stamps))
+    assert counts == [1, 2]
 
 
 def test_a_stream_without_content_has_no_first_token() -> None:

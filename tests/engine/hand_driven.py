@@ -22,7 +22,7 @@ from engine.sampler.planner import Planner
 from engine.sampler.sampler import Sampler
 from engine.sequence import Sequence
 from engine.step import Row, Runner, Sampled, Step
-from kernels.ops import ops_for
+from kernels.ops import Ops, ops_for
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree import Node
@@ -94,18 +94,19 @@ def build_runner(
     num_blocks: int = 256,
     device: torch.device | None = None,
     dtype: torch.dtype = torch.float32,
+    ops: Ops | None = None,
 ) -> ModelRunner:
-    """The runner of a checkpoint, with its own pool."""
+    """The runner of a checkpoint, with its own pool; `ops` are the device's where not given."""
     device = device or torch.device("cpu")
     config = read_model_config(model_dir)
     parameters = load_parameters(model_dir, config, dtype, device)
-    decoder = build_decoder(config, parameters, ops_for(device), config.max_positions)
+    decoder = build_decoder(config, parameters, ops or ops_for(device), config.max_positions)
     shape = BlockShape(config.num_layers, config.num_kv_heads, BLOCK_SIZE, config.head_dim, dtype)
     pool = DevicePool(shape, num_blocks, device)
     planner = Planner(config.vocab_size, config.eos_token_ids, CountedSeeds())
     return ModelRunner(
         decoder,
-        Sampler(planner, decoder.ops.draw),
+        Sampler(planner, decoder.ops.draw, decoder.ops.keep_likeliest),
         pool,
         Mover(pool, decoder.ops.copy_blocks),
         torch.zeros(SEATS + 1, dtype=torch.int64, device=device),
@@ -124,7 +125,9 @@ def with_graphs(
         device=pool.device,
     )
     machine = Machine(runner.decoder, pool, runner.last_tokens, tables)
-    return GraphRunner(runner, tables, RecordedSteps(machine, recorder, max_tokens=max_tokens))
+    group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
+    steps = RecordedSteps(machine, recorder, max_tokens=max_tokens, group_rows=group_rows)
+    return GraphRunner(runner, tables, steps)
 
 
 @dataclass
@@ -162,6 +165,17 @@ class HandDriven:
         sequence = sequence_of(prompt, wish, self.blocks.take(len(prompt) + wish.max_tokens))
         sequence.seat = self.seats % (len(self.runner.last_tokens) - 1)
         self.seats += 1
+        return sequence
+
+    def grow(self, stem: Sequence, num_blocks: int, tail: list[int], max_tokens: int) -> Sequence:
+        """A new sequence that begins with the computed first `num_blocks` blocks of `stem`."""
+        assert stem.lease is not None
+        shared = num_blocks * BLOCK_SIZE
+        prompt = [*stem.tokens[:shared].tolist(), *tail]
+        sequence = self.add(prompt, sampling(max_tokens))
+        assert sequence.lease is not None
+        sequence.lease.block_ids[:num_blocks] = stem.lease.blocks[:num_blocks]
+        sequence.num_computed = shared
         return sequence
 
     def step(self, *work: tuple[Sequence, int]) -> list[Sampled]:

@@ -46,6 +46,44 @@ class TestBudget:
         rig.run()
         rig.expect_output(generate("b", [5, 6, 7, 8], max_tokens=4))
 
+    def test_beside_decodes_prompts_get_no_more_than_they_may(self) -> None:
+        rig = Rig(max_batch_tokens=16, beside_decodes=4)
+        requests = [
+            generate("decoding", [1, 2, 3], max_tokens=3),
+            generate("long", range(40), max_tokens=2),
+        ]
+        rig.submit(requests[0])
+        rig.step()
+        rig.submit(requests[1])
+        rig.step(2)
+        assert shape(rig, 1) == [("decoding", 3, 1), ("long", 0, 4)]
+        assert shape(rig, 2) == [("decoding", 4, 1), ("long", 4, 4)]
+        rig.step()
+        assert shape(rig) == [("long", 8, 16)], "nobody waits: the whole budget"
+        rig.run()
+        for request in requests:
+            rig.expect_output(request)
+
+    def test_beside_decodes_several_prompts_share_what_there_is(self) -> None:
+        rig = Rig(max_batch_tokens=16, beside_decodes=5)
+        rig.submit(generate("decoding", [1, 2, 3], max_tokens=9))
+        rig.step()
+        for name in ("a", "b", "c"):
+            rig.submit(generate(name, [ord(name) % 64, 2, 3], max_tokens=1))
+        rig.step()
+        assert shape(rig) == [("decoding", 3, 1), ("a", 0, 3), ("b", 0, 2)]
+
+    def test_beside_decodes_there_is_always_some_progress(self) -> None:
+        with pytest.raises(ValueError, match="beside decodes"):
+            StepLimits(4, 4, beside_decodes=0)
+        rig = Rig(max_batch_tokens=16, beside_decodes=1, deadline_s=0.0)
+        requests = [generate(name, [ord(name) % 64, 2, 3], max_tokens=4) for name in "abcd"]
+        for request in requests:
+            rig.submit(request)
+        rig.run()
+        for request in requests:
+            rig.expect_output(request)
+
     def test_no_more_run_than_allowed(self) -> None:
         rig = Rig(max_running=2)
         requests = [generate(name, [ord(name) % 64, 2], max_tokens=3) for name in "abc"]

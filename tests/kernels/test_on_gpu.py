@@ -257,6 +257,22 @@ def test_the_same_inputs_give_the_same_bits() -> None:
     assert all(torch.equal(attend(case), first) for _ in range(20))
 
 
+@pytest.mark.parametrize("vocabulary", [40, 2_048, 128_256])
+@pytest.mark.parametrize(("top_k", "top_p"), [(None, 0.9), (50, 2.0), (1_000, 0.5)])
+def test_filters_keep_what_sorting_keeps(vocabulary: int, top_k: int | None, top_p: float) -> None:
+    logits = draw(7, vocabulary, dtype=torch.float32) * 3
+    logits[3] = logits[3].round()  # with many equals
+    ones = torch.ones(7, device="cuda")
+    wishes = (ones * 0.8, torch.full((7,), top_k or vocabulary, device="cuda"), ones * top_p)
+    outcomes = []
+    for ops in (OPS, torch_ops()):
+        left = logits.clone()
+        ops.keep_likeliest(left, *wishes, ones * -9.0, limits_k=top_k is not None)
+        outcomes.append(left)
+    assert torch.equal(*outcomes)
+    assert (outcomes[0] == -torch.inf).any()
+
+
 def test_the_reference_serves_on_the_gpu_too() -> None:
     case = make_case(Geometry(dtype=torch.float32, device="cuda"), MIXED)
     got = torch_ops().paged_attention(case.q, case.kv, case.layout, case.scale)

@@ -69,8 +69,9 @@ def test_small_steps_are_replayed_and_large_ones_are_not(checkpoint: MakeCheckpo
     runner = build_runner(checkpoint("llama").model_dir)
     recorder = Rerun()
     graphs = with_graphs(runner, recorder, max_tokens=64)
-    assert recorder.recorded == 6 + 4  # 1, 2, 4, 8, 16, 24 decodes; 64 beside 0, 8, 16, 24
-    needs = [(1,), (3,), (9,), (24,), (25,), (0, 9, 1), (9, 9, 1), (9, 64, 5), (9, 65, 1)]
+    # 1, 2, 4, 8, 16, 24 decodes; 64 tokens of up to 1, 2 or 8 rows beside 0, 8, 16, 24
+    assert recorder.recorded == 6 + 3 * 4
+    needs = [(1,), (3,), (9,), (24,), (25,), (0, 9, 1), (9, 9, 2), (9, 64, 5), (9, 65, 1)]
     found = [graphs.steps.find(Room(*need)) for need in needs]
     rooms = [None if step is None else step.inputs.room for step in found]
     of_64 = (64, FEWEST_PREFILLS)
@@ -80,8 +81,8 @@ def test_small_steps_are_replayed_and_large_ones_are_not(checkpoint: MakeCheckpo
         Room(16),
         Room(24),
         None,
-        Room(0, *of_64),
-        Room(16, *of_64),
+        Room(0, 64, 1),
+        Room(16, 64, 2),
         Room(16, *of_64),
         None,
     ]

@@ -25,7 +25,9 @@ EOS = 1
 
 
 def sampler() -> Sampler:
-    return Sampler(Planner(VOCAB, (EOS,), CountedSeeds()), torch_ops().draw)
+    return Sampler(
+        Planner(VOCAB, (EOS,), CountedSeeds()), torch_ops().draw, torch_ops().keep_likeliest
+    )
 
 
 def launched(logits: Tensor, sequences: SequenceOf[Sequence]) -> LaunchedSample:

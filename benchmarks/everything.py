@@ -1,0 +1,168 @@
+"""All benchmarks with one command, and one JSON file of what they found.
+
+    python -m benchmarks [--model llama-3.1-8b] [--only kernels,step,server,cache] [--quick]
+
+Each part is a process with a time limit; what it told before the limit is kept. The file has
+the hardware, the versions and the commit. Without --model: the embedded one on a CPU, the shape
+of an 8B on a GPU; weights are random. --quick takes the smallest sizes, for any machine.
+
+Knows: parts, limits, the file. Does not know: what a part measures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from benchmarks.record import progress
+
+ROOT = Path(__file__).parent.parent
+LIBRARIES = ("torch", "triton", "numpy", "msgspec", "uvicorn", "aiohttp")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process. `limit_s` and `quick_s`: how long it may take."""
+
+    name: str
+    module: str
+    limit_s: float
+    quick_s: float
+    takes_model: bool = True
+
+
+PARTS = (
+    Part("kernels", "benchmarks.kernels", 300, 120, takes_model=False),
+    Part("step", "benchmarks.step", 300, 120),
+    Part("server", "benchmarks.serving", 900, 240),
+    Part("cache", "benchmarks.cache_cost", 300, 120),
+    Part("soak", "benchmarks.soak", 960, 240),
+)
+USUAL = "kernels,step,server,cache"  # a soak takes ten minutes: it is asked for by name
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a part."""
+
+    name: str
+    seconds: float
+    exit_status: int | None  # None: its time was up
+    records: list[dict[str, Any]]
+
+
+def main(
+    model: Annotated[str, typer.Option(help="A shape's name, 'handbook' or a directory.")] = "",
+    only: Annotated[str, typer.Option(help="Parts, divided by commas.")] = USUAL,
+    quick: Annotated[bool, typer.Option("--quick", help="The smallest sizes.")] = False,
+    limit_s: Annotated[float, typer.Option(help="Of each part, in place of its own.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("benchmarks.json"),
+) -> None:
+    """Run the parts and write the file; ends with status 1 where a part failed."""
+    parts = chosen(only)
+    model = model or ("llama-3.1-8b" if torch.cuda.is_available() and not quick else "handbook")
+    outcomes = []
+    for number, part in enumerate(parts, 1):
+        limit = limit_s or (part.quick_s if quick else part.limit_s)
+        progress(f"[{number}/{len(parts)}] {part.name}, at most {limit:.0f} s")
+        outcomes.append(run_part(part.name, command_of(part, model, quick=quick), limit))
+        # Written behind each part: what is there stays, whatever comes.
+        write(out, model, outcomes)
+    progress(f"written to {out}")
+    if any(outcome.exit_status != 0 for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def chosen(only: str) -> list[Part]:
+    """The parts of these names, in the order in which they run; BadParameter for another."""
+    names = {name.strip() for name in only.split(",")}
+    unknown = names - {part.name for part in PARTS}
+    if unknown:
+        raise typer.BadParameter(f"no part is called {', '.join(sorted(unknown))}")
+    return [part for part in PARTS if part.name in names]
+
+
+def command_of(part: Part, model: str, *, quick: bool) -> list[str]:
+    """What starts a part."""
+    command = [sys.executable, "-m", part.module]
+    command += ["--model", model] if part.takes_model else []
+    return [*command, "--quick"] if quick else command
+
+
+def run_part(name: str, command: list[str], limit_s: float) -> Outcome:
+    """Run a command, at most so long; its lines of JSON, which are shown as they come."""
+    started = time.perf_counter()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # SIGTERM lets a part stop the server it started; whoever does not listen is killed.
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    timer = threading.Timer(limit_s, process.terminate)
+    timer.start()
+    records = []
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            progress(f"    {line.rstrip()}")
+            records.append(json.loads(line))
+    exit_status: int | None = process.wait()
+    seconds = time.perf_counter() - started
+    if timer.is_alive():
+        timer.cancel()
+    else:
+        progress(f"{name}: its {limit_s:.0f} s were up")
+        exit_status = None
+    return Outcome(name, seconds, exit_status, records)
+
+
+def write(out: Path, model: str, outcomes: list[Outcome]) -> None:
+    """The file, whole."""
+    report = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "model": model,
+        "hardware": _hardware(),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "parts": [asdict(outcome) for outcome in outcomes],
+    }
+    out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _commit() -> str:
+    """With a mark where the tree differs from it; "unknown" outside of a checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return described.stdout.strip() or "unknown"
+
+
+def _hardware() -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+    }
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.get_device_name()
+        found["gpu_memory_gib"] = round(torch.cuda.mem_get_info()[1] / 2**30, 1)
+    return found
+
+
+def _versions() -> dict[str, str | None]:
+    versions: dict[str, str | None] = {"cuda": torch.version.cuda}
+    for library in LIBRARIES:
+        try:
+            versions[library] = version(library)
+        except PackageNotFoundError:
+            versions[library] = None
+    return versions

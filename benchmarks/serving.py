@@ -1,0 +1,80 @@
+"""The named workloads of `ratoon bench` through a real server with random weights.
+
+    python -m benchmarks.serving --model llama-3.1-8b [--quick] [--workloads mixed,itl]
+
+Tells the time until the server took requests, then each phase. Every workload meets a cache
+that was flushed. Knows: the command line of both. Does not know: what the workloads are.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from benchmarks.record import progress, tell
+from benchmarks.running import RATOON, Running, running
+from benchmarks.shapes import model_directory
+from cli.phases import WORKLOADS
+
+START_S = 180.0
+QUICK = "mixed,ttft-hot"
+
+
+def main(model: str = "handbook", quick: bool = False, workloads: str = "") -> None:
+    """Print one JSON line a phase."""
+    names = (workloads or (QUICK if quick else ",".join(WORKLOADS))).split(",")
+    with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
+        directory = model_directory(model, Path(scratch))
+        vocab = json.loads((directory / "config.json").read_text())["vocab_size"]
+        progress("starting the server")
+        with running(
+            directory, Path(scratch, "data"), start_s=START_S, **_settings(quick)
+        ) as server:
+            tell("ready", model=model, ready_s=server.ready_s)
+            for name in names:
+                progress(f"workload {name}")
+                server.flush()
+                _run(server, name, vocab, small=quick)
+
+
+def _settings(quick: bool) -> dict[str, str]:
+    settings = {"load_format": "dummy"}
+    return settings | {"cache_tokens": "16384"} if quick else settings
+
+
+def _run(server: Running, name: str, vocab: int, *, small: bool) -> None:
+    command = [*RATOON, "bench", "--url", server.url, "--key", server.key, "--json"]
+    command += ["--workload", name, "--vocab", str(vocab), "--seed", "7"]
+    command += ["--small", "--processes", "1"] if small else []
+    ran = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    for line in ran.stdout.splitlines():
+        told = json.loads(line)
+        tell(told["phase"], workload=name, **_numbers(told["report"]))
+    if ran.returncode:
+        tell(f"{name} failed", workload=name, exit_status=ran.returncode)
+
+
+def _numbers(report: dict[str, Any]) -> dict[str, Any]:
+    """What the tables compare."""
+    numbers = {
+        "requests": report["requests"],
+        "succeeded": report["succeeded"],
+        "errors": report["errors"],
+        "wall_s": report["wall_s"],
+        "output_tokens_per_s": report["output_tokens_per_s"],
+        "hit_rate": report["hit_rate"],
+    }
+    for kind in ("ttft", "itl"):
+        summary = report[f"{kind}_s"]
+        if summary is not None:
+            numbers |= {f"{kind}_{p}_ms": summary[p] * 1e3 for p in ("p50", "p90", "p95", "p99")}
+    return numbers
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,226 @@
+"""The named workloads of `ratoon bench --workload`: phases of chains of turns, from a seed.
+
+    mixed       prompts and answers of 100 to 1,024 tokens, all at once
+    tenants     a prefix of all, one of each tenant, a little of each request
+    multiturn   conversations that grow: each turn goes on from the one before
+    ttft-cold   one prompt after the other that nobody sent before
+    ttft-hot    the same, and again with another ending
+    itl         so many prompts decoded together
+    reload      long prompts, others that push them out, and the first ones again
+
+A chain's turns follow each other; chains run side by side. What an answer was is made up, so
+that every server is asked the same.
+
+Knows: token ids and sizes. Does not know: bodies, or when they are sent (`drive`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+WorkloadName = Literal["mixed", "tenants", "multiturn", "ttft-cold", "ttft-hot", "itl", "reload"]
+WORKLOADS: tuple[WorkloadName, ...] = get_args(WorkloadName)
+SPECIAL_IDS = 10  # at either end of a vocabulary: drawn by nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a request adds to its chain, and the tokens of its answer."""
+
+    ids: tuple[int, ...]
+    output: int
+
+
+Chain = tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Chains, so many of which run side by side."""
+
+    name: str
+    concurrency: int
+    chains: tuple[Chain, ...]
+
+    @property
+    def num_requests(self) -> int:
+        """Turns of all chains."""
+        return sum(len(chain) for chain in self.chains)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the workloads are; tokens, unless said otherwise."""
+
+    mixed_requests: int = 256
+    mixed_least: int = 100
+    mixed_most: int = 1024
+    tenants: int = 16
+    per_tenant: int = 32  # requests
+    of_all: int = 1024
+    of_tenant: int = 3072
+    own: int = 128
+    tenant_output: int = 64
+    tenant_concurrency: int = 64
+    conversations: int = 64
+    turns: int = 6
+    first: int = 1024
+    user: int = 256
+    turn_output: int = 128
+    prompts: tuple[int, ...] = (2048, 8192, 32000)
+    repeats: int = 4  # prompts of each length
+    ending: int = 64
+    short_output: int = 2
+    batches: tuple[int, ...] = (1, 32, 128, 256)  # rows
+    batch_context: int = 1024
+    batch_output: int = 256
+    reload_prompt: int = 16000
+    reload_heads: int = 6
+    reload_fillers: int = 16
+
+
+SMALL = Sizes(
+    mixed_requests=6,
+    mixed_least=8,
+    mixed_most=32,
+    tenants=2,
+    per_tenant=3,
+    of_all=32,
+    of_tenant=48,
+    own=8,
+    tenant_output=4,
+    tenant_concurrency=3,
+    conversations=2,
+    turns=3,
+    first=32,
+    user=16,
+    turn_output=4,
+    prompts=(64, 128),
+    repeats=2,
+    ending=8,
+    batches=(1, 4),
+    batch_context=32,
+    batch_output=8,
+    reload_prompt=128,
+    reload_heads=2,
+    reload_fillers=2,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Draws token ids below a vocabulary's size."""
+
+    rng: random.Random
+    vocab: int
+
+    def ids(self, count: int) -> tuple[int, ...]:
+        """So many of them."""
+        return tuple(
+            self.rng.randrange(SPECIAL_IDS, self.vocab - SPECIAL_IDS) for _ in range(count)
+        )
+
+
+def draw_phases(name: WorkloadName, sizes: Sizes, vocab: int, seed: int) -> list[Phase]:
+    """The phases of a workload; equal arguments give equal phases. `vocab` is at least 21."""
+    draw = Draw(random.Random(f"{seed} {name}"), vocab)
+    return _DRAWN[name](draw, sizes)
+
+
+def prompts_of(chain: Chain) -> Iterator[tuple[list[int], int]]:
+    """Every request's whole prompt and the tokens of its answer."""
+    said: list[int] = []
+    for turn in chain:
+        said += turn.ids
+        yield list(said), turn.output
+        said += [SPECIAL_IDS + place * 7919 % 1000 for place in range(turn.output)]
+
+
+def _mixed(draw: Draw, sizes: Sizes) -> list[Phase]:
+    def length() -> int:
+        return draw.rng.randint(sizes.mixed_least, sizes.mixed_most)
+
+    chains = tuple((Turn(draw.ids(length()), length()),) for _ in range(sizes.mixed_requests))
+    return [Phase("mixed", sizes.mixed_requests, chains)]
+
+
+def _tenants(draw: Draw, sizes: Sizes) -> list[Phase]:
+    of_all = draw.ids(sizes.of_all)
+    heads = [of_all + draw.ids(sizes.of_tenant) for _ in range(sizes.tenants)]
+    chains = [
+        (Turn(head + draw.ids(sizes.own), sizes.tenant_output),)
+        for head in heads
+        for _ in range(sizes.per_tenant)
+    ]
+    draw.rng.shuffle(chains)
+    return [Phase("tenants", sizes.tenant_concurrency, tuple(chains))]
+
+
+def _multiturn(draw: Draw, sizes: Sizes) -> list[Phase]:
+    lengths = [sizes.first, *[sizes.user] * (sizes.turns - 1)]
+    chains = tuple(
+        tuple(Turn(draw.ids(length), sizes.turn_output) for length in lengths)
+        for _ in range(sizes.conversations)
+    )
+    return [Phase("multiturn", sizes.conversations, chains)]
+
+
+def _one_by_one(name: str, draw: Draw, sizes: Sizes, heads: list[tuple[int, ...]]) -> Phase:
+    chains = tuple((Turn(head + draw.ids(sizes.ending), sizes.short_output),) for head in heads)
+    return Phase(name, 1, chains)
+
+
+def _ttft_cold(draw: Draw, sizes: Sizes) -> list[Phase]:
+    return [
+        _one_by_one(
+            f"ttft-cold-{length}", draw, sizes, [draw.ids(length) for _ in range(sizes.repeats)]
+        )
+        for length in sizes.prompts
+    ]
+
+
+def _ttft_hot(draw: Draw, sizes: Sizes) -> list[Phase]:
+    phases = []
+    for length in sizes.prompts:
+        heads = [draw.ids(length) for _ in range(sizes.repeats)]
+        for kind in ("cold", "hot"):
+            phases.append(_one_by_one(f"ttft-{kind}-{length}", draw, sizes, heads))
+    return phases
+
+
+def _itl(draw: Draw, sizes: Sizes) -> list[Phase]:
+    return [
+        Phase(
+            f"itl-{batch}",
+            batch,
+            tuple((Turn(draw.ids(sizes.batch_context), sizes.batch_output),) for _ in range(batch)),
+        )
+        for batch in sizes.batches
+    ]
+
+
+def _reload(draw: Draw, sizes: Sizes) -> list[Phase]:
+    heads = [draw.ids(sizes.reload_prompt) for _ in range(sizes.reload_heads)]
+    fillers = tuple(
+        (Turn(draw.ids(sizes.reload_prompt), sizes.short_output),)
+        for _ in range(sizes.reload_fillers)
+    )
+    return [
+        _one_by_one("reload-cold", draw, sizes, heads),
+        Phase("reload-fill", 2, fillers),
+        _one_by_one("reload-back", draw, sizes, heads),
+    ]
+
+
+_DRAWN: dict[WorkloadName, Callable[[Draw, Sizes], list[Phase]]] = {
+    "mixed": _mixed,
+    "tenants": _tenants,
+    "multiturn": _multiturn,
+    "ttft-cold": _ttft_cold,
+    "ttft-hot": _ttft_hot,
+    "itl": _itl,
+    "reload": _reload,
+}

@@ -1,0 +1,153 @@
+"""Leases in the order of their blocks, so that those that begin alike are neighbours.
+
+    blocks   1 2 3 4 | 1 2 3 9 | 1 2 5 | 7 8        each lease's, from position 0
+    runs          3         2       0                blocks that neighbours have in common
+
+A lease's blocks never change place, and two leases have in common only what was in the tree
+when the later one was taken. So a run is compared once, when a lease comes, by the ids of the
+blocks, which lie on the device once each; who leaves costs no comparison.
+
+Knows: block ids. Does not know: tensors, steps, or from when on sharing pays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import KeysView
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prefix_cache.lease import Lease
+
+BLOCK_ID_BYTES = 4
+
+
+class Group(NamedTuple):
+    """Leases, by their places in the order, which all begin with the same `run` blocks."""
+
+    run: int
+    members: list[int]
+
+    @property
+    def saved(self) -> int:
+        """Blocks that need not be read again."""
+        return (len(self.members) - 1) * self.run
+
+
+class PrefixOrder:
+    """`leases` in order, and the blocks that each has in common with the next one."""
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+        self._keys: list[bytes] = []  # the blocks of each, as bytes: sorted
+        self._runs: list[int] = []  # one fewer than leases
+        self._key_of: dict[Lease, bytes] = {}
+
+    @property
+    def known(self) -> KeysView[Lease]:
+        """The same leases, as a set."""
+        return self._key_of.keys()
+
+    def add(self, lease: Lease, num_blocks: int) -> None:
+        """Put in a lease that is not there, by its first `num_blocks` blocks."""
+        key = lease.blocks[:num_blocks].tobytes()
+        at = bisect(self._keys, key)
+        self._keys.insert(at, key)
+        self.leases.insert(at, lease)
+        self._key_of[lease] = key
+        around = [_common(a, b) for a, b in self._neighbours(at)]
+        self._runs[max(at - 1, 0) : at] = around
+
+    def remove(self, lease: Lease) -> None:
+        """Take out a lease that is there."""
+        at = self._place(lease)
+        del self._keys[at], self.leases[at], self._key_of[lease]
+        around = self._runs[max(at - 1, 0) : at + 1]
+        inside = 0 < at < len(self.leases)
+        self._runs[max(at - 1, 0) : at + 1] = [min(around)] if inside else []
+
+    def beside(self, lease: Lease) -> list[tuple[Lease, int]]:
+        """The neighbours of a lease, each with the blocks it has in common with it."""
+        at = self._place(lease)
+        before = [(self.leases[at - 1], self._runs[at - 1])] if at else []
+        behind = [(self.leases[at + 1], self._runs[at])] if at + 1 < len(self.leases) else []
+        return before + behind
+
+    def groups(self, least_run: int) -> list[Group]:
+        """The groups with a run of at least `least_run` blocks that save the most; disjoint."""
+        return best_groups(np.array(self._runs, np.int64), max(least_run, 1))
+
+    def _place(self, lease: Lease) -> int:
+        at = bisect(self._keys, self._key_of[lease]) - 1
+        while self.leases[at] is not lease:  # equal keys lie together
+            at -= 1
+        return at
+
+    def _neighbours(self, at: int) -> list[tuple[bytes, bytes]]:
+        before = [(self._keys[at - 1], self._keys[at])] if at else []
+        behind = [(self._keys[at], self._keys[at + 1])] if at + 1 < len(self._keys) else []
+        return before + behind
+
+
+def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[Group]:
+    """Groups of leases, given the blocks that each has in common with the next.
+
+    Neighbours with a run in common are the leaves of a tree. From its tips down, each node
+    makes a group of the leaves that are in none yet and of the groups above that are better
+    read at its own run, if that saves more. Where all runs are short this is one look at them.
+    """
+    runs = np.where(runs >= least_run, runs, 0)
+    changes = np.flatnonzero(runs != np.concatenate(([0], runs[:-1]))).tolist()
+    found: list[Group] = []
+    nodes: list[_Node] = []  # those that are open, their runs rising
+    seen = 0
+    for last, run in zip([*changes, len(runs)], [*runs[changes].tolist(), 0], strict=True):
+        if nodes:  # where runs repeat, all but the last are leaves of the same node
+            nodes[-1].leaves += range(seen, last)
+        done = _Node(run, [last], [])
+        while nodes and nodes[-1].run > run:
+            done = nodes.pop().closed(done)
+        if nodes and nodes[-1].run == run:
+            nodes[-1].take(done)
+        elif run:
+            nodes.append(_Node(run, done.leaves, done.groups))
+        else:
+            found += done.groups
+        seen = last + 1
+    return found
+
+
+@dataclass(slots=True)
+class _Node:
+    """A run of blocks, the leaves that have it and are in no group, and the groups."""
+
+    run: int
+    leaves: list[int]
+    groups: list[Group]
+
+    def take(self, child: _Node) -> None:
+        self.leaves += child.leaves
+        self.groups += child.groups
+
+    def closed(self, last: _Node) -> _Node:
+        """With its last child, and a group of its own where that saves more."""
+        self.take(last)
+        taken = [group for group in self.groups if len(group.members) * self.run > group.saved]
+        members = self.leaves + [member for group in taken for member in group.members]
+        own = Group(self.run, members)
+        if len(members) > 1 and own.saved >= sum(group.saved for group in taken):
+            kept = [group for group in self.groups if len(group.members) * self.run <= group.saved]
+            return _Node(self.run, [], [*kept, own])
+        return self
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many leading blocks are the same."""
+    length = min(len(one), len(other)) // BLOCK_ID_BYTES
+    a, b = (np.frombuffer(key, np.int32, length) for key in (one, other))
+    differs = a != b
+    first = int(differs.argmax()) if length else 0
+    return first if length and differs[first] else length

@@ -1,0 +1,205 @@
+"""Which decode rows of a step grow from one prefix, and where they lie so that it is read once.
+
+    rows in the step   0  1  2  3  4  5
+    laid               1  4  5 | 0  3 | 2        groups first, then rows that share nothing
+    keys together      4,096     1,280  0
+
+Leases stay while steps come and go. The answer stands until a row comes or leaves; a row that
+leaves then leaves its group, one that comes joins its neighbour's, and after some changes the
+groups are chosen anew. One level of groups; two were measured and lost.
+
+Knows: rows, leases, what sharing has to save. Does not know: the kernel, or tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.prefix_order import PrefixOrder
+from engine.step import Row
+from kernels.tuning import worth_sharing
+from prefix_cache.lease import Lease
+
+Ints = npt.NDArray[np.int32]
+
+CHANGES_OF_ALL = 4  # groups are chosen anew when one row in so many has come or gone
+FEWEST_TOGETHER = 4  # the least `most_rows` that `most_groups` holds for
+
+
+@dataclass(frozen=True, slots=True)
+class SharingRule:
+    """From when on rows are read together. `token_bytes`: keys and values in one layer."""
+
+    block_size: int
+    token_bytes: int
+    least_tokens: int  # of a group's prefix
+    most_rows: int  # of a group; larger ones are cut
+
+    def __post_init__(self) -> None:
+        if self.most_rows < FEWEST_TOGETHER:
+            raise ValueError(f"groups of {self.most_rows} rows are too small to share")
+
+    @property
+    def least_blocks(self) -> int:
+        """Blocks that reach `least_tokens`."""
+        return -(-self.least_tokens // self.block_size)
+
+    def pays(self, groups: Iterable[_Members]) -> bool:
+        """Whether what the groups save is worth a pass of its own."""
+        saved = sum((len(group.leases) - 1) * group.run for group in groups) * self.block_size
+        return worth_sharing(saved, self.token_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class SharingFields:
+    """`SharedLevel` and `own_starts` as int32 arrays: `group_starts` (G + 1,), `key_starts` and
+    `key_ends` (G,), `own_starts` (rows,)."""
+
+    group_starts: Ints
+    key_starts: Ints  # 0: with one level all begin at the beginning
+    key_ends: Ints
+    own_starts: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How the decode rows of one step lie: row `order[p]` of the step at place p.
+
+    The first rows are groups: `starts` (S + 1,) int32 places, `key_ends` (S,) int32 tokens that
+    each reads together. Those behind the last start share nothing.
+    """
+
+    order: npt.NDArray[np.int64]
+    starts: Ints
+    key_ends: Ints
+    most_rows: int
+    _made: dict[int, SharingFields] = field(default_factory=dict)  # by number of rows
+
+    def fields(self, num_rows: int) -> SharingFields:
+        """What the kernel reads for `num_rows` decode rows, these and padding behind them.
+
+        Every row is in a group, since the kernel writes where each row's parts lie: who shares
+        nothing, padding too, is in one without keys.
+        """
+        if num_rows not in self._made:
+            self._made[num_rows] = self._fields(num_rows)
+        return self._made[num_rows]
+
+    def _fields(self, num_rows: int) -> SharingFields:
+        groups, shared = most_groups(num_rows), int(self.starts[-1])
+        alone = np.arange(shared, num_rows, self.most_rows, dtype=np.int32)
+        starts = np.full(groups + 1, num_rows, np.int32)
+        starts[: len(self.key_ends)] = self.starts[:-1]
+        starts[len(self.key_ends) : len(self.key_ends) + len(alone)] = alone
+        key_ends = np.zeros(groups, np.int32)
+        key_ends[: len(self.key_ends)] = self.key_ends
+        own_starts = np.zeros(num_rows, np.int32)
+        own_starts[:shared] = np.repeat(self.key_ends, np.diff(self.starts))
+        return SharingFields(starts, np.zeros_like(key_ends), key_ends, own_starts)
+
+
+def nobody_shares(most_rows: int) -> Sharing:
+    """No group at all: what a step of padding alone says."""
+    nothing = np.zeros(0, np.int32)
+    return Sharing(nothing.astype(np.int64), np.zeros(1, np.int32), nothing, most_rows)
+
+
+def most_groups(num_rows: int) -> int:
+    """How many groups there may be of so many decode rows.
+
+    A group that shares has two rows or more, and in groups of up to four or more, those that
+    are cut and those that share nothing are no more than half of their rows, and one.
+    """
+    return num_rows // 2 + 1
+
+
+@dataclass(slots=True, eq=False)
+class _Members:
+    """The leases of one group, which begin with the same `run` blocks."""
+
+    run: int
+    leases: list[Lease]
+
+
+class SharedPrefixes:
+    """Follows the decode rows from step to step. One owner thread."""
+
+    def __init__(self, rule: SharingRule) -> None:
+        self.rule = rule
+        self._order = PrefixOrder()
+        self._group_of: dict[Lease, _Members] = {}
+        self._changes = 0  # since the groups were chosen
+        self._leases: list[Lease | None] = []  # of the rows the last answer was for
+        self._sharing: Sharing | None = None
+
+    def find(self, decodes: Sequence[Row]) -> Sharing | None:
+        """How the step's decode rows are to lie; None where sharing does not pay."""
+        leases = [row.lease for row in decodes]
+        if leases != self._leases:
+            self._leases = leases
+            place = {lease: index for index, lease in enumerate(leases) if lease is not None}
+            self._update(decodes, place)
+            is_whole = len(place) == len(leases)  # else a row has no lease: the batch says so
+            self._sharing = self._laid(place) if is_whole else None
+        return self._sharing
+
+    def _update(self, decodes: Sequence[Row], place: dict[Lease, int]) -> None:
+        gone = self._order.known - place.keys()
+        new = sorted(place.keys() - self._order.known, key=place.__getitem__)
+        for lease in gone:
+            self._order.remove(lease)
+        for lease in new:  # what a row writes now is its own
+            start = decodes[place[lease]].start
+            self._order.add(lease, start // self.rule.block_size)
+        self._changes += len(gone) + len(new)
+        if self._changes * CHANGES_OF_ALL > len(place):
+            self._choose()
+        else:
+            for lease in gone:
+                self._leave(lease)
+            for lease in new:
+                self._join(lease)
+
+    def _choose(self) -> None:
+        leases, self._group_of, self._changes = self._order.leases, {}, 0
+        for run, members in self._order.groups(self.rule.least_blocks):
+            group = _Members(run, [leases[member] for member in members])
+            self._group_of.update(dict.fromkeys(group.leases, group))
+
+    def _leave(self, lease: Lease) -> None:
+        group = self._group_of.pop(lease, None)
+        if group is not None:
+            group.leases.remove(lease)
+            if len(group.leases) == 1:
+                del self._group_of[group.leases[0]]
+
+    def _join(self, lease: Lease) -> None:
+        for neighbour, run in self._order.beside(lease):
+            group = self._group_of.get(neighbour)
+            if group is not None and group.run <= run:
+                group.leases.append(lease)
+                self._group_of[lease] = group
+                return
+
+    def _laid(self, place: dict[Lease, int]) -> Sharing | None:
+        groups = dict.fromkeys(self._group_of.values())
+        if not self.rule.pays(groups):
+            return None
+        starts, key_ends, order = [0], list[int](), list[int]()
+        for group in groups:
+            members = len(group.leases)
+            parts = -(-members // self.rule.most_rows)
+            starts += [len(order) + members * part // parts for part in range(1, parts + 1)]
+            key_ends += [group.run * self.rule.block_size] * parts
+            order += [place[lease] for lease in group.leases]
+        order += [row for lease, row in place.items() if lease not in self._group_of]
+        return Sharing(
+            order=np.array(order, np.int64),
+            starts=np.array(starts, np.int32),
+            key_ends=np.array(key_ends, np.int32),
+            most_rows=self.rule.most_rows,
+        )

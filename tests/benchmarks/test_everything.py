@@ -1,0 +1,87 @@
+"""The one command: what it writes, whatever its parts do; and the parts at their smallest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from benchmarks.everything import PARTS, ROOT, USUAL, chosen, command_of, run_part, write
+
+
+def script(source: str) -> list[str]:
+    return [sys.executable, "-c", source]
+
+
+def test_lines_are_gathered_and_the_status_told() -> None:
+    told = run_part("part", script('print(\'{"name": "a", "us": 1.5}\')'), 60)
+    assert (told.records, told.exit_status) == ([{"name": "a", "us": 1.5}], 0)
+    assert run_part("part", script("raise SystemExit(3)"), 60).exit_status == 3
+
+
+def test_what_was_told_before_time_was_up_is_kept() -> None:
+    endless = 'import time; print(\'{"name": "a"}\', flush=True); time.sleep(600)'
+    told = run_part("part", script(endless), 1.0)
+    assert told.exit_status is None
+    assert told.seconds < 60
+    assert [record["name"] for record in told.records] in ([{}], ["a"])
+
+
+def test_parts_run_in_their_order_and_unknown_ones_are_refused() -> None:
+    assert [part.name for part in chosen("step, kernels")] == ["kernels", "step"]
+    assert {part.name for part in PARTS} - {part.name for part in chosen(USUAL)} == {"soak"}
+    with pytest.raises(typer.BadParameter, match="no part is called steps"):
+        chosen("kernels,steps")
+
+
+def test_every_part_can_be_started() -> None:
+    for part in PARTS:
+        command = command_of(part, "handbook", quick=True)
+        assert ("--model" in command) == part.takes_model
+        assert Path(ROOT, part.module.replace(".", "/") + ".py").exists()
+
+
+def test_the_file_says_where_and_with_what(tmp_path: Path) -> None:
+    told = run_part("part", script('print(\'{"name": "a"}\')'), 60)
+    write(tmp_path / "out.json", "handbook", [told])
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["parts"][0]["records"] == [{"name": "a"}]
+    assert report["hardware"]["cores"] >= 1
+    assert report["versions"]["torch"]
+    assert report["commit"]
+    assert report["model"] == "handbook"
+
+
+def everything(tmp_path: Path, *words: str) -> dict[str, Any]:
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--out", str(out), *words]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    report: dict[str, Any] = json.loads(out.read_text())
+    return report
+
+
+def test_kernels_steps_and_the_cache_at_their_smallest(tmp_path: Path) -> None:
+    report = everything(tmp_path, "--only", "kernels,step,cache")
+    assert [part["name"] for part in report["parts"]] == ["kernels", "step", "cache"]
+    kernels, step, cache = ({r["name"]: r for r in part["records"]} for part in report["parts"])
+    assert kernels["decode 4 x 96"]["share"] > 0
+    assert kernels["1 x top-p 0.9"]["us"] > 0
+    assert step["4 x 64"]["floor_ms"] > 0
+    assert step["4 x 64 on 48"]["floor_ms"] < step["4 x 64"]["floor_ms"]
+    assert cache["cache without hits"]["lost_share"] < 1
+
+
+def test_a_server_and_a_soak_at_their_smallest(tmp_path: Path) -> None:
+    report = everything(tmp_path, "--only", "server,soak")
+    server, soak = ({r["name"]: r for r in part["records"]} for part in report["parts"])
+    assert server["ready"]["ready_s"] > 0
+    assert server["mixed"]["errors"] == {}
+    assert server["ttft-hot-128"]["hit_rate"] > 0.5 > server["ttft-cold-128"]["hit_rate"]
+    assert soak["account"] == {"name": "account", "every_block_free": True, "failed": 0}
+    assert soak["behind"]["left"] > 0, "some leave early"

@@ -1,0 +1,164 @@
+"""Decodes that read a prefix together give what they give alone, eagerly and recorded."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from engine.graphs.inputs import Room
+from engine.graphs.runner import GraphRunner
+from engine.graphs.steps import rooms_for, sharing_rooms
+from engine.runner import ModelRunner
+from engine.sequence import Sequence
+from engine.shared_prefixes import SharedPrefixes, SharingRule
+from kernels.batch_layout import BatchLayout
+from kernels.ops import Ops, torch_ops, triton_ops
+from tests.doubles.plan_checker import PlanChecker
+from tests.doubles.rerun import Rerun
+from tests.engine.conftest import MakeCheckpoint
+from tests.engine.hand_driven import (
+    BLOCK_SIZE,
+    HandDriven,
+    build_runner,
+    output,
+    random_prompt,
+    sampling,
+    with_graphs,
+)
+
+RULE = SharingRule(BLOCK_SIZE, 2**26, 2 * BLOCK_SIZE, 4)  # whatever two blocks save pays
+
+
+def runner_of(model_dir: Path, ops: Ops, *, shares: bool) -> ModelRunner:
+    runner = build_runner(model_dir, ops=ops)
+    return replace(runner, prefixes=SharedPrefixes(RULE) if shares else None)
+
+
+def with_attention(attention: PlanChecker) -> Ops:
+    return replace(torch_ops(), paged_attention=attention)
+
+
+def interpreted() -> Ops:
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("kernels run on CPU tensors in the interpreter only")
+    reference, kernel = torch_ops().paged_attention, triton_ops().paged_attention
+
+    def attend(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+        """The kernel, which is slow to interpret, where rows share."""
+        attention = reference if layout.shared is None else kernel
+        return attention(q, kv, layout, scale)
+
+    return replace(torch_ops(), paged_attention=attend)
+
+
+def forest(driven: HandDriven, max_tokens: int) -> list[Sequence]:
+    """Seven sequences on two stems and one on none; they come in no order of the stems."""
+    stems = [driven.add(random_prompt(70, seed=n), sampling(max_tokens)) for n in range(2)]
+    for stem in stems:
+        driven.step((stem, 70))
+    grown = [
+        driven.grow(stems[n % 2], 4 if n % 2 else 3, random_prompt(3 + n, seed=9 + n), max_tokens)
+        for n in range(5)
+    ]
+    alone = driven.add(random_prompt(21, seed=8), sampling(max_tokens))
+    return [grown[0], alone, *grown[1:], *stems]
+
+
+def run(driven: HandDriven, max_tokens: int = 5) -> list[list[int]]:
+    """Prompts come in while others decode; then decodes, which end one after the other."""
+    sequences = forest(driven, max_tokens)
+    coming = list(sequences)
+    running: list[Sequence] = []
+    while coming or running:
+        running += [coming.pop(0)] if coming else []
+        driven.step(*((s, s.num_tokens - s.num_computed) for s in running))
+        running = [s for s in running if s.num_output < s.sampling.max_tokens]
+    return [output(sequence) for sequence in sequences]
+
+
+def together(driven: HandDriven, max_tokens: int = 2) -> list[list[int]]:
+    """Decodes alone, in few steps."""
+    sequences = forest(driven, max_tokens)
+    for sequence in sequences:
+        if sequence.num_tokens - sequence.num_computed > 1:
+            driven.step((sequence, sequence.num_tokens - sequence.num_computed))
+    while left := [s for s in sequences if s.num_output < s.sampling.max_tokens]:
+        driven.step(*((s, 1) for s in left))
+    return [output(sequence) for sequence in sequences]
+
+
+@pytest.mark.parametrize("max_tokens", [0, 128], ids=["eager", "recorded"])
+def test_steps_say_what_is_so_and_sample_for_the_right_rows(
+    checkpoint: MakeCheckpoint, max_tokens: int
+) -> None:
+    model_dir = checkpoint("llama").model_dir
+    expected = run(HandDriven(runner_of(model_dir, torch_ops(), shares=False)))
+    checker = PlanChecker(RULE.most_rows)
+    runner = runner_of(model_dir, with_attention(checker), shares=True)
+    launcher = with_graphs(runner, Rerun(), max_tokens=max_tokens) if max_tokens else runner
+    assert run(HandDriven(runner, launcher)) == expected
+    assert checker.shared >= 5 * runner.decoder.config.num_layers
+    assert len({tuple(tokens) for tokens in expected}) == len(expected), "else rows could swap"
+
+
+@pytest.mark.parametrize("max_tokens", [0, 8], ids=["eager", "recorded"])
+def test_the_kernel_that_reads_once_gives_the_same_tokens(
+    checkpoint: MakeCheckpoint, max_tokens: int
+) -> None:
+    model_dir = checkpoint("llama").model_dir
+    expected = together(HandDriven(runner_of(model_dir, torch_ops(), shares=False)))
+    runner = runner_of(model_dir, interpreted(), shares=True)
+    launcher = (
+        with_graphs(runner, Rerun(), max_tokens=max_tokens, max_model_len=96)
+        if max_tokens
+        else runner
+    )
+    assert together(HandDriven(runner, launcher)) == expected
+
+
+def found(graphs: GraphRunner, needed: Room) -> Room | None:
+    step = graphs.steps.find(needed)
+    return None if step is None else step.inputs.room
+
+
+def test_a_step_that_shares_takes_a_room_that_does_and_others_none_of_those(
+    checkpoint: MakeCheckpoint,
+) -> None:
+    runner = runner_of(checkpoint("llama").model_dir, torch_ops(), shares=True)
+    graphs = with_graphs(runner, Rerun(), max_tokens=128)
+    assert found(graphs, Room(3)) == Room(4)
+    assert found(graphs, Room(3, group_rows=4)) == Room(4, group_rows=4)
+    assert found(graphs, Room(9, 70, 1, group_rows=4)) == Room(16, 128, 2, group_rows=4)
+    assert found(graphs, Room(9, 70, 1)) == Room(16, 128, 1)
+    assert found(graphs, Room(25, group_rows=4)) is None
+
+
+@pytest.mark.parametrize("seats", [1, 6, 24, 256])
+def test_rooms_are_not_too_many_and_each_is_there_once(seats: int) -> None:
+    rooms = [*rooms_for(seats, 1024), *sharing_rooms(seats, 1024, 16)]
+    assert len(set(rooms)) == len(rooms) <= 200
+    assert all(room.num_decodes <= seats for room in rooms)
+    for new in (64, 128, 256, 512, 1024):
+        prefills = {room.num_prefills for room in rooms if room.num_new == new}
+        assert {1, 2} < prefills
+        assert len(prefills) == 3
+
+
+def test_a_room_s_fields_lie_apart() -> None:
+    room = Room(9, 64, 2, group_rows=4)
+    places = sorted(room.offsets().values(), key=lambda place: place.start)
+    for one, other in pairwise(places):
+        assert one.stop <= other.start
+    assert places[-1].stop <= room.total
+    assert all(place.start % 4 == 0 for place in places)
+    assert set(room.sizes()) - set(Room(9, 64, 2).sizes()) == {
+        "group_starts",
+        "key_starts",
+        "key_ends",
+        "own_starts",
+    }
