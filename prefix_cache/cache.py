@@ -262,8 +262,8 @@ class PrefixCache:
         `failed`: the block stays where it was. `lost`: and what was to be read there is no good;
         the block is forgotten, with all that builds on it.
         """
-        ends = {Outcome.DONE: done, Outcome.FAILED: failed, Outcome.LOST: lost}
-        for outcome, moves in ends.items():
+        ends = ((Outcome.DONE, done), (Outcome.FAILED, failed), (Outcome.LOST, lost))
+        for outcome, moves in ends:
             for flight in self._transit.end(moves, outcome):
                 self._settle(flight)
 

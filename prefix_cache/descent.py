@@ -89,23 +89,19 @@ class Descent:
         Returns where blocks were found to be no good, as nodes and positions.
         """
         self._transit.close(flight)
-        for node, start, end in list(flight.parts()):
+        for node, start, end in flight.parts():
             node.flights.remove(flight)
             self._land(flight, node, start, end)
-            self.settled(node)
-        lost = [(flight.node_at(position), position) for position in sorted(flight.lost)]
-        if flight.makes_room:
-            for node in reversed(flight.nodes):
-                self._vacate(flight, node)
-        return lost
+            self._note_doubles(node)
+        for node in reversed(flight.nodes):  # what is vacated has been offered anew by that
+            if not self._vacate(flight, node):
+                self._stands_still(node)
+        return [(flight.node_at(position), position) for position in sorted(flight.lost)]
 
     def settled(self, node: Node) -> None:
         """A copy of some of the node's blocks has ended, whichever way it went."""
-        for shelf in self.shelves.values():
-            shelf.note_doubles(node)
-        self._holds.changed(node)
-        if not node.attached:
-            self.free_nodes([] if node.is_held else [node])
+        self._note_doubles(node)
+        self._stands_still(node)
 
     def free(self, node: Node, start: int = 0) -> None:
         """Take back all slots of the node's blocks from `start` on, on every tier."""
@@ -180,15 +176,16 @@ class Descent:
 
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Free slots of the node's last blocks in `tier`, or begin to; False: not now."""
-        if self._forget_copied(tier, node, wanted, owner):
+        may_go = _may_go(tier, node, wanted)
+        if self._forget_last(tier, node, trailing(may_go), owner):
             return True
         end = _run_in(tier, node)[1]
-        start = end - trailing(_may_go(tier, node, wanted), b"\0")
         below = self._shelf_below(tier)
         must = end < len(node.edge) or len(node.children) > 0
         refusal = self._refusal(below, node, must)
         if below is not None and refusal is None:
-            slots, waiting = self._room(below, end - start, node, must, owner)
+            length = trailing(may_go, b"\0")
+            slots, waiting = self._room(below, length, node, must, owner)
             if len(slots):
                 place, ends = end - len(slots), (tier, below.tier)
                 self._transit.begin(node, place, ends, slots, for_owner=owner, makes_room=True)
@@ -248,7 +245,9 @@ class Descent:
 
     def _forget_copied(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Forget up to `wanted` of the node's last blocks in `tier` that lie in a slower one."""
-        length = trailing(_may_go(tier, node, wanted))
+        return self._forget_last(tier, node, trailing(_may_go(tier, node, wanted)), owner)
+
+    def _forget_last(self, tier: Tier, node: Node, length: int, owner: str) -> bool:
         if length:
             end = _run_in(tier, node)[1]
             self._forget(tier, node, slice(end - length, end), Reason.COPIED, owner)
@@ -324,14 +323,24 @@ class Descent:
             self.traffic.failed[flight.target] += len(failed)
             node.kept = False
 
-    def _vacate(self, flight: Flight, node: Node) -> None:
+    def _vacate(self, flight: Flight, node: Node) -> bool:
         """Forget the blocks that were to go, unless they are used or being copied again."""
-        if not node.attached or node.is_held or node.flights or not node.is_tail(flight.source):
-            return
+        if not flight.makes_room or not node.attached or node.is_held or node.flights:
+            return False
+        if not node.is_tail(flight.source):
+            return False
         start, end = _run_in(flight.source, node)
         wanted = end - max(flight.start - node.start, start)
-        if wanted > 0:
-            self._forget_copied(flight.source, node, wanted, flight.for_owner)
+        return wanted > 0 and self._forget_copied(flight.source, node, wanted, flight.for_owner)
+
+    def _note_doubles(self, node: Node) -> None:
+        for shelf in self.shelves.values():
+            shelf.note_doubles(node)
+
+    def _stands_still(self, node: Node) -> None:
+        self._holds.changed(node)
+        if not node.attached:
+            self.free_nodes([] if node.is_held else [node])
 
     def _shelf_below(self, tier: Tier) -> Shelf | None:
         if tier is Tier.DEVICE and Tier.HOST in self.shelves:

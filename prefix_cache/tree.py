@@ -128,7 +128,7 @@ class Node:
     @property
     def end(self) -> int:
         """Position of the first block behind this node."""
-        return self.start + len(self.edge)
+        return self.start + self.edge.num_blocks
 
     @property
     def is_held(self) -> bool:
@@ -161,7 +161,7 @@ class Position:
     @property
     def within(self) -> bool:
         """Whether the walk ended inside the node's edge, and not at its end."""
-        return self.inside < len(self.node.edge)
+        return self.inside < self.node.edge.num_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,19 +211,18 @@ class RadixTree:
         `start` is a node known to lie on the way; the walk begins behind it.
         """
         node = self.root if start is None else start
-        block, last = node.end, len(tokens) // self.block_size
+        size = self.block_size
+        block, last = node.end, len(tokens) // size
         while block < last:
             child = node.children.get(self._child_key(path.at(block), self._from(tokens, block)))
             if child is None:
                 break
             span_end = min(path.span_end(block) or last, last)
-            same = child.edge.common_blocks(
-                tokens[block * self.block_size : span_end * self.block_size]
-            )
+            same = child.edge.common_blocks(tokens[block * size : span_end * size])
             node, block = child, block + same
-            if same < len(child.edge):
+            if same < child.edge.num_blocks:
                 return Position(node, same, block)
-        return Position(node, len(node.edge), block)
+        return Position(node, node.edge.num_blocks, block)
 
     def partial(self, at: Position, path: NamespacePath, tokens: TokenIds) -> Partial | None:
         """Return the block behind `at` that shares most leading tokens, at least one."""
