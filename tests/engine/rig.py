@@ -104,8 +104,8 @@ class Rig:
                 self.steps_ahead,
             ),
             Keeping(
-                by_name(self.policy, self.block_size),
-                LowerTiers(self.tiers, self.mover, block_bytes=64),
+                policy=by_name(self.policy, self.block_size),
+                lower=LowerTiers(self.tiers, self.mover, block_bytes=64),
             ),
             clock=self.clock,
         )
