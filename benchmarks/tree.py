@@ -1,9 +1,12 @@
 """How long the prefix cache takes over a 32k-token prompt, with 10,000 other prefixes beside it.
 
     python -m benchmarks.tree
+    python -m benchmarks.tree --num-tokens 2048 --policy value
 
 prints a table and one JSON line, in microseconds (median and 99th percentile) of CPU time: what
-else runs on the machine does not count.
+else runs on the machine does not count. The last rows are whole requests for new prompts in a full
+pool, of which every block pushes out another: without tiers, with room made while they wait, and
+with room that plans have made ahead; copies cost nothing here and end at once.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.policies import PolicyName, by_name
+from prefix_cache.shelf import Tiers
 
 BLOCK_SIZE = 16
 PATH = NamespacePath(((0, Namespace(b"published.......")), (64, Namespace(b"tenant.........."))))
@@ -143,6 +148,38 @@ def evict(bench: Bench, repeats: int) -> Times:
     return times
 
 
+class Pressure:
+    """A full pool that holds four prompts, and whole requests for ever new ones."""
+
+    def __init__(self, bench: Bench, *, host: bool, ahead: bool, policy: str) -> None:
+        self._bench = bench
+        blocks = bench.num_tokens // BLOCK_SIZE + 1
+        lower = 8 * blocks if host else 0
+        self._cache = PrefixCache(
+            num_blocks=4 * blocks,
+            block_size=BLOCK_SIZE,
+            policy=by_name(policy, BLOCK_SIZE),
+            tiers=Tiers(host_blocks=lower, ahead=blocks if ahead else 0),
+        )
+        self._now = 0.0
+
+    def times(self, repeats: int) -> Times:
+        """Each request's acquire, commit and release, the plans and what settles them."""
+        prompts = [self._bench.draw(self._bench.num_tokens) for _ in range(repeats + 16)]
+        keyed = [(ids, block_keys(PATH, ids, BLOCK_SIZE)) for ids in prompts]
+        times = [micros(self._serve, ids, keys) for ids, keys in keyed]
+        return times[16:]  # when the tiers are full
+
+    def _serve(self, ids: TokenIds, keys: bytes) -> None:
+        self._now += 1.0
+        lease = None
+        while lease is None:
+            lease = self._cache.acquire(PATH, ids, owner="bench", now=self._now)
+            self._cache.settle(done=self._cache.take_plan().moves)
+        self._cache.commit(lease, ids, len(ids), keys, now=self._now)
+        self._cache.release(lease, now=self._now)
+
+
 MEASUREMENTS: dict[str, tuple[Callable[[Bench, int], Times], int]] = {
     "match, hot": (match, 500),
     "acquire + release, hot": (acquire_and_release, 500),
@@ -153,15 +190,26 @@ MEASUREMENTS: dict[str, tuple[Callable[[Bench, int], Times], int]] = {
 }
 
 
-def main(prefixes: int = 10_000, num_tokens: int = 32_768) -> None:
+PRESSURES = {
+    "request in a full pool, no tiers": (False, False),
+    "request in a full pool, all goes to the host": (True, False),
+    "request in a full pool, room made ahead": (True, True),
+}
+
+
+def main(prefixes: int = 10_000, num_tokens: int = 32_768, policy: PolicyName = "lru") -> None:
     """Fill, measure, print."""
     bench = Bench(prefixes=prefixes, num_tokens=num_tokens, repeats=500)
     nodes = bench.cache.num_nodes
     table = Table("what", "p50 µs", "p99 µs", title=f"{num_tokens} tokens, {nodes} nodes beside")
     medians: dict[str, float] = {}
+    rows: dict[str, Times] = {}
     for name, (measure, repeats) in MEASUREMENTS.items():
-        times = measure(bench, repeats)
+        rows[name] = measure(bench, repeats)
         bench.tidy()
+    for name, (host, ahead) in PRESSURES.items():
+        rows[name] = Pressure(bench, host=host, ahead=ahead, policy=policy).times(200)
+    for name, times in rows.items():
         p50, p99 = np.percentile(times, (50, 99))
         table.add_row(name, f"{p50:.1f}", f"{p99:.1f}")
         medians[name] = round(float(p50), 1)

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from engine.config import DeviceName, DtypeName, EngineConfig, LoadFormat, PolicyName
+from engine.config import DeviceName, DtypeName, EngineConfig, LoadFormat
 from gateway.config import Bounds, GatewayConfig
+from prefix_cache.policies import PolicyName
 
 ENGINE_DEFAULTS = EngineConfig(model_dir="", socket="")
 GATEWAY_DEFAULTS = GatewayConfig(model_dir="", model_name="", data_dir="", engine_socket="")

@@ -10,10 +10,11 @@ from typing import Literal
 
 import msgspec
 
+from prefix_cache.policies import PolicyName
+
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["safetensors", "dummy"]
-PolicyName = Literal["lru"]
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,9 +24,7 @@ from engine.model.errors import ModelError
 from engine.process import EXIT_CANNOT_START, StopSignal, serve
 from engine.queue import QueueLimits
 from engine.scheduler import StepLimits
-from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
-
-POLICIES: dict[str, type[EvictionPolicy]] = {"lru": LeastRecentlyUsed}
+from prefix_cache.policies import by_name
 
 _log = logging.getLogger(__name__)
 
@@ -101,5 +99,6 @@ def build_core(
         single_flight_deadline_s=config.single_flight_deadline_s,
         steps_ahead=config.steps_ahead,
     )
-    keeping = Keeping(policy=POLICIES[config.cache_policy](), lower=lower or LowerTiers())
+    policy = by_name(config.cache_policy, model.block_size)
+    keeping = Keeping(policy=policy, lower=lower or LowerTiers())
     return assemble(computer, link, limits, keeping)

@@ -43,10 +43,13 @@ class BlockAllocator:
 
     def free(self, ids: BlockIds) -> None:
         """Give ids back; one that is free already raises InvariantBroken and changes nothing."""
-        if self._is_free[ids].any() or self.num_free + len(ids) > self.total:
+        count = len(ids)
+        if not count:
+            return
+        if np.count_nonzero(self._is_free[ids]) or self.num_free + count > self.total:
             raise InvariantBroken(f"a block of {ids.tolist()} is freed twice")
-        self._stack[self.num_free : self.num_free + len(ids)] = ids[::-1]
-        self.num_free += len(ids)
+        self._stack[self.num_free : self.num_free + count] = ids[::-1]
+        self.num_free += count
         self._is_free[ids] = True
 
     def free_ids(self) -> BlockIds:

@@ -262,12 +262,10 @@ class PrefixCache:
         `failed`: the block stays where it was. `lost`: and what was to be read there is no good;
         the block is forgotten, with all that builds on it.
         """
-        ends = {Outcome.DONE: done, Outcome.FAILED: failed, Outcome.LOST: lost}
-        for outcome, moves in ends.items():
-            for move in moves:
-                flight = self._transit.end(move, outcome)
-                if not flight.open:
-                    self._settle(flight)
+        ends = ((Outcome.DONE, done), (Outcome.FAILED, failed), (Outcome.LOST, lost))
+        for outcome, moves in ends:
+            for flight in self._transit.end(moves, outcome):
+                self._settle(flight)
 
     def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
         """Take up what a disk was found to hold, as (slot, record) in any order, after a start.

@@ -60,6 +60,8 @@ class Committer:
         size = self._tree.block_size
         known = prompt_keys[lease.num_shared * KEY_BYTES : len(tokens) // size * KEY_BYTES]
         first = lease.num_shared + len(known) // KEY_BYTES
+        if first * size >= len(tokens):
+            return known
         return known + block_keys(
             lease.path,
             tokens[first * size :],

@@ -22,20 +22,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 
 from prefix_cache.allocator import BlockAllocator, BlockIds
 from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.owners import OwnerBooks
-from prefix_cache.residency import BIT, DEVICE, DISK, HOST, MOVING, Event
+from prefix_cache.residency import BIT, DEVICE, DISK, HOST, MOVING, Event, flags, trailing
 from prefix_cache.shelf import ABOVE, Shelf, Tiers
 from prefix_cache.traffic import Eviction, Reason, Traffic
 from prefix_cache.transit import Transit
 from prefix_cache.tree import Flight, Node
 from storage.move import Tier
-
-Flags = npt.NDArray[np.bool_]
 
 
 class Descent:
@@ -92,23 +89,19 @@ class Descent:
         Returns where blocks were found to be no good, as nodes and positions.
         """
         self._transit.close(flight)
-        for node, start, end in list(flight.parts()):
+        for node, start, end in flight.parts():
             node.flights.remove(flight)
             self._land(flight, node, start, end)
-            self.settled(node)
-        lost = [(flight.node_at(position), position) for position in sorted(flight.lost)]
-        if flight.makes_room:
-            for node in reversed(flight.nodes):
-                self._vacate(flight, node)
-        return lost
+            self._note_doubles(node)
+        for node in reversed(flight.nodes):  # what is vacated has been offered anew by that
+            if not self._vacate(flight, node):
+                self._stands_still(node)
+        return [(flight.node_at(position), position) for position in sorted(flight.lost)]
 
     def settled(self, node: Node) -> None:
         """A copy of some of the node's blocks has ended, whichever way it went."""
-        for shelf in self.shelves.values():
-            shelf.note_doubles(node)
-        self._holds.changed(node)
-        if not node.attached:
-            self.free_nodes([] if node.is_held else [node])
+        self._note_doubles(node)
+        self._stands_still(node)
 
     def free(self, node: Node, start: int = 0) -> None:
         """Take back all slots of the node's blocks from `start` on, on every tier."""
@@ -183,15 +176,16 @@ class Descent:
 
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Free slots of the node's last blocks in `tier`, or begin to; False: not now."""
-        if self._forget_copied(tier, node, wanted, owner):
+        may_go = _may_go(tier, node, wanted)
+        if self._forget_last(tier, node, trailing(may_go), owner):
             return True
         end = _run_in(tier, node)[1]
-        start = end - _trailing(~_may_go(tier, node)[-wanted:])
         below = self._shelf_below(tier)
         must = end < len(node.edge) or len(node.children) > 0
         refusal = self._refusal(below, node, must)
         if below is not None and refusal is None:
-            slots, waiting = self._room(below, end - start, node, must, owner)
+            length = trailing(may_go, b"\0")
+            slots, waiting = self._room(below, length, node, must, owner)
             if len(slots):
                 place, ends = end - len(slots), (tier, below.tier)
                 self._transit.begin(node, place, ends, slots, for_owner=owner, makes_room=True)
@@ -251,10 +245,12 @@ class Descent:
 
     def _forget_copied(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Forget up to `wanted` of the node's last blocks in `tier` that lie in a slower one."""
-        end = _run_in(tier, node)[1]
-        length = _trailing(_may_go(tier, node)[-wanted:])
+        return self._forget_last(tier, node, trailing(_may_go(tier, node, wanted)), owner)
+
+    def _forget_last(self, tier: Tier, node: Node, length: int, owner: str) -> bool:
         if length:
-            self._forget(tier, node, np.arange(end - length, end), Reason.COPIED, owner)
+            end = _run_in(tier, node)[1]
+            self._forget(tier, node, slice(end - length, end), Reason.COPIED, owner)
         return length > 0
 
     def _lose(self, tier: Tier, node: Node, wanted: int, owner: str, reason: Reason) -> None:
@@ -279,14 +275,14 @@ class Descent:
                 self._count(tier, reason, node, last - max(first, start), owner)
 
     def _forget(
-        self, tier: Tier, node: Node, places: Places, reason: Reason, owner: str = ""
+        self, tier: Tier, node: Node, places: slice | Places, reason: Reason, owner: str = ""
     ) -> None:
         """Give up one tier's copies of blocks that have others."""
         slots = node.edge.slots(tier)[places]
-        self._count(tier, reason, node, len(places), owner)
+        self._count(tier, reason, node, len(slots), owner)
         if tier is Tier.DEVICE:
-            self._holds.evictable_blocks -= len(places)
-            self._books.gave_back(node.owner, len(places))
+            self._holds.evictable_blocks -= len(slots)
+            self._books.gave_back(node.owner, len(slots))
             self._device.free(slots)
         else:
             self._free_slots(tier, slots)
@@ -306,6 +302,10 @@ class Descent:
 
     def _land(self, flight: Flight, node: Node, start: int, end: int) -> None:
         """What has arrived lies in the target as well; the other slots are free again."""
+        if not flight.missed:
+            node.edge.change(slice(start, end), Event.LAND, flight.target)
+            self.traffic.written[flight.target] += end - start
+            return
         arrived = np.ones(end - start, dtype=np.bool_)
         arrived[
             [
@@ -323,14 +323,24 @@ class Descent:
             self.traffic.failed[flight.target] += len(failed)
             node.kept = False
 
-    def _vacate(self, flight: Flight, node: Node) -> None:
+    def _vacate(self, flight: Flight, node: Node) -> bool:
         """Forget the blocks that were to go, unless they are used or being copied again."""
-        if not node.attached or node.is_held or node.flights or not node.is_tail(flight.source):
-            return
+        if not flight.makes_room or not node.attached or node.is_held or node.flights:
+            return False
+        if not node.is_tail(flight.source):
+            return False
         start, end = _run_in(flight.source, node)
         wanted = end - max(flight.start - node.start, start)
-        if wanted > 0:
-            self._forget_copied(flight.source, node, wanted, flight.for_owner)
+        return wanted > 0 and self._forget_copied(flight.source, node, wanted, flight.for_owner)
+
+    def _note_doubles(self, node: Node) -> None:
+        for shelf in self.shelves.values():
+            shelf.note_doubles(node)
+
+    def _stands_still(self, node: Node) -> None:
+        self._holds.changed(node)
+        if not node.attached:
+            self.free_nodes([] if node.is_held else [node])
 
     def _shelf_below(self, tier: Tier) -> Shelf | None:
         if tier is Tier.DEVICE and Tier.HOST in self.shelves:
@@ -350,28 +360,19 @@ def _run_in(tier: Tier, node: Node) -> tuple[int, int]:
     return (edge.num_device, edge.num_upper) if tier is Tier.HOST else (edge.num_upper, len(edge))
 
 
-def _may_go(tier: Tier, node: Node) -> Flags:
-    """Which of the node's blocks in `tier` lie where they may stay alone, from the last one on.
+def _may_go(tier: Tier, node: Node, wanted: int) -> bytes:
+    """Flags of the node's last `wanted` blocks in `tier`: which lie where they may stay alone.
 
     A block that lies in the host has none before it that lies on disk alone. So a device block in
     front of such a one may not go before it has a copy in the host.
     """
     start, end = _run_in(tier, node)
-    states = node.edge.states[start:end]
-    on_disk: Flags = states & DISK != 0
+    states = node.edge.states_of(max(start, end - wanted), end)
     if tier is Tier.DISK:
-        return np.zeros_like(on_disk)  # nothing is slower
+        return bytes(len(states))  # nothing is slower
     if tier is Tier.HOST:
-        return on_disk
-    in_host: Flags = states & HOST != 0
-    host_behind = np.logical_or.accumulate(in_host[::-1])[::-1]
-    if node.edge.num_upper > end or node.upper_children:
-        host_behind[:] = True
-    may_go: Flags = in_host | (on_disk & ~host_behind)
-    return may_go
-
-
-def _trailing(flags: Flags) -> int:
-    """How many of the last flags, without a gap, are set."""
-    wrong = np.flatnonzero(~flags)
-    return len(flags) - (int(wrong[-1]) + 1 if len(wrong) else 0)
+        return flags(states, DISK)
+    in_host = flags(states, HOST)
+    host_behind = node.edge.num_upper > end or node.upper_children > 0
+    bound = len(states) if host_behind else in_host.rfind(1) + 1  # the last one in the host
+    return in_host[:bound] + flags(states[bound:], DISK)

@@ -1,6 +1,6 @@
 """A run of whole blocks that lie in one namespace: their tokens, keys, and where they lie.
 
-    states   (n,)     where each block has a copy, and where one is on its way (`residency`)
+    states   n bytes  where each block has a copy, and where one is on its way (`residency`)
     slots    (3, n)   its slot in each tier; it means something where the state says so
 
 Along a way from the root a block's fastest tier never gets faster. So in a run the blocks on the
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from prefix_cache.allocator import BlockIds
 from prefix_cache.hashing import KEY_BYTES, TokenIds
-from prefix_cache.residency import BIT, DEVICE, HOST, WAY, Event, States, change
+from prefix_cache.residency import BIT, DEVICE, HOST, WAY, Event, States, change, count
 from storage.move import Tier
 
 Places = npt.NDArray[np.intp]
@@ -40,10 +40,10 @@ class Edge:
     __slots__ = (
         "_block_size",
         "_keys",
-        "_num_blocks",
         "_slots",
         "_states",
         "_tokens",
+        "num_blocks",
         "num_device",
         "num_upper",
     )
@@ -58,33 +58,37 @@ class Edge:
     ) -> None:
         """Copy (n * block_size,) tokens, (n,) slots of `tier` and n keys of 16 bytes."""
         self._block_size = block_size
-        self._num_blocks = len(block_ids)
+        self.num_blocks = len(block_ids)
         self._tokens = tokens.astype(np.int32, copy=True)
         self._slots: npt.NDArray[np.int32] = np.zeros((3, len(block_ids)), dtype=np.int32)
         self._slots[ROW[tier]] = block_ids
-        self._states: States = np.full(len(block_ids), BIT[tier], dtype=np.uint8)
+        self._states = bytearray([BIT[tier]]) * len(block_ids)
         self._keys = bytearray(keys)
         self.num_device = len(block_ids) if tier is Tier.DEVICE else 0
         self.num_upper = 0 if tier is Tier.DISK else len(block_ids)
 
     def __len__(self) -> int:
         """Blocks."""
-        return self._num_blocks
+        return self.num_blocks
 
     @property
     def tokens(self) -> TokenIds:
         """A view of all tokens, (n * block_size,)."""
-        return self._tokens[: self._num_blocks * self._block_size]
+        return self._tokens[: self.num_blocks * self._block_size]
 
     @property
     def block_ids(self) -> BlockIds:
         """A view of the slots on the device, (n,)."""
-        return self._slots[0, : self._num_blocks]
+        return self._slots[0, : self.num_blocks]
 
     @property
     def states(self) -> States:
-        """A view of where the blocks lie, (n,)."""
-        return self._states[: self._num_blocks]
+        """A view of where the blocks lie, (n,), not to be kept: the edge cannot grow beside it."""
+        return np.frombuffer(self._states, np.uint8)
+
+    def states_of(self, start: int, end: int) -> bytes:
+        """A copy of where the blocks [start, end) lie."""
+        return bytes(self._states[start:end])
 
     @property
     def keys(self) -> bytes:
@@ -107,16 +111,19 @@ class Edge:
     @property
     def is_on_device(self) -> bool:
         """Whether all blocks have a copy on the device."""
-        return self.num_device == self._num_blocks
+        return self.num_device == self.num_blocks
 
     def slots(self, tier: Tier) -> BlockIds:
         """A view of the slots in `tier`, (n,)."""
-        return self._slots[ROW[tier], : self._num_blocks]
+        return self._slots[ROW[tier], : self.num_blocks]
 
     def held_slots(self, tier: Tier, start: int = 0) -> BlockIds:
         """Return the slots of `tier` that the blocks from `start` on take up, or are to."""
-        taken: npt.NDArray[np.bool_] = self.states[start:] & (BIT[tier] | WAY * BIT[tier]) != 0
-        return np.compress(taken, self.slots(tier)[start:])
+        slots, bits = self.slots(tier)[start:], BIT[tier] | WAY * BIT[tier]
+        held = count(self.states_of(start, self.num_blocks), bits)
+        if held in (0, len(slots)):
+            return slots[:held]
+        return np.compress(self.states[start:] & bits != 0, slots)
 
     def first_block(self) -> TokenIds:
         """A view of the first block's tokens, which a parent finds even a trimmed-out node by."""
@@ -132,9 +139,12 @@ class Edge:
 
     def change(self, places: slice | Places, event: Event, tier: Tier) -> None:
         """Let `event` happen to the blocks in these places; IllegalTransition."""
-        states = self._states[places]
-        change(states, event, tier)
-        self._states[places] = states
+        if isinstance(places, slice):
+            self._states[places] = change(bytes(self._states[places]), event, tier)
+        else:
+            states = self.states
+            follow = change(states[places].tobytes(), event, tier)
+            states[places] = np.frombuffer(follow, np.uint8)
         self.recount()
 
     def assign(self, start: int, tier: Tier, slots: BlockIds) -> None:
@@ -143,30 +153,30 @@ class Edge:
 
     def recount(self) -> None:
         """Work out `num_device` and `num_upper` anew."""
-        states = self.states
-        self.num_device = int(np.count_nonzero(states & DEVICE))
-        self.num_upper = int(np.count_nonzero(states & (DEVICE | HOST)))
+        states = bytes(self._states)
+        self.num_device = count(states, DEVICE)
+        self.num_upper = count(states, DEVICE | HOST)
 
     def append(self, run: Edge) -> None:
         """Add the blocks of `run` at the tail."""
-        total = self._num_blocks + len(run)
-        if total > len(self._states):
+        total = self.num_blocks + len(run)
+        if total > self._slots.shape[1]:
             self._reserve(total + total // 2)
-        self._tokens[self._num_blocks * self._block_size : total * self._block_size] = run.tokens
-        self._slots[:, self._num_blocks : total] = run._slots[:, : len(run)]
-        self._states[self._num_blocks : total] = run.states
+        self._tokens[self.num_blocks * self._block_size : total * self._block_size] = run.tokens
+        self._slots[:, self.num_blocks : total] = run._slots[:, : len(run)]
+        self._states += run._states
         self._keys += run._keys
-        self._num_blocks = total
+        self.num_blocks = total
         self.num_device += run.num_device
         self.num_upper += run.num_upper
 
     def trim(self, count: int) -> BlockIds:
         """Drop the last `count` blocks and return their slots on the device."""
-        self._num_blocks -= count
-        del self._keys[self._num_blocks * KEY_BYTES :]
-        self.num_device = min(self.num_device, self._num_blocks)
-        self.num_upper = min(self.num_upper, self._num_blocks)
-        return self._slots[0, self._num_blocks : self._num_blocks + count].copy()
+        self.num_blocks -= count
+        del self._keys[self.num_blocks * KEY_BYTES :], self._states[self.num_blocks :]
+        self.num_device = min(self.num_device, self.num_blocks)
+        self.num_upper = min(self.num_upper, self.num_blocks)
+        return self._slots[0, self.num_blocks : self.num_blocks + count].copy()
 
     def split(self, at: int) -> Edge:
         """Cut off and return the first `at` blocks; the rest stays here."""
@@ -178,12 +188,12 @@ class Edge:
         )
         head._slots[:] = self._slots[:, :at]
         head._states[:] = self._states[:at]
+        del self._states[:at]
         head.num_device, head.num_upper = min(self.num_device, at), min(self.num_upper, at)
         self._tokens = self.tokens[at * self._block_size :].copy()
-        self._slots = self._slots[:, at : self._num_blocks].copy()
-        self._states = self.states[at:].copy()
+        self._slots = self._slots[:, at : self.num_blocks].copy()
         del self._keys[: at * KEY_BYTES]
-        self._num_blocks -= at
+        self.num_blocks -= at
         self.num_device -= head.num_device
         self.num_upper -= head.num_upper
         return head
@@ -192,7 +202,5 @@ class Edge:
         tokens = np.empty(num_blocks * self._block_size, dtype=np.int32)
         tokens[: len(self.tokens)] = self.tokens
         slots = np.zeros((3, num_blocks), dtype=np.int32)
-        slots[:, : self._num_blocks] = self._slots[:, : self._num_blocks]
-        states = np.zeros(num_blocks, dtype=np.uint8)
-        states[: self._num_blocks] = self.states
-        self._tokens, self._slots, self._states = tokens, slots, states
+        slots[:, : self.num_blocks] = self._slots[:, : self.num_blocks]
+        self._tokens, self._slots = tokens, slots

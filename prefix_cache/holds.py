@@ -119,9 +119,9 @@ class Holds:
 
     def changed(self, node: Node) -> None:
         """The node's blocks have changed tiers, or a copy of one has begun or ended."""
-        self._tree.tell(node)
+        told = self._tree.tell(node)
         self.offer(node)
-        if node.parent is not None:
+        if told and node.parent is not None:
             self.offer(node.parent)
 
     def subtree(self, top: Node) -> list[Node]:
@@ -151,7 +151,7 @@ class Holds:
 
     def offer(self, node: Node) -> None:
         """Make a candidate of a node where it is an unheld leaf, and of no other."""
-        may_go = node.attached and not node.is_held and not node.flights
+        may_go = node.attached and not node.flights and not node.is_held
         for tier, leaves in self.leaves.items():
             if may_go and node.is_tail(tier) and node is not self._tree.root:
                 leaves.add(node)

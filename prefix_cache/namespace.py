@@ -61,5 +61,7 @@ class NamespacePath:
 
     def span_end(self, block: int) -> int | None:
         """The first block behind `block` that lies in another namespace; None if there is none."""
+        if len(self.spans) == 1:
+            return None
         here = self.at(block)
         return next((start for start, ns in self.spans if start > block and ns != here), None)

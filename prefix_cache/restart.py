@@ -141,6 +141,7 @@ class Restart:
         node.seen = max(node.seen, first.hits)
         self._holds.policy.restored(node)
         self._holds.changed(node)
+        self._holds.offer(parent)  # nobody holds it, and it is no leaf any more
         return node
 
 

@@ -18,6 +18,11 @@ from prefix_cache.tree import Node
 from storage.move import Tier
 
 ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
+# For `bytes.translate`: 1 for the states of blocks that lie in a tier and higher, and stand still.
+_IS_DOUBLE = {
+    tier: bytes(bool(s & BIT[tier] and s & above and not s & MOVING) for s in range(256))
+    for tier, above in ABOVE.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,6 @@ class Shelf:
         return None
 
     def _doubles_of(self, node: Node) -> Places:
-        states = node.edge.states
-        here = (states & BIT[self.tier] != 0) & (states & ABOVE[self.tier] != 0)
-        return np.flatnonzero(here & (states & MOVING == 0))
+        edge = node.edge
+        doubles = edge.states_of(0, len(edge)).translate(_IS_DOUBLE[self.tier])
+        return np.frombuffer(doubles, np.uint8).nonzero()[0]

@@ -14,7 +14,7 @@ from prefix_cache.holds import Holds
 from prefix_cache.owners import OwnerBooks
 from prefix_cache.shelf import Tiers
 from prefix_cache.transit import Transit
-from prefix_cache.tree import Node, Partial
+from prefix_cache.tree import Node, Partial, Position
 
 
 class Supply:
@@ -46,17 +46,16 @@ class Supply:
         """Return the partial match unless `count` blocks are not to be had beside it."""
         if partial is None:
             return None
-        self._holds.hold(partial.node)
-        enough = count <= self.obtainable
-        self._holds.let_go(partial.node)
-        return partial if enough else None
+        node = partial.node
+        kept = self._holds.cost(Position(node, len(node.edge), node.end))
+        return partial if count <= self.obtainable - kept else None
 
     def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
         """Whether `count` blocks are free; evicts as many as are missing, but not `beside`.
 
         False: not now. Copies may have been begun that will free some.
         """
-        if beside is None:
+        if beside is None or count <= self.allocator.num_free:
             return self.descent.make_room(count, owner)
         self._holds.hold(beside.node)
         enough = self.descent.make_room(count, owner)

@@ -29,6 +29,8 @@ class Reason(Enum):
     LOST = "lost"  # what was read was no good, or the block built on one of which it was
     TIER_GONE = "tier_gone"  # all that a tier held was forgotten
 
+    __hash__ = object.__hash__  # a member is the only one of its kind; Enum's is far slower
+
 
 LAST_COPY = frozenset(Reason) - {Reason.COPIED, Reason.DOUBLE}
 

@@ -8,6 +8,7 @@ when they end (`ascent`, `descent`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import Enum
 
 from prefix_cache.allocator import BlockIds
@@ -30,7 +31,7 @@ class Transit:
     """The copies under way, and the plan that has not been fetched yet."""
 
     def __init__(self) -> None:
-        self._under_way: dict[Move, tuple[Flight, int]] = {}  # and the block's position
+        self._under_way: dict[Move, Flight] = {}
         self._flights: dict[Flight, None] = {}
         self._moves: list[Move] = []
         self._records: dict[Move, Record] = {}
@@ -47,7 +48,8 @@ class Transit:
 
     def open_moves(self) -> list[tuple[Move, Flight, int]]:
         """Return the copies under way, with their blocks' positions, for checks."""
-        return [(move, flight, at) for move, (flight, at) in self._under_way.items()]
+        moves = self._under_way.items()
+        return [(move, flight, _position(flight, move)) for move, flight in moves]
 
     def leaving(self, tier: Tier) -> int:
         """How many copies are under way that will make room in a tier."""
@@ -72,33 +74,39 @@ class Transit:
         edge.change(slice(start, end), Event.BEGIN, target)
         edge.assign(start, target, slots)
         first, last = node.start + start, node.start + end
-        flight = Flight(source, target, first, last, [node], for_owner, makes_room, len(slots))
+        pairs = zip(edge.slots(source)[start:end].tolist(), slots.tolist(), strict=True)
+        moves = [Move(source, slot, target, to) for slot, to in pairs]
+        flight = Flight(
+            source, target, first, last, [node], for_owner, makes_room, moves, len(moves)
+        )
         node.flights.append(flight)
         self._flights[flight] = None
-        froms = edge.slots(source)[start:end].tolist()
-        for at, (slot, to) in enumerate(zip(froms, slots.tolist(), strict=True), start):
-            move = Move(source, slot, target, to)
-            self._under_way[move] = flight, node.start + at
-            self._moves.append(move)
-            if Tier.DISK in ends:
-                self._records[move] = _record(node, at)
+        self._under_way.update(dict.fromkeys(moves, flight))
+        self._moves += moves
+        if Tier.DISK in ends:
+            self._records.update((move, _record(node, at)) for at, move in enumerate(moves, start))
         self._arriving[target] += len(slots)
         self._leaving[source] += len(slots) if makes_room else 0
         return flight
 
-    def end(self, move: Move, outcome: Outcome) -> Flight:
-        """One copy of a flight has ended; UnknownMove if it is not under way."""
-        if move not in self._under_way:
-            raise UnknownMove(f"{move} is not under way")
-        flight, position = self._under_way.pop(move)
-        flight.open -= 1
-        if outcome is not Outcome.DONE:
-            flight.missed.add(position)
-        if outcome is Outcome.LOST:
-            flight.lost.add(position)
-        self._arriving[flight.target] -= 1
-        self._leaving[flight.source] -= flight.makes_room
-        return flight
+    def end(self, moves: Iterable[Move], outcome: Outcome) -> Iterator[Flight]:
+        """These copies have ended; yield each flight when its last one has, before going on.
+
+        UnknownMove at the first that is not under way.
+        """
+        for move in moves:
+            flight = self._under_way.pop(move, None)
+            if flight is None:
+                raise UnknownMove(f"{move} is not under way")
+            flight.open -= 1
+            if outcome is not Outcome.DONE:
+                flight.missed.add(_position(flight, move))
+            if outcome is Outcome.LOST:
+                flight.lost.add(_position(flight, move))
+            self._arriving[flight.target] -= 1
+            self._leaving[flight.source] -= flight.makes_room
+            if not flight.open:
+                yield flight
 
     def close(self, flight: Flight) -> None:
         """What has become of all copies of a flight has been applied."""
@@ -119,6 +127,10 @@ class Transit:
         plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))
         self._moves, self._records, self._erase = [], {}, []
         return plan
+
+
+def _position(flight: Flight, move: Move) -> int:
+    return flight.start + flight.moves.index(move)
 
 
 def _record(node: Node, at: int) -> Record:

@@ -25,7 +25,7 @@ from sortedcontainers import SortedDict
 from prefix_cache.edge import Edge, common_prefix
 from prefix_cache.hashing import ROOT_KEY, TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
-from storage.move import Tier
+from storage.move import Move, Tier
 
 NOWHERE = (False, False)
 
@@ -86,6 +86,7 @@ class Flight:
     nodes: list[Node]  # where the blocks lie, in order of position; a split adds one
     for_owner: str  # whom the room is made for, or who wants the blocks
     makes_room: bool  # the blocks are to go from `source` as soon as they lie in `target`
+    moves: list[Move]  # in order of position
     open: int  # copies that have not ended
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
     lost: set[int] = field(default_factory=set)  # those of them that are no good in `source`
@@ -127,7 +128,7 @@ class Node:
     @property
     def end(self) -> int:
         """Position of the first block behind this node."""
-        return self.start + len(self.edge)
+        return self.start + self.edge.num_blocks
 
     @property
     def is_held(self) -> bool:
@@ -160,7 +161,7 @@ class Position:
     @property
     def within(self) -> bool:
         """Whether the walk ended inside the node's edge, and not at its end."""
-        return self.inside < len(self.node.edge)
+        return self.inside < self.node.edge.num_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,23 +211,24 @@ class RadixTree:
         `start` is a node known to lie on the way; the walk begins behind it.
         """
         node = self.root if start is None else start
-        block, last = node.end, len(tokens) // self.block_size
+        size = self.block_size
+        block, last = node.end, len(tokens) // size
         while block < last:
             child = node.children.get(self._child_key(path.at(block), self._from(tokens, block)))
             if child is None:
                 break
             span_end = min(path.span_end(block) or last, last)
-            same = child.edge.common_blocks(
-                tokens[block * self.block_size : span_end * self.block_size]
-            )
+            same = child.edge.common_blocks(tokens[block * size : span_end * size])
             node, block = child, block + same
-            if same < len(child.edge):
+            if same < child.edge.num_blocks:
                 return Position(node, same, block)
-        return Position(node, len(node.edge), block)
+        return Position(node, node.edge.num_blocks, block)
 
     def partial(self, at: Position, path: NamespacePath, tokens: TokenIds) -> Partial | None:
         """Return the block behind `at` that shares most leading tokens, at least one."""
         wanted = self._from(tokens, at.num_blocks)
+        if self.block_size == 1 or not len(wanted):
+            return None  # a block of one token is there as a whole or not at all
         namespace = path.at(at.num_blocks)
         if at.within:
             nearby = [(at.node, at.inside)]
@@ -286,9 +288,12 @@ class RadixTree:
         self.num_nodes += 1
         return node
 
-    def tell(self, node: Node) -> None:
-        """Keep the parent's counts right after a node's blocks have changed tiers."""
-        self._count_in(node, (node.edge.num_device > 0, node.edge.num_upper > 0))
+    def tell(self, node: Node) -> bool:
+        """Keep the parent's counts right after a node's blocks have changed tiers.
+
+        Returns whether they have changed, so that the parent may have become a tail or ceased to.
+        """
+        return self._count_in(node, (node.edge.num_device > 0, node.edge.num_upper > 0))
 
     def unlink(self, node: Node) -> None:
         """Take a node with all below it from its parent's children.
@@ -303,11 +308,13 @@ class RadixTree:
                 self._count_in(node, NOWHERE)
                 node.told = None
 
-    def _count_in(self, node: Node, now: tuple[bool, bool]) -> None:
-        if node.told is not None and node.told != now and node.parent is not None:
-            node.parent.device_children += now[0] - node.told[0]
-            node.parent.upper_children += now[1] - node.told[1]
-            node.told = now
+    def _count_in(self, node: Node, now: tuple[bool, bool]) -> bool:
+        if node.told is None or node.told == now or node.parent is None:
+            return False
+        node.parent.device_children += now[0] - node.told[0]
+        node.parent.upper_children += now[1] - node.told[1]
+        node.told = now
+        return True
 
     def _key_of(self, node: Node) -> bytes:
         return self._child_key(node.namespace, node.edge.first_block())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 
 class Tier(Enum):
@@ -22,9 +23,11 @@ class Tier(Enum):
     __hash__ = object.__hash__  # a member is the only one of its kind; Enum's is far slower
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Copy the whole block in slot `source` of one tier to slot `target` of another or the same."""
+class Move(NamedTuple):
+    """Copy the whole block in slot `source` of one tier to slot `target` of another or the same.
+
+    A tuple, since there is one for every block: made, hashed and compared without any Python.
+    """
 
     source_tier: Tier
     source: int

@@ -13,8 +13,8 @@ import typer
 
 from cli.options import Json, flag
 from cli.simulation.machine import Machine, ModelShape
+from prefix_cache.policies import PolicyName
 
-PolicyName = Literal["lru", "slru", "tinylfu", "value", "saving"]
 SettleName = Literal["at-once", "in-time"]
 
 CACHE = "Cache"

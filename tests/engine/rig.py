@@ -17,6 +17,7 @@ from engine.queue import QueueLimits
 from engine.scheduler import StepLimits
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.policies import PolicyName, by_name
 from prefix_cache.shelf import Tiers
 from tests.doubles.fake_mover import FakeMover, Faults
 from tests.doubles.fake_runner import VOCAB_SIZE, FakeRunner, expected_output
@@ -80,6 +81,7 @@ class Rig:
     deadline_s: float = 10.0
     quantum: int = 16
     steps_ahead: int = 0
+    policy: PolicyName = "lru"
     tiers: Tiers = field(default_factory=Tiers)
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
@@ -102,7 +104,10 @@ class Rig:
                 self.deadline_s,
                 self.steps_ahead,
             ),
-            Keeping(lower=LowerTiers(self.tiers, self.mover, block_bytes=64)),
+            Keeping(
+                policy=by_name(self.policy, self.block_size),
+                lower=LowerTiers(self.tiers, self.mover, block_bytes=64),
+            ),
             clock=self.clock,
         )
         self.cache = self.core.parts.cache

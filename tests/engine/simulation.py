@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import get_args
 
 from engine.messages import (
     Cancel,
@@ -27,6 +28,7 @@ from engine.messages import (
     Tokens,
 )
 from prefix_cache.namespace import Namespace
+from prefix_cache.policies import PolicyName
 from prefix_cache.shelf import Tiers
 from tests.doubles.fake_mover import Faults
 from tests.doubles.fake_runner import VOCAB_SIZE, expected_output
@@ -63,6 +65,7 @@ class World:
             max_running=random.randint(1, 5),
             deadline_s=random.choice([0.0, 0.05, 10.0]),
             steps_ahead=random.randint(0, 1),
+            policy=get_args(PolicyName)[seed % len(get_args(PolicyName))],
             tiers=Tiers(
                 host_blocks=random.choice([0, 3, 8, 24]),
                 disk_blocks=random.choice([0, 4, 16, 40]),

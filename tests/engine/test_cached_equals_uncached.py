@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from engine.messages import Cancel
 from prefix_cache.namespace import Namespace
+from prefix_cache.policies import PolicyName
 from tests.doubles.fake_runner import expected_output
 from tests.engine.rig import Rig, generate
 
@@ -60,6 +62,7 @@ def rigs(draw: st.DrawFn) -> Rig:
         deadline_s=draw(st.sampled_from([0.0, 0.005, 10.0])),
         quantum=draw(st.sampled_from([1, 16, 256])),
         steps_ahead=draw(st.integers(0, 1)),
+        policy=draw(st.sampled_from(get_args(PolicyName))),
     )
 
 

@@ -10,7 +10,6 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from cli.simulation.options import PolicyName
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction import EvictionPolicy
 from prefix_cache.hashing import ROOT_KEY, block_keys, split_keys
@@ -18,6 +17,7 @@ from prefix_cache.policies import (
     POLICIES,
     ExpectedValue,
     FrequencyAdmission,
+    PolicyName,
     ReuseTable,
     Segmented,
     by_name,

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from itertools import product
 
-import numpy as np
 import pytest
 
 from prefix_cache.errors import IllegalTransition
-from prefix_cache.residency import BIT, ILLEGAL, WAY, Event, after, change, is_legal
+from prefix_cache.residency import (
+    BIT,
+    DEVICE,
+    DISK,
+    HOST,
+    ILLEGAL,
+    WAY,
+    Event,
+    after,
+    change,
+    count,
+    flags,
+    is_legal,
+    trailing,
+)
 from storage.move import Tier
 
 Where = tuple[frozenset[Tier], frozenset[Tier]]  # copies there, copies on their way
@@ -63,15 +76,12 @@ def test_every_event_on_every_legal_state(event: Event, tier: Tier) -> None:
     happened = 0
     for state in filter(is_legal, range(64)):
         wanted = expected(event, tier, where(state))
-        states = np.array([state], dtype=np.uint8)
         if wanted is None:
             assert after(event, tier, state) is None
             with pytest.raises(IllegalTransition, match=f"{event.value} {tier.value}"):
-                change(states, event, tier)
-            assert states.tolist() == [state]
+                change(bytes([state]), event, tier)
         else:
-            change(states, event, tier)
-            assert where(int(states[0])) == wanted
+            assert where(change(bytes([state]), event, tier)[0]) == wanted
             happened += 1
     assert happened
 
@@ -87,16 +97,34 @@ def test_nothing_happens_in_a_state_that_cannot_be(event: Event, tier: Tier) -> 
     for state in range(64):
         if not is_legal(state):
             with pytest.raises(IllegalTransition):
-                change(np.array([state], dtype=np.uint8), event, tier)
+                change(bytes([state]), event, tier)
 
 
 def test_one_wrong_block_in_a_run_and_none_changes() -> None:
-    states = np.array([1, 1, 3, 1], dtype=np.uint8)
     with pytest.raises(IllegalTransition, match=r"\[3\]"):
-        change(states, Event.BEGIN, Tier.HOST)
-    assert states.tolist() == [1, 1, 3, 1]
-    change(states[:2], Event.BEGIN, Tier.HOST)
-    assert states.tolist() == [1 | 16, 1 | 16, 3, 1]
+        change(bytes([1, 1, 3, 1]), Event.BEGIN, Tier.HOST)
+    assert change(bytes([1, 1]), Event.BEGIN, Tier.HOST) == bytes([1 | 16, 1 | 16])
+
+
+def test_bits_of_a_run() -> None:
+    run = bytes([DEVICE, DEVICE | HOST, HOST | WAY * DEVICE, DISK])
+    assert flags(run, HOST) == bytes([0, 1, 1, 0])
+    assert flags(run, DEVICE | DISK) == bytes([1, 1, 0, 1])
+    assert [count(run, bits) for bits in (DEVICE, HOST, WAY * DEVICE, DEVICE | HOST)] == [
+        2,
+        2,
+        1,
+        3,
+    ]
+    assert (flags(b"", HOST), count(b"", HOST)) == (b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("run", "ones", "zeros"),
+    [(b"", 0, 0), (b"\1\1", 2, 0), (b"\0\1", 1, 0), (b"\1\0\0", 0, 2), (b"\0", 0, 1)],
+)
+def test_trailing_flags(run: bytes, ones: int, zeros: int) -> None:
+    assert (trailing(run), trailing(run, b"\0")) == (ones, zeros)
 
 
 def test_the_last_copy_is_never_forgotten() -> None:
