@@ -268,9 +268,10 @@ class EngineCore:
             sampled = launched.collect()
             now = self.parts.clock()
             self.parts.meter.steps += 1
-            self._measure(step, now - max(begun, self._settled_at))
+            seconds = now - max(begun, self._settled_at)
+            self._measure(step, seconds)
             self._settled_at = now
-            self._post(self._settler.settle(step, sampled, now))
+            self._post(self._settler.settle(step, sampled, now, seconds))
 
     def _measure(self, step: Step, seconds: float) -> None:
         """Learn from a step of prompts what a token of one takes."""

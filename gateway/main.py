@@ -23,11 +23,13 @@ import uvloop
 from fastapi import APIRouter
 
 from engine.client import Engine, EngineClient
+from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.routes import admin_router
 from gateway.admission import Admission, Namespaces
 from gateway.answering import Answering
 from gateway.app import build_app
 from gateway.auth import AdminAuthenticator, Authenticator
+from gateway.cache_use import CacheUses
 from gateway.chat_template import ChatTemplate
 from gateway.config import GatewayConfig, default_workers
 from gateway.first_start import admin_digest, find_secrets, load_admin_key
@@ -173,7 +175,9 @@ async def composed(
             config.bounds,
             authenticator,
         )
-        own_usage = own_usage_router(home.store, authenticator, time.time)
+        own_usage = own_usage_router(
+            home.store, CacheUses(BoundedEngine(engine), time.time), authenticator, time.time
+        )
         operator = admin_router(
             home.store,
             keyring,

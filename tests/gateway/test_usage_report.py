@@ -65,7 +65,6 @@ async def test_the_operator_sees_everybody_and_can_choose(office: Office) -> Non
         "engine_ms": None,
         "saved_tokens": 5,
         "saved_ms": None,
-        "blocks_unread": None,
     }
 
 
