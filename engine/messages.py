@@ -68,7 +68,11 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
-    """Forget cached prefixes: of one flow, of one namespace, or all when both are None."""
+    """Forget cached prefixes: of one flow, of one namespace, or all when both are None.
+
+    Of a flow for good: its records on disk lose their key, and requests of it that still run
+    go on to their end but leave nothing behind.
+    """
 
     query_id: str
     flow: str | None = None
