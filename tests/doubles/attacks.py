@@ -106,8 +106,8 @@ async def bombs(target: Target) -> None:
         {"n": -1},
         {"logprobs": True, "top_logprobs": 10**9},
         {"max_tokens": 10**18, "n": 16},
-        {"stop": ["x" * 100_000] * 16},
-        {"logit_bias": {str(number): 1 for number in range(100_000)}},
+        {"stop": ["x" * 10_000] * 16},
+        {"logit_bias": {str(number): 1 for number in range(20_000)}},
     ):
         reader, writer = await target.connect()
         writer.write(target.chat("hi", **more))
