@@ -16,8 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import uvloop
-
 from benchmarks.gateway import MODEL, gateways, memory_mb, percentile, until_up
 from gateway.config import Bounds, GatewayConfig
 from gateway.first_start import ensure_first_start
@@ -94,7 +92,7 @@ def main() -> None:
             Target(config.port, key or "", MODEL) for key in (keys.demo_key, keys.demo2_key)
         )
         with gateways(config, 1) as [pid]:
-            uvloop.run(measure(pid, attacker, bystander, options.seconds))
+            asyncio.run(measure(pid, attacker, bystander, options.seconds))
 
 
 if __name__ == "__main__":
