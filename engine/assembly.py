@@ -112,7 +112,9 @@ def assemble(
                 fits=cache.fits,
             ),
             scheduler=scheduler,
-            settler=Settler(scheduler, holdings, meter, eos_token_ids=facts.eos_token_ids),
+            settler=Settler(
+                scheduler, holdings, meter, rates.prefill, eos_token_ids=facts.eos_token_ids
+            ),
             runner=computer.runner,
             cache=cache,
             copies=copies,

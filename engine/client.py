@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol, TypeAlias
 
 import zmq
@@ -50,6 +50,9 @@ from engine.messages import (
     Welcome,
 )
 
+Late: TypeAlias = Callable[[Finished], None]
+"""Is told, once, how a request ended whose caller had left before."""
+
 
 class Engine(Protocol):
     """What the gateway may ask of an engine; `tests/doubles/fake_engine.py` implements it too."""
@@ -59,11 +62,14 @@ class Engine(Protocol):
         """What the connected engine is; None while none is connected."""
         ...
 
-    def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
+    def generate(
+        self, request: Generate, late: Late | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
         """Yield `Tokens` as they come, then one `Finished`.
 
         Raises a subclass of `EngineError` in place of the rest when the request failed.
-        Closing the generator early cancels the request in the engine.
+        Closing the generator early cancels the request in the engine; what the engine says of
+        its end then, if it still does, is told to `late`.
         """
         ...
 
@@ -127,6 +133,7 @@ class EngineClient:
         self._welcomed = asyncio.Event()
         self._socket: _Socket | None = None
         self._requests: dict[str, _Inbox] = {}
+        self._left: dict[str, Late] = {}  # cancelled here, and not yet ended by the engine
         self._queries: dict[str, _Answer] = {}
         self._query_ids = itertools.count()
         self._nonsense = asyncio.Event()  # the engine said what is no message
@@ -154,7 +161,9 @@ class EngineClient:
             await self._welcomed.wait()
         return self._welcome
 
-    async def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
+    async def generate(
+        self, request: Generate, late: Late | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
         """Yield `Tokens` as they come, then one `Finished`; see `Engine.generate`."""
         inbox = self._begin(request)
         try:
@@ -171,7 +180,8 @@ class EngineClient:
             # Still in the book: the caller left before the engine was done.
             if self._requests.get(request.request_id) is inbox:
                 del self._requests[request.request_id]
-                self._say(Cancel(request.request_id))
+                if self._say(Cancel(request.request_id)) and late is not None:
+                    self._left[request.request_id] = late
 
     async def stats(self) -> EngineStats:
         """The engine's counters; raises EngineUnavailable while none is connected."""
@@ -239,13 +249,17 @@ class EngineClient:
                 answer.set_result(message)
 
     def _deliver(self, event: Event) -> None:
-        """Give an event to its request; late ones, after a cancel, find nobody."""
+        """Give an event to its request; of what comes after a cancel only the end is told."""
         if isinstance(event, Tokens):
             inbox = self._requests.get(event.request_id)
         else:
             inbox = self._requests.pop(event.request_id, None)
         if inbox is not None:
             inbox.put(event)
+        elif not isinstance(event, Tokens):
+            late = self._left.pop(event.request_id, None)
+            if late is not None and isinstance(event, Finished):
+                late(event)
 
     def _greet(self, welcome: Welcome) -> None:
         if self._welcome is not None and self._welcome.engine_id != welcome.engine_id:
@@ -340,6 +354,7 @@ class EngineClient:
         self._welcome = None
         self._welcomed.clear()
         requests, self._requests = self._requests, {}
+        self._left.clear()
         for inbox in requests.values():
             inbox.put(EngineDied(why, retry_after_s=RETRY_AFTER_S))
         for answer in self._queries.values():

@@ -229,8 +229,15 @@ class EngineCore:
         namespace = None if message.namespace is None else Namespace(message.namespace)
         blocks = self.parts.cache.flush(namespace=namespace, owner=message.flow)
         if message.flow is not None and namespace is None:
-            self.parts.copies.forget_owner(message.flow)
+            self._forget_flow(message.flow)
         return Flushed(query_id=message.query_id, blocks=blocks)
+
+    def _forget_flow(self, flow: str) -> None:
+        """Its records on disk are noise from now on, and what still runs of it leaves no more."""
+        for sequence in self._alive.values():
+            if sequence.flow == flow:
+                self._scheduler.holdings.keep_out(sequence)
+        self.parts.copies.forget_owner(flow)
 
     # Launch and settle
 
@@ -268,9 +275,10 @@ class EngineCore:
             sampled = launched.collect()
             now = self.parts.clock()
             self.parts.meter.steps += 1
-            self._measure(step, now - max(begun, self._settled_at))
+            seconds = now - max(begun, self._settled_at)
+            self._measure(step, seconds)
             self._settled_at = now
-            self._post(self._settler.settle(step, sampled, now))
+            self._post(self._settler.settle(step, sampled, now, seconds))
 
     def _measure(self, step: Step, seconds: float) -> None:
         """Learn from a step of prompts what a token of one takes."""

@@ -121,6 +121,11 @@ class Holdings:
         )
         self._flight.done(sequence, _prompt_keys(sequence, first, last))
 
+    def keep_out(self, sequence: Sequence) -> None:
+        """Nothing that the sequence computes from now on is shared; what it holds it may use."""
+        sequence.use_cache = False
+        self._flight.end(sequence)
+
     def give_back(self, sequence: Sequence, now: float) -> None:
         """Release the lease; what was committed stays in the tree."""
         self._cache.release(lease_of(sequence), now=now)

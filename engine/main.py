@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import sys
 
 import msgspec
@@ -31,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 def main(arguments: list[str]) -> int:
     """Run one engine process; returns its exit code. `arguments`: an `EngineConfig` as JSON."""
+    _leave_no_core()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         [settings] = arguments
@@ -48,6 +50,16 @@ def main(arguments: list[str]) -> int:
         return _serve(config, model, link)
     finally:
         link.close()
+
+
+def _leave_no_core() -> None:
+    """No memory dump when this process or a child of it crashes: it would hold prompts.
+
+    1 byte and not 0, for a kernel that hands dumps to a program heeds no other bound.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    most = 0 if hard == 0 else 1
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
 def _serve(config: EngineConfig, model: OpenedModel, link: Link) -> int:

@@ -68,7 +68,11 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
-    """Forget cached prefixes: of one flow, of one namespace, or all when both are None."""
+    """Forget cached prefixes: of one flow, of one namespace, or all when both are None.
+
+    Of a flow for good: its records on disk lose their key, and requests of it that still run
+    go on to their end but leave nothing behind.
+    """
 
     query_id: str
     flow: str | None = None
@@ -131,6 +135,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     tiers: TierTokens | None = None  # likewise
     queue_seconds: float | None = None  # likewise
     timing: Timing | None = None  # likewise
+    saved_seconds: float | None = None  # likewise, as in Finished
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
@@ -143,6 +148,9 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     cached_tokens: int
     completion_tokens: int
     tiers: TierTokens = TierTokens()
+    engine_seconds: float = 0.0  # its share, by tokens, of the steps that it took part in
+    saved_seconds: float | None = None  # what computing the cached tokens would have taken, by
+    # the rates of prefill measured so far; None: nothing has been measured
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -180,6 +188,8 @@ class FlowStats(msgspec.Struct, kw_only=True):
     blocks_held: int = 0
     evictions_caused: int = 0
     evictions_suffered: int = 0
+    written_blocks: int = 0
+    unread_blocks: int = 0  # of those written: found by no request so far, here still or not
 
 
 class WindowStats(msgspec.Struct, frozen=True, kw_only=True):

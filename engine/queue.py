@@ -118,6 +118,12 @@ class FairQueue:
                 return choice
         return None
 
+    def has_newcomers(self, flows: set[str]) -> bool:
+        """Whether any flow but these has somebody waiting interactively."""
+        return self._length > 0 and any(
+            flow.waiting("interactive") for name, flow in self._flows.items() if name not in flows
+        )
+
     def take(self, sequence: Sequence) -> None:
         """Remove a selected sequence: its flow's turn is over, its elders were passed over."""
         flow = self._flows[sequence.flow]

@@ -6,7 +6,8 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
        That token may be pending: lengths are known before values are. Where there are any, what
        is left of the budget may be lowered, since they all wait for the whole step.
-    2. running sequences with more to go: chunks of what the budget leaves.
+    2. running sequences with more to go: chunks of what the budget leaves; of half of it while
+       flows wait that have no chunk running, so that nobody's long prompts hold up the others.
     3. sequences whose prefix has come up from a lower tier: they hold their blocks already.
     4. waiting sequences, in the queue's order, while budget, places and blocks last. One whose
        prefix has to come up first is set aside with its lease and holds up nobody: it takes
@@ -85,6 +86,13 @@ class _Plan:
         self.budget -= num_new
         return row
 
+    def top_up(self, row: Row) -> Row:
+        """Give a row more of what its sequence has to go; returns what it has got, as a row."""
+        more = min(_num_to_compute(row.sequence) - row.num_new, self.budget)
+        self.rows[self.rows.index(row)] = Row(row.sequence, row.start, row.num_new + more)
+        self.budget -= more
+        return Row(row.sequence, row.end, more)
+
     def step(self) -> Step:
         rows = sorted(self.rows, key=_is_chunk)
         return Step(tuple(rows), tuple(self.moves))
@@ -126,10 +134,13 @@ class Scheduler:
         has_room = self._continue_decodes(plan, now)
         if plan.rows and self._limits.beside_decodes is not None:
             plan.budget = min(plan.budget, self._limits.beside_decodes)
-        self._continue_chunks(plan)
+        chunks = self._continue_chunks(plan)
+        known = len(plan.rows)
         self._board(plan, now)
         if has_room:  # else the blocks that come free are spoken for
             self._admit(plan, now)
+        if len(plan.rows) == known:  # nobody came for what was kept
+            self._top_up(plan, chunks)
         return plan.step()
 
     def preempt(self, sequence: Sequence, now: float) -> None:
@@ -188,11 +199,24 @@ class Scheduler:
                 return False
         return True
 
-    def _continue_chunks(self, plan: _Plan) -> None:
+    def _continue_chunks(self, plan: _Plan) -> list[Row]:
         """Rows for sequences with more tokens to go, whose blocks were leased at admission."""
-        for sequence in self.running:
-            if plan.budget and _num_to_compute(sequence) > 1:
-                self._charge(plan.add(sequence))
+        chunks = [sequence for sequence in self.running if _num_to_compute(sequence) > 1]
+        newcomers = chunks and self.queue.has_newcomers({sequence.flow for sequence in chunks})
+        kept = plan.budget // 2 if newcomers else 0
+        plan.budget -= kept
+        rows = []
+        for sequence in chunks:
+            if plan.budget:
+                rows.append(plan.add(sequence))
+                self._charge(rows[-1])
+        plan.budget += kept
+        return rows
+
+    def _top_up(self, plan: _Plan, chunks: list[Row]) -> None:
+        for row in chunks:
+            if plan.budget and row.num_new < _num_to_compute(row.sequence):
+                self._charge(plan.top_up(row))
 
     def _board(self, plan: _Plan, now: float) -> None:
         """Start those whose blocks have all come, and send back those whose did not."""

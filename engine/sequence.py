@@ -74,6 +74,7 @@ class Sequence:
     admitted: float | None = None  # when it first started
     match_seconds: float = 0.0  # what finding its prefix took at the first admission
     load_seconds: float = 0.0  # what it waited for blocks from slower tiers
+    engine_seconds: float = 0.0  # its share of the steps that computed its tokens
     num_preemptions: int = 0
     held_since: float | None = None  # when single flight first left it waiting
     first_tokens_sent: bool = field(default=False)

@@ -37,6 +37,7 @@ from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.stats import Meter
 from engine.step import Row, Sampled, Step
+from prefix_cache.recompute import PrefillCurve
 
 
 class Reply(NamedTuple):
@@ -59,12 +60,14 @@ class Settler:
         scheduler: Scheduler,
         holdings: Holdings,
         meter: Meter,
+        prefill: PrefillCurve,
         *,
         eos_token_ids: tuple[int, ...],
     ) -> None:
         self._scheduler = scheduler
         self._holdings = holdings
         self._meter = meter
+        self._prefill = prefill
         self._eos_token_ids = frozenset(eos_token_ids)
 
     def begin(self, step: Step) -> None:
@@ -73,13 +76,20 @@ class Settler:
             row.sequence.num_computed = row.end
             row.sequence.num_pending += row.samples
 
-    def settle(self, step: Step, sampled: List[Sampled], now: float) -> list[Reply]:
-        """Apply a computed step; `sampled` has one entry per row that samples, in row order."""
+    def settle(
+        self, step: Step, sampled: List[Sampled], now: float, seconds: float = 0.0
+    ) -> list[Reply]:
+        """Apply a computed step; `sampled` has one entry per row that samples, in row order.
+
+        `seconds` is what the step took; every row has its share of it, by tokens.
+        """
         replies: list[Reply] = []
+        per_token = seconds / max(step.num_tokens, 1)
         generated: dict[str, int] = {}
         results = iter(sampled)
         for row in step.rows:
             result = next(results) if row.samples else None
+            row.sequence.engine_seconds += per_token * row.num_new
             if row.is_over:
                 continue
             if result is None:
@@ -98,7 +108,7 @@ class Settler:
     def cancel(self, sequence: Sequence, now: float) -> Reply:
         """End a sequence that nobody waits for, at whatever stage it is."""
         self._scheduler.stop(sequence, now)
-        return _finished(sequence, "cancelled")
+        return self._finished(sequence, "cancelled")
 
     def fail(self, sequence: Sequence, error: EngineError, now: float) -> Reply:
         """End a sequence that the engine cannot go on with."""
@@ -117,7 +127,7 @@ class Settler:
         sequence.append(token_id)
         if self._stops(sequence, token_id):
             return [self._finish(sequence, "stop", now, stop_token_id=token_id)]
-        replies = [_tokens(sequence, token_id, result, now)]
+        replies = [self._tokens(sequence, token_id, result, now)]
         if sequence.num_output >= sequence.sampling.max_tokens:
             replies.append(self._finish(sequence, "length", now))
         return replies
@@ -137,12 +147,55 @@ class Settler:
         stop_token_id: int | None = None,
     ) -> Reply:
         self._scheduler.stop(sequence, now)
-        return _finished(sequence, reason, stop_token_id)
+        return self._finished(sequence, reason, stop_token_id)
 
     def _fail_numeric(self, sequence: Sequence, now: float) -> Reply:
         self._scheduler.expel(sequence, now)
         error = NumericFailure("the model produced numbers that are not finite")
         return failed(sequence.client, sequence.request_id, error)
+
+    def _tokens(self, sequence: Sequence, token_id: int, result: Sampled, now: float) -> Reply:
+        first = not sequence.first_tokens_sent
+        sequence.first_tokens_sent = True
+        timing = _timing(sequence, now) if first else None
+        return Reply(
+            sequence.client,
+            Tokens(
+                request_id=sequence.request_id,
+                token_ids=(token_id,),
+                logprobs=None if result.logprobs is None else (result.logprobs,),
+                cached_tokens=sequence.cached_tokens if first else None,
+                tiers=_tiers(sequence) if first else None,
+                queue_seconds=None if timing is None else timing.queue,
+                timing=timing,
+                saved_seconds=self._saved(sequence) if first else None,
+            ),
+        )
+
+    def _finished(
+        self, sequence: Sequence, reason: FinishReason, stop_token_id: int | None = None
+    ) -> Reply:
+        """`completion_tokens` counts every sampled token, the one that stopped it included."""
+        return Reply(
+            sequence.client,
+            Finished(
+                request_id=sequence.request_id,
+                reason=reason,
+                stop_token_id=stop_token_id,
+                prompt_tokens=sequence.prompt_len,
+                cached_tokens=sequence.cached_tokens,
+                completion_tokens=sequence.num_output,
+                tiers=_tiers(sequence),
+                engine_seconds=sequence.engine_seconds,
+                saved_seconds=self._saved(sequence),
+            ),
+        )
+
+    def _saved(self, sequence: Sequence) -> float | None:
+        """Seconds that its cached tokens would have taken to compute; None: nobody knows yet."""
+        if not self._prefill.is_measured:
+            return None
+        return self._prefill.seconds(0, sequence.cached_tokens)
 
 
 def failed(client: bytes, request_id: str, error: EngineError) -> Reply:
@@ -158,24 +211,6 @@ def failed(client: bytes, request_id: str, error: EngineError) -> Reply:
     )
 
 
-def _tokens(sequence: Sequence, token_id: int, result: Sampled, now: float) -> Reply:
-    first = not sequence.first_tokens_sent
-    sequence.first_tokens_sent = True
-    timing = _timing(sequence, now) if first else None
-    return Reply(
-        sequence.client,
-        Tokens(
-            request_id=sequence.request_id,
-            token_ids=(token_id,),
-            logprobs=None if result.logprobs is None else (result.logprobs,),
-            cached_tokens=sequence.cached_tokens if first else None,
-            tiers=_tiers(sequence) if first else None,
-            queue_seconds=None if timing is None else timing.queue,
-            timing=timing,
-        ),
-    )
-
-
 def _timing(sequence: Sequence, now: float) -> Timing:
     """Where the time before the first token went; a preemption on the way counts as prefill."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
@@ -183,22 +218,6 @@ def _timing(sequence: Sequence, now: float) -> Timing:
     queue = max(0.0, admitted - sequence.arrived - load)  # it starts when all has been loaded
     prefill = max(0.0, now - admitted - match)
     return Timing(queue, match, load, prefill)
-
-
-def _finished(sequence: Sequence, reason: FinishReason, stop_token_id: int | None = None) -> Reply:
-    """`completion_tokens` counts every sampled token, the one that stopped it included."""
-    return Reply(
-        sequence.client,
-        Finished(
-            request_id=sequence.request_id,
-            reason=reason,
-            stop_token_id=stop_token_id,
-            prompt_tokens=sequence.prompt_len,
-            cached_tokens=sequence.cached_tokens,
-            completion_tokens=sequence.num_output,
-            tiers=_tiers(sequence),
-        ),
-    )
 
 
 def _tiers(sequence: Sequence) -> TierTokens:

@@ -94,7 +94,7 @@ class Meter:
 
     def flows(self, cache: PrefixCache) -> dict[str, FlowStats]:
         """Copies of the flows' counts, with what the cache knows of them."""
-        owners = cache.owners()
+        owners, readership = cache.owners(), cache.readership
         flows = {}
         for name, counts in self._flows.items():
             copy = msgspec.structs.replace(counts)
@@ -102,6 +102,8 @@ class Meter:
                 copy.blocks_held = owners[name].blocks_held
                 copy.evictions_caused = owners[name].evictions_caused
                 copy.evictions_suffered = owners[name].evictions_suffered
+            copy.written_blocks = readership.written(name)
+            copy.unread_blocks = readership.unread(name)
             flows[name] = copy
         return flows
 

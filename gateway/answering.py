@@ -9,8 +9,10 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from engine.client import Engine
+from engine.messages import Finished
 from gateway.admission import Admission, Ask
 from gateway.caller import Caller
 from gateway.choice import Event
@@ -21,6 +23,7 @@ from gateway.meter import Meter
 from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
 from gateway.request_head import TraceLink
+from gateway.state.records import Counters
 from gateway.tracing import Tracing, Untracing
 from gateway.usage import Tally
 
@@ -86,7 +89,9 @@ class Answering:
             async with self._limits.held(origin.caller, admitted, meter.worked) as standing:
                 with self._charged(origin.caller, meter), meter.measured():
                     decoder = self.admission.tokenizer
-                    async with generating(self._engine, admitted, decoder, meter.see) as events:
+                    late = partial(self._count_late, origin.caller)
+                    running = generating(self._engine, admitted, decoder, meter.see, late)
+                    async with running as events:
                         yield Answer(events, meter, standing)
 
     @contextmanager
@@ -95,10 +100,23 @@ class Answering:
         try:
             yield
         finally:
-            used = meter.worked()
+            used, took = meter.worked(), meter.took()
             self._tally.add(
                 caller,
-                computed_tokens=used.computed,
-                cached_tokens=used.cached,
-                generated_tokens=used.generated,
+                Counters(
+                    requests=1,
+                    computed_tokens=used.computed,
+                    cached_tokens=used.cached,
+                    generated_tokens=used.generated,
+                    engine_ms=_ms(took.engine),
+                    saved_ms=_ms(took.saved),
+                ),
             )
+
+    def _count_late(self, caller: Caller, finished: Finished) -> None:
+        """What a choice took that was cancelled here is known once the engine has ended it."""
+        self._tally.add(caller, Counters(engine_ms=_ms(finished.engine_seconds)))
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1000

@@ -38,6 +38,7 @@ class Delta(Struct, frozen=True):
     cached_tokens: int | None = None  # with the first: of its prompt
     tiers: TierTokens | None = None  # likewise
     timing: Timing | None = None  # likewise
+    saved_seconds: float | None = None  # likewise, where it is known
 
 
 class Ended(Struct, frozen=True):
@@ -48,6 +49,8 @@ class Ended(Struct, frozen=True):
     cached_tokens: int
     completion_tokens: int
     tiers: TierTokens = TierTokens()  # of the cached tokens
+    saved_seconds: float | None = None  # by them
+    engine_seconds: float | None = None  # None: not told yet, for the choice was ended here
 
 
 Event = Delta | Ended
@@ -98,12 +101,14 @@ class Choice:
         self._tokens = 0
         self._cached = 0
         self._tiers = TierTokens()
+        self._saved: float | None = None
 
     def read(self, event: Tokens) -> tuple[Delta, Ended | None]:
         """What `event` adds, and the end when a stop string is in it."""
         if event.cached_tokens is not None:
             self._cached = event.cached_tokens
             self._tiers = event.tiers or TierTokens(event.cached_tokens)
+            self._saved = event.saved_seconds
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
         delta = Delta(
@@ -115,10 +120,12 @@ class Choice:
             event.cached_tokens,
             None if event.cached_tokens is None else self._tiers,
             event.timing,
+            event.saved_seconds,
         )
         if self._stops.stopped_by is None:
             return delta, None
-        return delta, Ended(self._index, "stop", self._cached, self._tokens, self._tiers)
+        ended = Ended(self._index, "stop", self._cached, self._tokens, self._tiers, self._saved)
+        return delta, ended
 
     def _show(self, token_ids: tuple[int, ...]) -> tuple[str, int]:
         """The text of `token_ids` up to a stop string, and how many of them it took."""
@@ -149,5 +156,11 @@ class Choice:
         delta = Delta(self._index, text + self._stops.flush(), (), None, None)
         reason: EndReason = "stop" if stopped else event.reason
         return delta, Ended(
-            self._index, reason, event.cached_tokens, event.completion_tokens, event.tiers
+            self._index,
+            reason,
+            event.cached_tokens,
+            event.completion_tokens,
+            event.tiers,
+            event.saved_seconds,
+            event.engine_seconds,
         )

@@ -47,6 +47,12 @@ def described(
     return Described(said, [reply, request])
 
 
+def described_report(reply: type, *media_types: str) -> Described:
+    """A route that answers with a JSON `reply`, or with text of these types if asked to."""
+    content = {JSON: _schema(reply), **{media: {} for media in media_types}}
+    return Described(_answering(content, (200,)), [reply])
+
+
 def described_text(*media_types: str) -> Described:
     """A route that answers with text of these types."""
     return Described(_answering({media: {} for media in media_types}, (200,)), [])

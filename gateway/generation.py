@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
-from engine.client import Engine
+from engine.client import Engine, Late
 from engine.errors import EngineUnavailable
 from gateway.admission import Admitted
 from gateway.choice import Choice, Event, run_choice
@@ -36,14 +36,18 @@ async def generating(
     admitted: Admitted,
     decoder: Decoder,
     see: Callable[[Event], None] = lambda _: None,
+    late: Late | None = None,
 ) -> AsyncIterator[AsyncGenerator[Event, None]]:
     """Run all choices of `admitted`; the generator tells their events as they come.
 
-    `see` is told every event too, when it comes and whether or not anybody reads on. A single
+    `see` is told every event too, when it comes and whether or not anybody reads on; `late` how
+    the engine ended a choice that was cancelled here, which may be after everything. A single
     choice needs no task of its own, and its tokens are told one turn of the loop sooner.
     """
     choices = [
-        run_choice(engine.generate(generate), Choice(index, generate, admitted.text, decoder), see)
+        run_choice(
+            engine.generate(generate, late), Choice(index, generate, admitted.text, decoder), see
+        )
         for index, generate in enumerate(admitted.generates)
     ]
     together = aclosing(choices[0]) if len(choices) == 1 else _merged(choices)

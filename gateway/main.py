@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import sys
 import time
@@ -23,11 +24,13 @@ import uvloop
 from fastapi import APIRouter
 
 from engine.client import Engine, EngineClient
+from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.routes import admin_router
 from gateway.admission import Admission, Namespaces
 from gateway.answering import Answering
 from gateway.app import build_app
 from gateway.auth import AdminAuthenticator, Authenticator
+from gateway.cache_use import CacheUses
 from gateway.chat_template import ChatTemplate
 from gateway.config import GatewayConfig, default_workers
 from gateway.first_start import admin_digest, find_secrets, load_admin_key
@@ -81,6 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     With several workers this process is their parent; a worker has its `Seat`, in JSON, as
     second argument.
     """
+    _leave_no_core()
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
     set_up_logging(config.log_level)
     if len(arguments) > 1:
@@ -92,6 +96,16 @@ def main(arguments: Sequence[str]) -> int:
         return uvloop.run(run_workers(config, count))
     uvloop.run(run(config))
     return 0
+
+
+def _leave_no_core() -> None:
+    """No memory dump when this process or a child of it crashes: it would hold prompts and keys.
+
+    1 byte and not 0, for a kernel that hands dumps to a program heeds no other bound.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    most = 0 if hard == 0 else 1
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
 async def run(config: GatewayConfig) -> None:
@@ -173,7 +187,9 @@ async def composed(
             config.bounds,
             authenticator,
         )
-        own_usage = own_usage_router(home.store, authenticator, time.time)
+        own_usage = own_usage_router(
+            home.store, CacheUses(BoundedEngine(engine), time.time), authenticator, time.time
+        )
         operator = admin_router(
             home.store,
             keyring,

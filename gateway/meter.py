@@ -34,11 +34,19 @@ class Usage:
     tiers: TierTokens = field(default_factory=TierTokens)  # where the cached tokens lay
 
 
+class Took(NamedTuple):
+    """Seconds of the engine. None: nobody has told."""
+
+    engine: float | None
+    saved: float | None
+
+
 class _Reused(NamedTuple):
     """What of a prompt came from the cache."""
 
     tokens: int
     tiers: TierTokens
+    saved_seconds: float | None
 
 
 class Meter:
@@ -62,6 +70,7 @@ class Meter:
         self._last_token_at: dict[int, float] = {}
         self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
         self._cached: dict[int, _Reused] = {}  # by prompt
+        self._engine_seconds: dict[int, float] = {}  # by choice
         self._gaps: list[float] = []
         self._outcome = "internal_error"
 
@@ -74,10 +83,14 @@ class Meter:
                 self._time(event)
             if event.cached_tokens is not None:
                 tiers = event.tiers or TierTokens()
-                self._reuse(event.index, _Reused(event.cached_tokens, tiers))
+                reused = _Reused(event.cached_tokens, tiers, event.saved_seconds)
+                self._reuse(event.index, reused)
             return
         self._streamed[event.index] = event.completion_tokens
-        self._reuse(event.index, _Reused(event.cached_tokens, event.tiers))
+        reused = _Reused(event.cached_tokens, event.tiers, event.saved_seconds)
+        self._reuse(event.index, reused)
+        if event.engine_seconds is not None:
+            self._engine_seconds[event.index] = event.engine_seconds
         self._outcome = event.reason
 
     def usage(self) -> Usage:
@@ -106,6 +119,15 @@ class Meter:
             computed=sum(map(self._length, begun)) - cached,
             cached=cached,
             generated=sum(self._streamed.values()),
+        )
+
+    def took(self) -> Took:
+        """The engine's seconds, spent and saved, as far as they have been told."""
+        saved = [one.saved_seconds for one in self._cached.values()]
+        known = [seconds for seconds in saved if seconds is not None]
+        return Took(
+            engine=sum(self._engine_seconds.values()) if self._engine_seconds else None,
+            saved=sum(known) if known else None,
         )
 
     @contextmanager

@@ -10,20 +10,23 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from gateway.cache_use import CacheUses
 from gateway.caller import Caller
+from gateway.described import described_report
 from gateway.state.store import UsageLedger
-from gateway.usage_report import Days, usage_response
+from gateway.usage_report import Days, UsageList, usage_response
 
 
 def own_usage_router(
     ledger: UsageLedger,
+    cache: CacheUses,
     authenticate: Callable[[Request], Awaitable[Caller]],
     clock: Callable[[], float],
 ) -> APIRouter:
     """`GET /v1/usage`."""
     router = APIRouter()
 
-    @router.get("/v1/usage")
+    @router.get("/v1/usage", openapi_extra=described_report(UsageList, "text/csv"))
     async def show(
         request: Request,
         caller: Annotated[Caller, Depends(authenticate)],
@@ -34,6 +37,6 @@ def own_usage_router(
     ) -> Response:
         days = Days.of(first, last, clock())
         rows = await ledger.usage(days.first, days.last, tenant_id=caller.tenant_id, key_id=key)
-        return usage_response(request, format, days, rows)
+        return usage_response(request, format, days, rows, await cache.of(caller.tenant_id))
 
     return router

@@ -40,42 +40,20 @@ def day_of(moment: float) -> str:
 
 
 class Tally:
-    """Counts for one process. `clock` gives seconds since the epoch.
-
-    `prefill_ms`, once somebody has measured it, gives the milliseconds that a prompt of so many
-    tokens takes; without it what the cache saved is known in tokens alone.
-    """
+    """Counts for one process. `clock` gives seconds since the epoch."""
 
     def __init__(
         self,
         ledger: UsageLedger,
         clock: Callable[[], float],
-        prefill_ms: Callable[[int], float] | None = None,
     ) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._prefill_ms = prefill_ms
         self._counted: dict[tuple[str, str, str], Counters] = {}
         self._batches: list[_Batch] = []
 
-    def add(
-        self,
-        caller: Caller,
-        *,
-        computed_tokens: int,
-        cached_tokens: int,
-        generated_tokens: int,
-        engine_ms: float | None = None,
-    ) -> None:
-        """Count one request of `caller`. Nobody tells `engine_ms` yet."""
-        used = Counters(
-            requests=1,
-            computed_tokens=computed_tokens,
-            cached_tokens=cached_tokens,
-            generated_tokens=generated_tokens,
-            engine_ms=engine_ms,
-            saved_ms=self._saved_ms(computed_tokens, cached_tokens),
-        )
+    def add(self, caller: Caller, used: Counters) -> None:
+        """Count what `caller` used: a request, or what becomes known of one after its end."""
         place = (day_of(self._clock()), caller.tenant_id, caller.key_id)
         before = self._counted.get(place)
         self._counted[place] = used if before is None else before.plus(used)
@@ -125,9 +103,3 @@ class Tally:
         except Unavailable:
             lost = sum(len(batch.rows) for batch in self._batches) + len(self._counted)
             _LOG.error("usage of %d keys could not be stored and is lost", lost)
-
-    def _saved_ms(self, computed_tokens: int, cached_tokens: int) -> float | None:
-        if self._prefill_ms is None:
-            return None
-        whole = self._prefill_ms(computed_tokens + cached_tokens)
-        return max(0.0, whole - self._prefill_ms(computed_tokens))

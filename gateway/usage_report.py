@@ -13,6 +13,7 @@ from datetime import date, timedelta
 import msgspec
 from fastapi import Request, Response
 
+from gateway.cache_use import CacheUse
 from gateway.errors import BadRequest
 from gateway.state.records import Counters, UsageRow
 from gateway.usage import day_of
@@ -37,7 +38,6 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
     engine_ms: float | None
     saved_tokens: int
     saved_ms: float | None
-    blocks_unread: int | None
 
     @classmethod
     def of(cls, row: UsageRow) -> UsageView:
@@ -53,11 +53,15 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageList(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /v1/usage and /admin/usage: both days are included."""
+    """Answer of GET /v1/usage and /admin/usage: both days are included.
+
+    `cache` is no matter of days: it counts since the engine's start; None: none answered.
+    """
 
     first_day: str
     last_day: str
     usage: list[UsageView]
+    cache: list[CacheUse] | None
 
 
 class Days(msgspec.Struct, frozen=True):
@@ -81,15 +85,27 @@ class Days(msgspec.Struct, frozen=True):
 
 
 def usage_response(
-    request: Request, wanted: str | None, days: Days, rows: Sequence[UsageRow]
+    request: Request,
+    wanted: str | None,
+    days: Days,
+    rows: Sequence[UsageRow],
+    cache: Sequence[CacheUse] | None,
 ) -> Response:
-    """The rows as JSON; as CSV for `format=csv`, or without a format for `Accept: text/csv`."""
+    """The rows as JSON; as CSV for `format=csv`, or without a format for `Accept: text/csv`.
+
+    A table of days has no place for `cache`, so CSV is without.
+    """
     views = [UsageView.of(row) for row in rows]
     if wanted not in (None, "json", "csv"):
         raise BadRequest("`format` is json or csv.", param="format")
     if wanted == "csv" or (wanted is None and _accepts_csv(request)):
         return Response(_csv(views), media_type="text/csv", headers=_HEADERS)
-    answer = UsageList(first_day=days.first, last_day=days.last, usage=views)
+    answer = UsageList(
+        first_day=days.first,
+        last_day=days.last,
+        usage=views,
+        cache=None if cache is None else list(cache),
+    )
     return Response(msgspec.json.encode(answer), media_type="application/json", headers=_HEADERS)
 
 

@@ -29,6 +29,7 @@ from prefix_cache.invariants import check
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.owners import OwnerUse
+from prefix_cache.readership import Readership
 from prefix_cache.restart import Restart
 from prefix_cache.shelf import Tiers
 from prefix_cache.supply import Supply
@@ -80,7 +81,8 @@ class PrefixCache:
         self._supply = Supply(num_blocks, self._holds, tiers, self._transit)
         self._descent = self._supply.descent
         self._ascent = Ascent(self._holds, self._supply, self._transit)
-        self._committer = Committer(self._tree, self._holds, self._supply, digest)
+        self.readership = Readership()  # to be read alone
+        self._committer = Committer(self._tree, self._holds, self._supply, digest, self.readership)
         self._restart = Restart(self._tree, self._holds, self._ascent, self._descent, digest)
         self._leases: set[Lease] = set()
 
@@ -153,6 +155,7 @@ class PrefixCache:
             self._supply.give_back_nodes(self._holds.let_go(node))
             return None
         self._holds.found(node, now)
+        self.readership.found(node)
         lease = Lease(
             path=path,
             owner=owner,

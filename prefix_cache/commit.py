@@ -23,6 +23,7 @@ from prefix_cache.hashing import KEY_BYTES, Digest, TokenIds, block_keys
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace
+from prefix_cache.readership import Readership
 from prefix_cache.residency import Event
 from prefix_cache.supply import Supply
 from prefix_cache.tree import Node, Position, RadixTree
@@ -32,11 +33,19 @@ from storage.move import Tier
 class Committer:
     """Moves leases along the tree and adds to it what is new."""
 
-    def __init__(self, tree: RadixTree, holds: Holds, supply: Supply, digest: Digest) -> None:
+    def __init__(
+        self,
+        tree: RadixTree,
+        holds: Holds,
+        supply: Supply,
+        digest: Digest,
+        readership: Readership,
+    ) -> None:
         self._tree = tree
         self._holds = holds
         self._supply = supply
         self._digest = digest
+        self._readership = readership
 
     def commit(self, lease: Lease, tokens: TokenIds, prompt_keys: bytes, *, now: float) -> None:
         """Share all of `tokens`: whole blocks from position 0, more of them than are shared.
@@ -110,6 +119,7 @@ class Committer:
                 tokens[start * size : end * size], lease.block_ids[start:end], run_keys, size
             )
             lease.note_added(start)
+            self._readership.wrote(lease.owner, len(run))
             self._append(lease, lease.path.at(start), run, now)
 
     def _append(self, lease: Lease, namespace: Namespace, run: Edge, now: float) -> None:

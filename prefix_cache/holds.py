@@ -110,6 +110,7 @@ class Holds:
         keys = node.edge.last_keys(count)
         self.evictable_blocks -= node.edge.num_device
         node.edge.trim(count)
+        node.num_read = min(node.num_read, len(node.edge))
         self.evictable_blocks += node.edge.num_device
         self.policy.left(node, keys)
         if len(node.edge):

@@ -139,6 +139,7 @@ class Restart:
         node = self._tree.add(parent, Namespace(first.namespace), edge, owner=first.owner, now=now)
         self._holds.entered(node)
         node.seen = max(node.seen, first.hits)
+        node.num_read = len(edge)  # nobody here wrote it
         self._holds.policy.restored(node)
         self._holds.changed(node)
         self._holds.offer(parent)  # nobody holds it, and it is no leaf any more

@@ -116,6 +116,7 @@ class Node:
     held_children: int = 0  # held nodes whose parent this is, detached ones too
     attached: bool = True  # False: flushed or discarded; no match finds it any more
     hits: int = 0  # requests that found it since it was put in
+    num_read: int = 0  # of its first blocks: found by a request since they were put in
     seen: int = 0  # uses of its blocks before that, as far as the policy remembers
     worth: float = 0.0  # the policy's own number, set when the node is used
     kept: bool = True  # False: copying it down has failed since it was last used
@@ -263,6 +264,7 @@ class RadixTree:
             held_children=int(node.is_held),
             attached=node.attached,
             hits=node.hits,
+            num_read=min(node.num_read, at),
             seen=node.seen,
             worth=node.worth,
             kept=node.kept,
@@ -271,6 +273,7 @@ class RadixTree:
         if parent is not None:
             parent.children.put(self._key_of(upper), upper)
         node.parent, node.start, node.told = upper, node.start + at, NOWHERE
+        node.num_read = max(node.num_read - at, 0)
         upper.children.put(self._key_of(node), node)
         self.tell(node)
         if node.flights:

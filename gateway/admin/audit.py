@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from gateway.admin.wire import json_response
+from gateway.described import described
 from gateway.errors import BadRequest, Unavailable
 from gateway.state.records import AuditEntry
 from gateway.state.store import AUDIT_KEPT, AuditLog
@@ -55,10 +56,12 @@ def audit_router(log: AuditLog) -> APIRouter:
     """`GET /admin/audit`, without its guard."""
     router = APIRouter()
 
-    @router.get("/admin/audit")
+    @router.get("/admin/audit", openapi_extra=described(AuditEntries))
     async def show(
-        limit: int = 100,
-        skip: int = 0,
+        limit: Annotated[
+            int, Query(json_schema_extra={"minimum": 1, "maximum": MAX_ENTRIES})
+        ] = 100,
+        skip: Annotated[int, Query(json_schema_extra={"minimum": 0, "maximum": AUDIT_KEPT})] = 0,
     ) -> Response:
         if not 1 <= limit <= MAX_ENTRIES:
             raise BadRequest(f"`limit` is from 1 to {MAX_ENTRIES}.", param="limit")

@@ -87,6 +87,8 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     tokens_held: int
     evictions_caused: int
     evictions_suffered: int
+    written_blocks: int
+    unread_blocks: int  # of those written: found by no request so far
 
 
 class MovesView(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,6 +273,8 @@ def _tenant(flow: str, name: str | None, used: FlowStats, block_size: int) -> Te
         tokens_held=used.blocks_held * block_size,
         evictions_caused=used.evictions_caused,
         evictions_suffered=used.evictions_suffered,
+        written_blocks=used.written_blocks,
+        unread_blocks=used.unread_blocks,
     )
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gateway.admin.audit import AuditTrail
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
+from gateway.described import described
 from gateway.state.records import Group
 from gateway.state.store import Groups
 
@@ -41,7 +42,7 @@ def groups_router(store: Groups, audit: AuditTrail, clock: Callable[[], float]) 
     """The routes below `/admin/groups`, without their guard."""
     router = APIRouter(prefix="/admin/groups")
 
-    @router.post("")
+    @router.post("", openapi_extra=described(Group, NamedGroup, statuses=(201,)), status_code=201)
     async def create(request: Request) -> Response:
         body = await read_body(request, NamedGroup)
         group = Group.new(clean_name(body.name), created_at=clock())
@@ -49,15 +50,15 @@ def groups_router(store: Groups, audit: AuditTrail, clock: Callable[[], float]) 
         await audit.note("group.create", group.id, name=group.name)
         return json_response(group, 201)
 
-    @router.get("")
+    @router.get("", openapi_extra=described(GroupList))
     async def list_all() -> Response:
         return json_response(GroupList(await store.list_groups()))
 
-    @router.get("/{group_id}")
+    @router.get("/{group_id}", openapi_extra=described(Group))
     async def show(group_id: str) -> Response:
         return json_response(await store.get_group(group_id))
 
-    @router.patch("/{group_id}")
+    @router.patch("/{group_id}", openapi_extra=described(Group, NamedGroup))
     async def rename(group_id: str, request: Request) -> Response:
         body = await read_body(request, NamedGroup)
         group = replace(await store.get_group(group_id), name=clean_name(body.name))
@@ -65,7 +66,7 @@ def groups_router(store: Groups, audit: AuditTrail, clock: Callable[[], float]) 
         await audit.note("group.update", group_id, name=group.name)
         return json_response(group)
 
-    @router.delete("/{group_id}")
+    @router.delete("/{group_id}", openapi_extra=described(DeletedGroup))
     async def delete(group_id: str) -> Response:
         await store.delete_group(group_id)
         await audit.note("group.delete", group_id)

@@ -22,6 +22,7 @@ from gateway.admin.keys import keys_router
 from gateway.admin.tenants import tenants_router
 from gateway.admin.usage import usage_router
 from gateway.auth import AdminAuthenticator
+from gateway.cache_use import CacheUses
 from gateway.described import described_text
 from gateway.keyring import Keyring
 from gateway.metrics import GatewayMetrics
@@ -51,7 +52,7 @@ def admin_router(
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
         cache_router(store, bounded, audit),
-        usage_router(store, clock),
+        usage_router(store, CacheUses(bounded, clock), clock),
         audit_router(store),
     ):
         router.include_router(part, dependencies=guarded)

@@ -10,15 +10,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from gateway.cache_use import CacheUses
+from gateway.described import described_report
 from gateway.state.store import UsageLedger
-from gateway.usage_report import Days, usage_response
+from gateway.usage_report import Days, UsageList, usage_response
 
 
-def usage_router(ledger: UsageLedger, clock: Callable[[], float]) -> APIRouter:
+def usage_router(ledger: UsageLedger, cache: CacheUses, clock: Callable[[], float]) -> APIRouter:
     """`GET /admin/usage`, without its guard."""
     router = APIRouter()
 
-    @router.get("/admin/usage")
+    @router.get("/admin/usage", openapi_extra=described_report(UsageList, "text/csv"))
     async def show(
         request: Request,
         first: Annotated[str | None, Query(alias="from")] = None,
@@ -29,6 +31,6 @@ def usage_router(ledger: UsageLedger, clock: Callable[[], float]) -> APIRouter:
     ) -> Response:
         days = Days.of(first, last, clock())
         rows = await ledger.usage(days.first, days.last, tenant_id=tenant, key_id=key)
-        return usage_response(request, format, days, rows)
+        return usage_response(request, format, days, rows, await cache.of(tenant))
 
     return router

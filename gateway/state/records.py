@@ -140,7 +140,6 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens: int = 0
     engine_ms: float | None = None  # of the accelerator
     saved_ms: float | None = None  # of prefill, by the measured curve
-    blocks_unread: int | None = None  # written into the cache and never read from it
 
     def plus(self, other: Counters) -> Counters:
         """Both together."""

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import numpy as np
 
+from engine.client import Late
 from engine.errors import EngineError
 from engine.messages import (
     EngineStats,
@@ -113,7 +114,9 @@ class FakeEngine:
         self.cancelled = 0
         self._cached_keys: set[bytes] = set()
 
-    async def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
+    async def generate(
+        self, request: Generate, late: Late | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
         """Tell the scripted tokens up to `max_tokens`, then how it ended."""
         self.requests.append(request)
         self._count(running=1)

@@ -152,6 +152,22 @@ class TestStreams:
                 stats = await until(client, at_rest)
                 assert stats.generated_tokens < LONG
 
+    async def test_who_left_early_is_told_how_it_ended_all_the_same(self, socket_path: str) -> None:
+        told: asyncio.Queue[Finished] = asyncio.Queue()
+        with EngineThread(socket_path):
+            async with connected(socket_path) as client:
+                await client.wait_until_welcome()
+                request = generate("a", [1, 2, 3], max_tokens=LONG)
+                async with aclosing(client.generate(request, told.put_nowait)) as stream:
+                    await anext(stream)
+                finished = await asyncio.wait_for(told.get(), 10)
+                assert (finished.request_id, finished.reason) == ("a", "cancelled")
+                assert finished.engine_seconds > 0
+                whole = generate("b", [1, 2, 3], max_tokens=2)
+                ends = [event async for event in client.generate(whole, told.put_nowait)]
+                assert isinstance(ends[-1], Finished)
+        assert told.empty()
+
     async def test_flush_and_stats(self, socket_path: str) -> None:
         with EngineThread(socket_path):
             async with connected(socket_path) as client:

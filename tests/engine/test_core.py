@@ -47,6 +47,29 @@ class TestQueries:
         assert [reply.query_id for reply in flushed] == ["1", "2", "3", "4", "5"]
         assert [reply.blocks for reply in flushed] == [4, 0, 2, 0, 0]
 
+    def test_a_flow_that_is_forgotten_leaves_nothing_though_it_still_runs(self) -> None:
+        rig = Rig()
+        gone, stays = (
+            generate(name, range(at, at + 20), flow=name, max_tokens=12)
+            for name, at in (("gone", 0), ("stays", 30))
+        )
+        waits = generate("waits", range(9), flow="gone", max_tokens=4)
+        for request in (gone, stays, waits):
+            rig.submit(request)
+        rig.step()  # no whole prompt has been computed, and one has not started
+        rig.link.say(Flush(query_id="1", flow="gone"))
+        rig.run()
+        for request in (gone, stays, waits):
+            rig.expect_output(request)
+        owners = rig.cache.owners()
+        assert owners["gone"].blocks_held == 0
+        assert owners["stays"].blocks_held == 7
+        again = generate("again", range(20), flow="gone", max_tokens=1)
+        rig.submit(again)
+        rig.run()
+        assert rig.finished("again").cached_tokens == 0
+        rig.expect_nothing_left()
+
     def test_flush_while_it_is_used_harms_nobody(self) -> None:
         rig = Rig()
         request = generate("a", range(20), max_tokens=8)

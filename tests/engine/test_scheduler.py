@@ -271,3 +271,31 @@ class TestEnds:
         rig.run()
         assert rig.finished("running").reason == rig.finished("waiting").reason == "cancelled"
         rig.expect_nothing_left()
+
+
+class TestNewcomers:
+    def test_a_long_prompt_of_one_flow_leaves_half_a_step_to_others(self) -> None:
+        rig = Rig(max_batch_tokens=16, num_blocks=128)
+        flood = generate("flood", [n % 60 for n in range(160)], flow="flood", max_tokens=1)
+        rig.submit(flood)
+        rig.step(2)
+        victim = generate("victim", [3, 1, 4, 1, 5], flow="victim", max_tokens=1)
+        rig.submit(victim)
+        rig.step()
+        assert rig.finished("victim").completion_tokens == 1, "not behind the whole long prompt"
+        rig.run()
+        for request in (flood, victim):
+            rig.expect_output(request)
+        rig.expect_nothing_left()
+
+    def test_what_nobody_comes_for_is_not_wasted(self) -> None:
+        """Others wait, but there is no place for them to run in."""
+        rig = Rig(max_batch_tokens=16, num_blocks=128, max_running=1)
+        rig.submit(generate("flood", [n % 60 for n in range(160)], flow="flood", max_tokens=1))
+        rig.step()
+        rig.submit(generate("victim", [3, 1, 4, 1, 5], flow="victim", max_tokens=1))
+        before = rig.runner.tokens_computed
+        rig.step(3)
+        assert rig.runner.tokens_computed - before == 3 * 16
+        rig.run()
+        rig.expect_nothing_left()

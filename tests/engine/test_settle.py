@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from engine.messages import Cancel, Generate, SamplingParams, Tokens
+from engine.step import Launched, Step
 from tests.doubles.fake_runner import VOCAB_SIZE, expected_output
-from tests.engine.rig import EOS, Rig, generate
+from tests.engine.rig import CLIENT, EOS, Rig, generate
 
 
 def prompt_where(token_id: int, position: int, n: int = 8) -> list[int]:
@@ -184,3 +189,68 @@ class TestNotFinite:
         rig.submit(generate("again", range(40)))
         rig.run()
         assert rig.finished("again").cached_tokens == 0
+
+
+class SlowRunner:
+    """Takes a second of the rig's clock for every token that it computes."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig, self._runner = rig, rig.runner
+
+    def launch(self, step: Step) -> Launched:
+        launched = self._runner.launch(step)
+        self._rig.clock.now += step.num_tokens
+        return launched
+
+
+def slow_rig() -> Rig:
+    rig = Rig(max_batch_tokens=128)
+    rig.core.parts = replace(rig.core.parts, runner=SlowRunner(rig))
+    return rig
+
+
+class TestSeconds:
+    def test_a_sequence_alone_has_its_steps_to_itself(self) -> None:
+        rig = slow_rig()
+        rig.submit(generate("a", [1, 2, 3], max_tokens=5))
+        rig.run()
+        assert rig.finished("a").engine_seconds == pytest.approx(3 + 4)
+
+    def test_steps_are_shared_by_tokens_and_nothing_is_lost(self) -> None:
+        rig = slow_rig()
+        rig.submit(generate("long", list(range(40)), max_tokens=3))
+        rig.submit(generate("short", [50, 51], max_tokens=8))
+        rig.run()
+        assert rig.finished("long").engine_seconds == pytest.approx(40 + 2)
+        assert rig.finished("short").engine_seconds == pytest.approx(2 + 7)
+
+    def test_what_was_computed_for_one_that_is_cancelled_is_told(self) -> None:
+        rig = slow_rig()
+        rig.submit(generate("a", list(range(10)), max_tokens=20))
+        rig.step(3)
+        rig.link.say(Cancel("a"), CLIENT)
+        rig.run()
+        assert rig.finished("a").reason == "cancelled"
+        assert rig.finished("a").engine_seconds == pytest.approx(10 + 2)
+
+    def test_saved_seconds_are_those_of_the_cached_tokens(self) -> None:
+        rig = slow_rig()
+        prompt = list(range(64))
+        rig.submit(generate("cold", prompt, max_tokens=1))
+        rig.run()
+        assert rig.finished("cold").saved_seconds == 0.0
+        rig.submit(generate("warm", [*prompt, 60, 59], max_tokens=1))
+        rig.run()
+        assert rig.finished("warm").cached_tokens == 64
+        assert rig.finished("warm").saved_seconds == pytest.approx(64)  # a second a token
+        first = rig.link.events("warm")[0]
+        assert isinstance(first, Tokens)
+        assert first.saved_seconds == pytest.approx(64)
+
+    def test_nothing_measured_is_not_nothing_saved(self) -> None:
+        rig = slow_rig()
+        for name in ("cold", "warm"):
+            rig.submit(generate(name, list(range(20)), max_tokens=1))
+            rig.run()
+        assert rig.finished("warm").cached_tokens > 0
+        assert rig.finished("warm").saved_seconds is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
+from engine.client import Late
 from engine.errors import EngineUnavailable
 from engine.messages import (
     DiskStats,
@@ -87,7 +88,9 @@ class OperatedEngine:
     def welcome(self) -> Welcome | None:
         return WELCOME if self.connected else None
 
-    async def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
+    async def generate(
+        self, request: Generate, late: Late | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
         raise EngineUnavailable("This engine generates nothing.")
         yield
 

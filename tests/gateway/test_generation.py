@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.client import Late
 from engine.errors import EngineDied, EngineFailure, EngineUnavailable
 from engine.messages import Finished, Generate, SamplingParams, Tokens
 from gateway.admission import Admitted, TextRules
@@ -186,7 +187,9 @@ class _OddEngine(FakeEngine):
         super().__init__()
         self._last = last
 
-    async def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
+    async def generate(
+        self, request: Generate, late: Late | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
         yield Tokens(request_id=request.request_id, token_ids=(97,), cached_tokens=0)
         if self._last is not None:
             yield self._last

@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from gateway.described import JSON
 from tests.doubles.fake_engine import FakeEngine
 from tests.doubles.served import Served
 
@@ -100,6 +101,19 @@ def test_bad_data_is_refused(description: dict[str, Any], served: Served, operat
             statuses = list(fuzz(operation, GenerationMode.NEGATIVE, BAD_DATA, key))
             refused += sum(400 <= status < 500 for status in statuses)
     assert refused > EXAMPLES
+
+
+def test_every_route_says_what_it_answers(description: dict[str, Any]) -> None:
+    """Without a schema the fuzzing above has nothing to hold an answer against."""
+    silent = [
+        f"{method} {path} {status}"
+        for path, operations in description["paths"].items()
+        for method, operation in operations.items()
+        for status, answer in operation["responses"].items()
+        if not answer.get("content") or answer["content"].get(JSON) == {"schema": {}}
+    ]
+    assert silent == []
+    assert len(description["paths"]) >= 20
 
 
 def test_an_undocumented_answer_would_be_found(description: dict[str, Any], served: Served) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -36,9 +37,9 @@ class ShakyLedger(MemoryStore):
             raise Unavailable("unanswered")
 
 
-def count(tally: Tally, caller: Caller = ADA, **tokens: int) -> None:
-    wanted = {"computed_tokens": 10, "cached_tokens": 20, "generated_tokens": 3, **tokens}
-    tally.add(caller, **wanted)
+def count(tally: Tally, caller: Caller = ADA, **counters: Any) -> None:
+    wanted = {"computed_tokens": 10, "cached_tokens": 20, "generated_tokens": 3, **counters}
+    tally.add(caller, Counters(requests=1, **wanted))
 
 
 async def rows(ledger: MemoryStore) -> list[UsageRow]:
@@ -123,18 +124,27 @@ async def test_what_cannot_be_stored_at_the_end_is_said(caplog: pytest.LogCaptur
     assert "usage of 1 keys could not be stored" in caplog.text
 
 
-async def test_saved_time_is_known_with_a_curve_only() -> None:
+async def test_what_nobody_measured_is_not_0() -> None:
     ledger = ShakyLedger()
-    plain = Tally(ledger, ManualClock(MIDNIGHT))
-    count(plain)
-    await plain.store()
-    assert (await rows(ledger))[0].counters.saved_ms is None
-    measured = Tally(ledger, ManualClock(MIDNIGHT), prefill_ms=lambda tokens: tokens * tokens / 100)
-    count(measured)  # 10 computed, 20 cached
-    await measured.store()
+    tally = Tally(ledger, ManualClock(MIDNIGHT))
+    count(tally)
+    await tally.store()
     counters = (await rows(ledger))[0].counters
-    assert counters.saved_ms == pytest.approx(30 * 30 / 100 - 10 * 10 / 100)
-    assert counters.engine_ms is None
+    assert (counters.engine_ms, counters.saved_ms) == (None, None)
+
+
+async def test_what_is_measured_adds_up_and_what_comes_late_is_no_request() -> None:
+    ledger = ShakyLedger()
+    tally = Tally(ledger, ManualClock(MIDNIGHT))
+    count(tally)
+    count(tally, engine_ms=1.5, saved_ms=2.25)
+    tally.add(ADA, Counters(engine_ms=4.0))
+    await tally.store()
+    tally.add(ADA, Counters(engine_ms=8.0))
+    await tally.store()
+    counters = (await rows(ledger))[0].counters
+    assert counters.requests == 2
+    assert (counters.engine_ms, counters.saved_ms) == (13.5, 2.25)
 
 
 def test_days_are_utc() -> None:

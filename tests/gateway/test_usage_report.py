@@ -5,17 +5,31 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from engine.messages import FlowStats
+from gateway.admin.bounded_engine import BoundedEngine
 from gateway.auth import Authenticator
+from gateway.cache_use import KEPT_S, CacheUses
 from gateway.errors import BadRequest
+from gateway.keyring import Keyring
 from gateway.own_usage import own_usage_router
-from gateway.state.records import Counters, UsageRow
+from gateway.state.records import Counters, Tenant, UsageRow
+from gateway.state.redis_link import RedisLink, connect
+from gateway.state.redis_store import RedisStore
+from gateway.state.sqlite import SqliteStore
+from gateway.state.store import Store
 from gateway.usage import day_of
 from gateway.usage_report import Days
+from tests.doubles.redis_server import redis_server
 from tests.gateway.admin.office import Office, body, error_of, open_office
+from tests.gateway.manual_clock import ManualClock
+from tests.gateway.operated_engine import OperatedEngine, some_stats
 from tests.gateway.small_app import client_of, small_app
 
 NOW = 1_767_225_600.0  # 2026-01-01
@@ -65,7 +79,6 @@ async def test_the_operator_sees_everybody_and_can_choose(office: Office) -> Non
         "engine_ms": None,
         "saved_tokens": 5,
         "saved_ms": None,
-        "blocks_unread": None,
     }
 
 
@@ -117,23 +130,90 @@ def test_the_earliest_day_has_none_before_it() -> None:
         Days.of("2025-01-01", "2026-01-02", NOW)
 
 
-async def test_a_tenant_sees_its_own_and_nobody_else_s(office: Office) -> None:
-    acme, rival = await office.tenant("acme"), await office.tenant("rival")
-    key = await office.key(acme["id"])
+@pytest.fixture(params=["sqlite", "redis"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    if request.param == "sqlite":
+        sqlite = SqliteStore(tmp_path / "state.sqlite")
+        yield sqlite
+        await sqlite.close()
+        return
+    with redis_server(tmp_path) as server:
+        redis = RedisStore(RedisLink(connect(server.url, timeout_s=10.0)))
+        yield redis
+        await redis.close()
+
+
+@dataclass
+class Tenancy:
+    """A tenant, its key and the key's id."""
+
+    id: str
+    key: str
+    key_id: str
+
+
+async def tenant_of(store: Store, keyring: Keyring, name: str) -> Tenancy:
+    tenant = Tenant.new(name, created_at=NOW)
+    await store.create_tenant(tenant)
+    issued = await keyring.issue(tenant.id)
+    return Tenancy(tenant.id, issued.secret, issued.record.id)
+
+
+async def test_a_tenant_sees_its_own_and_nobody_else_s(store: Store) -> None:
+    keyring, clock, engine = Keyring(store, bytes(32)), ManualClock(), OperatedEngine()
+    clock.now = NOW
+    acme, rival = [await tenant_of(store, keyring, name) for name in ("acme", "rival")]
     day = day_of(NOW)
-    await used(office, acme["id"], key["record"]["id"], day, 1)
-    await used(office, rival["id"], "key_rival", day, 2)
-    app = small_app(own_usage_router(office.store, Authenticator(office.keyring), office.clock))
+    for number, one in enumerate((acme, rival), start=1):
+        counters = Counters(requests=number, engine_ms=number * 1.5, saved_ms=number * 10.0)
+        row = UsageRow(tenant_id=one.id, key_id=one.key_id, day=day, counters=counters)
+        await store.add_usage([row], batch=one.id)
+    engine.counters = some_stats(
+        {
+            acme.id: FlowStats(written_blocks=10, unread_blocks=4),
+            rival.id: FlowStats(written_blocks=20, unread_blocks=5),
+        }
+    )
+    uses = CacheUses(BoundedEngine(engine), clock)
+    app = small_app(own_usage_router(store, uses, Authenticator(keyring), clock))
 
     async def own(http: httpx.AsyncClient, **query: str) -> list[str]:
         answer = await http.get("/v1/usage", params=query)
         assert answer.status_code == 200
+        assert [use["tenant_id"] for use in body(answer)["cache"]] == [acme.id]
+        assert rival.id not in answer.text
         return [row["tenant_id"] for row in body(answer)["usage"]]
 
-    async with client_of(app, key["key"]) as http:
-        assert await own(http) == [acme["id"]]
-        assert await own(http, tenant=rival["id"]) == [acme["id"]]  # is not asked
-        assert await own(http, key="key_rival") == []
-        assert (await http.get("/v1/usage", params={"format": "csv"})).text.count("\r\n") == 2
+    async with client_of(app, acme.key) as http:
+        assert await own(http) == [acme.id]
+        assert await own(http, tenant=rival.id) == [acme.id]  # is not asked
+        assert await own(http, tenant_id=rival.id) == [acme.id]
+        assert await own(http, key=rival.key_id) == []
+        csv_text = (await http.get("/v1/usage", params={"format": "csv"})).text
+        assert csv_text.count("\r\n") == 2
+        assert rival.id not in csv_text
+    async with client_of(app, rival.key) as http:
+        seen = body(await http.get("/v1/usage"))
+        assert [row["requests"] for row in seen["usage"]] == [2]
+        assert [row["engine_ms"] for row in seen["usage"]] == [3.0]
+        assert [row["saved_ms"] for row in seen["usage"]] == [20.0]
+        assert seen["cache"] == [
+            {"tenant_id": rival.id, "block_size": 16, "written_blocks": 20, "unread_blocks": 5}
+        ]
     async with client_of(app, "sk-" + "a" * 43) as http:
         assert (await http.get("/v1/usage")).status_code == 401
+
+
+async def test_the_engine_is_not_asked_by_everybody_who_asks(office: Office) -> None:
+    async def uses() -> Any:
+        return body(await office.operator.get("/admin/usage"))["cache"]
+
+    office.engine.counters = some_stats({"tn_a": FlowStats(written_blocks=1)})
+    assert [use["written_blocks"] for use in await uses()] == [1]
+    office.engine.counters = some_stats({"tn_a": FlowStats(written_blocks=2)})
+    assert [use["written_blocks"] for use in await uses()] == [1]
+    office.clock.now += KEPT_S
+    assert [use["written_blocks"] for use in await uses()] == [2]
+    office.engine.connected = False
+    office.clock.now += KEPT_S
+    assert await uses() is None

@@ -6,7 +6,7 @@ from engine.messages import Generate, SamplingParams
 from gateway.admission import Admitted, TextRules
 from gateway.choice import Delta, Ended
 from gateway.limits.prices import Tokens
-from gateway.meter import Meter
+from gateway.meter import Meter, Took
 from gateway.metrics import GatewayMetrics
 from tests.gateway.manual_clock import ManualClock
 
@@ -52,3 +52,19 @@ def test_choices_compute_their_prompt_once_and_prompts_count_each() -> None:
     meter.see(first(2, cached=48))
     meter.see(Ended(2, "stop", cached_tokens=48, completion_tokens=7))
     assert meter.worked() == Tokens(102, 48, 9)
+
+
+def test_seconds_are_those_that_were_told() -> None:
+    meter = a_meter(100, choices=2)
+    assert meter.took() == Took(engine=None, saved=None)
+    meter.see(Delta(0, "a", (1,), None, 0.0, cached_tokens=96, saved_seconds=3.0))
+    meter.see(Ended(0, "stop", 96, 1, saved_seconds=3.0, engine_seconds=0.5))
+    assert meter.took() == Took(engine=0.5, saved=3.0)
+    meter.see(Ended(1, "stop", 0, 1, saved_seconds=0.0, engine_seconds=2.0))
+    assert meter.took() == Took(engine=2.5, saved=0.0)  # the prompt was computed after all
+
+
+def test_a_choice_that_was_ended_here_has_told_no_seconds() -> None:
+    meter = a_meter(100)
+    meter.see(Ended(0, "stop", 96, 1))
+    assert meter.took() == Took(engine=None, saved=None)

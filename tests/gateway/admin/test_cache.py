@@ -105,6 +105,8 @@ async def test_each_tenant_s_numbers_stand_under_its_id_and_name(office: Office)
                 blocks_held=3,
                 evictions_caused=1,
                 evictions_suffered=2,
+                written_blocks=8,
+                unread_blocks=5,
             ),
             two["id"]: FlowStats(),
             "tn_gone": FlowStats(blocks_held=1),
@@ -125,6 +127,8 @@ async def test_each_tenant_s_numbers_stand_under_its_id_and_name(office: Office)
         "tokens_held": 48,
         "evictions_caused": 1,
         "evictions_suffered": 2,
+        "written_blocks": 8,
+        "unread_blocks": 5,
     }
     assert by_id[two["id"]]["name"] == "two"
     assert by_id[two["id"]]["hit_rate"] is None

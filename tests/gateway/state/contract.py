@@ -383,11 +383,11 @@ class StoreContract:
         await store.add_usage([a_row(requests=1)], batch="1")
         [row] = await store.usage("2026-01-31", "2026-01-31")
         assert row.counters.engine_ms is None
-        measured = Counters(engine_ms=1.5, saved_ms=2.25, blocks_unread=3)
+        measured = Counters(engine_ms=1.5, saved_ms=2.25)
         await store.add_usage([replace(a_row(), counters=measured)], batch="2")
         await store.add_usage([replace(a_row(), counters=measured)], batch="3")
         [row] = await store.usage("2026-01-31", "2026-01-31")
-        assert row.counters == Counters(requests=1, engine_ms=3.0, saved_ms=4.5, blocks_unread=6)
+        assert row.counters == Counters(requests=1, engine_ms=3.0, saved_ms=4.5)
 
     async def test_a_batch_that_comes_twice_is_counted_once(self, store: Store) -> None:
         for batch in ("first", "first", "second"):

@@ -1,0 +1,99 @@
+"""What clients that mean harm take from one that does not.
+
+    python -m benchmarks.hostile --seconds 6
+
+The gateway runs in a process of its own before a fake engine (`benchmarks/gateway.py`). A
+bystander asks for one token, again and again, each time on a new connection: alone first, then
+beside each of the attacks, which are begun again as soon as they are over. Told are its times to
+the whole answer, and how much the gateway's memory grew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.gateway import MODEL, gateways, memory_mb, percentile, until_up
+from gateway.config import Bounds, GatewayConfig
+from gateway.first_start import ensure_first_start
+from tests.doubles.attacks import ATTACKS, Attack, Target, ask
+from tests.doubles.tiny_model import write_tiny_model
+
+AT_ONCE = {"slow heads": 100, "slow bodies": 100, "slow readers": 4, "resets": 20}
+REST_S = 0.02  # between the bystander's questions
+
+
+async def bystand(target: Target, seconds: float) -> list[float]:
+    """Ask for so long."""
+    times, over = [], time.monotonic() + seconds
+    while time.monotonic() < over:
+        times.append(await ask(target))
+        await asyncio.sleep(REST_S)
+    return times
+
+
+async def keep_up(attack: Attack, target: Target, at_once: int) -> None:
+    """Attack for ever."""
+
+    async def one() -> None:
+        while True:
+            await attack(target)
+
+    await asyncio.gather(*(one() for _ in range(at_once)))
+
+
+async def measure(pid: int, attacker: Target, bystander: Target, seconds: float) -> None:
+    """Alone, then beside each attack."""
+    await until_up(attacker.port)
+    await bystand(bystander, 1)
+    show("alone", await bystand(bystander, seconds), 0.0)
+    for name, attack in ATTACKS.items():
+        before = memory_mb(pid)
+        attacking = asyncio.create_task(keep_up(attack, attacker, AT_ONCE.get(name, 4)))
+        await asyncio.sleep(0.5)
+        times = await bystand(bystander, seconds)
+        grown = memory_mb(pid) - before
+        if attacking.done():
+            await attacking
+        attacking.cancel()
+        await asyncio.gather(attacking, return_exceptions=True)
+        show(name, times, grown)
+        await asyncio.sleep(1)
+
+
+def show(name: str, times: list[float], grown_mb: float) -> None:
+    """One line."""
+    p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
+    print(f"{name:14} {p50:8.1f} ms p50 {p99:8.1f} ms p99 {grown_mb:+8.1f} MB {len(times):6} asked")
+
+
+def main() -> None:
+    """Start a gateway, attack it, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each attack")
+    parser.add_argument("--port", type=int, default=8097)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        data = Path(directory) / "data"
+        keys = asyncio.run(ensure_first_start(data, clock=time.time))
+        config = GatewayConfig(
+            model_dir=str(write_tiny_model(Path(directory) / "model")),
+            model_name=MODEL,
+            data_dir=str(data),
+            engine_socket="",
+            port=options.port,
+            bounds=Bounds(head_deadline_s=2.0, body_deadline_s=2.0, stalled_write_s=2.0),
+            grace_s=1.0,
+        )
+        attacker, bystander = (
+            Target(config.port, key or "", MODEL) for key in (keys.demo_key, keys.demo2_key)
+        )
+        with gateways(config, 1) as [pid]:
+            asyncio.run(measure(pid, attacker, bystander, options.seconds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Clients that mean harm: each attacks once, and returns when it is cut off or done.
+
+Knows: sockets, and what a server would rather not see. Does not know: how the server takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+CHAT = "/v1/chat/completions"
+GIB = 1 << 30
+PIECE = b"a" * (64 << 10)
+SLOWLY_S = 0.05  # between two bytes
+UNREAD_S = 8.0
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server, and a key that it takes."""
+
+    port: int
+    key: str
+    model: str
+
+    async def connect(self, receive_bytes: int | None = None) -> Connection:
+        """A connection; `receive_bytes` bounds what the kernel takes in for it."""
+        plain = socket.socket()
+        if receive_bytes is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        plain.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", self.port))
+        return await asyncio.open_connection(sock=plain, limit=1 << 12)
+
+    def head(self, *extra: str) -> bytes:
+        """The head of a chat."""
+        lines = [f"POST {CHAT} HTTP/1.1", "host: x", f"authorization: Bearer {self.key}", *extra]
+        return "\r\n".join([*lines, "", ""]).encode()
+
+    def chat(self, text: str, **more: Any) -> bytes:
+        """A whole request."""
+        messages = [{"role": "user", "content": text}]
+        body = json.dumps({"model": self.model, "messages": messages, **more}).encode()
+        return self.head(f"content-length: {len(body)}") + body
+
+
+Attack = Callable[[Target], Awaitable[None]]
+
+
+async def slow_head(target: Target) -> None:
+    """A header's bytes, one after the other, without end."""
+    await _drip(target, target.head()[:-4] + b"\r\nx-slow: ")
+
+
+async def slow_body(target: Target) -> None:
+    """A body's bytes, one after the other."""
+    await _drip(target, target.head("content-length: 100000") + b'{"model": "')
+
+
+async def slow_reader(target: Target) -> None:
+    """A long answer of many choices that nobody reads."""
+    reader, writer = await target.connect(receive_bytes=4096)
+    many = {"stream": True, "n": 16, "logprobs": True, "top_logprobs": 20, "max_tokens": 400}
+    writer.write(target.chat("long " * 100, **many))
+    try:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        # With nobody reading, the other end's farewell would not arrive either.
+        await asyncio.sleep(UNREAD_S)
+    finally:
+        writer.transport.abort()
+
+
+async def reset_in_mid_stream(target: Target) -> None:
+    """A stream whose client resets the connection as soon as it has begun."""
+    reader, writer = await target.connect()
+    writer.write(target.chat("long " * 100, stream=True, max_tokens=400))
+    await reader.readuntil(b"data: ")
+    plain = writer.get_extra_info("socket")
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def huge_body(target: Target) -> None:
+    """A body of 1 GiB, declared, and sent for as long as somebody takes it."""
+    await _pour(target, target.head(f"content-length: {GIB}"), b"", b"")
+
+
+async def huge_chunks(target: Target) -> None:
+    """The same, undeclared."""
+    frame = f"{len(PIECE):x}\r\n".encode()
+    await _pour(target, target.head("transfer-encoding: chunked"), frame, b"\r\n")
+
+
+async def bombs(target: Target) -> None:
+    """Numbers that would be memory if they were believed."""
+    for more in (
+        {"n": 10**9},
+        {"n": -1},
+        {"logprobs": True, "top_logprobs": 10**9},
+        {"max_tokens": 10**18, "n": 16},
+        {"stop": ["x" * 10_000] * 16},
+        {"logit_bias": {str(number): 1 for number in range(20_000)}},
+    ):
+        reader, writer = await target.connect()
+        writer.write(target.chat("hi", **more))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+
+ATTACKS: dict[str, Attack] = {
+    "slow heads": slow_head,
+    "slow bodies": slow_body,
+    "slow readers": slow_reader,
+    "resets": reset_in_mid_stream,
+    "huge bodies": huge_body,
+    "huge chunks": huge_chunks,
+    "bombs": bombs,
+}
+
+
+async def ask(target: Target) -> float:
+    """What anybody would ask, on a connection of its own; the seconds until it was answered.
+
+    Raises RuntimeError for any other answer than 200.
+    """
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    reader, writer = await target.connect()
+    try:
+        writer.write(target.chat("hello", max_tokens=1))
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200 "):
+            raise RuntimeError(head.decode())
+        await reader.readuntil(b"}")
+        return clock() - started
+    finally:
+        writer.close()
+
+
+async def _drip(target: Target, begin: bytes) -> None:
+    reader, writer = await target.connect()
+    writer.write(begin)
+    dripping = asyncio.create_task(_drip_on(writer))
+    await _until_cut_off(reader, writer)
+    dripping.cancel()
+    await asyncio.gather(dripping, return_exceptions=True)
+
+
+async def _drip_on(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"a")
+        await asyncio.sleep(SLOWLY_S)
+
+
+async def _pour(target: Target, head: bytes, before: bytes, behind: bytes) -> None:
+    reader, writer = await target.connect()
+    try:
+        writer.write(head)
+        for _ in range(GIB // len(PIECE)):
+            writer.write(before + PIECE + behind)
+            await writer.drain()
+        await reader.read(1)
+    except ConnectionError:
+        return  # it was not taken any more
+    finally:
+        writer.transport.abort()
+
+
+async def _until_cut_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        await reader.read()
+    except ConnectionError:
+        return
+    finally:
+        writer.transport.abort()

@@ -1,0 +1,102 @@
+"""While clients attack the gateway, in a process of its own, another one keeps asking.
+
+It always gets its answer; the gateway's memory stays bounded; nothing is left of the attack. How
+long its answers take is a benchmark's affair (`benchmarks/hostile.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.gateway import MODEL, gateways, memory_mb, until_up
+from gateway.config import Bounds, GatewayConfig
+from gateway.first_start import ensure_first_start
+from tests.doubles.attacks import ATTACKS, Target, ask
+from tests.seams.server import free_port, wait_for
+
+# A body of its bound's size once as bytes and once as what they say, for each that is read at
+# once, and what an allocator keeps.
+MOST_MB = 64.0
+TIMES = {"slow heads": 50, "slow bodies": 50, "slow readers": 4, "resets": 100}
+BOUNDS = Bounds(
+    max_body_bytes=1 << 20, head_deadline_s=4.0, body_deadline_s=4.0, stalled_write_s=4.0
+)
+
+
+@dataclass(frozen=True)
+class Fortress:
+    """A gateway before a fake engine, which tells a token every 10 ms."""
+
+    pid: int
+    attacker: Target
+    bystander: Target
+    admin_key: str
+
+    def running(self) -> float:
+        """Requests being answered."""
+        headers = {"authorization": f"Bearer {self.admin_key}"}
+        url = f"http://127.0.0.1:{self.attacker.port}/metrics"
+        lines = httpx.get(url, headers=headers, timeout=30).text.splitlines()
+        (line,) = (line for line in lines if line.startswith("ratoon_requests_running "))
+        return float(line.split()[1])
+
+    def descriptors(self) -> int:
+        """Open descriptors, connections among them."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+
+@pytest.fixture(scope="module")
+def fortress(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
+    data = tmp_path_factory.mktemp("data")
+    keys = asyncio.run(ensure_first_start(data, clock=time.time))
+    config = GatewayConfig(
+        model_dir=str(tiny_model),
+        model_name=MODEL,
+        data_dir=str(data),
+        engine_socket="",
+        port=free_port(),
+        bounds=BOUNDS,
+        grace_s=1.0,
+    )
+    with gateways(config, 1) as [pid]:
+        asyncio.run(until_up(config.port))
+        attacker, bystander = (
+            Target(config.port, key or "", MODEL) for key in (keys.demo_key, keys.demo2_key)
+        )
+        asyncio.run(ask(bystander))
+        yield Fortress(pid, attacker, bystander, keys.admin_key)
+
+
+async def besiege(fortress: Fortress, name: str) -> tuple[int, float]:
+    """Attack many times over; how often the bystander was answered, and the most memory seen."""
+    over = asyncio.Event()
+
+    async def ask_on() -> tuple[int, float]:
+        answered, most = 0, 0.0
+        while not over.is_set() or not answered:
+            await ask(fortress.bystander)
+            answered, most = answered + 1, max(most, memory_mb(fortress.pid))
+        return answered, most
+
+    asking = asyncio.create_task(ask_on())
+    await asyncio.gather(*(ATTACKS[name](fortress.attacker) for _ in range(TIMES.get(name, 8))))
+    over.set()
+    return await asking
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_bystander_is_answered_and_nothing_is_left(fortress: Fortress, name: str) -> None:
+    before, descriptors = memory_mb(fortress.pid), fortress.descriptors()
+    answered, most = asyncio.run(asyncio.wait_for(besiege(fortress, name), 60))
+    assert answered > 0
+    assert most - before < MOST_MB
+    wait_for(lambda: fortress.running() == 0, 20)
+    wait_for(lambda: fortress.descriptors() <= descriptors, 20)
+    assert memory_mb(fortress.pid) - before < MOST_MB

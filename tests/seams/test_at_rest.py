@@ -1,0 +1,151 @@
+"""What the disk tier and a crash may leave behind of prompts, and what a deletion takes away.
+
+Prompts are token ids here, in whole blocks, so that what a record would hold is known to the byte.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.seams.canaries import canary, files_of, finds, forms
+from tests.seams.server import Server, running_server, wait_for
+
+BLOCK = 16
+TOKENS = 200
+
+
+class Said:
+    """A prompt of random token ids, and the forms of one of its blocks."""
+
+    def __init__(self, seed: int) -> None:
+        dice = random.Random(seed)
+        self.token_ids = [dice.randrange(300, 2000) for _ in range(TOKENS)]
+        whole = forms("", self.token_ids[BLOCK : 2 * BLOCK])
+        self.forms = {name: form for name, form in whole.items() if name.startswith("token")}
+
+
+def ask(server: Server, prompt: str | list[int], key: str | None = None) -> int:
+    """Ask; how many tokens of the prompt were cached."""
+    body = {"model": "handbook", "prompt": prompt, "max_tokens": 1, "temperature": 0}
+    with server.client(key) as client:
+        answer = client.post("/v1/completions", json=body)
+    answer.raise_for_status()
+    cached: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return cached
+
+
+def memory_files(pid: int) -> dict[str, bytes]:
+    """The memory that a process shares by descriptor."""
+    found = {}
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        if "memfd:" in os.readlink(link):
+            found[f"{pid} {os.readlink(link)}"] = link.read_bytes()
+    return found
+
+
+def disk_process(server: Server) -> int:
+    """The disk's process, a child of the engine's."""
+    engine = server.children()["engine"]
+    (pid,) = Path(f"/proc/{engine}/task/{engine}/children").read_text().split()
+    return int(pid)
+
+
+def blocks_on_disk(data_dir: Path) -> Mapping[str, bytes]:
+    return {name: content for name, content in files_of(data_dir).items() if "state" not in name}
+
+
+@pytest.fixture(params=[True, False], ids=["encrypted", "clear"], scope="module")
+def encrypted(request: pytest.FixtureRequest) -> bool:
+    is_encrypted: bool = request.param
+    return is_encrypted
+
+
+SETTINGS = {"RATOON_HOST_CACHE_TOKENS": "2048", "RATOON_DISK_CACHE_GIB": "0.25"}
+
+
+def settings(*, encrypted: bool) -> dict[str, str]:
+    return SETTINGS | {"RATOON_DISK_ENCRYPTION": "true" if encrypted else "false"}
+
+
+@pytest.fixture(scope="module")
+def kept(
+    encrypted: bool, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Mapping[str, bytes], Said, str]:
+    """All bytes at rest after a stop, and in shared memory before it; what was said; in words."""
+    data_dir = tmp_path_factory.mktemp("rest") / "data"
+    said, text = Said(1), canary()
+    with running_server(data_dir, settings(encrypted=encrypted)) as server:
+        for _ in range(2):  # the second time it has earned its place on disk
+            ask(server, said.token_ids)
+            ask(server, f"{text} " * 40)
+        shared = memory_files(disk_process(server))
+        assert shared
+    return {**blocks_on_disk(data_dir), **shared}, said, text
+
+
+def test_no_text_is_at_rest(kept: tuple[Mapping[str, bytes], Said, str]) -> None:
+    places, _, text = kept
+    assert any(name.endswith("data.mdb") for name in places)
+    assert finds({"text": forms(text)}, places) == []
+
+
+def test_token_ids_are_at_rest_without_encryption_alone(
+    kept: tuple[Mapping[str, bytes], Said, str], encrypted: bool
+) -> None:
+    """A record without encryption has its token ids as int32, in the file; nothing else has."""
+    places, said, _ = kept
+    found = finds({"ids": said.forms}, places)
+    if encrypted:
+        assert found == []
+    else:
+        assert {find.split(" in ")[0] for find in found} == {"ids (token ids, <i4)"}
+        assert all(find.endswith("data.mdb") for find in found)
+
+
+def test_a_deleted_tenant_s_blocks_are_noise_though_it_still_streams(tmp_path: Path) -> None:
+    """Deleted in mid-stream: the stream goes on, and its tenant's key is erased from the disk."""
+    data_dir, said = tmp_path / "data", Said(2)
+    with running_server(data_dir, settings(encrypted=True)) as server:
+        key = server.new_tenant()
+        for _ in range(2):
+            ask(server, said.token_ids, key)
+        with server.client(server.admin_key) as admin, server.client(key) as client:
+            stats = admin.get("/admin/cache/stats").json()
+            tenant = next(t["id"] for t in stats["tenants"] if t["blocks_held"] > 10)
+            body = {"model": "handbook", "prompt": "x", "max_tokens": 400, "ignore_eos": True}
+            with client.stream("POST", "/v1/completions", json=body | {"stream": True}) as answer:
+                lines = answer.iter_lines()
+                next(lines)
+                assert admin.delete(f"/admin/tenants/{tenant}").json()["flushed_blocks"] > 10
+                assert any("[DONE]" in line for line in lines)
+            assert client.get("/v1/models").status_code == 401
+            stats = admin.get("/admin/cache/stats").json()
+            held = {t["id"]: t["blocks_held"] for t in stats["tenants"]}
+            assert held[tenant] == 0
+        for _ in range(2):
+            ask(server, Said(3).token_ids)
+        others = {t["id"] for t in server.stats()["tenants"]} - {tenant}
+    keys = [content for name, content in files_of(data_dir).items() if name.endswith("/keys")]
+    assert keys
+    assert not any(tenant.encode() in content for content in keys)
+    assert any(other.encode() in content for other in others for content in keys), "the control"
+
+
+def test_no_process_dumps_its_memory_when_it_crashes(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # as an operator might have it
+    try:
+        with running_server(tmp_path / "data", settings(encrypted=False)) as server:
+            wait_for(lambda: len(server.children()) == 2, 10)
+            pids = [*server.children().values(), disk_process(server)]
+            for pid in pids:
+                limits = resource.prlimit(pid, resource.RLIMIT_CORE)
+                assert limits in ((0, 0), (1, 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))

@@ -1,0 +1,156 @@
+"""The gateway is killed, or asked to end, while its engine lives on: nothing is left computing.
+
+Gateway and engine are started apart, as under an operator's own supervisor. What the engine holds
+after a gateway's end is seen through the next gateway on the same socket.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.seams.server import START_S, Server, free_port, running_server, wait_for
+
+SOON_S = 10.0
+LONG = {"model": "handbook", "prompt": "The harbour", "stream": True, "ignore_eos": True}
+
+
+@contextmanager
+def started(command: str, data_dir: Path, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`ratoon gateway` or `ratoon engine` alone."""
+    environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
+    environment |= {"RATOON_DATA_DIR": str(data_dir), **settings}
+    with (data_dir.parent / f"{command}.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from cli.main import main; main()", command],
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def gateway(data_dir: Path) -> Iterator[Server]:
+    port = str(free_port())
+    with started("gateway", data_dir, RATOON_PORT=port) as process:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(lambda: is_up(url) or process.poll() is not None, START_S)
+        server = Server(process, url, data_dir)
+        server.wait_until_ready()
+        yield server
+
+
+def is_up(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/healthz", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    data_dir = tmp_path_factory.mktemp("apart") / "data"
+    data_dir.mkdir(mode=0o700)
+    with started("engine", data_dir, RATOON_CACHE_TOKENS="16384"):
+        yield data_dir
+
+
+class Reader(threading.Thread):
+    """Reads one stream to its end, whichever that is."""
+
+    def __init__(self, server: Server, max_tokens: int) -> None:
+        super().__init__(daemon=True)
+        self._client = server.client()
+        self._body = LONG | {"max_tokens": max_tokens}
+        self.lines: list[str] = []
+        self.broke = False
+        self.start()
+
+    def run(self) -> None:
+        with self._client as client:
+            try:
+                with client.stream("POST", "/v1/completions", json=self._body) as answer:
+                    self.lines.extend(line for line in answer.iter_lines() if line)
+            except httpx.HTTPError:
+                self.broke = True
+
+
+def reading(server: Server, count: int, max_tokens: int) -> list[Reader]:
+    """So many streams that have begun."""
+    readers = [Reader(server, max_tokens) for _ in range(count)]
+    wait_for(lambda: all(len(reader.lines) > 1 for reader in readers), START_S)
+    return readers
+
+
+def test_a_killed_gateway_s_requests_are_given_up_by_the_engine(data_dir: Path) -> None:
+    with gateway(data_dir) as doomed:
+        readers = reading(doomed, 4, 4000)
+        assert doomed.stats()["queue"]["running"] == 4
+        assert doomed.pool()["leased"] > 0
+        os.kill(doomed.process.pid, signal.SIGKILL)
+        for reader in readers:
+            reader.join(SOON_S)
+            assert reader.broke
+    with gateway(data_dir) as successor:
+        wait_for(lambda: successor.stats()["queue"] == {"running": 0, "waiting": 0}, SOON_S)
+        with successor.client(successor.admin_key) as client:
+            client.post("/admin/cache/flush", json={}).raise_for_status()
+        wait_for(lambda: successor.pool()["free"] == successor.pool()["total"], SOON_S)
+        with successor.client() as client:
+            body = {"model": "handbook", "prompt": "The quay", "max_tokens": 2}
+            assert client.post("/v1/completions", json=body).status_code == 200
+
+
+def test_a_gateway_that_is_asked_to_end_truncates_nothing_and_takes_nothing_new(
+    data_dir: Path,
+) -> None:
+    with gateway(data_dir) as ending:
+        readers = reading(ending, 3, 150)
+        waiting = socket.create_connection(("127.0.0.1", int(ending.url.rsplit(":", 1)[1])))
+        ending.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: not accepts(ending), SOON_S)
+        assert ending.process.poll() is None or all(not one.is_alive() for one in readers)
+        for reader in readers:
+            reader.join(60)
+            assert not reader.broke
+            assert reader.lines[-1] == "data: [DONE]"
+            assert len(reader.lines) > 150 // 2
+        assert ending.process.wait(30) == 0
+        waiting.close()
+
+
+def accepts(server: Server) -> bool:
+    """Whether a new request is taken: it is refused with 503, or not even connected."""
+    try:
+        with server.client() as client:
+            body = {"model": "handbook", "prompt": "x", "max_tokens": 1}
+            return client.post("/v1/completions", json=body).status_code != 503
+    except httpx.HTTPError:
+        return False
+
+
+def test_with_its_gateway_serving_ends_and_no_process_is_left(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server:
+        children = server.children()
+        readers = reading(server, 2, 3000)
+        os.kill(children["gateway"], signal.SIGKILL)
+        assert server.process.wait(30) not in (0, None)
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in children.values())
+        for reader in readers:
+            reader.join(SOON_S)
+            assert reader.broke
