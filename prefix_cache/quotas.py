@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from prefix_cache.descent import Descent
 from prefix_cache.holds import Holds
-from prefix_cache.quota import PUBLISHED, Quota
+from prefix_cache.quota import DEFAULT, PUBLISHED, Quota
 from prefix_cache.standing import Standing
 from prefix_cache.traffic import Reason
 from storage.move import Tier
@@ -72,6 +72,11 @@ class Quotas:
         else:
             self._capped.discard(owner)
         self.keep(owner)
+
+    def forget(self, owner: str) -> None:
+        """Whoever `owner` was is gone: promise it nothing any more."""
+        if owner in self._by_owner:
+            self.set(owner, DEFAULT)
 
     def keep(self, owner: str) -> None:
         """Let go of what `owner` holds over its ceiling on the device."""
