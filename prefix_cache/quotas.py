@@ -46,9 +46,7 @@ class Evictions:
 class Quotas:
     """The quotas of one cache. One owner thread."""
 
-    def __init__(
-        self, holds: Holds, standings: Mapping[Tier, Standing], descent: Descent
-    ) -> None:
+    def __init__(self, holds: Holds, standings: Mapping[Tier, Standing], descent: Descent) -> None:
         self._holds = holds
         self._descent = descent
         self._standings = {tier: standings[tier] for tier in holds.leaves}

@@ -231,10 +231,7 @@ def cache_stats(stats: EngineStats, names: dict[str, str]) -> CacheStats:
         pool=_pool(stats.pool),
         tree=TreeView(nodes=stats.tree_nodes, depth=stats.tree_depth),
         queue=QueueView(running=stats.running, waiting=stats.waiting),
-        tenants=[
-            _tenant(flow, names.get(flow), stats)
-            for flow in sorted(stats.flows)
-        ],
+        tenants=[_tenant(flow, names.get(flow), stats) for flow in sorted(stats.flows)],
         tiers=_tiers(stats),
         floors_scale=stats.floors_scale,
     )

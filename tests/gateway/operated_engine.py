@@ -9,6 +9,8 @@ from engine.errors import EngineUnavailable
 from engine.messages import (
     EngineStats,
     Finished,
+    EvictionStats,
+    FlowShares,
     FlowStats,
     Generate,
     PoolStats,
@@ -31,7 +33,10 @@ WELCOME = Welcome(
 
 
 def some_stats(
-    flows: dict[str, FlowStats] | None = None, tiers: TierStats | None = None
+    flows: dict[str, FlowStats] | None = None,
+    tiers: TierStats | None = None,
+    shares: dict[str, FlowShares] | None = None,
+    evictions: list[EvictionStats] | None = None,
 ) -> EngineStats:
     return EngineStats(
         engine_id="engine-1",
@@ -52,6 +57,9 @@ def some_stats(
         tree_depth=6,
         flows=flows or {},
         tiers=tiers or TierStats(),
+        shares=shares or {},
+        floors_scale={"device": 1.0},
+        evictions=evictions or [],
     )
 
 
@@ -72,7 +80,7 @@ class OperatedEngine:
         raise EngineUnavailable("This engine generates nothing.")
         yield
 
-    async def stats(self) -> EngineStats:
+    async def stats(self, *, evictions: int = 0) -> EngineStats:  # noqa: ARG002
         await self._answer()
         return self.counters
 
