@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 from engine.errors import EngineUnavailable
 from engine.messages import (
     EngineStats,
-    Finished,
     EvictionStats,
+    Finished,
     FlowShares,
     FlowStats,
     Generate,
@@ -80,7 +80,7 @@ class OperatedEngine:
         raise EngineUnavailable("This engine generates nothing.")
         yield
 
-    async def stats(self, *, evictions: int = 0) -> EngineStats:  # noqa: ARG002
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
         await self._answer()
         return self.counters
 
