@@ -269,6 +269,7 @@ class PrefixCache:
 
         Each move is to be reported to `settle`, once. First makes `Tiers.ahead` blocks free.
         """
+        self.quotas.keep_again()
         self._descent.make_ahead()
         return self._transit.take_plan()
 

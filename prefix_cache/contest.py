@@ -88,7 +88,7 @@ class Contest(Candidates):
     def mislaid(self) -> int:
         """Return how many candidates or owners would never come up, for checks."""
         self._place_anew()
-        owners = len(self._leaves) - len(self._order)
+        owners: int = len(self._leaves) - len(self._order)
         stale = sum(rank != self._standing.rank(rank.owner) for rank in self._order)
         return owners + stale + sum(leaves.mislaid() for leaves in self._leaves.values())
 

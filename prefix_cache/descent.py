@@ -71,9 +71,8 @@ class Descent:
         if not self.shelves:
             return self._make_room_now(count, owner, Reason.NO_ROOM)
         skipped: list[Node] = []
-        choose = self._holds.candidates.choose if owner else self._holds.candidates.spare
         while (short := count - self._device.num_free) > self._transit.leaving(Tier.DEVICE):
-            chosen = choose(owner, short - self._transit.leaving(Tier.DEVICE), count)
+            chosen = self._choose(short - self._transit.leaving(Tier.DEVICE), count, owner)
             if chosen is None:
                 break
             node, wanted = chosen
@@ -207,6 +206,14 @@ class Descent:
             if not copied:
                 self._lose(Tier.DEVICE, node, wanted, owner, reason)
         return True
+
+    def _choose(self, wanted: int, count: int, owner: str) -> tuple[Node, int] | None:
+        """Whose device blocks go next. For floors one rather waits for copies under way."""
+        leaves = self._holds.candidates
+        chosen = leaves.spare(owner, wanted, count)
+        if chosen is None and owner and not self._transit.leaving(Tier.DEVICE):
+            chosen = leaves.choose(owner, wanted, count)
+        return chosen
 
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Free slots of the node's last blocks in `tier`, or begin to; False: not now."""

@@ -52,6 +52,7 @@ class Quotas:
         self._standings = {tier: standings[tier] for tier in holds.leaves}
         self._by_owner: dict[str, Quota] = {}
         self._capped: set[str] = set()  # who has a ceiling below the whole
+        self._over: set[str] = set()  # who was over it in some tier when it was last looked at
 
     def set(self, owner: str, quota: Quota) -> None:
         """Give `owner` a quota; ValueError for one of published prefixes, which have none."""
@@ -77,10 +78,19 @@ class Quotas:
             self.set(owner, DEFAULT)
 
     def keep(self, owner: str) -> None:
-        """Let go of what `owner` holds over its ceiling on the device."""
-        if owner in self._capped:
-            for tier in self._standings:
-                self._descent.keep_to_ceiling(tier, owner)
+        """Let go of what `owner` holds over its ceiling in any tier."""
+        if owner not in self._capped:
+            return
+        for tier in self._standings:
+            self._descent.keep_to_ceiling(tier, owner)
+        if any(standing.excess(owner) for standing in self._standings.values()):
+            self._over.add(owner)
+
+    def keep_again(self) -> None:
+        """Try again for those whose blocks were in use, or had no room to go to."""
+        over, self._over = self._over, set()
+        for owner in sorted(over):
+            self.keep(owner)
 
     @property
     def floors_scale(self) -> dict[Tier, float]:
