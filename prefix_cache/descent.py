@@ -72,7 +72,7 @@ class Descent:
             return self._make_room_now(count, owner, Reason.NO_ROOM)
         skipped: list[Node] = []
         while (short := count - self._device.num_free) > self._transit.leaving(Tier.DEVICE):
-            chosen = self._choose(short - self._transit.leaving(Tier.DEVICE), count, owner)
+            chosen = self._choose(short - self._transit.leaving(Tier.DEVICE), count, owner, skipped)
             if chosen is None:
                 break
             node, wanted = chosen
@@ -207,11 +207,14 @@ class Descent:
                 self._lose(Tier.DEVICE, node, wanted, owner, reason)
         return True
 
-    def _choose(self, wanted: int, count: int, owner: str) -> tuple[Node, int] | None:
-        """Whose device blocks go next. For floors one rather waits for copies under way."""
+    def _choose(
+        self, wanted: int, count: int, owner: str, skipped: list[Node]
+    ) -> tuple[Node, int] | None:
+        """Whose device blocks go next. Before floors are broken copies under way have to end."""
         leaves = self._holds.candidates
         chosen = leaves.spare(owner, wanted, count)
-        if chosen is None and owner and not self._transit.leaving(Tier.DEVICE):
+        waits = len(skipped) > 0 or self._transit.leaving(Tier.DEVICE) > 0
+        if chosen is None and owner and not waits:
             chosen = leaves.choose(owner, wanted, count)
         return chosen
 

@@ -16,7 +16,7 @@ from prefix_cache.policies import by_name
 from prefix_cache.quota import Quota
 from tests.prefix_cache.market import Market, Request, Sizes, conversations, flood, mixed, prompt
 
-TIERS = [Sizes(120), Sizes(120, 180), Sizes(60, 60, 120)]
+TIERS = [Sizes(120), Sizes(120, 180), Sizes(120, 120, 240)]
 WEIGHTS = {"a": 1.0, "b": 1.0, "c": 2.0, "d": 4.0}
 SHARE = {owner: weight / sum(WEIGHTS.values()) for owner, weight in WEIGHTS.items()}
 
