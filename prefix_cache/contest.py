@@ -88,9 +88,9 @@ class Contest(Candidates):
     def mislaid(self) -> int:
         """Return how many candidates or owners would never come up, for checks."""
         self._place_anew()
-        owners: int = len(self._leaves) - len(self._order)
-        stale = sum(rank != self._standing.rank(rank.owner) for rank in self._order)
-        return owners + stale + sum(leaves.mislaid() for leaves in self._leaves.values())
+        unplaced = len(self._leaves.keys() ^ self._places.keys())
+        stale = [o for o, rank in self._places.items() if rank != self._standing.rank(o)]
+        return unplaced + len(stale) + sum(leaves.mislaid() for leaves in self._leaves.values())
 
     def _choose(self, owner: str, wanted: int, more: int, last: Class) -> tuple[Node, int] | None:
         self._place_anew()

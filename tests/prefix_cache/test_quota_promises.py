@@ -1,4 +1,4 @@
-"""What quotas promise: floors, ceilings, weighted max-min, nothing wasted, and no request refused."""
+"""What quotas promise: floors, ceilings, weighted max-min, nothing wasted, nobody refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from prefix_cache.quota import PUBLISHED, Quota
 from prefix_cache.traffic import LAST_COPY
-from tests.prefix_cache.market import Market, Request, Sizes, conversations, flood, mixed, prompt
 from storage.move import Tier
+from tests.prefix_cache.market import Market, Request, Sizes, conversations, flood, mixed, prompt
 
 SMALL = Sizes(64, 96, 128)
 SHAPES = [Sizes(64), Sizes(64, 96), Sizes(64, 0, 128), SMALL]
@@ -35,7 +35,7 @@ class TestFloors:
             assert (market.held("mine") == 32) == survives
             assert market.serve_all(mine) == [7] * 4 or not survives
 
-    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize("seed", range(3))
     def test_no_floor_is_broken_for_another_while_anyone_is_over_theirs(self, seed: int) -> None:
         random = Random(seed)
         quotas = {
@@ -45,7 +45,7 @@ class TestFloors:
             "d": Quota(),
         }
         market = Market(Sizes(80, 60, 90), quotas)
-        parts = [conversations(random, o, 150, topics=40) for o in quotas]
+        parts = [conversations(random, o, 80, topics=40) for o in quotas]
         for request in mixed(random, parts):
             before, told = market.cache.quotas.shares(), dict(market.cache.traffic.evicted)
             market.serve(request)
@@ -94,7 +94,7 @@ class TestCeilings:
     ) -> None:
         random = Random(1)
         market = Market(sizes, {"capped": Quota(ceiling=0.25)})
-        for request in conversations(random, "capped", 200, topics=30):
+        for request in conversations(random, "capped", 100, topics=30):
             market.serve(request)
             shares = market.cache.quotas.shares()["capped"]
             assert {t: s for t, s in shares.items() if s.held > s.ceiling} == {}
@@ -147,7 +147,7 @@ class TestBetween:
         market.serve_all(flood("a", 20, begin=50))
         assert (market.held("a"), market.held("b")) == (16, 48)
 
-    @pytest.mark.parametrize("seed", range(12))
+    @pytest.mark.parametrize("seed", range(8))
     def test_backlogged_owners_hold_what_the_model_says(self, seed: int) -> None:
         random = Random(seed)
         owners = [f"owner {n}" for n in range(random.randint(2, 6))]
@@ -191,7 +191,7 @@ class TestBooks:
     def test_what_is_told_of_everyone_adds_up(self, sizes: Sizes) -> None:
         random = Random(3)
         market = Market(sizes, {"a": Quota(0.2), "b": Quota(0.0, 0.5), "c": Quota(weight=4.0)})
-        parts = [conversations(random, o, 120, topics=30) for o in "abc"]
+        parts = [conversations(random, o, 70, topics=30) for o in "abc"]
         market.serve_all(mixed(random, parts))
         evictions = market.cache.quotas.evictions()
         told = market.cache.traffic.evicted
@@ -203,7 +203,10 @@ class TestBooks:
         used[Tier.DEVICE] = market.cache.pool().used
         for tier, blocks in used.items():
             assert sum(share[tier].held for share in shares.values()) == blocks
-            assert sum(share[tier].fair for share in shares.values()) <= market_total(sizes, tier) + 1e-6
+            assert (
+                sum(share[tier].fair for share in shares.values())
+                <= market_total(sizes, tier) + 1e-6
+            )
 
 
 def market_total(sizes: Sizes, tier: Tier) -> int:
