@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from cli.admin_client import AdminClient, with_admin
-from cli.cache_tables import show
+from cli.cache_tables import show, show_evictions
 from cli.client_options import AdminFlags
 from cli.output import print_json
 from cli.tenants import find_tenant
 
 STATS = "/admin/cache/stats"
+EVICTIONS = "/admin/cache/evictions"
 FLUSH = "/admin/cache/flush"
 
 
@@ -33,6 +34,20 @@ def stats(admin: AdminFlags) -> None:
         print_json(answer)
         return
     show(answer)
+
+
+def evictions(admin: AdminFlags) -> None:
+    """List the last evictions between different tenants: whose blocks, for whom, and why.
+
+    Example:
+
+        ratoon cache evictions --json | jq '.[0]'
+    """
+    rows = with_admin(admin, lambda client: client.rows(EVICTIONS, "evictions"))
+    if admin.json:
+        print_json(rows)
+        return
+    show_evictions(rows)
 
 
 def flush(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cli.output import print_table
+import typer
+
+from cli.output import moment, print_table
 
 _GIB = 1 << 30
 _EXTENT = ("total", "free", "used", "evictable", "leased")
@@ -30,8 +32,62 @@ def show(stats: dict[str, Any]) -> None:
         ("tenant", "requests", "prompt tokens", "hit rate", "blocks", "evicted others", "lost"),
         [_tenant_row(tenant) for tenant in stats["tenants"]],
     )
+    _show_shares(stats)
     _show_tiers(stats["tiers"])
     print_table("Engine", ("", ""), _engine_rows(stats))
+
+
+def show_evictions(evictions: list[dict[str, Any]]) -> None:
+    """The answer of GET /admin/cache/evictions."""
+    print_table(
+        "Evictions between tenants",
+        ("time", "blocks", "of", "for", "tier", "reason"),
+        [
+            (
+                moment(one["time"]),
+                str(one["blocks"]),
+                one["of_tenant"],
+                one["for_tenant"],
+                one["tier"],
+                one["reason"],
+            )
+            for one in evictions
+        ],
+    )
+
+
+def _show_shares(stats: dict[str, Any]) -> None:
+    """How tenants stand in each tier."""
+    rows = [
+        _share_row(tenant, tier, share)
+        for tenant in stats["tenants"]
+        for tier, share in tenant["tiers"].items()
+    ]
+    if rows:
+        columns = ("tenant", "tier", "held", "floor", "ceiling", "fair share", "evicted", "lost")
+        print_table("Shares (blocks)", columns, rows)
+    for tier, scale in stats["floors_scale"].items():
+        if scale < 1.0:
+            typer.echo(f"The floors of {tier} do not fit: each is worth {scale:.0%} of itself.")
+
+
+def _share_row(tenant: dict[str, Any], tier: str, share: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        tenant["name"] or f"{tenant['id']} (deleted)",
+        tier,
+        str(share["held"]),
+        str(share["floor"]),
+        str(share["ceiling"]),
+        f"{share['fair']:.0f}",
+        _reasons(tenant["caused"].get(tier, {})),
+        _reasons(tenant["suffered"].get(tier, {})),
+    )
+
+
+def _reasons(blocks: dict[str, int]) -> str:
+    """Blocks by reason, the greatest first."""
+    ordered = sorted(blocks.items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{count} {reason}" for reason, count in ordered) or "0"
 
 
 def _show_tiers(tiers: dict[str, Any]) -> None:

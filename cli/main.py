@@ -20,6 +20,7 @@ from cli import (
     simulate,
     tenant_keys,
     tenant_limits,
+    tenant_quota,
     tenants,
 )
 from cli.flags import flattened
@@ -67,6 +68,7 @@ def _tenants() -> typer.Typer:
     group.command("create")(flattened(tenants.create))
     group.command("list")(flattened(tenants.list_all))
     group.command("limits")(flattened(tenant_limits.limits))
+    group.command("quota")(flattened(tenant_quota.quota))
     group.command("disable")(flattened(tenants.disable))
     group.command("enable")(flattened(tenants.enable))
     group.command("delete")(flattened(tenants.delete))
@@ -92,6 +94,7 @@ def _groups() -> typer.Typer:
 def _cache() -> typer.Typer:
     group = _group("The prefix cache of a running server.")
     group.command("stats")(flattened(cache.stats))
+    group.command("evictions")(flattened(cache.evictions))
     group.command("flush")(flattened(cache.flush))
     return group
 

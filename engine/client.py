@@ -73,8 +73,11 @@ class Engine(Protocol):
         """
         ...
 
-    async def stats(self) -> EngineStats:
-        """The engine's counters; raises EngineUnavailable while none is connected."""
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
+        """The engine's counters, and so many of the last evictions between flows.
+
+        EngineUnavailable while none is connected.
+        """
         ...
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
@@ -183,10 +186,13 @@ class EngineClient:
                 if self._say(Cancel(request.request_id)) and late is not None:
                     self._left[request.request_id] = late
 
-    async def stats(self) -> EngineStats:
-        """The engine's counters; raises EngineUnavailable while none is connected."""
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
+        """The engine's counters, and so many of the last evictions between flows.
+
+        EngineUnavailable while none is connected.
+        """
         query_id = str(next(self._query_ids))
-        reply = await self._ask(query_id, StatsQuery(query_id))
+        reply = await self._ask(query_id, StatsQuery(query_id, evictions))
         if not isinstance(reply, StatsReply):
             raise EngineError("the engine answered a stats query with something else")
         return reply.stats

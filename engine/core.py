@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from engine.copies import Copies
 from engine.errors import EngineError, EngineFailure, EngineUnavailable, InvalidRequest
 from engine.holdings import lease_of
-from engine.intake import Intake
+from engine.intake import Intake, quota_of
 from engine.link import Incoming, Link
 from engine.messages import (
     Cancel,
@@ -38,6 +38,7 @@ from engine.messages import (
     StepReply,
     Welcome,
 )
+from engine.quota_stats import floors_scale, flow_shares, last_evictions
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.settle import Reply, Settler, failed
@@ -161,8 +162,9 @@ class EngineCore:
         """Raise where the cache's books do not add up."""
         self.parts.cache.check_invariants()
 
-    def stats(self) -> EngineStats:
-        """The counters as they are now."""
+    def stats(self, evictions: int = 0) -> EngineStats:
+        """The counters as they are now, and so many of the last evictions between flows."""
+        flows = self.parts.meter.flows(self.parts.cache)
         parts, now = self.parts, self.parts.clock()
         return EngineStats(
             engine_id=parts.welcome.engine_id,
@@ -177,10 +179,13 @@ class EngineCore:
             pool=pool_stats(parts.cache),
             tree_nodes=parts.cache.num_nodes,
             tree_depth=parts.cache.depth,
-            flows=parts.meter.flows(parts.cache),
+            flows=flows,
             loading=len(self._scheduler.loading),
             failed_loads=self._scheduler.num_failed_loads,
             tiers=tier_stats(parts.cache, parts.copies, parts.rates, parts.meter.found),
+            shares=flow_shares(parts.cache, flows),
+            floors_scale=floors_scale(parts.cache),
+            evictions=last_evictions(parts.cache, evictions, now),
         )
 
     # Take
@@ -203,7 +208,8 @@ class EngineCore:
                 case Flush():
                     self._tell(client, self._flush(message))
                 case StatsQuery():
-                    self._tell(client, StatsReply(query_id=message.query_id, stats=self.stats()))
+                    stats = self.stats(message.evictions)
+                    self._tell(client, StatsReply(query_id=message.query_id, stats=stats))
 
     def _accept(self, client: bytes, request: Generate) -> None:
         try:
@@ -217,6 +223,9 @@ class EngineCore:
         if (client, request.request_id) in self._alive:
             raise InvalidRequest("this request id is already running")
         sequence = self.parts.intake.accept(client, request, self.parts.clock())
+        quota = quota_of(request)
+        if quota is not None:
+            self.parts.cache.set_quota(request.flow, quota)
         self._scheduler.queue.push(sequence)
         self._alive[client, request.request_id] = sequence
 
@@ -230,6 +239,7 @@ class EngineCore:
         blocks = self.parts.cache.flush(namespace=namespace, owner=message.flow)
         if message.flow is not None and namespace is None:
             self._forget_flow(message.flow)
+            self.parts.cache.quotas.forget(message.flow)
         return Flushed(query_id=message.query_id, blocks=blocks)
 
     def _forget_flow(self, flow: str) -> None:

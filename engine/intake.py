@@ -20,6 +20,7 @@ from engine.errors import InvalidRequest, PromptTooLong
 from engine.messages import Generate, SamplingParams
 from engine.sequence import Sequence, TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.quota import PUBLISHED, Quota
 
 KEY_BYTES = 16
 MAX_WEIGHT = 1e6
@@ -27,6 +28,7 @@ MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
 MAX_LOGPROBS = 128
 MAX_TOP_K = 2**31 - 1
+WHOLE = (0.0, 1.0)  # no floor, no ceiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,16 @@ def _check_turn(request: Generate) -> None:
         raise InvalidRequest("an id is empty or too long")
     if not 0 < request.weight <= MAX_WEIGHT:  # refuses NaN too
         raise InvalidRequest("the weight is no positive number within its bound")
+    floor, ceiling = request.cache_quota or WHOLE
+    if not 0.0 <= floor <= ceiling <= 1.0:
+        raise InvalidRequest("the cache quota is no floor and ceiling between 0 and 1")
+
+
+def quota_of(request: Generate) -> Quota | None:
+    """What of the cache is to be an accepted request's flow's; None: it is outside of quotas."""
+    if request.flow in ("", PUBLISHED):
+        return None
+    return Quota(*(request.cache_quota or WHOLE), weight=request.weight)
 
 
 def _path(namespaces: tuple[tuple[int, bytes], ...]) -> NamespacePath:

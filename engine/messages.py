@@ -59,6 +59,8 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     sampling: SamplingParams
     use_cache: bool = True  # False: neither read from the cache nor write to it
     loads: Loads = "auto"
+    cache_quota: tuple[float, float] | None = None  # the flow's floor and ceiling: shares of each
+    # tier, 0 to 1; the weight divides what lies between. None: no floor, no ceiling
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -83,6 +85,7 @@ class StatsQuery(msgspec.Struct, frozen=True, tag="stats_query"):
     """Ask for the engine's counters."""
 
     query_id: str
+    evictions: int = 0  # how many of the last between different flows are to be told
 
 
 ToEngine = Hello | Generate | Cancel | Flush | StatsQuery
@@ -256,6 +259,38 @@ class TierStats(msgspec.Struct, frozen=True, kw_only=True):
     disk: DiskStats | None = None
 
 
+BlocksByReason = dict[str, dict[str, int]]
+"""Blocks by tier and reason."""
+
+
+class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How a flow stands in one tier, in blocks."""
+
+    held: int
+    floor: int  # what it is promised: less than its quota says where not all floors fit
+    ceiling: int
+    fair: float  # what it would have if everyone wanted more
+
+
+class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
+    """How a flow stands in each tier, and what went for it and of it since the start."""
+
+    tiers: dict[str, ShareStats] = {}
+    caused: BlocksByReason = {}
+    suffered: BlocksByReason = {}
+
+
+class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of one flow that went for another."""
+
+    age_s: float  # how long ago
+    of_flow: str
+    for_flow: str
+    tier: str
+    reason: str
+    blocks: int
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's counters at one moment."""
 
@@ -275,6 +310,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     loading: int = 0  # sequences whose prefix is on its way from a lower tier
     failed_loads: int = 0  # sequences that had to start over
     tiers: TierStats = TierStats()
+    shares: dict[str, FlowShares] = {}  # by flow
+    floors_scale: dict[str, float] = {}  # by tier: 1, or less where not all floors fit
+    evictions: list[EvictionStats] = []  # as many as were asked for, the newest first
 
 
 class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):

@@ -155,6 +155,7 @@ class Admission:
                         priority=_lower(caller.priority, ask.priority),
                         sampling=_of_choice(sampling, choice),
                         loads=ask.loads,
+                        cache_quota=caller.cache.shares,
                     )
                 )
         prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.messages import Priority
+from gateway.cache_quota import CacheQuota
 from gateway.limits.limits import Limits
 
 
@@ -22,3 +23,4 @@ class Caller:
     group_id: str | None = None
     priority: Priority = "interactive"
     limits: Limits = field(default_factory=Limits)
+    cache: CacheQuota = field(default_factory=CacheQuota)

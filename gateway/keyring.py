@@ -156,6 +156,7 @@ class Keyring:
             group_id=tenant.group_id,
             priority=tenant.priority,
             limits=tenant.limits,
+            cache=tenant.cache,
         )
 
     def forget(self, tenant_id: str) -> None:

@@ -27,8 +27,11 @@ from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.holds import Holds
 from prefix_cache.invariants import check
 from prefix_cache.lease import Lease
+from prefix_cache.ledger import Ledger
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.owners import OwnerUse
+from prefix_cache.quota import Quota
+from prefix_cache.quotas import Quotas
 from prefix_cache.readership import Readership
 from prefix_cache.restart import Restart
 from prefix_cache.shelf import Tiers
@@ -80,6 +83,7 @@ class PrefixCache:
         self._transit = Transit()
         self._supply = Supply(num_blocks, self._holds, tiers, self._transit)
         self._descent = self._supply.descent
+        self.quotas = Quotas(self._holds, self._supply.standings, self._descent)
         self._ascent = Ascent(self._holds, self._supply, self._transit)
         self.readership = Readership()  # to be read alone
         self._committer = Committer(self._tree, self._holds, self._supply, digest, self.readership)
@@ -109,6 +113,15 @@ class PrefixCache:
     def traffic(self) -> Traffic:
         """What has gone between the tiers so far, in blocks."""
         return self._descent.traffic
+
+    @property
+    def ledger(self) -> Ledger:
+        """The last evictions between different owners."""
+        return self._descent.ledger
+
+    def set_quota(self, owner: str, quota: Quota) -> None:
+        """Say what of each tier is `owner`'s; the first call gives everyone a quota."""
+        self.quotas.set(owner, quota)
 
     def match_length(self, path: NamespacePath, token_ids: TokenIds) -> int:
         """Return how many tokens, in whole blocks, are in the tree. Changes nothing."""
@@ -140,6 +153,7 @@ class PrefixCache:
 
         With `shares` false nothing is read from the tree, and commits do nothing.
         """
+        self.ledger.now = now
         known = token_ids[:-1] if shares else token_ids[:0]
         at = self._within_reach(path, known, load_blocks)
         missing = self._blocks_for(len(token_ids)) - at.num_blocks
@@ -175,6 +189,7 @@ class PrefixCache:
             lease.cached_tokens += partial.num_tokens
             lease.moves = (Move(Tier.DEVICE, partial.block_id, Tier.DEVICE, int(fresh[0])),)
         self._leases.add(lease)
+        self.quotas.keep(owner)
         return lease
 
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
@@ -186,11 +201,13 @@ class PrefixCache:
         missing = self._blocks_for(num_tokens) - lease.num_blocks
         if missing <= 0:
             return True
+        self.ledger.now = now
         fresh = self._supply.take_now(missing, lease.owner)
         if fresh is None:
             return False
         lease.append(fresh)
         self._holds.touch(lease.node, now)
+        self.quotas.keep(lease.owner)
         return True
 
     def commit(
@@ -228,6 +245,7 @@ class PrefixCache:
         self._holds.touch(lease.node, now)
         self._holds.ended(lease.node, lease.num_added)
         self._supply.give_back_nodes(self._holds.let_go(lease.node))
+        self.quotas.keep(lease.owner)
 
     def discard(self, lease: Lease, *, now: float) -> None:
         """Release, and forget each block this lease put in the tree and all that builds on it."""
@@ -254,6 +272,7 @@ class PrefixCache:
 
         Each move is to be reported to `settle`, once. First makes `Tiers.ahead` blocks free.
         """
+        self.quotas.keep_again()
         self._descent.make_ahead()
         return self._transit.take_plan()
 

@@ -19,16 +19,18 @@ Knows: tiers, slots, who pays. Does not know: leases, or how blocks come back (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from prefix_cache.allocator import BlockAllocator, BlockIds
 from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
+from prefix_cache.ledger import Ledger
 from prefix_cache.owners import OwnerBooks
 from prefix_cache.residency import BIT, DEVICE, DISK, HOST, MOVING, Event, flags, trailing
 from prefix_cache.shelf import ABOVE, Shelf, Tiers
+from prefix_cache.standing import Standing
 from prefix_cache.traffic import Eviction, Reason, Traffic
 from prefix_cache.transit import Transit
 from prefix_cache.tree import Flight, Node
@@ -45,14 +47,17 @@ class Descent:
         allocator: BlockAllocator,
         books: OwnerBooks,
         transit: Transit,
+        standings: Mapping[Tier, Standing],
     ) -> None:
         sizes = {Tier.HOST: tiers.host_blocks, Tier.DISK: tiers.disk_blocks}
         self.shelves = {t: Shelf(t, n, holds) for t, n in sizes.items() if n}
         self.traffic = Traffic()
+        self.ledger = Ledger()
         self._tiers = tiers
         self._holds = holds
         self._device = allocator
         self._books = books
+        self._standings = standings
         self._transit = transit
 
     def make_room(self, count: int, owner: str) -> bool:
@@ -64,10 +69,10 @@ class Descent:
             return self._make_room_now(count, owner, Reason.NO_ROOM)
         skipped: list[Node] = []
         while (short := count - self._device.num_free) > self._transit.leaving(Tier.DEVICE):
-            node = self._holds.candidates.first()
-            if node is None:
+            chosen = self._choose(short - self._transit.leaving(Tier.DEVICE), count, owner, skipped)
+            if chosen is None:
                 break
-            wanted = short - self._transit.leaving(Tier.DEVICE)
+            node, wanted = chosen
             if not self._push_down(Tier.DEVICE, node, wanted, owner):
                 self._holds.candidates.discard(node)
                 skipped.append(node)
@@ -83,6 +88,19 @@ class Descent:
         if self.shelves and self._tiers.ahead:
             self.make_room(min(self._tiers.ahead, self._device.total), "")
 
+    def keep_to_ceiling(self, tier: Tier, owner: str) -> None:
+        """Begin to let go of what `owner` holds over its ceiling and no sequence of it uses."""
+        leaves, standing = self._holds.leaves[tier], self._standings[tier]
+        skipped: list[Node] = []
+        while over := standing.excess(owner):
+            node = leaves.own(owner)
+            if node is None:
+                break
+            if not self._push_down(tier, node, over, owner):
+                leaves.discard(node)
+                skipped.append(node)
+        self._offer_again(skipped)
+
     def settle(self, flight: Flight) -> list[tuple[Node, int]]:
         """All copies of a flight to a slower tier have ended; each that did not land has failed.
 
@@ -93,6 +111,9 @@ class Descent:
             node.flights.remove(flight)
             self._land(flight, node, start, end)
             self._note_doubles(node)
+        if flight.makes_room:
+            owner, blocks = flight.nodes[0].owner, flight.end - flight.start
+            self._standings[flight.source].leaving(owner, -blocks)
         for node in reversed(flight.nodes):  # what is vacated has been offered anew by that
             if not self._vacate(flight, node):
                 self._stands_still(node)
@@ -111,7 +132,7 @@ class Descent:
         self._device.free(device)
         self._books.gave_back(node.owner, len(device))
         for tier in self.shelves:
-            self._free_slots(tier, edge.held_slots(tier, start))
+            self._free_slots(tier, edge.held_slots(tier, start), node.owner)
 
     def free_nodes(self, nodes: Iterable[Node]) -> None:
         """Free the blocks of nodes in nobody's reach; where one is being copied, after that."""
@@ -125,6 +146,10 @@ class Descent:
         places = np.flatnonzero((states & BIT[tier] != 0) & (states & ABOVE[tier] != 0))
         if len(places):
             self._forget(tier, node, places, Reason.TIER_GONE)
+
+    def found_on_disk(self, owner: str, blocks: int) -> None:
+        """After a start: some of what the disk holds is `owner`'s."""
+        self._standings[Tier.DISK].charge(owner, blocks)
 
     def took_on_disk(self, taken: Iterable[int], erased: Iterable[int]) -> None:
         """After a start: which slots are the tree's, and which hold what nobody will find."""
@@ -151,28 +176,41 @@ class Descent:
         in_host = states[places] & DEVICE == 0
         alike = places - places[0] == np.arange(len(places))
         run = int(np.count_nonzero(np.logical_and.accumulate(alike & (in_host == in_host[0]))))
-        while shelf.allocator.num_free < min(blocks, run):
-            victim = shelf.leaves.first()
-            if victim is None or not self._holds.policy.admits(node, victim):
+        wanted = self._within_ceiling(shelf, min(blocks, run), node, False)
+        while (short := wanted - shelf.allocator.num_free) > 0:
+            chosen = shelf.leaves.spare(node.owner, short, wanted)
+            if chosen is None or not shelf.leaves.admits(node, chosen[0]):
                 break
-            short = min(blocks, run) - shelf.allocator.num_free
-            self._lose(Tier.DISK, victim, short, node.owner, Reason.NO_ROOM)
-        slots = shelf.allocator.allocate(min(blocks, run, shelf.allocator.num_free))
+            self._lose(Tier.DISK, *chosen, node.owner, Reason.NO_ROOM)
+        slots = shelf.allocator.allocate(min(wanted, shelf.allocator.num_free))
         ends = (Tier.HOST if in_host[0] else Tier.DEVICE, Tier.DISK)
         if len(slots):
+            self._standings[Tier.DISK].charge(node.owner, len(slots))
             self._transit.begin(node, int(places[0]), ends, slots, for_owner=node.owner)
             self._holds.changed(node)
         return len(slots)
 
     def _make_room_now(self, count: int, owner: str, reason: Reason) -> bool:
         while (short := count - self._device.num_free) > 0:
-            node = self._holds.candidates.first()
-            if node is None:
+            chosen = self._holds.candidates.choose(owner, short, count)
+            if chosen is None:
                 return False
-            copied = bool(self.shelves) and self._forget_copied(Tier.DEVICE, node, short, owner)
+            node, wanted = chosen
+            copied = bool(self.shelves) and self._forget_copied(Tier.DEVICE, node, wanted, owner)
             if not copied:
-                self._lose(Tier.DEVICE, node, short, owner, reason)
+                self._lose(Tier.DEVICE, node, wanted, owner, reason)
         return True
+
+    def _choose(
+        self, wanted: int, count: int, owner: str, skipped: list[Node]
+    ) -> tuple[Node, int] | None:
+        """Whose device blocks go next. Before floors are broken copies under way have to end."""
+        leaves = self._holds.candidates
+        chosen = leaves.spare(owner, wanted, count)
+        waits = len(skipped) > 0 or self._transit.leaving(Tier.DEVICE) > 0
+        if chosen is None and owner and not waits:
+            chosen = leaves.choose(owner, wanted, count)
+        return chosen
 
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Free slots of the node's last blocks in `tier`, or begin to; False: not now."""
@@ -188,6 +226,8 @@ class Descent:
             slots, waiting = self._room(below, length, node, must, owner)
             if len(slots):
                 place, ends = end - len(slots), (tier, below.tier)
+                self._standings[below.tier].charge(node.owner, len(slots))
+                self._standings[tier].leaving(node.owner, len(slots))
                 self._transit.begin(node, place, ends, slots, for_owner=owner, makes_room=True)
                 self._holds.changed(node)
                 return True
@@ -220,21 +260,34 @@ class Descent:
         """Up to `wanted` slots of `shelf` for `node`, and whether more will come without asking."""
         if shelf.tier is Tier.DISK:
             wanted = min(wanted, self._disk_writes_left())
+        wanted = self._within_ceiling(shelf, wanted, node, must)
         skipped: list[Node] = []
         while (short := wanted - shelf.allocator.num_free) > 0:
             if self._forget_doubles(shelf, short):
                 continue
-            victim = shelf.leaves.first()
-            if short <= self._transit.leaving(shelf.tier) or victim is None:
+            chosen = shelf.leaves.spare(node.owner, short, wanted)
+            if short <= self._transit.leaving(shelf.tier) or chosen is None:
                 break
-            if not must and not self._holds.policy.admits(node, victim):
+            victim, count = chosen
+            if not must and not shelf.leaves.admits(node, victim):
                 break
-            if not self._push_down(shelf.tier, victim, short, owner):
+            if not self._push_down(shelf.tier, victim, count, owner):
                 shelf.leaves.discard(victim)
                 skipped.append(victim)
         self._offer_again(skipped)
         slots = shelf.allocator.allocate(min(wanted, shelf.allocator.num_free))
         return slots, self._transit.leaving(shelf.tier) > 0
+
+    def _within_ceiling(self, shelf: Shelf, wanted: int, node: Node, must: bool) -> int:
+        """How many of `wanted` slots `node`'s owner may take, after giving up some of its own."""
+        standing = self._standings[shelf.tier]
+        while over := standing.excess(node.owner, wanted):
+            victim = shelf.leaves.own(node.owner)
+            if victim is None or not (must or self._holds.policy.admits(node, victim)):
+                break
+            if not self._push_down(shelf.tier, victim, over, node.owner):
+                break
+        return max(wanted - over, 0)
 
     def _forget_doubles(self, shelf: Shelf, wanted: int) -> bool:
         found = shelf.doubles(wanted)
@@ -285,18 +338,21 @@ class Descent:
             self._books.gave_back(node.owner, len(slots))
             self._device.free(slots)
         else:
-            self._free_slots(tier, slots)
+            self._free_slots(tier, slots, node.owner)
         node.edge.change(places, Event.FORGET, tier)
         self._holds.changed(node)
 
-    def _free_slots(self, tier: Tier, slots: BlockIds) -> None:
+    def _free_slots(self, tier: Tier, slots: BlockIds, owner: str) -> None:
         self.shelves[tier].allocator.free(slots)
+        self._standings[tier].charge(owner, -len(slots))
         if tier is Tier.DISK:
             self._transit.erase(slots)
 
     def _count(self, tier: Tier, reason: Reason, node: Node, count: int, owner: str) -> None:
         """`owner` "" is nobody: the block's own owner counts on both sides."""
-        self.traffic.evict(Eviction(tier, reason, node.owner, owner), count)
+        eviction = Eviction(tier, reason, node.owner, owner)
+        self.traffic.evict(eviction, count)
+        self.ledger.note(eviction, count)
         if tier is Tier.DEVICE:
             self._books.evicted(for_owner=owner or node.owner, of_owner=node.owner, blocks=count)
 
@@ -319,7 +375,8 @@ class Descent:
         self.traffic.written[flight.target] += len(landed)
         if len(failed):
             node.edge.change(failed, Event.FAIL, flight.target)
-            self._free_slots(flight.target, node.edge.slots(flight.target)[failed])
+            slots = node.edge.slots(flight.target)[failed]
+            self._free_slots(flight.target, slots, node.owner)
             self.traffic.failed[flight.target] += len(failed)
             node.kept = False
 

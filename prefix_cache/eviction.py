@@ -114,6 +114,27 @@ class Candidates:
             heappop(self._heap)
         return None
 
+    def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:  # noqa: ARG002 - quotas ask
+        """Return the leaf to evict first, and how many of its blocks; None: there is none.
+
+        `owner` wants the room, for `more` blocks that it does not hold yet; up to `wanted` are to
+        go now. "": nobody in particular wants it.
+        """
+        node = self.first()
+        return None if node is None else (node, wanted)
+
+    def spare(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
+        """Like `choose`, for room that one can do without."""
+        return self.choose(owner, wanted, more)
+
+    def own(self, owner: str) -> Node | None:  # noqa: ARG002 - without quotas there are no ceilings
+        """Return the leaf that `owner` is to give because it holds too much."""
+        return None
+
+    def admits(self, node: Node, victim: Node) -> bool:
+        """Whether `node`, pushed down, may have the room of `victim`."""
+        return self._policy.admits(node, victim)
+
     def misplaced(self) -> list[Node]:
         """Return the nodes whose key has changed since they were added, for checks."""
         return [n for n, (key, _, _) in self._entries.items() if key != self._policy.sort_key(n)]

@@ -14,9 +14,11 @@ accounts; it returns nodes whose blocks are nobody's any more and the cache free
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from prefix_cache.contest import Contest
 from prefix_cache.eviction import Candidates, EvictionPolicy
+from prefix_cache.standing import Standing
 from prefix_cache.tree import Node, Position, RadixTree
 from storage.move import Tier
 
@@ -29,13 +31,24 @@ class Holds:
     ) -> None:
         self.evictable_blocks = 0  # on the device
         self.policy = policy
-        self.leaves = {tier: Candidates(policy) for tier in tiers}
-        self.candidates = self.leaves[Tier.DEVICE]
+        self.leaves: dict[Tier, Candidates] = {tier: Candidates(policy) for tier in tiers}
         # Nodes some blocks of which may lie in a tier and higher as well; looked at before use.
         self.doubles: dict[Tier, dict[Node, None]] = {
             tier: {} for tier in self.leaves if tier is not Tier.DEVICE
         }
         self._tree = tree
+
+    @property
+    def candidates(self) -> Candidates:
+        """The leaves of the device."""
+        return self.leaves[Tier.DEVICE]
+
+    def divide(self, standings: Mapping[Tier, Standing]) -> None:
+        """From now on owners have quotas, and who gives way depends on how they stand."""
+        self.leaves = {
+            tier: Contest(self.policy, standings[tier], leaves)
+            for tier, leaves in self.leaves.items()
+        }
 
     def hold(self, node: Node) -> None:
         """Count one lease on `node`."""

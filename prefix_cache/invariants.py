@@ -7,7 +7,7 @@ engine. Reads everything, changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
 from prefix_cache.owners import OwnerBooks
 from prefix_cache.residency import BIT, DEVICE, HOST, MOVING, WAY, is_legal
+from prefix_cache.standing import Standing
 from prefix_cache.supply import Supply
 from prefix_cache.transit import Transit
 from prefix_cache.tree import Node, RadixTree
@@ -47,6 +48,7 @@ def check(
         _check_slots(tier, shelf.allocator, [*attached, *detached])
     _check_flights([*attached, *detached], transit)
     _check_owners(supply.books, [*attached, *detached], leases)
+    _check_standings(supply.standings, [*attached, *detached], transit)
 
 
 def _expect(what: str, kept: object, recomputed: object) -> None:
@@ -204,3 +206,22 @@ def _check_owners(books: OwnerBooks, nodes: list[Node], leases: list[Lease]) -> 
     caused = sum(use.evictions_caused for use in uses.values())
     suffered = sum(use.evictions_suffered for use in uses.values())
     _expect("evictions caused and suffered", caused, suffered)
+
+
+def _check_standings(
+    standings: Mapping[Tier, Standing], nodes: list[Node], transit: Transit
+) -> None:
+    """What everyone holds of the lower tiers, and what of everyone's is on its way out of any."""
+    leaving: Counter[tuple[Tier, str]] = Counter()
+    for flight in transit.flights():
+        if flight.makes_room:
+            leaving[flight.source, flight.nodes[0].owner] += flight.end - flight.start
+    for tier, standing in standings.items():
+        held: Counter[str] = Counter()
+        for node in nodes:
+            held[node.owner] += len(node.edge.held_slots(tier))
+        for owner in {*held, *standing.held}:
+            if tier is not Tier.DEVICE:  # what leases hold there has been counted already
+                _expect(f"held in {tier.value}", standing.held.get(owner, 0), held[owner])
+            stays = standing.held.get(owner, 0) - leaving[tier, owner]
+            _expect(f"what stays in {tier.value}", standing.level(owner), stays)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from prefix_cache.standing import Standing
+
 
 @dataclass(frozen=True, slots=True)
 class OwnerUse:
@@ -22,20 +24,20 @@ class OwnerUse:
 
 
 class OwnerBooks:
-    """The running counts."""
+    """The running counts of the device; what is held is told to its `Standing`."""
 
-    def __init__(self) -> None:
-        self._held: defaultdict[str, int] = defaultdict(int)
+    def __init__(self, device: Standing) -> None:
+        self._device = device
         self._caused: defaultdict[str, int] = defaultdict(int)
         self._suffered: defaultdict[str, int] = defaultdict(int)
 
     def took(self, owner: str, blocks: int) -> None:
         """`owner` was given blocks."""
-        self._held[owner] += blocks
+        self._device.charge(owner, blocks)
 
     def gave_back(self, owner: str, blocks: int) -> None:
         """Blocks charged to `owner` are free again."""
-        self._held[owner] -= blocks
+        self._device.charge(owner, -blocks)
 
     def evicted(self, *, for_owner: str, of_owner: str, blocks: int) -> None:
         """Blocks of one owner went to make room for another."""
@@ -44,7 +46,8 @@ class OwnerBooks:
 
     def by_owner(self) -> dict[str, OwnerUse]:
         """Everyone who ever held a block, or for whom one went."""
+        held = self._device.held
         return {
-            owner: OwnerUse(self._held[owner], self._caused[owner], self._suffered[owner])
-            for owner in sorted({*self._held, *self._caused, *self._suffered})
+            owner: OwnerUse(held.get(owner, 0), self._caused[owner], self._suffered[owner])
+            for owner in sorted({*held, *self._caused, *self._suffered})
         }

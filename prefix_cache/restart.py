@@ -137,6 +137,7 @@ class Restart:
         )
         first = records[0]
         node = self._tree.add(parent, Namespace(first.namespace), edge, owner=first.owner, now=now)
+        self._descent.found_on_disk(node.owner, len(records))
         self._holds.entered(node)
         node.seen = max(node.seen, first.hits)
         node.num_read = len(edge)  # nobody here wrote it

@@ -12,6 +12,7 @@ import numpy as np
 
 from prefix_cache.allocator import BlockAllocator
 from prefix_cache.edge import Places
+from prefix_cache.eviction import Candidates
 from prefix_cache.holds import Holds
 from prefix_cache.residency import BIT, DEVICE, HOST, MOVING
 from prefix_cache.tree import Node
@@ -46,8 +47,13 @@ class Shelf:
     def __init__(self, tier: Tier, num_blocks: int, holds: Holds) -> None:
         self.tier = tier
         self.allocator = BlockAllocator(num_blocks)
-        self.leaves = holds.leaves[tier]
+        self._holds = holds
         self._doubles = holds.doubles[tier]
+
+    @property
+    def leaves(self) -> Candidates:
+        """What may go from here."""
+        return self._holds.leaves[self.tier]
 
     def note_doubles(self, node: Node) -> None:
         """Some blocks of `node` may lie both here and higher."""

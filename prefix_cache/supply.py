@@ -13,8 +13,10 @@ from prefix_cache.descent import Descent
 from prefix_cache.holds import Holds
 from prefix_cache.owners import OwnerBooks
 from prefix_cache.shelf import Tiers
+from prefix_cache.standing import Standing
 from prefix_cache.transit import Transit
 from prefix_cache.tree import Node, Partial, Position
+from storage.move import Tier
 
 
 class Supply:
@@ -22,8 +24,11 @@ class Supply:
 
     def __init__(self, num_blocks: int, holds: Holds, tiers: Tiers, transit: Transit) -> None:
         self.allocator = BlockAllocator(num_blocks)
-        self.books = OwnerBooks()
-        self.descent = Descent(tiers, holds, self.allocator, self.books, transit)
+        sizes = {Tier.DEVICE: num_blocks, Tier.HOST: tiers.host_blocks}
+        sizes[Tier.DISK] = tiers.disk_blocks
+        self.standings = {tier: Standing(size) for tier, size in sizes.items()}
+        self.books = OwnerBooks(self.standings[Tier.DEVICE])
+        self.descent = Descent(tiers, holds, self.allocator, self.books, transit, self.standings)
         self._holds = holds
 
     @property

@@ -27,9 +27,9 @@ class BoundedEngine:
         self._engine = engine
         self._deadline_s = deadline_s
 
-    async def stats(self) -> EngineStats:
-        """The engine's counters; raises EngineError."""
-        return await self._in_time(self._engine.stats())
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
+        """The engine's counters, and so many of the last evictions; raises EngineError."""
+        return await self._in_time(self._engine.stats(evictions=evictions))
 
     async def flush(self, flow: str | None) -> int:
         """Forget the prefixes of a flow, or all; returns the blocks forgotten."""

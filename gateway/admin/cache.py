@@ -6,17 +6,31 @@ know: how the engine counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 from fastapi import APIRouter, Request, Response
 
 from engine.errors import EngineError
-from engine.messages import DiskStats, EngineStats, FlowStats, PoolStats, WayStats, WindowStats
+from engine.messages import (
+    BlocksByReason,
+    DiskStats,
+    EngineStats,
+    EvictionStats,
+    FlowShares,
+    PoolStats,
+    ShareStats,
+    WayStats,
+    WindowStats,
+)
 from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.described import described
 from gateway.errors import from_engine
 from gateway.state.store import Store
+
+MOST_EVICTIONS = 1000  # that are told; the engine remembers no more
 
 
 class FlushOrder(AdminBody, frozen=True, kw_only=True):
@@ -89,6 +103,9 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     evictions_suffered: int
     written_blocks: int
     unread_blocks: int  # of those written: found by no request so far
+    tiers: dict[str, ShareStats]  # how it stands in each tier, in blocks
+    caused: BlocksByReason  # whatever went for it, in any tier
+    suffered: BlocksByReason  # whatever went of it
 
 
 class MovesView(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,9 +161,29 @@ class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueView
     tenants: list[TenantView]
     tiers: TiersView
+    floors_scale: dict[str, float]  # by tier: below 1 the floors promised are more than it holds
 
 
-def cache_router(store: Store, engine: BoundedEngine, audit: AuditTrail) -> APIRouter:
+class EvictionView(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of one tenant that went for another."""
+
+    time: float  # seconds since the epoch
+    of_tenant: str
+    for_tenant: str
+    tier: str
+    reason: str
+    blocks: int
+
+
+class EvictionList(msgspec.Struct, frozen=True):
+    """Answer of GET /admin/cache/evictions, the newest first."""
+
+    evictions: list[EvictionView]
+
+
+def cache_router(
+    store: Store, engine: BoundedEngine, audit: AuditTrail, clock: Callable[[], float]
+) -> APIRouter:
     """The routes below `/admin/cache`, without their guard."""
     router = APIRouter(prefix="/admin/cache")
 
@@ -158,6 +195,15 @@ def cache_router(store: Store, engine: BoundedEngine, audit: AuditTrail) -> APIR
             raise from_engine(error) from error
         names = {tenant.id: tenant.name for tenant in await store.list_tenants()}
         return json_response(cache_stats(counted, names))
+
+    @router.get("/evictions", openapi_extra=described(EvictionList))
+    async def evictions() -> Response:
+        try:
+            counted = await engine.stats(evictions=MOST_EVICTIONS)
+        except EngineError as error:
+            raise from_engine(error) from error
+        now = clock()
+        return json_response(EvictionList([_eviction(one, now) for one in counted.evictions]))
 
     @router.post("/flush", openapi_extra=described(FlushDone, FlushOrder))
     async def flush(request: Request) -> Response:
@@ -187,11 +233,20 @@ def cache_stats(stats: EngineStats, names: dict[str, str]) -> CacheStats:
         pool=_pool(stats.pool),
         tree=TreeView(nodes=stats.tree_nodes, depth=stats.tree_depth),
         queue=QueueView(running=stats.running, waiting=stats.waiting),
-        tenants=[
-            _tenant(flow, names.get(flow), used, stats.pool.block_size)
-            for flow, used in sorted(stats.flows.items())
-        ],
+        tenants=[_tenant(flow, names.get(flow), stats) for flow in sorted(stats.flows)],
         tiers=_tiers(stats),
+        floors_scale=stats.floors_scale,
+    )
+
+
+def _eviction(told: EvictionStats, now: float) -> EvictionView:
+    return EvictionView(
+        time=now - told.age_s,
+        of_tenant=told.of_flow,
+        for_tenant=told.for_flow,
+        tier=told.tier,
+        reason=told.reason,
+        blocks=told.blocks,
     )
 
 
@@ -259,7 +314,8 @@ def _extent(pool: PoolStats, unit: int) -> Extent:
     )
 
 
-def _tenant(flow: str, name: str | None, used: FlowStats, block_size: int) -> TenantView:
+def _tenant(flow: str, name: str | None, stats: EngineStats) -> TenantView:
+    used, shares = stats.flows[flow], stats.shares.get(flow, FlowShares())
     return TenantView(
         id=flow,
         name=name,
@@ -270,11 +326,14 @@ def _tenant(flow: str, name: str | None, used: FlowStats, block_size: int) -> Te
         generated_tokens=used.generated_tokens,
         hit_rate=_rate(used.cached_tokens, used.prompt_tokens),
         blocks_held=used.blocks_held,
-        tokens_held=used.blocks_held * block_size,
+        tokens_held=used.blocks_held * stats.pool.block_size,
         evictions_caused=used.evictions_caused,
         evictions_suffered=used.evictions_suffered,
         written_blocks=used.written_blocks,
         unread_blocks=used.unread_blocks,
+        tiers=shares.tiers,
+        caused=shares.caused,
+        suffered=shares.suffered,
     )
 
 

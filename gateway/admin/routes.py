@@ -51,7 +51,7 @@ def admin_router(
         tenants_router(store, keyring, bounded, audit, clock),
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
-        cache_router(store, bounded, audit),
+        cache_router(store, bounded, audit, clock),
         usage_router(store, CacheUses(bounded, clock), clock),
         audit_router(store),
     ):

@@ -23,6 +23,7 @@ from engine.messages import Priority
 from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
+from gateway.cache_quota import CacheQuota
 from gateway.described import described
 from gateway.keyring import Keyring
 from gateway.limits.limits import Limits
@@ -40,6 +41,7 @@ class NewTenant(AdminBody, frozen=True, kw_only=True):
     group_id: str | None = None
     priority: Priority = "interactive"
     limits: Limits = Limits()
+    cache: CacheQuota = CacheQuota()
 
 
 class TenantChange(AdminBody, frozen=True, kw_only=True):
@@ -51,6 +53,7 @@ class TenantChange(AdminBody, frozen=True, kw_only=True):
     group_id: str | UnsetType | None = UNSET  # None: it leaves its group
     priority: Priority | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET  # all of them: one that is left out is gone
+    cache: CacheQuota | UnsetType = UNSET  # both: one that is left out is gone
 
     def given(self) -> dict[str, Any]:
         """The fields that the body has."""
@@ -141,6 +144,7 @@ def tenants_router(
             ),
             priority=body.priority,
             limits=body.limits,
+            cache=body.cache,
         )
         await store.create_tenant(tenant)
         await audit.note("tenant.create", tenant.id, name=tenant.name)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from engine.messages import Priority
+from gateway.cache_quota import CacheQuota
 from gateway.limits.limits import Limits
 
 EVERYONE = "all"  # the scope of a prefix that every tenant may share
@@ -31,6 +32,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str | None = None  # the group that it shares with, if any
     priority: Priority = "interactive"
     limits: Limits = Limits()
+    cache: CacheQuota = CacheQuota()
 
     @classmethod
     def new(

@@ -149,7 +149,7 @@ class FakeEngine:
         finally:
             self._count(running=-1, cancelled=not ended, finished=ended)
 
-    async def stats(self) -> EngineStats:
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
         """As many numbers as the double has."""
         return EngineStats(
             engine_id="fake",

@@ -51,6 +51,7 @@ def generate(
     block_size: int = 4,
     sampling: SamplingParams | None = None,
     loads: Loads = "auto",
+    cache_quota: tuple[float, float] | None = None,
 ) -> Generate:
     """A sound request."""
     path = NamespacePath.single(namespace)
@@ -64,6 +65,7 @@ def generate(
         sampling=sampling or SamplingParams(max_tokens=max_tokens, ignore_eos=True),
         use_cache=use_cache,
         loads=loads,
+        cache_quota=cache_quota,
     )
 
 

@@ -10,7 +10,9 @@ from engine.errors import EngineUnavailable
 from engine.messages import (
     DiskStats,
     EngineStats,
+    EvictionStats,
     Finished,
+    FlowShares,
     FlowStats,
     Generate,
     LowerTierStats,
@@ -51,7 +53,10 @@ def some_tiers() -> TierStats:
 
 
 def some_stats(
-    flows: dict[str, FlowStats] | None = None, tiers: TierStats | None = None
+    flows: dict[str, FlowStats] | None = None,
+    tiers: TierStats | None = None,
+    shares: dict[str, FlowShares] | None = None,
+    evictions: list[EvictionStats] | None = None,
 ) -> EngineStats:
     return EngineStats(
         engine_id="engine-1",
@@ -72,6 +77,9 @@ def some_stats(
         tree_depth=6,
         flows=flows or {},
         tiers=tiers or TierStats(),
+        shares=shares or {},
+        floors_scale={"device": 1.0},
+        evictions=evictions or [],
     )
 
 
@@ -94,7 +102,7 @@ class OperatedEngine:
         raise EngineUnavailable("This engine generates nothing.")
         yield
 
-    async def stats(self) -> EngineStats:
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
         await self._answer()
         return self.counters
 

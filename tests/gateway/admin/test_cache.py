@@ -1,6 +1,16 @@
 from __future__ import annotations
 
-from engine.messages import DiskStats, FlowStats, LowerTierStats, TierStats, TierTokens, WayStats
+from engine.messages import (
+    DiskStats,
+    EvictionStats,
+    FlowShares,
+    FlowStats,
+    LowerTierStats,
+    ShareStats,
+    TierStats,
+    TierTokens,
+    WayStats,
+)
 from tests.gateway.admin.office import Office, body, error_of
 from tests.gateway.operated_engine import some_stats
 
@@ -38,6 +48,7 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
         "tree": {"nodes": 21, "depth": 6},
         "queue": {"running": 3, "waiting": 4},
         "tenants": [],
+        "floors_scale": {"device": 1.0},
         "tiers": {
             "block_bytes": 0,
             "hit_tokens": {"device": 0, "host": 0, "disk": 0},
@@ -129,6 +140,9 @@ async def test_each_tenant_s_numbers_stand_under_its_id_and_name(office: Office)
         "evictions_suffered": 2,
         "written_blocks": 8,
         "unread_blocks": 5,
+        "tiers": {},
+        "caused": {},
+        "suffered": {},
     }
     assert by_id[two["id"]]["name"] == "two"
     assert by_id[two["id"]]["hit_rate"] is None
@@ -171,3 +185,56 @@ async def test_a_flush_that_names_no_tenant_of_ours_forgets_nothing(office: Offi
         answer = await office.operator.post(path, json=content)
         assert answer.status_code == status
     assert office.engine.flushes == []
+
+
+async def test_how_a_tenant_stands_and_whose_blocks_went_for_whom(office: Office) -> None:
+    one = await office.tenant("one")
+    share = ShareStats(held=3, floor=2, ceiling=9, fair=4.5)
+    office.engine.counters = some_stats(
+        flows={one["id"]: FlowStats()},
+        shares={one["id"]: FlowShares(tiers={"host": share}, caused={"host": {"no_room": 7}})},
+        evictions=[
+            EvictionStats(
+                age_s=60.0,
+                of_flow="tn_x",
+                for_flow=one["id"],
+                tier="host",
+                reason="no_room",
+                blocks=7,
+            )
+        ],
+    )
+    stats = body(await office.operator.get("/admin/cache/stats"))
+    [tenant] = stats["tenants"]
+    assert tenant["tiers"] == {"host": {"held": 3, "floor": 2, "ceiling": 9, "fair": 4.5}}
+    assert (tenant["caused"], tenant["suffered"]) == ({"host": {"no_room": 7}}, {})
+    assert stats["floors_scale"] == {"device": 1.0}
+    [eviction] = body(await office.operator.get("/admin/cache/evictions"))["evictions"]
+    assert eviction.pop("time") == office.clock() - 60.0
+    assert eviction == {
+        "of_tenant": "tn_x",
+        "for_tenant": one["id"],
+        "tier": "host",
+        "reason": "no_room",
+        "blocks": 7,
+    }
+
+
+async def test_without_an_engine_nobody_knows_the_last_evictions(office: Office) -> None:
+    office.engine.connected = False
+    assert error_of(await office.operator.get("/admin/cache/evictions"))[0] == 503
+
+
+async def test_a_quota_is_set_kept_and_bounded(office: Office) -> None:
+    made = body(
+        await office.operator.post(
+            "/admin/tenants", json={"name": "q", "cache": {"floor": 0.2, "ceiling": 0.5}}
+        )
+    )
+    assert made["cache"] == {"floor": 0.2, "ceiling": 0.5}
+    url = f"/admin/tenants/{made['id']}"
+    changed = await office.operator.patch(url, json={"cache": {"ceiling": 0.25}})
+    assert body(changed)["cache"] == {"ceiling": 0.25}
+    for wrong in ({"floor": 0.5, "ceiling": 0.4}, {"floor": -0.1}, {"ceiling": 1.5}, {"x": 1}):
+        assert (await office.operator.patch(url, json={"cache": wrong})).status_code == 400
+    assert body(await office.operator.get(url))["cache"] == {"ceiling": 0.25}

@@ -27,6 +27,7 @@ ROUTES = {
     ("GET", "/admin/audit"),
     ("GET", "/admin/usage"),
     ("GET", "/admin/cache/stats"),
+    ("GET", "/admin/cache/evictions"),
     ("POST", "/admin/cache/flush"),
     ("GET", "/metrics"),
 }

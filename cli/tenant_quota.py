@@ -1,0 +1,69 @@
+"""`ratoon tenants quota`: a tenant's part of the cache.
+
+Knows: the flags of a quota and how they are shown. Does not know: how the cache keeps it, nor
+how requests are made (`admin_client`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cli.admin_client import AdminClient, with_admin
+from cli.client_options import AdminFlags
+from cli.output import print_json
+from cli.tenants import TenantArgument, find_tenant, tenant_path
+
+
+def quota(
+    admin: AdminFlags,
+    tenant: TenantArgument,
+    floor: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="The share of every tier that no other tenant's need takes away.",
+            show_default=False,
+        ),
+    ] = None,
+    ceiling: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="The share of every tier that it keeps at most; 1 is no ceiling.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Show a tenant's part of the cache, or change it.
+
+    What lies between floors and ceilings is divided by weight, and what one tenant does not use
+    the others may. With a ceiling equal to its floor a tenant has that part for itself, and its
+    hits tell it nothing about others.
+
+    Example:
+
+        ratoon tenants quota acme --floor 0.2 --ceiling 0.5
+    """
+    given = {"floor": floor, "ceiling": ceiling}
+
+    async def use(client: AdminClient) -> Any:
+        path = tenant_path(await find_tenant(client, tenant))
+        record = await client.call("GET", path)
+        wanted = {name: share for name, share in given.items() if share is not None}
+        if not wanted:
+            return record
+        return await client.call("PATCH", path, {"cache": {**record.get("cache", {}), **wanted}})
+
+    record = with_admin(admin, use)
+    if admin.json:
+        print_json(record)
+        return
+    now = record.get("cache", {})
+    typer.echo(
+        f"Tenant {record['name']}: floor {now.get('floor', 0.0):g}, "
+        f"ceiling {now.get('ceiling', 1.0):g}, weight {record.get('weight', 1.0):g}"
+    )

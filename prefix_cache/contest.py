@@ -1,0 +1,117 @@
+"""The evictable leaves of a tier where owners have quotas: first whose, then which.
+
+A heap of leaves for each owner, in the policy's order, and the owners in the order in which they
+give (`standing`). An owner's place is made anew when somebody looks and its counts have changed,
+so a change costs nothing and a look costs the logarithm of the owners.
+
+Knows: leaves, owners. Does not know: how a block goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from sortedcontainers import SortedList
+
+from prefix_cache.eviction import Candidates, EvictionPolicy
+from prefix_cache.standing import Class, Rank, Standing
+from prefix_cache.tree import Node
+
+
+class Contest(Candidates):
+    """Takes the place of a tier's `Candidates` when the first quota is set."""
+
+    def __init__(
+        self, policy: EvictionPolicy, standing: Standing, nodes: Iterable[Node] = ()
+    ) -> None:
+        self._policy = policy
+        self._standing = standing
+        self._leaves: dict[str, Candidates] = {}  # of owners that have any
+        self._order: SortedList[Rank] = SortedList()
+        self._places: dict[str, Rank] = {}
+        for node in nodes:
+            self.add(node)
+
+    def __len__(self) -> int:
+        return sum(len(leaves) for leaves in self._leaves.values())
+
+    def __iter__(self) -> Iterator[Node]:
+        return chain.from_iterable(self._leaves.values())
+
+    def __contains__(self, node: Node) -> bool:
+        return node.owner in self._leaves and node in self._leaves[node.owner]
+
+    def add(self, node: Node) -> None:
+        """Put a leaf in its place among its owner's."""
+        leaves = self._leaves.get(node.owner)
+        if leaves is None:
+            leaves = self._leaves[node.owner] = Candidates(self._policy)
+            self._standing.moved.add(node.owner)
+        leaves.add(node)
+
+    def discard(self, node: Node) -> None:
+        """Forget a node, whether or not it is here."""
+        leaves = self._leaves.get(node.owner)
+        if leaves is not None:
+            leaves.discard(node)
+            if not len(leaves):
+                del self._leaves[node.owner]
+                self._standing.moved.add(node.owner)
+
+    def first(self) -> Node | None:
+        """Return the leaf to evict first when nobody in particular wants the room."""
+        chosen = self.choose("", 1, 0)
+        return None if chosen is None else chosen[0]
+
+    def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
+        """Return whose turn it is, and how many blocks may be taken; see `Candidates.choose`."""
+        return self._choose(owner, wanted, more, Class.EXEMPT)
+
+    def spare(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
+        """Like `choose`, but leaves to others what is below their floors."""
+        return self._choose(owner, wanted, more, Class.OWN)
+
+    def own(self, owner: str) -> Node | None:
+        """Return the leaf that `owner` would give first."""
+        leaves = self._leaves.get(owner)
+        return None if leaves is None else leaves.first()
+
+    def admits(self, node: Node, victim: Node) -> bool:
+        """Whether `node` may have the room of `victim`, which was chosen for its owner."""
+        return node.owner != victim.owner or self._policy.admits(node, victim)
+
+    def misplaced(self) -> list[Node]:
+        """Return the nodes whose key has changed since they were added, for checks."""
+        return [node for leaves in self._leaves.values() for node in leaves.misplaced()]
+
+    def mislaid(self) -> int:
+        """Return how many candidates or owners would never come up, for checks."""
+        self._place_anew()
+        unplaced = len(self._leaves.keys() ^ self._places.keys())
+        stale = [o for o, rank in self._places.items() if rank != self._standing.rank(o)]
+        return unplaced + len(stale) + sum(leaves.mislaid() for leaves in self._leaves.values())
+
+    def _choose(self, owner: str, wanted: int, more: int, last: Class) -> tuple[Node, int] | None:
+        self._place_anew()
+        ranks = [rank for rank in self._order[:3] if rank.owner != owner]
+        if owner in self._leaves:
+            ranks = sorted([*ranks, self._standing.own_rank(owner, more)])
+        if not ranks or ranks[0].sort > last:
+            return None
+        first, then = ranks[0], ranks[1] if len(ranks) > 1 else None
+        node = self._leaves[first.owner].first()
+        if node is None:
+            return None
+        return node, min(wanted, self._standing.allowance(first, then, more))
+
+    def _place_anew(self) -> None:
+        moved = self._standing.moved
+        while moved:
+            owner = moved.pop()
+            before = self._places.pop(owner, None)
+            if before is not None:
+                self._order.remove(before)
+            if owner in self._leaves:
+                self._places[owner] = rank = self._standing.rank(owner)
+                self._order.add(rank)

@@ -1,0 +1,46 @@
+"""The last evictions between different owners: whose block, for whom, from where and why.
+
+Runs of the same are one entry as long as nothing else comes between. Times are of the last call
+that told the cache one: it has no clock of its own.
+
+Knows: the last so many. Does not know: sums (`traffic`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from prefix_cache.traffic import Eviction
+
+LEDGER_LENGTH = 1000
+
+
+class Entry(NamedTuple):
+    """So many blocks went in one go."""
+
+    when: float  # seconds, monotonic
+    eviction: Eviction
+    blocks: int
+
+
+class Ledger:
+    """A bounded list; the oldest entries are forgotten."""
+
+    def __init__(self, length: int = LEDGER_LENGTH) -> None:
+        self.now = 0.0  # set by the cache
+        self._entries: deque[Entry] = deque(maxlen=length)
+
+    def note(self, eviction: Eviction, blocks: int) -> None:
+        """Blocks of one owner went for another; what went for nobody is not for this list."""
+        if not eviction.for_owner or eviction.of_owner == eviction.for_owner:
+            return
+        last = self._entries[-1] if self._entries else None
+        if last is not None and (last.when, last.eviction) == (self.now, eviction):
+            self._entries[-1] = last._replace(blocks=last.blocks + blocks)
+        else:
+            self._entries.append(Entry(self.now, eviction, blocks))
+
+    def entries(self) -> list[Entry]:
+        """The newest first."""
+        return list(reversed(self._entries))

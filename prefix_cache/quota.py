@@ -1,0 +1,79 @@
+"""What of each tier is whose: a floor, a ceiling, and weighted max-min between.
+
+    share of an owner = its weight x level, but no less than its floor and no more than its ceiling;
+                        one level for all, at which the shares fill the tier
+
+What an owner does not want of its share the others may have, until it wants it.
+
+Knows: shares of a tier as numbers. Does not know: blocks, or what anyone holds (`standing`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PUBLISHED = "published"  # the owner of prefixes that are for many; outside of all quotas
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One owner's part of every tier. Floor and ceiling are shares of a tier, from 0 to 1.
+
+    ValueError where they are not, cross each other, or the weight is no positive number.
+    """
+
+    floor: float = 0.0  # what nobody else's need takes away
+    ceiling: float = 1.0  # what it never holds more of, but for what its sequences run with
+    weight: float = 1.0  # its part of what lies between, beside the others' weights
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be kept."""
+        if not 0.0 <= self.floor <= self.ceiling <= 1.0:
+            raise ValueError(f"not 0 <= floor {self.floor} <= ceiling {self.ceiling} <= 1")
+        if not 0.0 < self.weight < math.inf:
+            raise ValueError(f"the weight {self.weight} is no positive number")
+
+
+DEFAULT = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A quota in one tier, in blocks."""
+
+    floor: float
+    ceiling: float
+    weight: float
+
+    def at(self, level: float) -> float:
+        """The share at a level."""
+        return min(max(self.weight * level, self.floor), self.ceiling)
+
+
+def fair_shares(room: float, claims: Mapping[str, Claim]) -> dict[str, float]:
+    """Divide `room` blocks between owners who all want as much as they can get.
+
+    The floors together are no more than `room`. Less than all is given only where the ceilings
+    together are less.
+    """
+    return {owner: claim.at(_level(room, claims)) for owner, claim in claims.items()}
+
+
+def _level(room: float, claims: Mapping[str, Claim]) -> float:
+    """The level at which the shares add up to `room`, or all ceilings are reached.
+
+    The sum of shares is a line between the levels at which one leaves its floor or meets its
+    ceiling, so it is followed from one of these to the next.
+    """
+    bends = [(c.floor / c.weight, c.weight) for c in claims.values()]
+    bends += [(c.ceiling / c.weight, -c.weight) for c in claims.values()]
+    level, slope = 0.0, 0.0
+    left = room - sum(c.floor for c in claims.values())
+    for bend, change in sorted(bends):
+        if slope > 0 and left <= (bend - level) * slope:
+            return level + left / slope
+        left -= (bend - level) * slope
+        level, slope = bend, slope + change
+    return level

@@ -1,0 +1,50 @@
+"""`ratoon tenants quota` and `ratoon cache evictions` against a real gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cli.cache_tables import show_evictions
+from tests.cli.console import Console, Printed
+from tests.doubles.served import Served
+
+Ratoon = Callable[..., Printed]
+
+
+@pytest.fixture
+def ratoon(console: Console, gateway: Served) -> Ratoon:
+    env = {"RATOON_URL": gateway.url, "RATOON_ADMIN_KEY": gateway.admin_key}
+    return lambda line: console.type(*line.split(), env=env)
+
+
+def test_a_quota_is_shown_and_changed_a_part_at_a_time(ratoon: Ratoon) -> None:
+    ratoon("tenants create roomy --weight 2")
+    nothing = "Tenant roomy: floor 0, ceiling 1, weight 2\n"
+    assert ratoon("tenants quota roomy").out == nothing
+    ratoon("tenants quota roomy --ceiling 0.5")
+    assert "floor 0.25, ceiling 0.5" in ratoon("tenants quota roomy --floor 0.25").out
+    assert ratoon("tenants quota roomy --json").json["cache"] == {"floor": 0.25, "ceiling": 0.5}
+    assert ratoon("tenants quota roomy --floor 0 --ceiling 1").out == nothing
+
+
+def test_a_floor_above_the_ceiling_is_refused(ratoon: Ratoon) -> None:
+    ratoon("tenants create crossed")
+    refused = ratoon("tenants quota crossed --floor 0.5 --ceiling 0.25")
+    assert refused.status == 1
+    assert "(400)" in refused.err
+    assert "ceiling 1" in ratoon("tenants quota crossed").out
+
+
+def test_where_nothing_was_evicted_the_list_is_empty(ratoon: Ratoon) -> None:
+    assert ratoon("cache evictions --json").json == []
+    assert ratoon("cache evictions").status == 0
+
+
+def test_an_eviction_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"time": 0.0, "of_tenant": "tn_a", "for_tenant": "tn_b", "tier": "host"}
+    show_evictions([{**row, "reason": "no_room", "blocks": 7}])
+    printed = capsys.readouterr().out
+    for cell in ("1970-01-01", "7", "tn_a", "tn_b", "host", "no_room"):
+        assert cell in printed
