@@ -77,6 +77,7 @@ def _wanted(admin: AdminFlags, verify: VerifyFlags) -> Wanted:
         samples=verify.samples,
         timing_tokens=verify.timing_tokens,
         max_fill_tokens=verify.max_fill_tokens,
+        each_entry=not verify.quick,
         tool_version=version("ratoon"),
     )
 

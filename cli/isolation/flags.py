@@ -54,6 +54,10 @@ class VerifyFlags:
             min=1,
         ),
     ] = 2_000_000
+    quick: Annotated[
+        bool,
+        _own("--quick", "One entry point a cell, in turn, in place of all six."),
+    ] = False
     after_restart: Annotated[
         Path | None,
         _own(

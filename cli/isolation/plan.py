@@ -150,8 +150,15 @@ CASES = (
 PUBLISHED = Case("published", "another tenant", _SECOND, expected="published", publishes=True)
 
 
-def cells_of(
-    tier: Tier, cases: tuple[Case, ...] = CASES, entries: tuple[EntryPoint, ...] = ENTRY_POINTS
-) -> list[Cell]:
-    """Every case by every entry point."""
-    return [Cell(case, tier, entry) for case in cases for entry in entries]
+def cells_of(tier: Tier, *, each_entry: bool = True) -> list[Cell]:
+    """Every case by every entry point; or each case by one of them, in turn.
+
+    In turn, no two tiers ask a case through the same entry point.
+    """
+    if each_entry:
+        return [Cell(case, tier, entry) for case in CASES for entry in ENTRY_POINTS]
+    first = list(Tier).index(tier)
+    return [
+        Cell(case, tier, ENTRY_POINTS[(first + number) % len(ENTRY_POINTS)])
+        for number, case in enumerate(CASES)
+    ]

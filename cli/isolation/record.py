@@ -42,6 +42,7 @@ class Halfway(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     timing: Timing | None
     seeds: list[Seed]
+    each_entry: bool
 
 
 def write_halfway(path: Path, halfway: Halfway) -> None:

@@ -17,7 +17,7 @@ from cli.isolation.asking import Asker
 from cli.isolation.cast import Stage
 from cli.isolation.findings import Finding, absent, not_applicable
 from cli.isolation.paired import PairedTest
-from cli.isolation.plan import CASES, Cell, Tier, cells_of
+from cli.isolation.plan import Cell, Tier, cells_of
 from cli.isolation.pressure import Pressure
 from cli.isolation.progress import Progress
 from cli.isolation.record import Halfway, Record, forget_halfway, write_halfway
@@ -43,6 +43,7 @@ class Wanted:
     samples: int
     timing_tokens: int
     max_fill_tokens: int
+    each_entry: bool
     tool_version: str
 
 
@@ -74,7 +75,7 @@ class Run:
         try:
             facts = await self._up_to_restart(stage)
             test = PairedTest(self._asker(facts), stage, facts.block_size)
-            cells = cells_of(Tier.RESTARTED)
+            cells = cells_of(Tier.RESTARTED, each_entry=self.wanted.each_entry)
             with self.progress.counting("seeds", len(cells)) as advance:
                 seeds = []
                 for number, cell in enumerate(cells):
@@ -91,6 +92,7 @@ class Run:
                     findings=self.findings,
                     timing=self.timing,
                     seeds=seeds,
+                    each_entry=self.wanted.each_entry,
                 ),
             )
             kept = True
@@ -105,7 +107,7 @@ class Run:
         try:
             await self._check_same(stage, half)
             test = PairedTest(self._asker(half.server), stage, half.server.block_size)
-            cells = cells_of(Tier.RESTARTED)
+            cells = cells_of(Tier.RESTARTED, each_entry=half.each_entry)
             with self.progress.counting("after the restart", len(half.seeds)) as advance:
                 for seed in half.seeds:
                     self.findings.append(await test.harvest(cells[seed.cell], seed))
@@ -140,7 +142,7 @@ class Run:
     async def _paired(
         self, tier: Tier, test: PairedTest, pressure: Pressure, facts: ServerFacts
     ) -> None:
-        cells = cells_of(tier, CASES)
+        cells = cells_of(tier, each_entry=self.wanted.each_entry)
         if not facts.has(tier):
             self.findings += [not_applicable(cell, f"no {tier} tier") for cell in cells]
             return
