@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-Expected = Literal["nothing", "anything", "published", "nothing or refused"]
+Expected = Literal["nothing", "anything", "nothing or refused"]
 Kind = Literal["chat", "text", "ids"]
 
 
@@ -69,7 +69,6 @@ class Case:
     second_group: str | None = None
     leaves: bool = False  # the second has left its group when it asks
     expected: Expected = "nothing"
-    publishes: bool = False
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -146,8 +145,6 @@ CASES = (
     ),
     Case("equal strings", "group is named as the other's id", _SECOND, second_group="{first_id}"),
 )
-
-PUBLISHED = Case("published", "another tenant", _SECOND, expected="published", publishes=True)
 
 
 def cells_of(tier: Tier, *, each_entry: bool = True) -> list[Cell]:
