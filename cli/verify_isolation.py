@@ -47,7 +47,10 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
     would rather compute; without it their controls may stay inconclusive.
     """
     wanted = _wanted(admin, verify)
-    record = asyncio.run(_run(admin, verify, wanted))
+    try:
+        record = asyncio.run(_run(admin, verify, wanted))
+    except asyncio.CancelledError as stopped:
+        raise CliError("stopped by SIGTERM; what it had made is removed") from stopped
     if record is None:
         typer.echo(
             f"Restart the server now, then give the same command again: {verify.after_restart} "
