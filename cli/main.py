@@ -22,6 +22,7 @@ from cli import (
     tenant_limits,
     tenant_quota,
     tenants,
+    verify_isolation,
 )
 from cli.flags import flattened
 
@@ -51,6 +52,9 @@ def build_app() -> typer.Typer:
     app.add_typer(_cache(), name="cache", rich_help_panel="Operate")
     app.command("usage", rich_help_panel="Operate")(flattened(ledger.usage))
     app.command("audit", rich_help_panel="Operate")(flattened(ledger.audit))
+    app.command("verify-isolation", rich_help_panel="Operate")(
+        flattened(verify_isolation.verify_isolation)
+    )
     app.command("bench", rich_help_panel="Measure")(flattened(bench.bench))
     app.command("simulate", rich_help_panel="Measure")(flattened(simulate.simulate))
     app.command("plan", rich_help_panel="Measure")(flattened(plan.plan))

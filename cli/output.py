@@ -5,6 +5,7 @@ Knows: rich and standard output. Does not know: what is shown.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +29,11 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for row in rows:
         table.add_row(*row)
     Console().print(table, markup=False)
+
+
+def utc_now() -> str:
+    """The date and time in UTC, as `moment` writes them."""
+    return moment(time.time())
 
 
 def moment(seconds: float | None) -> str:

@@ -1,0 +1,130 @@
+"""One request at a time through any entry point, and what its usage says of the cache.
+
+Knows: the bodies of the entry points, retries of a busy server. Does not know: tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from cli.admin_client import error_message
+from cli.errors import ServerRefused, ServerUnreachable
+from cli.isolation.plan import EntryPoint
+
+_BUSY = (429, 503)
+_TRIES, _LONGEST_PAUSE_S = 8, 5.0
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """Words that nobody has asked before, and the ids of their tokens."""
+
+    text: str
+    ids: list[int]
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What one answer's usage says. Tokens; `tiers` is where the cached ones lay."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    tiers: dict[str, int] = {}
+
+    def is_full(self, block_size: int) -> bool:
+        """All whole blocks came from the cache (the last token is always computed)."""
+        return self.cached_tokens >= (self.prompt_tokens - 1) // block_size * block_size
+
+
+class Asker:
+    """Asks one server, as whoever's key is given."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, url: str, model: str, *, always_load: bool = False
+    ) -> None:
+        self._session = session
+        self.url = url
+        self.model = model
+        self.always_load = always_load
+
+    async def ask(
+        self, key: str, entry: EntryPoint, prompt: Prompt, fields: Mapping[str, Any] | None = None
+    ) -> Reading:
+        """One request for one token; ServerRefused when it is refused for good."""
+        body = self.body(entry, prompt, fields)
+        return reading_of(await self._post(entry.path, key, body), stream=entry.stream)
+
+    def body(
+        self, entry: EntryPoint, prompt: Prompt, fields: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The JSON body of a request for one token."""
+        body: dict[str, Any] = {"model": self.model, "max_tokens": 1, "temperature": 0}
+        if entry.kind == "chat":
+            body["messages"] = [{"role": "user", "content": prompt.text}]
+        else:
+            body["prompt"] = prompt.text if entry.kind == "text" else prompt.ids
+        if entry.stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        if self.always_load:
+            body["cache"] = {"load": "always"}
+        return {**body, **(fields or {})}
+
+    async def tokens(self, key: str, text: str) -> list[int]:
+        """The ids of a text's tokens."""
+        ids: list[int] = msgspec.json.decode(await self._post("/tokenize", key, {"prompt": text}))[
+            "tokens"
+        ]
+        return ids
+
+    async def fresh_prompt(self, key: str, length: int) -> Prompt:
+        """A prompt of `length` tokens or a few more, of words that were never asked."""
+        text, ids = "", list[int]()
+        while len(ids) < length:
+            missing = length - len(ids)
+            text += "".join(f"{secrets.token_hex(3)} " for _ in range(missing // 6 + 1))
+            ids = await self.tokens(key, text)
+        return Prompt(text, ids)
+
+    async def _post(self, path: str, key: str, body: dict[str, Any]) -> bytes:
+        headers = {"Authorization": f"Bearer {key}"}
+        for attempt in range(_TRIES):
+            try:
+                async with self._session.post(self.url + path, json=body, headers=headers) as reply:
+                    content = await reply.read()
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise ServerUnreachable(f"no answer from {self.url} ({error})") from error
+            if reply.status == 200:
+                return content
+            if reply.status not in _BUSY or attempt == _TRIES - 1:
+                break
+            await asyncio.sleep(_pause(reply.headers.get("Retry-After")))
+        raise ServerRefused(error_message(content, reply.status), status=reply.status)
+
+
+def reading_of(content: bytes, *, stream: bool) -> Reading:
+    """The usage in an answer, or in the stream of one; ServerRefused when it has none."""
+    answers = _events(content) if stream else [msgspec.json.decode(content)]
+    for answer in answers:
+        if answer.get("usage"):
+            usage = answer["usage"]
+            details = usage.get("prompt_tokens_details") or {}
+            return Reading(
+                usage["prompt_tokens"], details.get("cached_tokens", 0), details.get("ratoon") or {}
+            )
+    raise ServerRefused("an answer ended without its usage", status=200)
+
+
+def _events(content: bytes) -> list[dict[str, Any]]:
+    lines = (line.removeprefix(b"data:").strip() for line in content.splitlines() if line)
+    return [msgspec.json.decode(line) for line in lines if line.startswith(b"{")]
+
+
+def _pause(retry_after: str | None) -> float:
+    try:
+        return min(float(retry_after or 1.0), _LONGEST_PAUSE_S)
+    except ValueError:
+        return 1.0

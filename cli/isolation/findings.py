@@ -1,0 +1,150 @@
+"""What a cell's readings mean.
+
+    the second reused ...             the first's second time   outcome
+    --------------------------------------------------------------------
+    more than it may                  -                         leaks
+    what it may                       full, from that tier      passed
+    what it may                       anything less             inconclusive
+    what members of a group may do    full                      allowed
+
+Knows: readings and expectations. Does not know: how they were got (`paired`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from cli.isolation.asking import Reading
+from cli.isolation.plan import Cell, Tier
+
+
+class Outcome(StrEnum):
+    """What became of a test."""
+
+    PASSED = "passed"
+    ALLOWED = "allowed"  # members of a group may share, and need not
+    LEAKS = "leaks"
+    INCONCLUSIVE = "inconclusive"
+    NOT_APPLICABLE = "not applicable"
+    NOT_TESTED = "not tested"  # the server has it and this command no test of it
+
+
+class Readings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read in one cell. None: not asked, or, of `other`, refused."""
+
+    cold: Reading | None
+    control: Reading | None  # the first, again
+    other: Reading | None
+    after: Reading | None = None  # the first once more, behind the other
+    refused: int | None = None  # the status that the other got
+    published: int = 0  # tokens in whole blocks that are published
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell's result. Tokens; no key, no prompt."""
+
+    dimension: str
+    case: str
+    tier: str
+    entry: str
+    outcome: Outcome
+    reused: int | None
+    may_reuse: int | None  # None: any
+    control: str  # such as 64 of 64
+    control_full: bool
+    evicted_between: bool = False  # the first's prompt was gone behind the other's
+    note: str = ""
+
+
+def judged(cell: Cell, readings: Readings, block_size: int) -> Finding:
+    """The finding that readings amount to."""
+    control, other = readings.control, readings.other
+    whole = 0 if control is None else (control.prompt_tokens - 1) // block_size * block_size
+    full = control is not None and control.is_full(block_size) and _lay_in(cell.tier, control)
+    may_reuse = None if cell.case.expected == "anything" else readings.published
+    return Finding(
+        dimension=cell.case.dimension,
+        case=cell.case.name,
+        tier=cell.tier,
+        entry=cell.entry.name,
+        outcome=_outcome(other, may_reuse, readings.refused, full=full),
+        reused=None if other is None else other.cached_tokens,
+        may_reuse=may_reuse,
+        control="-" if control is None else f"{control.cached_tokens} of {whole}",
+        control_full=full,
+        evicted_between=readings.after is not None and not readings.after.is_full(block_size),
+        note=_note(readings, control, full=full, tier=cell.tier),
+    )
+
+
+def not_applicable(cell: Cell, why: str) -> Finding:
+    """A cell that this server has no place for."""
+    return _untested(cell, Outcome.NOT_APPLICABLE, why)
+
+
+def inconclusive(cell: Cell, why: str) -> Finding:
+    """A cell that could not be brought about."""
+    return _untested(cell, Outcome.INCONCLUSIVE, why)
+
+
+def _untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
+    return Finding(
+        dimension=cell.case.dimension,
+        case=cell.case.name,
+        tier=cell.tier,
+        entry=cell.entry.name,
+        outcome=outcome,
+        reused=None,
+        may_reuse=None,
+        control="-",
+        control_full=False,
+        note=why,
+    )
+
+
+def _outcome(
+    other: Reading | None, may_reuse: int | None, refused: int | None, *, full: bool
+) -> Outcome:
+    if other is not None and may_reuse is not None and other.cached_tokens > may_reuse:
+        return Outcome.LEAKS
+    if not full or (other is None and refused is None):
+        return Outcome.INCONCLUSIVE
+    if may_reuse is None:
+        return Outcome.ALLOWED
+    if other is not None and other.cached_tokens < may_reuse:
+        return Outcome.INCONCLUSIVE  # what is published was not there
+    return Outcome.PASSED
+
+
+def _lay_in(tier: Tier, control: Reading) -> bool:
+    """Whether the control came from a lower tier, where that is what is tested."""
+    return tier not in (Tier.HOST, Tier.DISK) or control.tiers.get(tier, 0) > 0
+
+
+def _note(readings: Readings, control: Reading | None, *, full: bool, tier: Tier) -> str:
+    if readings.refused is not None:
+        return f"refused with {readings.refused}"
+    if control is not None and not full:
+        lay = ", ".join(f"{name} {tokens}" for name, tokens in control.tiers.items() if tokens)
+        return f"the control came from {lay or 'nowhere'}, not whole from {tier}"
+    return ""
+
+
+def absent(
+    dimension: str, case: str, why: str, outcome: Outcome = Outcome.NOT_APPLICABLE
+) -> Finding:
+    """A dimension that the server, or the test of it, does not have, whatever the tier."""
+    return Finding(
+        dimension=dimension,
+        case=case,
+        tier="any",
+        entry="any",
+        outcome=outcome,
+        reused=None,
+        may_reuse=None,
+        control="-",
+        control_full=False,
+        note=why,
+    )

@@ -1,0 +1,194 @@
+"""A whole run: the tiers in turn, the clock, a restart between if that is wanted.
+
+Knows: the order of things, and that whatever was made is removed. Does not know: flags, tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from cli.admin_client import AdminClient
+from cli.errors import BadSetting
+from cli.isolation.asking import Asker
+from cli.isolation.cast import Stage
+from cli.isolation.findings import Finding, Outcome, absent, not_applicable
+from cli.isolation.paired import PairedTest
+from cli.isolation.plan import Cell, Tier, cells_of
+from cli.isolation.pressure import Pressure
+from cli.isolation.progress import Progress
+from cli.isolation.record import Halfway, Record, forget_halfway, write_halfway
+from cli.isolation.server_facts import ServerFacts, look_at
+from cli.isolation.timing import Timing, TimingTest
+from cli.isolation.verdict import overall, timing_outcome
+from cli.output import utc_now
+
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
+_PART = 3  # of a tier, or of a prompt's bound, that the tests take at once
+_ABSENT = (
+    ("model", "another model", "one server serves one model"),
+    ("adapter", "another adapter", "the server has no adapters"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a run is to do. `samples` of 0 leaves the timing test out."""
+
+    url: str
+    tiers: tuple[Tier, ...]
+    samples: int
+    timing_tokens: int
+    max_fill_tokens: int
+    each_entry: bool
+    tool_version: str
+
+
+@dataclass
+class Run:
+    """One run, or one part of a run that a restart parts."""
+
+    wanted: Wanted
+    client: AdminClient
+    session: aiohttp.ClientSession
+    progress: Progress
+    began: str = field(default_factory=utc_now)
+    findings: list[Finding] = field(default_factory=list)
+    timing: Timing | None = None
+
+    async def whole(self) -> Record:
+        """Everything that needs no restart."""
+        stage = Stage(self.client)
+        try:
+            facts = await self._up_to_restart(stage)
+        finally:
+            await stage.clear()
+        return self._record(facts)
+
+    async def up_to_restart(self, path: Path) -> None:
+        """The same, and seeds for after a restart; tenants stay, and `path` remembers them."""
+        stage = Stage(self.client)
+        kept = False
+        try:
+            facts = await self._up_to_restart(stage)
+            test = PairedTest(self._asker(facts), stage, facts.block_size)
+            cells = cells_of(Tier.RESTARTED, each_entry=self.wanted.each_entry)
+            with self.progress.counting("seeds", len(cells)) as advance:
+                seeds = []
+                for number, cell in enumerate(cells):
+                    seeds.append(await test.seed(cell, number))
+                    advance()
+            write_halfway(
+                path,
+                Halfway(
+                    began=self.began,
+                    mark=stage.mark,
+                    server=facts,
+                    tiers=[*self.wanted.tiers, Tier.RESTARTED],
+                    groups=stage.groups,
+                    findings=self.findings,
+                    timing=self.timing,
+                    seeds=seeds,
+                    each_entry=self.wanted.each_entry,
+                ),
+            )
+            kept = True
+        finally:
+            if not kept:
+                await stage.clear()
+
+    async def after_restart(self, half: Halfway, path: Path) -> Record:
+        """What the seeds have become; then everything of both parts is removed, `path` too."""
+        stage = Stage(self.client, half.mark, half.groups)
+        self.began, self.timing, self.findings = half.began, half.timing, half.findings
+        try:
+            await self._check_same(stage, half)
+            test = PairedTest(self._asker(half.server), stage, half.server.block_size)
+            cells = cells_of(Tier.RESTARTED, each_entry=half.each_entry)
+            with self.progress.counting("after the restart", len(half.seeds)) as advance:
+                for seed in half.seeds:
+                    self.findings.append(await test.harvest(cells[seed.cell], seed))
+                    advance()
+        finally:
+            await stage.clear()
+            forget_halfway(path)
+        return self._record(half.server, half.tiers)
+
+    async def _check_same(self, stage: Stage, half: Halfway) -> None:
+        member = await stage.tenant(f"{stage.mark}-again")
+        now = await look_at(self.client, self.session, self.wanted.url, member)
+        if now.fingerprint != half.server.fingerprint:
+            raise BadSetting("--after-restart", "another model is served now than before")
+
+    async def _up_to_restart(self, stage: Stage) -> ServerFacts:
+        members = [await stage.tenant(f"{stage.mark}-{name}") for name in ("one", "two", "filler")]
+        facts = await look_at(self.client, self.session, self.wanted.url, members[0])
+        asker = self._asker(facts)
+        self.findings += [*(absent(*row) for row in _ABSENT), _published(facts)]
+        test = PairedTest(asker, stage, facts.block_size)
+        pressure = Pressure(asker, facts, members[2], self.wanted.max_fill_tokens)
+        for tier in self.wanted.tiers:
+            await self._paired(tier, test, pressure, facts)
+        if self.wanted.samples:
+            length = min(self.wanted.timing_tokens, facts.max_model_len // 2, _most_at_once(facts))
+            clock = TimingTest(asker, members[0], members[1], length)
+            with self.progress.counting("timing", self.wanted.samples) as advance:
+                self.timing = await clock.run(self.wanted.samples, advance)
+        return facts
+
+    async def _paired(
+        self, tier: Tier, test: PairedTest, pressure: Pressure, facts: ServerFacts
+    ) -> None:
+        cells = cells_of(tier, each_entry=self.wanted.each_entry)
+        if not facts.has(tier):
+            self.findings += [not_applicable(cell, f"no {tier} tier") for cell in cells]
+            return
+        with self.progress.counting(f"paired, {tier}", len(cells)) as advance:
+            if tier in (Tier.HOST, Tier.DISK):
+                size = max(1, facts.tier_tokens[tier] // _PART // (2 * test.prompt_tokens))
+                for batch in _batches(cells, size):
+                    self.findings += await test.pushed_down(batch, pressure, advance)
+                return
+            run = test.on_device if tier is Tier.DEVICE else test.after_eviction
+            for cell in cells:
+                self.findings.append(await run(cell))
+                advance()
+
+    def _asker(self, facts: ServerFacts) -> Asker:
+        return Asker(self.session, self.wanted.url, facts.model, always_load=facts.always_load)
+
+    def _record(self, facts: ServerFacts, tiers: Sequence[str] | None = None) -> Record:
+        return Record(
+            began=self.began,
+            ended=utc_now(),
+            server=facts,
+            tool_version=self.wanted.tool_version,
+            tiers=list(tiers or self.wanted.tiers),
+            findings=self.findings,
+            timing=self.timing,
+            timing_outcome=None if self.timing is None else timing_outcome(self.timing),
+            verdict=overall(self.findings, self.timing),
+        )
+
+
+def open_session() -> aiohttp.ClientSession:
+    """For the tenants' requests; to be closed."""
+    return aiohttp.ClientSession(timeout=_TIMEOUT)
+
+
+def _published(facts: ServerFacts) -> Finding:
+    if not facts.publishes:
+        return absent("published", "another tenant", "the server publishes no prefixes")
+    why = "exactly the published part must be reused: this command does not test that yet"
+    return absent("published", "another tenant", why, Outcome.NOT_TESTED)
+
+
+def _most_at_once(facts: ServerFacts) -> int:
+    return facts.tier_tokens[Tier.DEVICE] // _PART
+
+
+def _batches(cells: Sequence[Cell], size: int) -> list[Sequence[Cell]]:
+    return [cells[start : start + size] for start in range(0, len(cells), size)]

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cli.isolation.asking import Reading
+from cli.isolation.findings import Finding, Outcome, Readings, absent, inconclusive, judged
+from cli.isolation.plan import CASES, ENTRY_POINTS, Cell, Tier, cells_of
+from cli.isolation.statistics import Separation
+from cli.isolation.timing import Timing
+from cli.isolation.verdict import overall, timing_outcome
+
+FULL = Reading(72, 64, {"device": 64, "host": 0, "disk": 0})
+FROM_HOST = Reading(72, 64, {"device": 16, "host": 48, "disk": 0})
+COLD = Reading(72, 0)
+CELL = Cell(CASES[0], Tier.DEVICE, ENTRY_POINTS[0])
+
+
+def finding(
+    other: Reading | None, control: Reading = FULL, cell: Cell = CELL, refused: int | None = None
+) -> Finding:
+    readings = Readings(cold=COLD, control=control, other=other, refused=refused)
+    return judged(cell, readings, 16)
+
+
+def test_nothing_reused_beside_a_full_control_passes() -> None:
+    found = finding(COLD)
+    assert (found.outcome, found.reused, found.control) == (Outcome.PASSED, 0, "64 of 64")
+
+
+@pytest.mark.parametrize("control", [FULL, COLD])
+def test_one_token_leaks_whatever_the_control_says(control: Reading) -> None:
+    assert finding(Reading(72, 1), control).outcome is Outcome.LEAKS
+
+
+@pytest.mark.parametrize("cached", [0, 48, 63])
+def test_a_control_that_is_not_full_shows_nothing(cached: int) -> None:
+    found = finding(COLD, Reading(72, cached, {"device": cached}))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert not found.control_full
+    assert "not whole from device" in found.note
+
+
+@pytest.mark.parametrize(
+    ("prompt", "cached", "full"), [(64, 48, True), (65, 64, True), (65, 63, False)]
+)
+def test_full_is_all_whole_blocks_before_the_last_token(
+    prompt: int, cached: int, full: bool
+) -> None:
+    assert Reading(prompt, cached).is_full(16) == full
+
+
+def test_a_control_from_another_tier_shows_nothing_of_this_one() -> None:
+    host = replace(CELL, tier=Tier.HOST)
+    assert finding(COLD, FULL, host).outcome is Outcome.INCONCLUSIVE
+    assert finding(COLD, FROM_HOST, host).outcome is Outcome.PASSED
+
+
+def test_a_refusal_passes_and_is_named() -> None:
+    found = finding(None, refused=400)
+    assert (found.outcome, found.note) == (Outcome.PASSED, "refused with 400")
+
+
+def test_members_of_a_group_may_share() -> None:
+    member = next(case for case in CASES if case.expected == "anything")
+    for other in (FULL, COLD):
+        assert finding(other, cell=replace(CELL, case=member)).outcome is Outcome.ALLOWED
+
+
+def test_exactly_what_is_published() -> None:
+    def shared(cached: int) -> Outcome:
+        readings = Readings(cold=COLD, control=FULL, other=Reading(72, cached), published=32)
+        return judged(CELL, readings, 16).outcome
+
+    assert [shared(n) for n in (31, 32, 33)] == [
+        Outcome.INCONCLUSIVE,
+        Outcome.PASSED,
+        Outcome.LEAKS,
+    ]
+
+
+def between(low: float, high: float) -> Separation:
+    return Separation(
+        samples=2000,
+        auc=(low + high) / 2,
+        low=low,
+        high=high,
+        best_advantage=0.0,
+        auc_of_tens=None,
+        hit_median_s=0.01,
+        miss_median_s=0.01,
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "control", "outcome"),
+    [
+        (0.48, 0.52, 0.99, Outcome.PASSED),
+        (0.48, 0.52, 0.90, Outcome.INCONCLUSIVE),  # it could not have heard
+        (0.48, 0.54, 0.99, Outcome.INCONCLUSIVE),
+        (0.46, 0.50, 0.99, Outcome.INCONCLUSIVE),
+        (0.54, 0.60, 0.99, Outcome.LEAKS),
+        (0.54, 0.60, 0.90, Outcome.LEAKS),
+        (0.30, 0.40, 0.99, Outcome.LEAKS),  # slower tells as much as faster
+    ],
+)
+def test_the_clock(low: float, high: float, control: float, outcome: Outcome) -> None:
+    timing = Timing(prompt_tokens=64, across=between(low, high), control=between(control, control))
+    assert timing_outcome(timing) is outcome
+    assert overall([finding(COLD)], timing) is outcome
+
+
+def test_the_worst_decides() -> None:
+    passed, leaks = finding(COLD), finding(FULL)
+    unsure = inconclusive(CELL, "why")
+    nothing = absent("model", "another model", "there is one")
+    assert overall([nothing, passed], None) is Outcome.PASSED
+    assert overall([passed, unsure], None) is Outcome.INCONCLUSIVE
+    assert overall([passed, unsure, leaks], None) is Outcome.LEAKS
+    assert overall([nothing], None) is Outcome.INCONCLUSIVE
+
+
+def test_in_turn_every_case_has_a_place_in_every_tier_by_different_entry_points() -> None:
+    entries: dict[str, list[str]] = {}
+    for tier in Tier:
+        cells = cells_of(tier, each_entry=False)
+        assert [cell.case for cell in cells] == list(CASES)
+        assert {cell.entry for cell in cells} == set(ENTRY_POINTS)
+        for cell in cells:
+            entries.setdefault(f"{cell.case.dimension} {cell.case.name}", []).append(
+                cell.entry.name
+            )
+    assert all(len(set(names)) == len(Tier) for names in entries.values())
+    assert len(cells_of(Tier.DEVICE)) == len(CASES) * len(ENTRY_POINTS)

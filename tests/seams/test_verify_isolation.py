@@ -1,0 +1,102 @@
+"""`ratoon verify-isolation` against real servers: one that keeps tenants apart, one that does not.
+
+Pools are so small that blocks go down all tiers. The timing test runs with few samples: it is to
+come out, whatever it says on a busy machine.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+from tests.cli.console import Console, Printed
+from tests.seams.canaries import forms
+from tests.seams.server import Server, running_server
+
+SMALL = {
+    "RATOON_CACHE_TOKENS": "1536",
+    "RATOON_MAX_MODEL_LEN": "512",
+    "RATOON_HOST_CACHE_TOKENS": "6144",
+    "RATOON_DISK_CACHE_GIB": "0.2",
+    "RATOON_ALLOW_CACHE_LOAD": "1",
+    "RATOON_NUM_THREADS": "1",
+}
+NO_TIMING = ("--samples", "0")
+
+
+def verify(server: Server, *words: str) -> Printed:
+    target = ("--url", server.url, "--admin-key", server.admin_key, "--quick", "--json")
+    return Console().type("verify-isolation", *target, *words)
+
+
+def cells(record: dict[str, Any], tier: str) -> list[dict[str, Any]]:
+    return [finding for finding in record["findings"] if finding["tier"] == tier]
+
+
+def expect_nothing_left(server: Server) -> None:
+    with server.client(server.admin_key) as client:
+        tenants = client.get("/admin/tenants").json()["tenants"]
+        assert {tenant["name"] for tenant in tenants} == {"demo", "demo2"}
+        assert client.get("/admin/groups").json() == {"groups": []}
+
+
+def expect_isolated(record: dict[str, Any], tier: str) -> None:
+    found = cells(record, tier)
+    assert len(found) >= 17
+    for finding in found:
+        assert finding["outcome"] in ("passed", "allowed"), finding
+        assert finding["control_full"], finding
+        assert finding["may_reuse"] is None or finding["reused"] in (None, finding["may_reuse"])
+
+
+def test_nothing_leaks_in_any_tier_and_over_a_restart(tmp_path: Path) -> None:
+    half, report = tmp_path / "half.json", tmp_path / "report.md"
+    restart = ("--after-restart", str(half), "--report", str(report))
+    with running_server(tmp_path / "data", SMALL) as server:
+        first = verify(server, *restart, "--samples", "20", "--timing-tokens", "64")
+        assert first.status == 0, first.err
+        assert "Restart" in first.err
+        assert stat.S_IMODE(half.stat().st_mode) == 0o600
+        keys = {seed["cast"]["first"]["key"] for seed in json.loads(half.read_bytes())["seeds"]}
+        keys.add(server.admin_key)
+    with running_server(tmp_path / "data", SMALL) as server:
+        second = verify(server, *restart)
+        expect_nothing_left(server)
+    record = second.json
+    for tier in ("device", "host", "disk", "evicted", "restarted"):
+        expect_isolated(record, tier)
+    assert not half.exists()
+    assert {f["dimension"] for f in cells(record, "any")} == {"model", "adapter", "published"}
+    assert all(f["outcome"].startswith("not ") for f in cells(record, "any"))
+    assert record["timing"]["across"]["samples"] == 20
+    assert second.status == (0 if record["timing_outcome"] == "passed" else 1)
+    written = report.read_text() + second.out + first.out
+    for key in keys:
+        assert not any(form.decode("latin1") in written for form in forms(key).values())
+    assert record["server"]["fingerprint"] in report.read_text()
+
+
+def test_a_server_that_shares_everything_is_found_out(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data", {**SMALL, "RATOON_SHARE_ALL": "1"}) as server:
+        printed = verify(server, "--tiers", "device,host", *NO_TIMING)
+        expect_nothing_left(server)
+    assert printed.status == 1
+    assert printed.json["verdict"] == "leaks"
+    for tier in ("device", "host"):
+        outcomes = {f["case"]: f["outcome"] for f in cells(printed.json, tier)}
+        assert outcomes["another tenant"] == "leaks"
+        assert outcomes["stranger"] == "leaks"
+        # A salt is a salt, whoever shares the rest.
+        assert outcomes["unset, set"] == "passed"
+
+
+def test_tiers_that_are_not_there_are_not_applicable_and_not_passed(tmp_path: Path) -> None:
+    alone = {**SMALL, "RATOON_HOST_CACHE_TOKENS": "0", "RATOON_DISK_CACHE_GIB": "0"}
+    with running_server(tmp_path / "data", alone) as server:
+        printed = verify(server, "--tiers", "host,disk,evicted", *NO_TIMING)
+    assert printed.status == 0
+    for tier in ("host", "disk"):
+        assert {f["outcome"] for f in cells(printed.json, tier)} == {"not applicable"}
+    expect_isolated(printed.json, "evicted")
