@@ -1,9 +1,10 @@
 """What crosses the link between gateway and engine.
 
-Forward go `Hello`, `Generate`, `Cancel`, `Flush`, `StatsQuery`; back come one `Welcome` per
-`Hello`, one `StepReply` per step and gateway, one `Flushed` per `Flush`, one `StatsReply` per
-`StatsQuery`. Every `Generate` is answered by any number of `Tokens` and exactly one `Finished`
-or `Failed`, also when it was cancelled.
+Forward go `Hello`, `Generate`, `Cancel`, `Flush`, `Pin`, `Unpin`, `StatsQuery`; back come one
+`Welcome` per `Hello`, one `StepReply` per step and gateway, one `Flushed` per `Flush`, one
+`Pinned` per `Pin`, one `Unpinned` per `Unpin`, one `StatsReply` per `StatsQuery`. Every
+`Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also when
+it was cancelled.
 
 Knows: field names, types, units. Does not know: sockets (`link.py`, `client.py`) or how the
 bytes are bounded (`codec.py`).
@@ -81,7 +82,27 @@ class StatsQuery(msgspec.Struct, frozen=True, tag="stats_query"):
     query_id: str
 
 
-ToEngine = Hello | Generate | Cancel | Flush | StatsQuery
+class Pin(msgspec.Struct, frozen=True, kw_only=True, tag="pin"):
+    """Keep a prefix on the device for good; it is computed first where it is not there.
+
+    Whoever says the same again, another gateway too, changes nothing and is answered as well.
+    """
+
+    query_id: str
+    pin_id: str  # what it is known by; the same id is the same prefix
+    token_ids: bytes  # int32, little endian; whole blocks
+    namespace: bytes
+    block_keys: bytes  # 16 bytes for every block
+
+
+class Unpin(msgspec.Struct, frozen=True, kw_only=True, tag="unpin"):
+    """Let a pinned prefix go: from now on its blocks may be evicted like any others."""
+
+    query_id: str
+    pin_id: str
+
+
+ToEngine = Hello | Generate | Cancel | Flush | Pin | Unpin | StatsQuery
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
@@ -170,6 +191,23 @@ class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
     blocks: int
 
 
+class Pinned(msgspec.Struct, frozen=True, kw_only=True, tag="pinned"):
+    """The answer to one `Pin`: the prefix is on the device and stays, or `code` says why not."""
+
+    query_id: str
+    blocks: int
+    code: str | None = None  # one of `engine.errors`
+    message: str = ""
+    retry_after_s: float | None = None
+
+
+class Unpinned(msgspec.Struct, frozen=True, kw_only=True, tag="unpinned"):
+    """The answer to one `Unpin`: so many blocks were let go; 0 where nothing was pinned."""
+
+    query_id: str
+    blocks: int
+
+
 class FlowStats(msgspec.Struct, kw_only=True):
     """One flow's use of the cache since the engine started. Tokens and blocks."""
 
@@ -246,6 +284,14 @@ class TierStats(msgspec.Struct, frozen=True, kw_only=True):
     disk: DiskStats | None = None
 
 
+class PinStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What is pinned, in blocks."""
+
+    most: int = 0  # may be pinned in all
+    claimed: int = 0  # are pinned, or will be when they have been computed
+    pinned: dict[str, int] = {}  # by pin id; those that are on the device
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's counters at one moment."""
 
@@ -265,6 +311,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     loading: int = 0  # sequences whose prefix is on its way from a lower tier
     failed_loads: int = 0  # sequences that had to start over
     tiers: TierStats = TierStats()
+    pins: PinStats = PinStats()
 
 
 class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
@@ -274,4 +321,4 @@ class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     stats: EngineStats
 
 
-FromEngine = Welcome | StepReply | Flushed | StatsReply
+FromEngine = Welcome | StepReply | Flushed | Pinned | Unpinned | StatsReply

@@ -15,6 +15,7 @@ from prefix_cache.owners import OwnerBooks
 from prefix_cache.shelf import Tiers
 from prefix_cache.transit import Transit
 from prefix_cache.tree import Node, Partial
+from storage.move import Tier
 
 
 class Supply:
@@ -73,6 +74,16 @@ class Supply:
         self.books.gave_back(owner, count)
         self.books.took(node.owner, count)
         self.descent.settled(node)
+
+    def adopt(self, node: Node, owner: str) -> None:
+        """Charge the blocks of `node` and of all on the way to it to `owner` from now on."""
+        current = node
+        while current.parent is not None:
+            blocks = len(current.edge.held_slots(Tier.DEVICE))
+            self.books.gave_back(current.owner, blocks)
+            self.books.took(owner, blocks)
+            current.owner = owner
+            current = current.parent
 
     def give_back_nodes(self, nodes: Iterable[Node]) -> None:
         """Free the blocks of nodes that are in nobody's reach any more, on every tier."""
