@@ -24,7 +24,7 @@ from fastapi import APIRouter
 
 from engine.client import Engine, EngineClient
 from gateway.admin.routes import admin_router
-from gateway.admission import Admission, Namespaces
+from gateway.admission import Admission
 from gateway.answering import Answering
 from gateway.app import build_app
 from gateway.auth import AdminAuthenticator, Authenticator
@@ -40,11 +40,16 @@ from gateway.limits.redis import RedisLimiter
 from gateway.limits.sqlite import SqliteLimiter
 from gateway.logs import set_up_logging
 from gateway.metrics import GatewayMetrics
+from gateway.namespaces import Namespaces
 from gateway.open_streams import OpenStreams
 from gateway.openai.models import ModelCard
 from gateway.openai.routes import openai_router
 from gateway.otlp import collector, exporting
 from gateway.own_usage import own_usage_router
+from gateway.prefix_tokens import PrefixTokens
+from gateway.published import Parts as PublishedParts
+from gateway.published import Published
+from gateway.published_index import PublishedIndex
 from gateway.server import Bind, all_listen, make_server, serve
 from gateway.shared_port import reserved
 from gateway.spans import SpanTracing
@@ -151,7 +156,13 @@ async def composed(
         home = await stack.enter_async_context(open_home(data_dir, config.shared))
         pool = stack.enter_context(ThreadPoolExecutor(_threads(), "admission"))
         keyring = Keyring(home.store, secrets.pepper, time.time)
-        await stack.enter_async_context(home.telling(keyring))
+        tokenizer, template = Tokenizer.load(model_dir), ChatTemplate.load(model_dir)
+        index = PublishedIndex()
+        namespaces = Namespaces(secrets.server_secret, share_all=config.share_all, published=index)
+        reader = PrefixTokens(tokenizer, template)
+        published = Published(PublishedParts(home.store, reader, namespaces, index, engine, pool))
+        await stack.enter_async_context(home.telling(keyring, published))
+        await stack.enter_async_context(published.kept())
         tally = Tally(home.store, time.time)
         await stack.enter_async_context(tally.stored_regularly())
         metrics = GatewayMetrics(shared_metrics)
@@ -159,9 +170,9 @@ async def composed(
         gate = LimitGate(make_limiter(config), config.prices)
         await stack.enter_async_context(gate.kept())
         admission = Admission(
-            Tokenizer.load(model_dir),
-            ChatTemplate.load(model_dir),
-            Namespaces(secrets.server_secret, share_all=config.share_all),
+            tokenizer,
+            template,
+            namespaces,
             lambda: engine.welcome,
             pool,
             config.bounds,
@@ -182,6 +193,7 @@ async def composed(
             AdminAuthenticator(
                 secrets.pepper, admin_digest(secrets.pepper, load_admin_key(data_dir))
             ),
+            published,
             open_metrics=config.admin_port is not None,
         )
         routers = Routers([tenants, own_usage], operator, health_router(engine))

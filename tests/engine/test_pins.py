@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ PUBLISHED = Namespace(b"p" * 16)
 PREFIX = list(range(40, 56))  # four blocks
 
 
-def rig(num_blocks: int = 64, **settings: int) -> Rig:
+def rig(num_blocks: int = 64, **settings: Any) -> Rig:
     """Requests of up to 16 blocks, so that half of the pool may be pinned."""
     return Rig(num_blocks=num_blocks, context_len=64, **settings)
 
