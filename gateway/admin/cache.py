@@ -18,6 +18,8 @@ from gateway.described import described
 from gateway.errors import from_engine
 from gateway.state.store import Store
 
+PUBLISHED = "published"  # the flow that computes and owns what is published
+
 
 class FlushOrder(AdminBody, frozen=True, kw_only=True):
     """Body of POST /admin/cache/flush: one tenant's id, or everything."""
@@ -155,6 +157,7 @@ def cache_router(store: Store, engine: BoundedEngine, audit: AuditTrail) -> APIR
         except EngineError as error:
             raise from_engine(error) from error
         names = {tenant.id: tenant.name for tenant in await store.list_tenants()}
+        names[PUBLISHED] = "(published prefixes)"
         return json_response(cache_stats(counted, names))
 
     @router.post("/flush", openapi_extra=described(FlushDone, FlushOrder))
