@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from prefix_cache.lease import Lease
 from tests.prefix_cache.scene import Scene, path, tokens
 
 PREFIX = tokens(*range(12))
-
-
-def put(scene: Scene, ids: np.ndarray[tuple[int], np.dtype[np.int32]], owner: str) -> None:
-    """Compute and share these tokens, and be done."""
-    lease = scene.acquire(path("published"), ids, owner)
-    assert lease is not None
-    scene.write(lease, ids)
-    scene.commit(lease, ids, len(ids))
-    scene.release(lease)
 
 
 def pin(scene: Scene, owner: str = "published") -> Lease | None:
@@ -28,9 +17,9 @@ def pin(scene: Scene, owner: str = "published") -> Lease | None:
 def test_what_is_not_all_there_is_not_pinned() -> None:
     scene = Scene(16)
     assert pin(scene) is None
-    put(scene, PREFIX[:8], "tenant")
+    scene.run(path("published"), PREFIX[:8], "tenant")
     assert pin(scene) is None
-    put(scene, PREFIX, "tenant")
+    scene.run(path("published"), PREFIX, "tenant")
     lease = pin(scene)
     assert lease is not None
     assert (lease.num_blocks, lease.cached_tokens, len(lease.own_blocks())) == (3, 12, 0)
@@ -38,7 +27,7 @@ def test_what_is_not_all_there_is_not_pinned() -> None:
 
 def test_it_takes_no_block_and_changes_who_pays() -> None:
     scene = Scene(16)
-    put(scene, PREFIX, "tenant")
+    scene.run(path("published"), PREFIX, "tenant")
     before = scene.cache.pool()
     lease = pin(scene)
     after = scene.cache.pool()
@@ -52,7 +41,7 @@ def test_it_takes_no_block_and_changes_who_pays() -> None:
 
 def test_it_stays_under_pressure_and_goes_when_let_go() -> None:
     scene = Scene(8)
-    put(scene, PREFIX, "tenant")
+    scene.run(path("published"), PREFIX, "tenant")
     lease = pin(scene)
     for seed in range(4):
         other = scene.acquire(path("other"), tokens(*range(100 * seed, 100 * seed + 20)))
@@ -69,7 +58,7 @@ def test_it_stays_under_pressure_and_goes_when_let_go() -> None:
 
 def test_a_part_of_a_run_is_pinned_alone() -> None:
     scene = Scene(16)
-    put(scene, tokens(*range(24)), "tenant")
+    scene.run(path("published"), tokens(*range(24)), "tenant")
     lease = pin(scene)
     assert lease is not None
     owners = {name: use.blocks_held for name, use in scene.cache.owners().items()}
