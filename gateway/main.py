@@ -157,9 +157,8 @@ async def composed(
         pool = stack.enter_context(ThreadPoolExecutor(_threads(), "admission"))
         keyring = Keyring(home.store, secrets.pepper, time.time)
         tokenizer, template = Tokenizer.load(model_dir), ChatTemplate.load(model_dir)
-        index = PublishedIndex()
-        namespaces = Namespaces(secrets.server_secret, share_all=config.share_all, published=index)
         reader = PrefixTokens(tokenizer, template)
+        namespaces, index = _sharing(config, secrets.server_secret)
         published = Published(PublishedParts(home.store, reader, namespaces, index, engine, pool))
         await stack.enter_async_context(home.telling(keyring, published))
         await stack.enter_async_context(published.kept())
@@ -208,6 +207,12 @@ def make_limiter(config: GatewayConfig) -> Limiter:
     client = open_client(config.shared, as_text=True)
     shared = RedisLimiter(client, timeout_s=config.redis_timeout_s)
     return GuardedLimiter(shared, replicas=config.replicas * workers)
+
+
+def _sharing(config: GatewayConfig, secret: bytes) -> tuple[Namespaces, PublishedIndex]:
+    """Who shares with whom, and what is published, which is nothing yet."""
+    index = PublishedIndex()
+    return Namespaces(secret, share_all=config.share_all, published=index), index
 
 
 def _binds(config: GatewayConfig, routers: Routers, metrics: GatewayMetrics) -> tuple[Bind, ...]:
