@@ -25,6 +25,7 @@ from gateway.caller import Caller
 from gateway.chat_template import ChatTemplate
 from gateway.namespaces import Namespaces
 from gateway.prefix_tokens import PrefixTokens
+from gateway.published import filled_up
 from gateway.published_index import Entry, PublishedIndex
 from gateway.state.records import EVERYONE, PrefixSource
 from gateway.tokenizer import TokenIds, Tokenizer
@@ -64,19 +65,19 @@ class Bench:
         self.asked = 0
 
     def publish(self, way: Way) -> int:
-        """Publish and pin the system prompt; returns its tokens in whole blocks."""
+        """Publish and pin the system prompt; returns its tokens."""
         reader = PrefixTokens(self.tokenizer, self.template)
         tokens = reader.of(PrefixSource(messages=[self.system]))
         size = BOUNDS.block_size
-        whole = tokens[: len(tokens) // size * size]
-        self.index.renew(size, [Entry(EVERYONE, whole)])
+        whole = filled_up(tokens, size)
+        self.index.renew(size, [Entry(EVERYONE, tokens)])
         namespace = way.namespaces.published(EVERYONE, self.engine.fingerprint)
         keys = block_keys(NamespacePath.single(namespace), whole, size)
         ids = pack_token_ids(whole)
         pin = Pin(query_id="q", pin_id="p", token_ids=ids, namespace=namespace, block_keys=keys)
         self.engine.link.say(pin, CLIENT)
         self.engine.run()
-        return len(whole)
+        return len(tokens)
 
     def prompt(self, number: int) -> TokenIds:
         """Tenant `number`'s chat."""

@@ -19,6 +19,8 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.client import Engine, PinnedPrefix
 from engine.messages import Welcome
 from gateway.errors import BadRequest, Unavailable
@@ -33,6 +35,7 @@ from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 
 REFRESH_S = 2.0
+FILLING = 0  # a token id
 LOOK_S = 0.25  # how soon a new engine is noticed
 
 _LOG = logging.getLogger(__name__)
@@ -157,8 +160,7 @@ class Published:
 
     def _pin(self, prefix_id: str, scope: str, welcome: Welcome) -> PinnedPrefix:
         size = welcome.block_size
-        token_ids = self._tokens[prefix_id]
-        whole = token_ids[: len(token_ids) // size * size]
+        whole = filled_up(self._tokens[prefix_id], size)
         namespace = self._parts.namespaces.published(scope, welcome.fingerprint)
         return PinnedPrefix(
             pin_id=prefix_id,
@@ -166,6 +168,15 @@ class Published:
             namespace=namespace,
             block_keys=block_keys(NamespacePath.single(namespace), whole, size),
         )
+
+
+def filled_up(token_ids: TokenIds, block_size: int) -> TokenIds:
+    """The tokens with so many behind them that all are in whole blocks.
+
+    The last block is then there to copy the last tokens from; what fills it is nobody's.
+    """
+    missing = -len(token_ids) % block_size
+    return np.concatenate([token_ids, np.full(missing, FILLING, np.int32)])
 
 
 def in_force(records: Iterable[PublishedPrefix]) -> list[PublishedPrefix]:

@@ -48,7 +48,7 @@ class NewPrefix(AdminBody, frozen=True, kw_only=True):
 
 
 class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
-    """One published prefix. `blocks` are the whole ones, which are what is shared."""
+    """One published prefix. `blocks` are pinned; the last one need not be full."""
 
     id: str
     name: str
@@ -149,7 +149,9 @@ class Publishing:
         live = in_force(records)
         if len(live) >= MAX_PUBLISHED and name not in {record.name for record in live}:
             raise Conflict(f"{MAX_PUBLISHED} prefixes are published already.")
-        await self._check_room(tokens // welcome.block_size, {r.id for r in live if r.name == name})
+        await self._check_room(
+            -(-tokens // welcome.block_size), {r.id for r in live if r.name == name}
+        )
 
     async def _check_room(self, blocks: int, replaced: set[str]) -> None:
         pins, _ = await self._pins()
@@ -213,7 +215,7 @@ class Publishing:
             scope=record.scope,
             created_at=record.created_at,
             tokens=tokens,
-            blocks=None if block_size is None else tokens // block_size,
+            blocks=None if block_size is None else -(-tokens // block_size),
             state=state,
             reason=refusal if state == "refused" else None,
         )

@@ -32,7 +32,7 @@ def test_a_prefix_lives_and_ends(ratoon: Ratoon, text: Path) -> None:
     created = ratoon(f"prefixes create rules --system {text}")
     assert created.out.startswith("Published rules version 1 (px_")
     [listed] = ratoon("prefixes list --json").json
-    assert (listed["name"], listed["scope"], listed["blocks"]) == ("rules", "all", 4)
+    assert (listed["name"], listed["scope"], listed["blocks"]) == ("rules", "all", 5)
     assert listed["id"] in ratoon("prefixes list").out
     assert ratoon("prefixes show rules --json").json["id"] == listed["id"]
     assert "rules" in ratoon(f"prefixes show {listed['id']}").out

@@ -47,8 +47,8 @@ LONG = "and now something that is long enough for blocks of its own"
 
 def test_the_first_request_of_anybody_finds_it(served: Served, prefix: dict[str, Any]) -> None:
     for key in (served.key, served.other_key):
-        assert cached(served, key, LONG) == prefix["blocks"] * 16
-        assert cached(served, key, LONG) > prefix["blocks"] * 16
+        assert cached(served, key, LONG) == prefix["tokens"] // 16 * 16
+        assert cached(served, key, LONG) > prefix["tokens"] // 16 * 16
 
 
 def test_without_it_nobody_finds_anything(served: Served, engine: FakeEngine) -> None:
@@ -60,7 +60,7 @@ def test_without_it_nobody_finds_anything(served: Served, engine: FakeEngine) ->
 def test_a_salted_request_finds_it_and_nothing_behind(
     served: Served, prefix: dict[str, Any]
 ) -> None:
-    full = prefix["blocks"] * 16
+    full = prefix["tokens"] // 16 * 16
     assert cached(served, served.key, LONG, cache_salt="one") == full
     assert cached(served, served.key, LONG, cache_salt="one") > full
     assert cached(served, served.key, LONG, cache_salt="two") == full
@@ -93,8 +93,8 @@ def test_the_engine_is_told_who_computes_what(
     cached(served, served.other_key, LONG)
     one, other = engine.requests
     assert one.namespaces[0] == other.namespaces[0]
-    assert [start for start, _ in one.namespaces] == [0, prefix["blocks"]]
+    assert [start for start, _ in one.namespaces] == [0, prefix["tokens"] // 16]
     assert one.namespaces[1] != other.namespaces[1]
-    shared = prefix["blocks"] * 16
+    shared = prefix["tokens"] // 16 * 16
     assert one.block_keys[:shared] == other.block_keys[:shared]
     assert one.block_keys[shared:] != other.block_keys[shared:]

@@ -104,7 +104,7 @@ def test_what_one_publishes_the_other_has_and_has_no_more(pair: Pair) -> None:
     text = "Be brief and kind to all who ask you something, whoever they are."
     sent = {"name": "rules", "text": text}
     made = admin(pair.one, "POST", "/prefixes", json=sent).json()
-    full = made["blocks"] * 16
+    full = made["tokens"] // 16 * 16
 
     def cached(gateway: Served, salt: str) -> int:
         body = {"model": MODEL, "prompt": text + " Well?", "max_tokens": 1, "cache_salt": salt}

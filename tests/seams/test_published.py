@@ -91,12 +91,12 @@ def test_it_is_a_full_hit_for_the_first_request_of_any_tenant(house: Server) -> 
     for seed in range(3):
         _, key = new_tenant(house)
         assert cached(house, key, control, question(seed)) == 0
-        assert cached(house, key, text, question(seed)) == made["blocks"] * 16
+        assert cached(house, key, text, question(seed)) == made["tokens"]
 
 
 def test_behind_it_nothing_is_shared(house: Server) -> None:
     text = system_prompt(3)
-    shared = publish(house, text)["blocks"] * 16
+    shared = publish(house, text)["tokens"]
     (_, one), (_, other) = new_tenant(house), new_tenant(house)
     assert cached(house, one, text, question(1)) == shared
     assert cached(house, other, text, question(1)) == shared
@@ -132,13 +132,13 @@ def test_what_is_published_for_a_group_is_the_groups(house: Server) -> None:
     group, text = new_group(house), system_prompt(6)
     made = publish(house, text, scope=group)
     (_, member), (_, stranger) = new_tenant(house, group), new_tenant(house)
-    assert cached(house, member, text, question(1)) == made["blocks"] * 16
+    assert cached(house, member, text, question(1)) == made["tokens"]
     assert cached(house, stranger, text, question(1)) == 0
 
 
 def test_a_salted_request_has_the_published_part_and_nothing_else(house: Server) -> None:
     text = system_prompt(7)
-    shared = publish(house, text)["blocks"] * 16
+    shared = publish(house, text)["tokens"]
     _, key = new_tenant(house)
     assert cached(house, key, text, question(1), cache_salt="one") == shared
     assert cached(house, key, text, question(1), cache_salt="one") > shared + 64
@@ -149,7 +149,7 @@ def test_a_salted_request_has_the_published_part_and_nothing_else(house: Server)
 def test_taken_back_it_is_a_newcomers_own(house: Server) -> None:
     text = system_prompt(8)
     made = publish(house, text)
-    assert cached(house, new_tenant(house)[1], text, question(1)) == made["blocks"] * 16
+    assert cached(house, new_tenant(house)[1], text, question(1)) == made["tokens"]
     admin(house, "DELETE", f"{PREFIXES}/{made['id']}")
     _, key = new_tenant(house)
     assert cached(house, key, text, question(1)) == 0
@@ -162,7 +162,7 @@ def test_a_new_version_takes_the_place_of_the_old_one(house: Server) -> None:
     made = publish(house, new, name="rules")
     assert made["version"] == 2
     _, key = new_tenant(house)
-    assert cached(house, key, new, question(1)) == made["blocks"] * 16
+    assert cached(house, key, new, question(1)) == made["tokens"]
     assert cached(house, key, old, question(1)) == 0
     admin(house, "DELETE", f"{PREFIXES}/{made['id']}")
 
@@ -170,7 +170,7 @@ def test_a_new_version_takes_the_place_of_the_old_one(house: Server) -> None:
 def test_it_stays_through_pressure_a_flush_and_another_engine(house: Server) -> None:
     text = system_prompt(11)
     made = publish(house, text)
-    full = made["blocks"] * 16
+    full = made["tokens"]
     _, crowd = new_tenant(house)
     pushed = system_prompt(12)
     assert cached(house, crowd, pushed, question(0)) == 0
