@@ -21,10 +21,11 @@ from pathlib import Path
 import msgspec
 
 from engine.codec import Codec
-from gateway.admission import Admission, Namespaces
+from gateway.admission import Admission
 from gateway.body import parse
 from gateway.caller import Caller
 from gateway.config import Bounds
+from gateway.namespaces import Namespaces
 from gateway.openai.completions import ask_of_completion
 from gateway.openai.schema import CompletionRequest
 from gateway.tokenizer import Tokenizer

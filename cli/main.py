@@ -16,6 +16,7 @@ from cli import (
     groups,
     ledger,
     plan,
+    prefixes,
     serve,
     simulate,
     tenant_keys,
@@ -49,6 +50,7 @@ def build_app() -> typer.Typer:
     app.command("engine", rich_help_panel="Serve")(flattened(apart.engine))
     app.add_typer(_tenants(), name="tenants", rich_help_panel="Operate")
     app.add_typer(_groups(), name="groups", rich_help_panel="Operate")
+    app.add_typer(_prefixes(), name="prefixes", rich_help_panel="Operate")
     app.add_typer(_cache(), name="cache", rich_help_panel="Operate")
     app.command("usage", rich_help_panel="Operate")(flattened(ledger.usage))
     app.command("audit", rich_help_panel="Operate")(flattened(ledger.audit))
@@ -92,6 +94,15 @@ def _groups() -> typer.Typer:
     group.command("join")(flattened(groups.join))
     group.command("leave")(flattened(groups.leave))
     group.command("delete")(flattened(groups.delete))
+    return group
+
+
+def _prefixes() -> typer.Typer:
+    group = _group("Prompts of a running server that many tenants begin with.")
+    group.command("create")(flattened(prefixes.create))
+    group.command("list")(flattened(prefixes.list_all))
+    group.command("show")(flattened(prefixes.show))
+    group.command("delete")(flattened(prefixes.delete))
     return group
 
 

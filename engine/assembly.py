@@ -18,6 +18,7 @@ from engine.intake import Intake
 from engine.link import Link
 from engine.lower_tiers import LowerTiers
 from engine.messages import Welcome
+from engine.pins import Pins, most_pinned
 from engine.queue import FairQueue, QueueLimits
 from engine.scheduler import Scheduler, StepLimits
 from engine.settle import Settler
@@ -117,6 +118,9 @@ def assemble(
             ),
             runner=computer.runner,
             cache=cache,
+            pins=Pins(
+                cache, most_pinned(computer.num_blocks, cache.blocks_for(welcome.max_model_len))
+            ),
             copies=copies,
             rates=rates,
             meter=meter,

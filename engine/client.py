@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import zmq
@@ -42,16 +43,30 @@ from engine.messages import (
     FromEngine,
     Generate,
     Hello,
+    Pin,
+    Pinned,
     StatsQuery,
     StatsReply,
     StepReply,
     ToEngine,
     Tokens,
+    Unpin,
+    Unpinned,
     Welcome,
 )
 
 Late: TypeAlias = Callable[[Finished], None]
 """Is told, once, how a request ended whose caller had left before."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPrefix:
+    """What is to stay on the device: whole blocks from position 0, in one namespace."""
+
+    pin_id: str
+    token_ids: bytes  # int32, little endian
+    namespace: bytes
+    block_keys: bytes
 
 
 class Engine(Protocol):
@@ -84,9 +99,21 @@ class Engine(Protocol):
         """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten."""
         ...
 
+    async def pin(self, prefix: PinnedPrefix) -> int:
+        """Keep a prefix on the device for good; returns its blocks once they are there.
 
+        Raises PinTooLarge, NoRoomToPin, and what `generate` raises. Saying it again is no harm.
+        """
+        ...
+
+    async def unpin(self, pin_id: str) -> int:
+        """Let a pinned prefix go; returns its blocks, 0 where it was not pinned."""
+        ...
+
+
+_Reply: TypeAlias = Flushed | Pinned | Unpinned | StatsReply
 _Socket: TypeAlias = "zmq.Socket[bytes]"
-_Answer: TypeAlias = "asyncio.Future[Flushed | StatsReply]"
+_Answer: TypeAlias = "asyncio.Future[_Reply]"
 
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
 RECONNECT_MS = 50
@@ -205,6 +232,31 @@ class EngineClient:
             raise EngineError("the engine answered a flush with something else")
         return reply.blocks
 
+    async def pin(self, prefix: PinnedPrefix) -> int:
+        """Keep a prefix on the device for good; see `Engine.pin`."""
+        query_id = str(next(self._query_ids))
+        query = Pin(
+            query_id=query_id,
+            pin_id=prefix.pin_id,
+            token_ids=prefix.token_ids,
+            namespace=prefix.namespace,
+            block_keys=prefix.block_keys,
+        )
+        reply = await self._ask(query_id, query)
+        if not isinstance(reply, Pinned):
+            raise EngineError("the engine answered a pin with something else")
+        if reply.code is not None:
+            raise error_from_code(reply.code, reply.message, reply.retry_after_s)
+        return reply.blocks
+
+    async def unpin(self, pin_id: str) -> int:
+        """Let a pinned prefix go; returns its blocks, 0 where it was not pinned."""
+        query_id = str(next(self._query_ids))
+        reply = await self._ask(query_id, Unpin(query_id=query_id, pin_id=pin_id))
+        if not isinstance(reply, Unpinned):
+            raise EngineError("the engine answered an unpin with something else")
+        return reply.blocks
+
     # What callers say
 
     def _begin(self, request: Generate) -> _Inbox:
@@ -216,7 +268,7 @@ class EngineClient:
         self._requests[request.request_id] = inbox
         return inbox
 
-    async def _ask(self, query_id: str, query: StatsQuery | Flush) -> Flushed | StatsReply:
+    async def _ask(self, query_id: str, query: ToEngine) -> _Reply:
         if self._welcome is None or not self._say(query):
             raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
         answer: _Answer = asyncio.get_running_loop().create_future()

@@ -33,11 +33,15 @@ from engine.messages import (
     FromEngine,
     Generate,
     Hello,
+    Pin,
     StatsQuery,
     StatsReply,
     StepReply,
+    Unpin,
+    Unpinned,
     Welcome,
 )
+from engine.pins import OURSELVES, Answer, Pins
 from engine.quota_stats import floors_scale, flow_shares, last_evictions
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
@@ -68,6 +72,7 @@ class Parts:
     settler: Settler
     runner: Runner
     cache: PrefixCache
+    pins: Pins
     copies: Copies
     rates: LoadOrRecompute
     meter: Meter
@@ -104,6 +109,7 @@ class EngineCore:
         """One turn of the engine; waits a moment for messages when there is nothing to do."""
         self._take(self._link.receive(timeout_s=self._patience()))
         self.parts.copies.settle(self.parts.clock())
+        self._warm_pins()
         step = self._scheduler.schedule(self.parts.clock(), max_tokens=self._budget)
         is_ahead = self._begin(step)
         self._settle(leaving=self.parts.steps_ahead if is_ahead else 0)
@@ -186,6 +192,7 @@ class EngineCore:
             shares=flow_shares(parts.cache, flows),
             floors_scale=floors_scale(parts.cache),
             evictions=last_evictions(parts.cache, evictions, now),
+            pins=parts.pins.stats(),
         )
 
     # Take
@@ -207,6 +214,10 @@ class EngineCore:
                     self._tell(client, self.parts.welcome)
                 case Flush():
                     self._tell(client, self._flush(message))
+                case Pin():
+                    self._answer(self.parts.pins.ask(client, message, self.parts.clock()))
+                case Unpin():
+                    self._tell(client, self._unpin(message))
                 case StatsQuery():
                     stats = self.stats(message.evictions)
                     self._tell(client, StatsReply(query_id=message.query_id, stats=stats))
@@ -248,6 +259,19 @@ class EngineCore:
             if sequence.flow == flow:
                 self._scheduler.holdings.keep_out(sequence)
         self.parts.copies.forget_owner(flow)
+
+    def _unpin(self, message: Unpin) -> Unpinned:
+        blocks, request_id, answers = self.parts.pins.let_go(message.pin_id, self.parts.clock())
+        if request_id is not None:
+            self._cancel(OURSELVES, Cancel(request_id))
+        self._answer(answers)
+        return Unpinned(query_id=message.query_id, blocks=blocks)
+
+    def _warm_pins(self) -> None:
+        """Compute what is to be pinned and is not there."""
+        if not self._is_draining:
+            for request in self.parts.pins.due(self.parts.clock()):
+                self._accept(OURSELVES, request)
 
     # Launch and settle
 
@@ -329,9 +353,16 @@ class EngineCore:
         outbox, self._outbox = self._outbox, []
         by_client: defaultdict[bytes, list[Event]] = defaultdict(list)
         for client, event in outbox:
-            by_client[client].append(event)
+            if client == OURSELVES:
+                self._answer(self.parts.pins.heard(event, self.parts.clock()))
+            else:
+                by_client[client].append(event)
         for client, events in by_client.items():
             self._tell(client, StepReply(events))
+
+    def _answer(self, answers: Iterable[Answer]) -> None:
+        for client, message in answers:
+            self._tell(client, message)
 
     def _tell(self, client: bytes, message: FromEngine) -> None:
         """Send a message; a client that is gone takes its requests along."""

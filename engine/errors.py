@@ -3,7 +3,9 @@
 EngineError
  |- RequestRefused          this request can never run as it is
  |   |- InvalidRequest      a bound or a type that admission should have caught
- |   `- PromptTooLong       more tokens than the context or the pool holds
+ |   |- PromptTooLong       more tokens than the context or the pool holds
+ |   `- PinTooLarge         more blocks than may be pinned, even alone
+ |- NoRoomToPin             not now: what is pinned already leaves too few blocks
  |- QueueFull               not now: the bounded queue is full; retry later
  |- EngineUnavailable       not now: no engine is connected, or it is starting or draining
  `- EngineFailure           the engine broke while the request ran
@@ -45,6 +47,18 @@ class PromptTooLong(RequestRefused):
     code = "prompt_too_long"
 
 
+class PinTooLarge(RequestRefused):
+    """More blocks than may be pinned, even if nothing else were."""
+
+    code = "pin_too_large"
+
+
+class NoRoomToPin(EngineError):
+    """What is pinned already leaves too few blocks; unpin something first."""
+
+    code = "no_room_to_pin"
+
+
 class QueueFull(EngineError):
     """The bounded queue is full; retry after `retry_after_s`."""
 
@@ -82,6 +96,8 @@ _BY_CODE: dict[str, type[EngineError]] = {
         RequestRefused,
         InvalidRequest,
         PromptTooLong,
+        PinTooLarge,
+        NoRoomToPin,
         QueueFull,
         EngineUnavailable,
         EngineFailure,

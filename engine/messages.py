@@ -1,9 +1,10 @@
 """What crosses the link between gateway and engine.
 
-Forward go `Hello`, `Generate`, `Cancel`, `Flush`, `StatsQuery`; back come one `Welcome` per
-`Hello`, one `StepReply` per step and gateway, one `Flushed` per `Flush`, one `StatsReply` per
-`StatsQuery`. Every `Generate` is answered by any number of `Tokens` and exactly one `Finished`
-or `Failed`, also when it was cancelled.
+Forward go `Hello`, `Generate`, `Cancel`, `Flush`, `Pin`, `Unpin`, `StatsQuery`; back come one
+`Welcome` per `Hello`, one `StepReply` per step and gateway, one `Flushed` per `Flush`, one
+`Pinned` per `Pin`, one `Unpinned` per `Unpin`, one `StatsReply` per `StatsQuery`. Every
+`Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also when
+it was cancelled.
 
 Knows: field names, types, units. Does not know: sockets (`link.py`, `client.py`) or how the
 bytes are bounded (`codec.py`).
@@ -88,7 +89,27 @@ class StatsQuery(msgspec.Struct, frozen=True, tag="stats_query"):
     evictions: int = 0  # how many of the last between different flows are to be told
 
 
-ToEngine = Hello | Generate | Cancel | Flush | StatsQuery
+class Pin(msgspec.Struct, frozen=True, kw_only=True, tag="pin"):
+    """Keep a prefix on the device for good; it is computed first where it is not there.
+
+    Whoever says the same again, another gateway too, changes nothing and is answered as well.
+    """
+
+    query_id: str
+    pin_id: str  # what it is known by; the same id is the same prefix
+    token_ids: bytes  # int32, little endian; whole blocks
+    namespace: bytes
+    block_keys: bytes  # 16 bytes for every block
+
+
+class Unpin(msgspec.Struct, frozen=True, kw_only=True, tag="unpin"):
+    """Let a pinned prefix go: from now on its blocks may be evicted like any others."""
+
+    query_id: str
+    pin_id: str
+
+
+ToEngine = Hello | Generate | Cancel | Flush | Pin | Unpin | StatsQuery
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
@@ -176,6 +197,23 @@ class StepReply(msgspec.Struct, frozen=True, tag="step"):
 
 class Flushed(msgspec.Struct, frozen=True, kw_only=True, tag="flushed"):
     """How many blocks a flush forgot; leased ones are freed when their sequence ends."""
+
+    query_id: str
+    blocks: int
+
+
+class Pinned(msgspec.Struct, frozen=True, kw_only=True, tag="pinned"):
+    """The answer to one `Pin`: the prefix is on the device and stays, or `code` says why not."""
+
+    query_id: str
+    blocks: int
+    code: str | None = None  # one of `engine.errors`
+    message: str = ""
+    retry_after_s: float | None = None
+
+
+class Unpinned(msgspec.Struct, frozen=True, kw_only=True, tag="unpinned"):
+    """The answer to one `Unpin`: so many blocks were let go; 0 where nothing was pinned."""
 
     query_id: str
     blocks: int
@@ -291,6 +329,14 @@ class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
     blocks: int
 
 
+class PinStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What is pinned, in blocks."""
+
+    most: int = 0  # may be pinned in all
+    claimed: int = 0  # are pinned, or will be when they have been computed
+    pinned: dict[str, int] = {}  # by pin id; those that are on the device
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's counters at one moment."""
 
@@ -313,6 +359,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[str, FlowShares] = {}  # by flow
     floors_scale: dict[str, float] = {}  # by tier: 1, or less where not all floors fit
     evictions: list[EvictionStats] = []  # as many as were asked for, the newest first
+    pins: PinStats = PinStats()
 
 
 class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
@@ -322,4 +369,4 @@ class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     stats: EngineStats
 
 
-FromEngine = Welcome | StepReply | Flushed | StatsReply
+FromEngine = Welcome | StepReply | Flushed | Pinned | Unpinned | StatsReply

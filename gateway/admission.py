@@ -3,8 +3,8 @@
 Nothing behind this checks again: prompts are rendered, tokenised and within the context, token
 ids are in the vocabulary, the namespace is the caller's, blocks are hashed.
 
-Knows: tokenizer, chat template, the engine's limits, the server's secret. Does not know: wire
-formats (`openai/`) or what becomes of the tokens (`generation.py`).
+Knows: tokenizer, chat template, the engine's limits. Does not know: who shares with whom
+(`namespaces.py`), wire formats (`openai/`) or what becomes of the tokens (`generation.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from gateway.caller import Caller
 from gateway.chat_template import ChatTemplate, Message, Scalar
 from gateway.config import Bounds
 from gateway.errors import BadRequest, Unavailable
+from gateway.namespaces import Namespaces
 from gateway.tokenizer import TokenIds, Tokenizer
 from prefix_cache.hashing import block_keys
-from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
+from prefix_cache.namespace import NamespacePath
 
 T = TypeVar("T")
 
@@ -86,6 +87,7 @@ class Admitted:
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     token_ids: TokenIds
+    path: NamespacePath
     keys: bytes
 
 
@@ -132,12 +134,9 @@ class Admission:
         welcome = await self._engine()
         _check_vocabulary(ask.sampling, welcome.vocab_size)
         self._check_salt(ask.salt)
-        path = NamespacePath.single(
-            self._namespaces.of(caller.tenant_id, ask.salt, welcome.fingerprint)
-        )
 
         def prepare() -> list[_Prepared]:
-            return [self._prepare(prompt, path, welcome) for prompt in ask.prompts]
+            return [self._prepare(prompt, caller, ask.salt, welcome) for prompt in ask.prompts]
 
         prepared = await self._off_the_loop(prepare, sum(map(_size, ask.prompts)))
         generates: list[Generate] = []
@@ -148,7 +147,7 @@ class Admission:
                     Generate(
                         request_id=f"{ask.request_id}-{len(generates)}",
                         token_ids=prompt.token_ids.astype("<i4", copy=False).tobytes(),
-                        namespaces=path.spans,
+                        namespaces=prompt.path.spans,
                         block_keys=prompt.keys,
                         flow=caller.tenant_id,
                         weight=caller.weight,
@@ -184,11 +183,15 @@ class Admission:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    def _prepare(self, prompt: Prompt, path: NamespacePath, welcome: Welcome) -> _Prepared:
+    def _prepare(
+        self, prompt: Prompt, caller: Caller, salt: str | None, welcome: Welcome
+    ) -> _Prepared:
         token_ids = self._tokens(prompt, welcome, add_special_tokens=isinstance(prompt, str))
         if not len(token_ids):
             raise BadRequest("the prompt is empty", param=_param(prompt))
-        return _Prepared(token_ids, block_keys(path, token_ids, welcome.block_size))
+        size = welcome.block_size
+        path = self._namespaces.path(caller, salt, token_ids, welcome.fingerprint, size)
+        return _Prepared(token_ids, path, block_keys(path, token_ids, size))
 
     def _tokens(self, prompt: Prompt, welcome: Welcome, *, add_special_tokens: bool) -> TokenIds:
         if isinstance(prompt, np.ndarray):
@@ -220,20 +223,6 @@ class Admission:
                 f"`cache_salt` has more than {self._bounds.max_salt_chars} characters",
                 param="cache_salt",
             )
-
-
-class Namespaces:
-    """Who shares with whom. What a client sends only narrows what its key gives it."""
-
-    def __init__(self, secret: bytes, *, share_all: bool = False) -> None:
-        self._secret = secret
-        self._share_all = share_all
-
-    def of(self, tenant_id: str, salt: str | None, fingerprint: bytes) -> Namespace:
-        """The namespace of a tenant's requests, or of those with `salt`."""
-        scope = ("all",) if self._share_all else ("tenant", tenant_id)
-        narrowed = scope if salt is None else (*scope, "salt", salt)
-        return derive_namespace(self._secret, fingerprint, narrowed)
 
 
 def _size(prompt: Prompt) -> int:

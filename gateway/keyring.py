@@ -159,10 +159,10 @@ class Keyring:
             cache=tenant.cache,
         )
 
-    def forget(self, tenant_id: str) -> None:
+    def forget(self, changed_id: str) -> None:
         """Know nothing of a tenant and its keys any more: they have changed."""
-        self._known.discard(lambda identity: identity[1].id == tenant_id)
-        self._while_away.discard(lambda identity: identity[1].id == tenant_id)
+        self._known.discard(lambda identity: identity[1].id == changed_id)
+        self._while_away.discard(lambda identity: identity[1].id == changed_id)
         self._forget_unknown()
 
     def look_afresh(self) -> None:

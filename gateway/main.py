@@ -26,7 +26,7 @@ from fastapi import APIRouter
 from engine.client import Engine, EngineClient
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.routes import admin_router
-from gateway.admission import Admission, Namespaces
+from gateway.admission import Admission
 from gateway.answering import Answering
 from gateway.app import build_app
 from gateway.auth import AdminAuthenticator, Authenticator
@@ -43,11 +43,16 @@ from gateway.limits.redis import RedisLimiter
 from gateway.limits.sqlite import SqliteLimiter
 from gateway.logs import set_up_logging
 from gateway.metrics import GatewayMetrics
+from gateway.namespaces import Namespaces
 from gateway.open_streams import OpenStreams
 from gateway.openai.models import ModelCard
 from gateway.openai.routes import openai_router
 from gateway.otlp import collector, exporting
 from gateway.own_usage import own_usage_router
+from gateway.prefix_tokens import PrefixTokens
+from gateway.published import Parts as PublishedParts
+from gateway.published import Published
+from gateway.published_index import PublishedIndex
 from gateway.server import Bind, all_listen, make_server, serve
 from gateway.shared_port import reserved
 from gateway.spans import SpanTracing
@@ -165,7 +170,12 @@ async def composed(
         home = await stack.enter_async_context(open_home(data_dir, config.shared))
         pool = stack.enter_context(ThreadPoolExecutor(_threads(), "admission"))
         keyring = Keyring(home.store, secrets.pepper, time.time)
-        await stack.enter_async_context(home.telling(keyring))
+        tokenizer, template = Tokenizer.load(model_dir), ChatTemplate.load(model_dir)
+        reader = PrefixTokens(tokenizer, template)
+        namespaces, index = _sharing(config, secrets.server_secret)
+        published = Published(PublishedParts(home.store, reader, namespaces, index, engine, pool))
+        await stack.enter_async_context(home.telling(keyring, published))
+        await stack.enter_async_context(published.kept())
         tally = Tally(home.store, time.time)
         await stack.enter_async_context(tally.stored_regularly())
         metrics = GatewayMetrics(shared_metrics)
@@ -173,9 +183,9 @@ async def composed(
         gate = LimitGate(make_limiter(config), config.prices)
         await stack.enter_async_context(gate.kept())
         admission = Admission(
-            Tokenizer.load(model_dir),
-            ChatTemplate.load(model_dir),
-            Namespaces(secrets.server_secret, share_all=config.share_all),
+            tokenizer,
+            template,
+            namespaces,
             lambda: engine.welcome,
             pool,
             config.bounds,
@@ -198,6 +208,7 @@ async def composed(
             AdminAuthenticator(
                 secrets.pepper, admin_digest(secrets.pepper, load_admin_key(data_dir))
             ),
+            published,
             open_metrics=config.admin_port is not None,
         )
         routers = Routers([tenants, own_usage], operator, health_router(engine))
@@ -212,6 +223,12 @@ def make_limiter(config: GatewayConfig) -> Limiter:
     client = open_client(config.shared, as_text=True)
     shared = RedisLimiter(client, timeout_s=config.redis_timeout_s)
     return GuardedLimiter(shared, replicas=config.replicas * workers)
+
+
+def _sharing(config: GatewayConfig, secret: bytes) -> tuple[Namespaces, PublishedIndex]:
+    """Who shares with whom, and what is published, which is nothing yet."""
+    index = PublishedIndex()
+    return Namespaces(secret, share_all=config.share_all, published=index), index
 
 
 def _binds(config: GatewayConfig, routers: Routers, metrics: GatewayMetrics) -> tuple[Bind, ...]:

@@ -102,7 +102,7 @@ class PrefixCache:
 
     def fits(self, num_tokens: int) -> bool:
         """Whether the whole pool, were it empty, could hold so many tokens."""
-        return self._blocks_for(num_tokens) <= self._supply.allocator.total
+        return self.blocks_for(num_tokens) <= self._supply.allocator.total
 
     @property
     def num_copies(self) -> int:
@@ -156,7 +156,7 @@ class PrefixCache:
         self.ledger.now = now
         known = token_ids[:-1] if shares else token_ids[:0]
         at = self._within_reach(path, known, load_blocks)
-        missing = self._blocks_for(len(token_ids)) - at.num_blocks
+        missing = self.blocks_for(len(token_ids)) - at.num_blocks
         loads = to_load(at)
         if missing + loads > self._supply.obtainable - self._holds.cost(at):
             return None
@@ -192,13 +192,43 @@ class PrefixCache:
         self.quotas.keep(owner)
         return lease
 
+    def pin(
+        self, path: NamespacePath, token_ids: TokenIds, *, owner: str, now: float
+    ) -> Lease | None:
+        """Lease blocks that are all in the tree, to keep them there; None: they are not.
+
+        `token_ids` are whole blocks, and every one of them has to be on the device. Such a lease
+        has no private block. From now on the blocks are charged to `owner`.
+        """
+        at = self._tree.walk(path, token_ids)
+        is_here = 0 < at.inside <= at.node.edge.num_device
+        if not is_here or at.num_blocks * self.block_size < len(token_ids):
+            return None
+        node = self._holds.split_at(at)
+        self._holds.hold(node)
+        self._holds.found(node, now)
+        self._supply.adopt(node, owner)
+        lease = Lease(
+            path=path,
+            owner=owner,
+            shares=True,
+            block_ids=_block_ids_to(node),
+            num_blocks=at.num_blocks,
+            num_shared=at.num_blocks,
+            node=node,
+            cached_tokens=len(token_ids),
+            moves=(),
+        )
+        self._leases.add(lease)
+        return lease
+
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
         """Make room for `num_tokens` in all; False: not now, and nothing has changed.
 
         A sequence that runs does not wait: other blocks are rather lost than copied down first.
         """
         _check_open(lease)
-        missing = self._blocks_for(num_tokens) - lease.num_blocks
+        missing = self.blocks_for(num_tokens) - lease.num_blocks
         if missing <= 0:
             return True
         self.ledger.now = now
@@ -230,7 +260,7 @@ class PrefixCache:
         if not lease.ready:
             raise LeaseError("the lease's prefix is not on the device")
         whole = num_computed // self.block_size
-        if num_computed > len(token_ids) or self._blocks_for(num_computed) > lease.num_blocks:
+        if num_computed > len(token_ids) or self.blocks_for(num_computed) > lease.num_blocks:
             raise LeaseError(f"{num_computed} tokens committed, {lease.num_blocks} blocks leased")
         if lease.shares and lease.node.attached and whole > lease.num_shared:
             tokens = token_ids[: whole * self.block_size]
@@ -371,7 +401,8 @@ class PrefixCache:
             if node.attached:  # else it is behind another that was lost
                 self._detach(self._from_block(node, position), Reason.LOST)
 
-    def _blocks_for(self, num_tokens: int) -> int:
+    def blocks_for(self, num_tokens: int) -> int:
+        """Return how many blocks hold so many tokens."""
         return -(-num_tokens // self.block_size)
 
     def _from_block(self, node: Node, block: int) -> Node:

@@ -78,6 +78,16 @@ class Supply:
         self.books.took(node.owner, count)
         self.descent.settled(node)
 
+    def adopt(self, node: Node, owner: str) -> None:
+        """Charge the blocks of `node` and of all on the way to it to `owner` from now on."""
+        current = node
+        while current.parent is not None:
+            blocks = len(current.edge.held_slots(Tier.DEVICE))
+            self.books.gave_back(current.owner, blocks)
+            self.books.took(owner, blocks)
+            current.owner = owner
+            current = current.parent
+
     def give_back_nodes(self, nodes: Iterable[Node]) -> None:
         """Free the blocks of nodes that are in nobody's reach any more, on every tier."""
         self.descent.free_nodes(nodes)

@@ -226,16 +226,20 @@ class RadixTree:
         return Position(node, node.edge.num_blocks, block)
 
     def partial(self, at: Position, path: NamespacePath, tokens: TokenIds) -> Partial | None:
-        """Return the block behind `at` that shares most leading tokens, at least one."""
+        """Return the block behind `at` that shares most leading tokens, at least one.
+
+        It lies in the namespace that the path goes on in, or in the one that ends there: so a
+        prefix whose last tokens fill no block is found whole, where its namespace has them.
+        """
         wanted = self._from(tokens, at.num_blocks)
         if self.block_size == 1 or not len(wanted):
             return None  # a block of one token is there as a whole or not at all
-        namespace = path.at(at.num_blocks)
+        namespaces = {path.at(at.num_blocks), path.at(max(at.num_blocks - 1, 0))}
         if at.within:
             nearby = [(at.node, at.inside)]
         else:
-            key = self._child_key(namespace, wanted)
-            nearby = [(child, 0) for child in at.node.children.neighbours(key)]
+            keys = [self._child_key(namespace, wanted) for namespace in namespaces]
+            nearby = [(child, 0) for key in keys for child in at.node.children.neighbours(key)]
         found = [
             Partial(
                 node,
@@ -243,7 +247,7 @@ class RadixTree:
                 common_prefix(node.edge.block(index), wanted),
             )
             for node, index in nearby
-            if node.namespace == namespace and index < node.edge.num_device
+            if node.namespace in namespaces and index < node.edge.num_device
         ]
         best = max(found, key=lambda partial: partial.num_tokens, default=None)
         return best if best is not None and best.num_tokens > 0 else None

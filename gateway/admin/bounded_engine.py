@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from engine.client import Engine
 from engine.errors import EngineUnavailable
-from engine.messages import EngineStats
+from engine.messages import EngineStats, Welcome
 
 T = TypeVar("T")
 
@@ -26,6 +26,11 @@ class BoundedEngine:
     def __init__(self, engine: Engine, deadline_s: float = DEADLINE_S) -> None:
         self._engine = engine
         self._deadline_s = deadline_s
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the connected engine is; None while none is connected."""
+        return self._engine.welcome
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
         """The engine's counters, and so many of the last evictions; raises EngineError."""

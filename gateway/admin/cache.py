@@ -31,6 +31,7 @@ from gateway.errors import from_engine
 from gateway.state.store import Store
 
 MOST_EVICTIONS = 1000  # that are told; the engine remembers no more
+PUBLISHED = "published"  # the flow that computes and owns what is published
 
 
 class FlushOrder(AdminBody, frozen=True, kw_only=True):
@@ -194,6 +195,7 @@ def cache_router(
         except EngineError as error:
             raise from_engine(error) from error
         names = {tenant.id: tenant.name for tenant in await store.list_tenants()}
+        names[PUBLISHED] = "(published prefixes)"
         return json_response(cache_stats(counted, names))
 
     @router.get("/evictions", openapi_extra=described(EvictionList))

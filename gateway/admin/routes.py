@@ -19,6 +19,7 @@ from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache import cache_router
 from gateway.admin.groups import groups_router
 from gateway.admin.keys import keys_router
+from gateway.admin.prefixes import Publishing, prefixes_router
 from gateway.admin.tenants import tenants_router
 from gateway.admin.usage import usage_router
 from gateway.auth import AdminAuthenticator
@@ -26,6 +27,7 @@ from gateway.cache_use import CacheUses
 from gateway.described import described_text
 from gateway.keyring import Keyring
 from gateway.metrics import GatewayMetrics
+from gateway.published import Published
 from gateway.state.store import Store
 
 
@@ -35,6 +37,7 @@ def admin_router(
     engine: Engine,
     metrics: GatewayMetrics,
     admin_auth: AdminAuthenticator,
+    published: Published,
     *,
     open_metrics: bool = False,
     clock: Callable[[], float] = time.time,
@@ -51,6 +54,7 @@ def admin_router(
         tenants_router(store, keyring, bounded, audit, clock),
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
+        prefixes_router(Publishing(store, published, bounded, audit), store, clock),
         cache_router(store, bounded, audit, clock),
         usage_router(store, CacheUses(bounded, clock), clock),
         audit_router(store),

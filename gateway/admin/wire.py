@@ -28,16 +28,16 @@ class AdminBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Base of every admin request body."""
 
 
-async def read_body(request: Request, body_type: type[T]) -> T:
+async def read_body(request: Request, body_type: type[T], *, max_bytes: int = MAX_BODY_BYTES) -> T:
     """The body as `body_type`; no body at all reads as an empty object.
 
-    Raises BodyTooLarge above MAX_BODY_BYTES, BadRequest for anything but that type.
+    Raises BodyTooLarge above `max_bytes`, BadRequest for anything but that type.
     """
     content = bytearray()
     async for piece in request.stream():
         content += piece
-        if len(content) > MAX_BODY_BYTES:
-            raise BodyTooLarge(f"The body is larger than {MAX_BODY_BYTES} bytes.")
+        if len(content) > max_bytes:
+            raise BodyTooLarge(f"The body is larger than {max_bytes} bytes.")
     try:
         return msgspec.json.decode(bytes(content) or b"{}", type=body_type)
     except msgspec.ValidationError as error:

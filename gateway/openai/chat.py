@@ -85,14 +85,15 @@ def chat_of(
             param="chat_template_kwargs",
         )
     return Chat(
-        messages=tuple(_message(message, place) for place, message in enumerate(messages)),
+        messages=tuple(message_of(message, place) for place, message in enumerate(messages)),
         add_generation_prompt=not continue_final and options.add_generation_prompt is not False,
         continue_final_message=continue_final,
         variables=variables,
     )
 
 
-def _message(message: ChatMessage, place: int) -> dict[str, str]:
+def message_of(message: ChatMessage, place: int) -> dict[str, str]:
+    """Message number `place` as the template is given it."""
     if message.content is None:
         raise BadRequest(f"message {place} has no content", param=f"messages[{place}].content")
     content = message.content

@@ -30,9 +30,11 @@ class Home:
     store: Store
     link: RedisLink | None
 
-    def telling(self, listener: Listener) -> AbstractAsyncContextManager[None]:
-        """Tell `listener` what other gateways change, where there can be any."""
-        return nullcontext() if self.link is None else told_of_changes(self.link.client, listener)
+    def telling(self, *listeners: Listener) -> AbstractAsyncContextManager[None]:
+        """Tell `listeners` what other gateways change, where there can be any."""
+        if self.link is None:
+            return nullcontext()
+        return told_of_changes(self.link.client, *listeners)
 
 
 @asynccontextmanager

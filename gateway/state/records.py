@@ -111,9 +111,13 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.scope == EVERYONE else self.scope
 
     def updated(self, new: PublishedPrefix) -> PublishedPrefix:
-        """With `new`'s token count and deletion; a deletion that is there stays."""
+        """With `new`'s token count and deletion; a deletion that is there stays.
+
+        What is deleted keeps its name and version, and not what it said.
+        """
         deleted_at = new.deleted_at if self.deleted_at is None else self.deleted_at
-        return replace(self, tokens=new.tokens, deleted_at=deleted_at)
+        source = self.source if deleted_at is None else PrefixSource()
+        return replace(self, source=source, tokens=new.tokens, deleted_at=deleted_at)
 
     @classmethod
     def new(

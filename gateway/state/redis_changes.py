@@ -1,4 +1,4 @@
-"""Hears from Redis which tenants changed, so that other gateways' changes are seen at once.
+"""Hears from Redis what other gateways changed of tenants and prefixes, so that it is seen at once.
 
 The news may get lost: a connection breaks, a server restarts. What bounds the harm is that
 keyrings look keys up again after a few seconds anyway; and whoever subscribes anew has them all
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
@@ -26,10 +26,10 @@ PING_S = 5.0
 
 
 class Listener(Protocol):
-    """Who is told. `gateway.keyring.Keyring` is one."""
+    """Who is told. `gateway.keyring.Keyring` is one, `gateway.published.Published` another."""
 
-    def forget(self, tenant_id: str) -> None:
-        """Something of this tenant changed."""
+    def forget(self, changed_id: str) -> None:
+        """Something of this tenant, or of this published prefix, changed."""
         ...
 
     def look_afresh(self) -> None:
@@ -38,9 +38,9 @@ class Listener(Protocol):
 
 
 @asynccontextmanager
-async def told_of_changes(client: Redis, listener: Listener) -> AsyncIterator[None]:
-    """Tell `listener` of changes for as long as this is open; `client` is not closed."""
-    hearing = asyncio.create_task(_hear_always(client, listener))
+async def told_of_changes(client: Redis, *listeners: Listener) -> AsyncIterator[None]:
+    """Tell `listeners` of changes for as long as this is open; `client` is not closed."""
+    hearing = asyncio.create_task(_hear_always(client, listeners))
     try:
         yield
     finally:
@@ -49,15 +49,15 @@ async def told_of_changes(client: Redis, listener: Listener) -> AsyncIterator[No
             await hearing
 
 
-async def _hear_always(client: Redis, listener: Listener) -> None:
+async def _hear_always(client: Redis, listeners: Sequence[Listener]) -> None:
     while True:
         with suppress(RedisError, OSError):
             async with client.pubsub() as channel:
-                await _hear(channel, listener)
+                await _hear(channel, listeners)
         await asyncio.sleep(RECONNECT_S)
 
 
-async def _hear(channel: PubSub, listener: Listener) -> None:
+async def _hear(channel: PubSub, listeners: Sequence[Listener]) -> None:
     """Until the connection breaks. A server that answers no ping has gone as well."""
     await channel.subscribe(CHANGES)
     last_word = time.monotonic()
@@ -67,7 +67,8 @@ async def _hear(channel: PubSub, listener: Listener) -> None:
             await channel.ping()
             continue
         last_word = time.monotonic()
-        _tell(message, listener)
+        for listener in listeners:
+            _tell(message, listener)
 
 
 def _tell(message: dict[str, Any], listener: Listener) -> None:

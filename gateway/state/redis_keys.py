@@ -19,7 +19,7 @@ PREFIXES = "ratoon:prefixes"
 PREFIX_VERSIONS = "ratoon:prefix-versions"
 USAGE_DAYS = "ratoon:usage-days"  # sorted by day_number
 AUDIT = "ratoon:audit"  # newest first
-CHANGES = "ratoon:changes"  # a channel: the id of a tenant of which something changed
+CHANGES = "ratoon:changes"  # a channel: the id of a tenant or a prefix of which something changed
 
 
 def keys_of(tenant_id: str) -> str:

@@ -188,6 +188,7 @@ class RedisStore:
         _join(plan, prefix.id, None, _live_group(prefix))
         plan.write("HSET", at.PREFIXES, prefix.id, _encode(prefix))
         plan.write("HSET", at.PREFIX_VERSIONS, version, prefix.id)
+        plan.write("PUBLISH", at.CHANGES, prefix.id)
         await self._planner.apply(plan)
 
     async def list_prefixes(self) -> list[PublishedPrefix]:
@@ -206,6 +207,7 @@ class RedisStore:
             new = old.updated(prefix)
             _join(plan, prefix.id, _live_group(old), _live_group(new))
             plan.write("HSET", at.PREFIXES, prefix.id, _encode(new))
+            plan.write("PUBLISH", at.CHANGES, prefix.id)
             return plan
 
         await self._apply(change)

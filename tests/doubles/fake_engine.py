@@ -13,12 +13,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import numpy as np
 
-from engine.client import Late
+from engine.client import Late, PinnedPrefix
 from engine.errors import EngineError
 from engine.messages import (
     EngineStats,
     Finished,
     Generate,
+    PinStats,
     PoolStats,
     Timing,
     TokenLogprobs,
@@ -112,6 +113,8 @@ class FakeEngine:
         self.finished = 0
         self.failed = 0
         self.cancelled = 0
+        self.pin_error: EngineError | None = None
+        self.pinned: dict[str, int] = {}
         self._cached_keys: set[bytes] = set()
 
     async def generate(
@@ -165,6 +168,7 @@ class FakeEngine:
             tree_nodes=0,
             tree_depth=0,
             flows={},
+            pins=PinStats(most=1000, claimed=sum(self.pinned.values()), pinned=dict(self.pinned)),
         )
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
@@ -173,6 +177,19 @@ class FakeEngine:
         self._cached_keys.clear()
         return forgotten
 
+    async def pin(self, prefix: PinnedPrefix) -> int:
+        """Have its blocks in the cache from now on, or fail as `pin_error` says."""
+        if self.pin_error is not None:
+            raise self.pin_error
+        keys = _split(prefix.block_keys)
+        self.pinned[prefix.pin_id] = len(keys)
+        self._cached_keys.update(keys)
+        return len(keys)
+
+    async def unpin(self, pin_id: str) -> int:
+        """Pin it no more; its blocks stay in the cache."""
+        return self.pinned.pop(pin_id, 0)
+
     def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 10.0) -> bool:
         """Wait until `holds` of the counters; False when it did not within `timeout` seconds."""
         with self._changed:
@@ -180,10 +197,7 @@ class FakeEngine:
 
     def _look_up(self, request: Generate) -> int:
         """Tokens found in the cache; all of the prompt's blocks are in it from now on."""
-        keys = [
-            request.block_keys[at : at + _KEY_BYTES]
-            for at in range(0, len(request.block_keys), _KEY_BYTES)
-        ]
+        keys = _split(request.block_keys)
         hits = 0
         while hits < len(keys) and keys[hits] in self._cached_keys:
             hits += 1
@@ -200,6 +214,10 @@ class FakeEngine:
             self.finished += finished
             self.failed += failed
             self._changed.notify_all()
+
+
+def _split(block_keys: bytes) -> list[bytes]:
+    return [block_keys[at : at + _KEY_BYTES] for at in range(0, len(block_keys), _KEY_BYTES)]
 
 
 def _tokens(request: Generate, step: tuple[int, ...], cached: int | None) -> Tokens:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from engine.client import Late
-from engine.errors import EngineUnavailable
+from msgspec.structs import replace
+
+from engine.client import Late, PinnedPrefix
+from engine.errors import EngineError, EngineUnavailable
 from engine.messages import (
     DiskStats,
     EngineStats,
@@ -16,6 +18,7 @@ from engine.messages import (
     FlowStats,
     Generate,
     LowerTierStats,
+    PinStats,
     PoolStats,
     TierStats,
     TierTokens,
@@ -91,6 +94,8 @@ class OperatedEngine:
         self.hangs = False
         self.counters = some_stats()
         self.flushes: list[str | None] = []
+        self.pinned: dict[str, int] = {}
+        self.pin_error: EngineError | None = None
 
     @property
     def welcome(self) -> Welcome | None:
@@ -104,12 +109,24 @@ class OperatedEngine:
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
         await self._answer()
-        return self.counters
+        pins = PinStats(most=8, claimed=sum(self.pinned.values()), pinned=dict(self.pinned))
+        return replace(self.counters, pins=pins)
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
         await self._answer()
         self.flushes.append(flow)
         return 7
+
+    async def pin(self, prefix: PinnedPrefix) -> int:
+        await self._answer()
+        if self.pin_error is not None:
+            raise self.pin_error
+        self.pinned[prefix.pin_id] = len(prefix.block_keys) // 16
+        return self.pinned[prefix.pin_id]
+
+    async def unpin(self, pin_id: str) -> int:
+        await self._answer()
+        return self.pinned.pop(pin_id, 0)
 
     async def _answer(self) -> None:
         if self.hangs:

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 from engine.messages import SamplingParams
-from gateway.admission import Admission, Ask, Chat, Namespaces, Prompt, TextRules
+from gateway.admission import Admission, Ask, Chat, Prompt, TextRules
 from gateway.caller import Caller
 from gateway.chat_template import ChatTemplate
 from gateway.config import Bounds
 from gateway.errors import BadRequest, Unavailable
+from gateway.namespaces import Namespaces
+from gateway.published_index import Entry, PublishedIndex
+from gateway.state.records import EVERYONE
 from gateway.tokenizer import TokenIds, Tokenizer
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
@@ -93,7 +96,7 @@ async def test_what_admission_returns_cannot_be_changed(admission: Admission) ->
 
 async def test_block_keys_and_namespace_are_the_callers(admission: Admission) -> None:
     (generate,) = (await admission.admit(ask(ids(*[7] * 40)), ADA)).generates
-    namespace = NAMESPACES.of("tenant-a", None, WELCOME.fingerprint)
+    namespace = NAMESPACES.own(ADA, None, WELCOME.fingerprint)
     path = NamespacePath.single(namespace)
     assert generate.namespaces == path.spans
     assert generate.block_keys == block_keys(path, np.full(40, 7, np.int32), 16)
@@ -103,24 +106,25 @@ async def test_block_keys_and_namespace_are_the_callers(admission: Admission) ->
     assert other.block_keys != generate.block_keys
 
 
-def test_a_salt_narrows_and_never_chooses() -> None:
-    seen = {
-        NAMESPACES.of(tenant, salt, fingerprint)
-        for tenant in ("a", "b", "a\x00", "tenant")
-        for salt in (None, "", "b", "salt", "a")
-        for fingerprint in (b"1", b"2")
-    }
-    assert len(seen) == 4 * 5 * 2
-    assert NAMESPACES.of("a", "b", b"1") == Namespaces(b"s" * 32).of("a", "b", b"1")
-    assert NAMESPACES.of("a", "b", b"1") != Namespaces(b"t" * 32).of("a", "b", b"1")
-
-
-def test_one_owner_shares_all_but_what_is_salted() -> None:
-    shared = Namespaces(b"s" * 32, share_all=True)
-    assert shared.of("a", None, b"1") == shared.of("b", None, b"1")
-    assert shared.of("a", "x", b"1") == shared.of("b", "x", b"1")
-    assert shared.of("a", "x", b"1") != shared.of("a", None, b"1")
-    assert shared.of("all", None, b"1") != NAMESPACES.of("all", None, b"1")
+async def test_the_published_part_of_each_prompt_lies_in_its_own_namespace(
+    tiny_model: Path, pool: ThreadPoolExecutor
+) -> None:
+    published = PublishedIndex()
+    published.renew(WELCOME.block_size, [Entry(EVERYONE, ids(*range(40)))])
+    namespaces = Namespaces(b"s" * 32, published=published)
+    admission = Admission(
+        Tokenizer.load(tiny_model), None, namespaces, lambda: WELCOME, pool, Bounds()
+    )
+    prompts = (ids(*range(50)), ids(*range(1, 50)))
+    asked = ask(*prompts, salt="pepper")
+    published_ones = (await admission.admit(asked, ADA)).generates
+    shared, private = (NamespacePath(generate.namespaces) for generate in published_ones)  # type: ignore[arg-type]
+    everyones = namespaces.published(EVERYONE, WELCOME.fingerprint)
+    own = namespaces.own(ADA, "pepper", WELCOME.fingerprint)
+    assert shared.spans == ((0, everyones), (2, own))
+    assert private.spans == ((0, own),)
+    for generate, path, prompt in zip(published_ones, (shared, private), prompts, strict=True):
+        assert generate.block_keys == block_keys(path, prompt, WELCOME.block_size)
 
 
 @pytest.mark.parametrize("size", [10, 20_000])

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -97,6 +98,29 @@ def test_what_one_makes_and_revokes_the_other_knows(pair: Pair) -> None:
     assert admin(pair.one, "DELETE", path).status_code == 200
     assert eventually(lambda: chat(pair.two, issued["key"]).status_code == 401, within_s=6.0)
     assert chat(pair.two, pair.two.key).status_code == 200
+
+
+def test_what_one_publishes_the_other_has_and_has_no_more(pair: Pair) -> None:
+    text = "Be brief and kind to all who ask you something, whoever they are."
+    sent = {"name": "rules", "text": text}
+    made = admin(pair.one, "POST", "/prefixes", json=sent).json()
+    full = made["tokens"] // 16 * 16
+
+    def cached(gateway: Served, salt: str) -> int:
+        body = {"model": MODEL, "prompt": text + " Well?", "max_tokens": 1, "cache_salt": salt}
+        headers = {"authorization": f"Bearer {gateway.key}"}
+        url = f"{gateway.url}/v1/completions"
+        answer = httpx.post(url, json=body, headers=headers, timeout=20).json()
+        found: int = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return found
+
+    salts = (f"salt-{number}" for number in count())
+    assert cached(pair.one, next(salts)) == full  # its engine was told before the answer came
+    assert eventually(lambda: cached(pair.two, next(salts)) == full, within_s=6.0)
+    assert admin(pair.two, "GET", f"/prefixes/{made['id']}").json()["state"] == "warm"
+    assert admin(pair.two, "DELETE", f"/prefixes/{made['id']}").status_code == 200
+    assert eventually(lambda: cached(pair.one, next(salts)) == 0, within_s=6.0)
+    assert admin(pair.one, "GET", "/prefixes").json() == {"prefixes": []}
 
 
 def test_usage_of_both_adds_up(pair: Pair) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,16 @@ from fastapi import APIRouter, Depends, FastAPI
 from gateway.admin.routes import admin_router
 from gateway.auth import AdminAuthenticator, Authenticator
 from gateway.caller import Caller
+from gateway.chat_template import ChatTemplate
 from gateway.keyring import Keyring, key_digest
 from gateway.metrics import GatewayMetrics
+from gateway.namespaces import Namespaces
+from gateway.prefix_tokens import PrefixTokens
+from gateway.published import Parts, Published
+from gateway.published_index import PublishedIndex
 from gateway.state.sqlite import SqliteStore
+from gateway.tokenizer import Tokenizer
+from tests.doubles.tiny_model import write_tiny_model
 from tests.gateway.manual_clock import ManualClock
 from tests.gateway.operated_engine import OperatedEngine
 from tests.gateway.small_app import client_of, small_app
@@ -62,15 +70,33 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
     engine, metrics = OperatedEngine(), GatewayMetrics()
     admin_key = "sk-admin-" + secrets.token_urlsafe(32)
     guard = AdminAuthenticator(PEPPER, key_digest(PEPPER, admin_key))
+    pool = ThreadPoolExecutor(1)
+    index = PublishedIndex()
+    published = Published(
+        Parts(store, read_tiny(data_dir), Namespaces(PEPPER, published=index), index, engine, pool)
+    )
     app = small_app(
         admin_router(
-            store, keyring, engine, metrics, guard, open_metrics=open_metrics, clock=clock
+            store,
+            keyring,
+            engine,
+            metrics,
+            guard,
+            published,
+            open_metrics=open_metrics,
+            clock=clock,
         ),
         _tenant_router(Authenticator(keyring)),
     )
     async with client_of(app, admin_key) as operator:
         yield Office(app, operator, admin_key, store, keyring, engine, metrics, clock)
+    pool.shutdown()
     await store.close()
+
+
+def read_tiny(data_dir: Path) -> PrefixTokens:
+    model = write_tiny_model(data_dir / "tiny")
+    return PrefixTokens(Tokenizer.load(model), ChatTemplate.load(model))
 
 
 def _tenant_router(authenticator: Authenticator) -> APIRouter:

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.gateway.admin.office import Office, open_office
 from tests.gateway.small_app import client_of
 
+TEXT = "Be brief and kind to all who ask."
 ROUTES = {
     ("POST", "/admin/tenants"),
     ("GET", "/admin/tenants"),
@@ -24,6 +25,10 @@ ROUTES = {
     ("GET", "/admin/groups/{group_id}"),
     ("PATCH", "/admin/groups/{group_id}"),
     ("DELETE", "/admin/groups/{group_id}"),
+    ("POST", "/admin/prefixes"),
+    ("GET", "/admin/prefixes"),
+    ("GET", "/admin/prefixes/{prefix_id}"),
+    ("DELETE", "/admin/prefixes/{prefix_id}"),
     ("GET", "/admin/audit"),
     ("GET", "/admin/usage"),
     ("GET", "/admin/cache/stats"),
@@ -46,7 +51,12 @@ async def test_the_routes_are_these(office: Office) -> None:
 async def test_nobody_but_the_operator_gets_in(office: Office) -> None:
     tenant = await office.tenant()
     issued = await office.key(tenant["id"])
-    ids = {"tenant_id": tenant["id"], "key_id": issued["record"]["id"], "group_id": "gr_1"}
+    ids = {
+        "tenant_id": tenant["id"],
+        "key_id": issued["record"]["id"],
+        "group_id": "gr_1",
+        "prefix_id": "px_1",
+    }
     for key in (None, issued["key"], "sk-" + "a" * 43, office.admin_key[:-1]):
         async with client_of(office.app, key) as http:
             for method, path in ROUTES:
@@ -62,11 +72,19 @@ async def test_the_operator_gets_in_everywhere(office: Office) -> None:
         tenant = await office.tenant(f"tenant-{number}")
         issued = await office.key(tenant["id"])
         named = await office.operator.post("/admin/groups", json={"name": f"group-{number}"})
+        published = await office.operator.post(
+            "/admin/prefixes", json={"name": "published", "text": TEXT}
+        )
         url = path.format(
-            tenant_id=tenant["id"], key_id=issued["record"]["id"], group_id=named.json()["id"]
+            tenant_id=tenant["id"],
+            key_id=issued["record"]["id"],
+            group_id=named.json()["id"],
+            prefix_id=published.json()["id"],
         )
         named_only = path in ("/admin/tenants", "/admin/groups/{group_id}", "/admin/groups")
         content = {"name": f"new-{number}"} if method in ("POST", "PATCH") and named_only else {}
+        if (method, path) == ("POST", "/admin/prefixes"):
+            content = {"name": "new", "text": TEXT}
         answer = await office.operator.request(method, url, json=content)
         assert answer.status_code in (200, 201), url
 

@@ -28,8 +28,8 @@ class Told(Keyring):
 
     heard: asyncio.Event
 
-    def forget(self, tenant_id: str) -> None:
-        super().forget(tenant_id)
+    def forget(self, changed_id: str) -> None:
+        super().forget(changed_id)
         self.heard.set()
 
     def look_afresh(self) -> None:

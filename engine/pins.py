@@ -1,0 +1,245 @@
+"""Prefixes that stay on the device for good: computed once, leased, let go on order.
+
+    Pin --all its blocks are there--> pinned --Unpin--> forgotten
+     |                                 ^  |
+     `--> warming: a sequence of its --'  `-- flushed or lost: warming again
+          own, batch priority
+
+A pin is warmed by an ordinary sequence, whose one sampled token goes nowhere; when it has ended,
+its blocks are leased before anybody else could be given them. A flush forgets pinned blocks like
+all others, and they are computed anew.
+
+At most `most_blocks` are pinned, counted pin by pin. That many are never more than a request of
+the longest allowed length leaves of the pool, so nobody's request becomes impossible by a pin.
+
+Knows: pins and who waits for them. Does not know: steps, or the connections to whoever asks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.codec import DecodeError, unpack_token_ids
+from engine.errors import (
+    EngineError,
+    EngineFailure,
+    InvalidRequest,
+    NoRoomToPin,
+    PinTooLarge,
+    RequestRefused,
+    error_from_code,
+)
+from engine.messages import (
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Pin,
+    Pinned,
+    PinStats,
+    SamplingParams,
+)
+from prefix_cache.cache import PrefixCache
+from prefix_cache.lease import Lease
+from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
+
+FLOW = "published"  # who computes pinned prefixes, and is charged with their blocks
+OURSELVES = b""  # no connection has an empty name
+SHARE = 2  # of the device's blocks, one in so many may be pinned
+TRIES = 3
+RETRY_S = 1.0
+
+_WARMING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+
+
+class Answer(NamedTuple):
+    """What whoever asked for a pin is told."""
+
+    client: bytes
+    message: Pinned
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    pin: Pin
+    path: NamespacePath
+    token_ids: npt.NDArray[np.int32]
+    num_blocks: int
+    lease: Lease | None = None
+    request_id: str | None = None  # of the sequence that computes it
+    not_before: float = 0.0  # when it may be computed again
+    tries: int = 0
+    waiting: list[tuple[bytes, str]] = field(default_factory=list)  # client, query
+
+
+class Pins:
+    """The pinned prefixes of one engine. One owner thread."""
+
+    def __init__(self, cache: PrefixCache, most_blocks: int) -> None:
+        self._cache = cache
+        self._most_blocks = most_blocks
+        self._entries: dict[str, _Entry] = {}
+        self._warming: dict[str, _Entry] = {}  # by the sequence's request id
+        self._numbers = itertools.count()
+
+    def stats(self) -> PinStats:
+        """What is pinned now."""
+        pinned = {
+            name: entry.num_blocks
+            for name, entry in self._entries.items()
+            if entry.lease is not None and entry.lease.node.attached
+        }
+        return PinStats(most=self._most_blocks, claimed=self._claimed(), pinned=pinned)
+
+    def ask(self, client: bytes, pin: Pin, now: float) -> list[Answer]:
+        """Take up a pin; the answer may have to wait until its blocks are there."""
+        try:
+            entry = self._entries.get(pin.pin_id) or self._enter(pin)
+        except EngineError as error:
+            return [_refusal(client, pin.query_id, error)]
+        entry.waiting.append((client, pin.query_id))
+        return self._try_to_lease(entry, now)
+
+    def let_go(self, pin_id: str, now: float) -> tuple[int, str | None, list[Answer]]:
+        """Forget a pin.
+
+        Returns its blocks, the sequence that is not wanted any more, and the answers to those
+        who still waited.
+        """
+        entry = self._entries.pop(pin_id, None)
+        if entry is None:
+            return 0, None, []
+        if entry.lease is not None:
+            self._cache.release(entry.lease, now=now)
+        if entry.request_id is not None:
+            del self._warming[entry.request_id]
+        gone = RequestRefused("the prefix was unpinned meanwhile")
+        return entry.num_blocks, entry.request_id, _tell(entry, gone)
+
+    def due(self, now: float) -> list[Generate]:
+        """The sequences to begin now, for what is neither there nor being computed."""
+        self._drop_lost(now)
+        found = [
+            entry
+            for entry in self._entries.values()
+            if entry.lease is None and entry.request_id is None and entry.not_before <= now
+        ]
+        return [self._begin(entry) for entry in found]
+
+    def heard(self, event: Event, now: float) -> list[Answer]:
+        """What has become of a sequence of ours."""
+        if not isinstance(event, Finished | Failed):
+            return []
+        entry = self._warming.pop(event.request_id, None)
+        if entry is None:
+            return []  # unpinned meanwhile
+        entry.request_id = None
+        if isinstance(event, Failed):
+            error = error_from_code(event.code, event.message, event.retry_after_s)
+            return self._put_off(entry, error, now)
+        answers = self._try_to_lease(entry, now)
+        if entry.lease is None and entry.tries >= TRIES:
+            return self._put_off(entry, EngineFailure("the prefix does not stay"), now)
+        return answers
+
+    def _claimed(self) -> int:
+        return sum(entry.num_blocks for entry in self._entries.values())
+
+    def _enter(self, pin: Pin) -> _Entry:
+        """Raises InvalidRequest, PinTooLarge or NoRoomToPin."""
+        entry = _entry(pin, self._cache.block_size)
+        if entry.num_blocks > self._most_blocks:
+            raise PinTooLarge(
+                f"the prefix has {entry.num_blocks} blocks; {self._most_blocks} may be pinned"
+            )
+        if self._claimed() + entry.num_blocks > self._most_blocks:
+            raise NoRoomToPin(
+                f"{self._claimed()} of the {self._most_blocks} blocks that may be pinned are; "
+                f"the prefix has {entry.num_blocks}"
+            )
+        self._entries[pin.pin_id] = entry
+        return entry
+
+    def _try_to_lease(self, entry: _Entry, now: float) -> list[Answer]:
+        if entry.lease is None and entry.request_id is None:
+            entry.lease = self._cache.pin(entry.path, entry.token_ids, owner=FLOW, now=now)
+        if entry.lease is None:
+            return []
+        entry.tries = 0
+        return _tell(entry, None)
+
+    def _begin(self, entry: _Entry) -> Generate:
+        entry.tries += 1
+        entry.request_id = f"{next(self._numbers)}"
+        self._warming[entry.request_id] = entry
+        return Generate(
+            request_id=entry.request_id,
+            token_ids=entry.pin.token_ids,
+            namespaces=entry.path.spans,
+            block_keys=entry.pin.block_keys,
+            flow=FLOW,
+            priority="batch",
+            sampling=_WARMING,
+        )
+
+    def _put_off(self, entry: _Entry, error: EngineError, now: float) -> list[Answer]:
+        """Tell those who wait, who may ask again; what was pinned before is tried again here."""
+        answers = _tell(entry, error)
+        if answers:
+            del self._entries[entry.pin.pin_id]
+        entry.tries, entry.not_before = 0, now + RETRY_S
+        return answers
+
+    def _drop_lost(self, now: float) -> None:
+        """Let go of what a flush or a loss has taken out of the tree."""
+        for entry in self._entries.values():
+            if entry.lease is not None and not entry.lease.node.attached:
+                self._cache.release(entry.lease, now=now)
+                entry.lease = None
+
+
+def most_pinned(num_blocks: int, longest_request: int) -> int:
+    """How many of `num_blocks` may be pinned beside a request of `longest_request` blocks."""
+    return max(0, min(num_blocks // SHARE, num_blocks - longest_request))
+
+
+def _entry(pin: Pin, block_size: int) -> _Entry:
+    try:
+        token_ids = unpack_token_ids(pin.token_ids)
+    except DecodeError as error:
+        raise InvalidRequest(str(error)) from error
+    if not len(token_ids) or len(token_ids) % block_size:
+        raise InvalidRequest("a pinned prefix is whole blocks, at least one")
+    if len(pin.namespace) != NAMESPACE_BYTES:
+        raise InvalidRequest("the namespace has a wrong length")
+    path = NamespacePath.single(Namespace(pin.namespace))
+    return _Entry(pin, path, token_ids, len(token_ids) // block_size)
+
+
+def _tell(entry: _Entry, error: EngineError | None) -> list[Answer]:
+    """Answer all who wait."""
+    waiting, entry.waiting = entry.waiting, []
+    if error is not None:
+        return [_refusal(client, query_id, error) for client, query_id in waiting]
+    return [
+        Answer(client, Pinned(query_id=query_id, blocks=entry.num_blocks))
+        for client, query_id in waiting
+    ]
+
+
+def _refusal(client: bytes, query_id: str, error: EngineError) -> Answer:
+    return Answer(
+        client,
+        Pinned(
+            query_id=query_id,
+            blocks=0,
+            code=error.code,
+            message=error.message,
+            retry_after_s=error.retry_after_s,
+        ),
+    )

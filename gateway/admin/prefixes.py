@@ -1,0 +1,270 @@
+"""`/admin/prefixes`: publish a prefix for all tenants or for a group, look at it, take it back.
+
+A prefix is published under a name; publishing the name again makes a new version, which takes
+the place of the old one for requests from then on.
+
+Knows: what an operator may publish, and in which order it is stored, put in force and noted.
+Does not know: how a prefix becomes tokens (`gateway.published`) or what the engine does with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from msgspec.structs import replace
+
+from engine.errors import EngineError
+from engine.messages import PinStats, Welcome
+from gateway.admin.audit import AuditTrail
+from gateway.admin.bounded_engine import BoundedEngine
+from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
+from gateway.described import described
+from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
+from gateway.openai.chat import message_of
+from gateway.openai.refusals import refuse_unsupported, unsupported
+from gateway.openai.schema import ChatMessage
+from gateway.published import Published, in_force
+from gateway.state.records import EVERYONE, PrefixSource, PublishedPrefix
+from gateway.state.store import Store
+
+MAX_BYTES = 4 << 20  # of a body; a prefix may be a whole handbook
+MAX_PUBLISHED = 1000
+
+State = Literal["warm", "warming", "refused", "no engine"]
+
+
+class NewPrefix(AdminBody, frozen=True, kw_only=True):
+    """Body of POST /admin/prefixes: messages or a text, for everyone or for one group."""
+
+    name: Name
+    scope: str = EVERYONE  # or a group's id
+    messages: list[ChatMessage] | None = None
+    text: str | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
+    """One published prefix. `blocks` are pinned; the last one need not be full."""
+
+    id: str
+    name: str
+    version: int
+    scope: str
+    created_at: float
+    tokens: int
+    blocks: int | None  # None: no engine says how large a block is
+    state: State
+    reason: str | None  # why it is refused
+
+
+class PrefixList(msgspec.Struct, frozen=True):
+    """Answer of GET /admin/prefixes: what is in force."""
+
+    prefixes: list[PrefixView]
+
+
+class DeletedPrefix(msgspec.Struct, frozen=True):
+    """Answer of DELETE."""
+
+    id: str
+
+
+class Publishing:
+    """The changes to what is published, one at a time in this process."""
+
+    def __init__(
+        self, store: Store, published: Published, engine: BoundedEngine, audit: AuditTrail
+    ) -> None:
+        self._store = store
+        self._published = published
+        self._engine = engine
+        self._audit = audit
+        self._turn = asyncio.Lock()
+
+    async def publish(self, body: NewPrefix, now: float) -> PublishedPrefix:
+        """Store a new version and put it in force; what had the name before is deleted."""
+        source = source_of(body)
+        async with self._turn:
+            tokens = await self._published.tokens_of(source)
+            records = await self._store.list_prefixes()
+            await self._check(body.name, len(tokens), records)
+            new = replace(
+                PublishedPrefix.new(
+                    body.name,
+                    1 + max((r.version for r in records if r.name == body.name), default=0),
+                    body.scope,
+                    source,
+                    created_at=now,
+                ),
+                tokens=len(tokens),
+            )
+            await self._store.create_prefix(new)
+            await self._retire(body.name, new.version - 1, records, now)
+            await self._audit.note(
+                "prefix.create",
+                new.id,
+                name=new.name,
+                version=new.version,
+                scope=new.scope,
+                tokens=len(tokens),
+            )
+            await self._put_in_force()
+            return new
+
+    async def delete(self, prefix_id: str, now: float) -> None:
+        """Take a prefix back, with all older versions of its name; NotFound when it was."""
+        async with self._turn:
+            record = await self._store.get_prefix(prefix_id)
+            if record.deleted_at is not None:
+                raise NotFound("No such prefix.")
+            records = await self._store.list_prefixes()
+            await self._retire(record.name, record.version, records, now)
+            await self._audit.note(
+                "prefix.delete", prefix_id, name=record.name, version=record.version
+            )
+            await self._put_in_force()
+
+    async def views(self, records: list[PublishedPrefix]) -> list[PrefixView]:
+        """The records as the operator sees them, with what the engine has of them now."""
+        pins, block_size = await self._pins()
+        return [self._view(record, pins, block_size) for record in records]
+
+    async def _check(self, name: str, tokens: int, records: list[PublishedPrefix]) -> None:
+        """Refuse what could not be published; what the engine says later is shown by `state`."""
+        welcome = self._welcome()
+        if tokens < welcome.block_size:
+            raise BadRequest(
+                f"the prefix has {tokens} tokens; {welcome.block_size} are the least to be shared",
+                code="prefix_too_short",
+            )
+        if tokens >= welcome.max_model_len:
+            raise BadRequest(
+                f"the prefix has {tokens} tokens; the context is {welcome.max_model_len}",
+                code="context_length_exceeded",
+            )
+        live = in_force(records)
+        if len(live) >= MAX_PUBLISHED and name not in {record.name for record in live}:
+            raise Conflict(f"{MAX_PUBLISHED} prefixes are published already.")
+        await self._check_room(
+            -(-tokens // welcome.block_size), {r.id for r in live if r.name == name}
+        )
+
+    async def _check_room(self, blocks: int, replaced: set[str]) -> None:
+        pins, _ = await self._pins()
+        if pins is None:
+            return
+        if blocks > pins.most:
+            raise BadRequest(
+                f"the prefix has {blocks} blocks; {pins.most} may be pinned", code="pin_too_large"
+            )
+        freed = sum(pins.pinned.get(pin_id, 0) for pin_id in replaced)
+        if blocks > pins.most - pins.claimed + freed:
+            raise Conflict(
+                f"{pins.claimed} of the {pins.most} blocks that may be pinned are; "
+                f"the prefix has {blocks}",
+                code="no_room_to_pin",
+            )
+
+    async def _retire(
+        self, name: str, version: int, records: list[PublishedPrefix], now: float
+    ) -> None:
+        for record in records:
+            if record.name == name and record.version <= version and record.deleted_at is None:
+                await self._store.update_prefix(replace(record, deleted_at=now))
+
+    async def _put_in_force(self) -> None:
+        self._published.look_afresh()  # if not now, then soon
+        try:
+            await self._published.renew()
+        except Unavailable:
+            return
+
+    def _welcome(self) -> Welcome:
+        welcome = self._engine.welcome
+        if welcome is None:
+            raise Unavailable("the engine is not ready yet", retry_after_s=2.0)
+        return welcome
+
+    async def _pins(self) -> tuple[PinStats | None, int | None]:
+        try:
+            stats = await self._engine.stats()
+        except EngineError:
+            return None, None
+        return stats.pins, stats.pool.block_size
+
+    def _view(
+        self, record: PublishedPrefix, pins: PinStats | None, block_size: int | None
+    ) -> PrefixView:
+        refusal = self._published.refusal(record.id)
+        tokens = record.tokens or 0
+        state: State = "warming"
+        if pins is None:
+            state = "no engine"
+        elif record.id in pins.pinned:
+            state = "warm"
+        elif refusal is not None:
+            state = "refused"
+        return PrefixView(
+            id=record.id,
+            name=record.name,
+            version=record.version,
+            scope=record.scope,
+            created_at=record.created_at,
+            tokens=tokens,
+            blocks=None if block_size is None else -(-tokens // block_size),
+            state=state,
+            reason=refusal if state == "refused" else None,
+        )
+
+
+def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], float]) -> APIRouter:
+    """The routes below `/admin/prefixes`, without their guard."""
+    router = APIRouter(prefix="/admin/prefixes")
+
+    @router.post(
+        "", openapi_extra=described(PrefixView, NewPrefix, statuses=(201,)), status_code=201
+    )
+    async def create(request: Request) -> Response:
+        body = await read_body(request, NewPrefix, max_bytes=MAX_BYTES)
+        record = await publishing.publish(body, clock())
+        [view] = await publishing.views([record])
+        return json_response(view, 201)
+
+    @router.get("", openapi_extra=described(PrefixList))
+    async def list_all() -> Response:
+        records = in_force(await store.list_prefixes())
+        return json_response(PrefixList(await publishing.views(records)))
+
+    @router.get("/{prefix_id}", openapi_extra=described(PrefixView))
+    async def show(prefix_id: str) -> Response:
+        record = await store.get_prefix(prefix_id)
+        if record.deleted_at is not None:
+            raise NotFound("No such prefix.")
+        [view] = await publishing.views([record])
+        return json_response(view)
+
+    @router.delete("/{prefix_id}", openapi_extra=described(DeletedPrefix))
+    async def delete(prefix_id: str) -> Response:
+        await publishing.delete(prefix_id, clock())
+        return json_response(DeletedPrefix(prefix_id))
+
+    return router
+
+
+def source_of(body: NewPrefix) -> PrefixSource:
+    """What is to be published; BadRequest for neither or both of messages and a text."""
+    clean_name(body.name)
+    if body.tools:
+        raise unsupported("tools")
+    if (body.messages is None) == (body.text is None):
+        raise BadRequest("give either `messages` or `text`", param="messages")
+    if body.text is not None:
+        return PrefixSource(text=body.text)
+    messages = body.messages or []
+    for place, message in enumerate(messages):
+        refuse_unsupported(message, f"messages[{place}].")
+    return PrefixSource(messages=[message_of(m, place) for place, m in enumerate(messages)])

@@ -1,0 +1,68 @@
+"""What the operator published, as the tokens that every prompt which begins with it begins with.
+
+How a text is cut into tokens depends on what follows it, and a template may write things between
+messages. So the source is rendered with several continuations, and what all of them have in
+common is the prefix: whatever comes after it, its tokens are these.
+
+Knows: tokenizer and chat template. Does not know: blocks, or where prefixes are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gateway.chat_template import ChatTemplate, Message
+from gateway.errors import BadRequest
+from gateway.state.records import PrefixSource
+from gateway.tokenizer import TokenIds, Tokenizer
+
+# Unlike each other from their first character on, and of all kinds that tokenizers tell apart.
+_CONTINUATIONS = ("Zebra", "a", "7", " b", "\n", ".", "é", "日")
+_ROLES = ("user", "assistant")
+
+
+class PrefixTokens:
+    """Sources to tokens. Safe to call from several threads; long sources are slow."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+
+    def of(self, source: PrefixSource) -> TokenIds:
+        """int32 token ids of a source; BadRequest where the model cannot say it."""
+        if source.tools:
+            raise BadRequest(
+                "the chat template is not given tools, so they cannot be published",
+                code="unsupported_parameter",
+                param="tools",
+            )
+        if source.text is not None:
+            return self._common([source.text + more for more in _CONTINUATIONS], special=True)
+        return self._common(self._rendered(source.messages or []), special=False)
+
+    def _rendered(self, messages: Sequence[Message]) -> list[str]:
+        """The chat with something said next, by whichever roles the template lets speak."""
+        if self._template is None:
+            raise BadRequest("the model has no chat template; publish a text", param="messages")
+        texts, refusals = [], []
+        for role in _ROLES:
+            for more in _CONTINUATIONS:
+                chat = [*messages, {"role": role, "content": more}]
+                try:
+                    texts.append(self._template.render(chat, add_generation_prompt=False))
+                except BadRequest as refusal:
+                    refusals.append(refusal)
+        if not texts:
+            raise refusals[0]
+        return texts
+
+    def _common(self, texts: list[str], *, special: bool) -> TokenIds:
+        common = self._tokenizer.encode(texts[0], add_special_tokens=special)
+        for text in texts[1:]:
+            other = self._tokenizer.encode(text, add_special_tokens=special)
+            length = min(len(common), len(other))
+            differs = np.flatnonzero(common[:length] != other[:length])
+            common = common[: differs[0] if len(differs) else length]
+        return common

@@ -1,0 +1,104 @@
+"""The published prefixes by their tokens: how much of a prompt is one of them.
+
+The prefixes of a scope lie sorted by their bytes. No other has more leading bytes in common with
+a prompt than one of the two neighbours of the prompt's own place, so a lookup is a binary search
+and two comparisons, however many prefixes there are; and tokens are compared, not hashes.
+
+A prompt that leaves a published prefix half-way still has the half: those blocks are published
+as well.
+
+Knows: tokens, scopes, whole blocks. Does not know: namespaces, or what is in the engine. It is
+read from several threads and replaced whole by one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gateway.state.records import EVERYONE
+from gateway.tokenizer import TokenIds
+
+_TOKEN_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One published prefix; `scope` is EVERYONE or a group's id."""
+
+    scope: str
+    token_ids: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The first `blocks` blocks of a prompt are published for `scope`."""
+
+    scope: str
+    blocks: int  # at least 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """The prefixes of one scope: whole blocks as bytes, sorted."""
+
+    prefixes: tuple[bytes, ...]
+    longest: int  # bytes
+
+    def common_bytes(self, prompt: bytes) -> int:
+        wanted = prompt[: self.longest]
+        at = bisect_left(self.prefixes, wanted)
+        around = self.prefixes[max(at - 1, 0) : at + 1]
+        return max((_common_bytes(prefix, wanted) for prefix in around), default=0)
+
+
+class PublishedIndex:
+    """What is published now. Empty, it matches nothing."""
+
+    def __init__(self) -> None:
+        self._shelves: tuple[int, dict[str, _Shelf]] = (0, {})
+
+    def renew(self, block_size: int, entries: Iterable[Entry]) -> None:
+        """Forget what was published and take these instead, as many whole blocks as they have."""
+        by_scope: dict[str, list[bytes]] = {}
+        for entry in entries:
+            whole = len(entry.token_ids) // block_size * block_size
+            by_scope.setdefault(entry.scope, []).append(_bytes_of(entry.token_ids[:whole]))
+        shelves = {
+            scope: _Shelf(tuple(sorted(prefixes)), max(map(len, prefixes)))
+            for scope, prefixes in by_scope.items()
+        }
+        self._shelves = (block_size, shelves)
+
+    def match(self, token_ids: TokenIds, group_id: str | None, block_size: int) -> Match | None:
+        """The longest run of blocks that is published for everyone or for this group.
+
+        None where there is none, and where blocks have another size than those of the index.
+        """
+        size, shelves = self._shelves
+        if size != block_size or not shelves:
+            return None
+        prompt = _bytes_of(token_ids)
+        scopes = (EVERYONE,) if group_id is None else (EVERYONE, group_id)
+        found = [
+            Match(scope, shelves[scope].common_bytes(prompt) // (_TOKEN_BYTES * size))
+            for scope in scopes
+            if scope in shelves
+        ]
+        best = max(found, key=lambda match: match.blocks, default=None)  # the first of equals
+        return best if best is not None and best.blocks else None
+
+
+def _bytes_of(token_ids: TokenIds) -> bytes:
+    return token_ids.astype("<i4", copy=False).tobytes()
+
+
+def _common_bytes(left: bytes, right: bytes) -> int:
+    length = min(len(left), len(right))
+    if left[:length] == right[:length]:
+        return length
+    ours, others = (np.frombuffer(side, np.uint8, length) for side in (left, right))
+    return int((ours != others).argmax())

@@ -1,0 +1,66 @@
+"""`ratoon prefixes` against a real gateway (its engine is a double)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.console import Console, Printed
+from tests.doubles.served import Served
+
+Ratoon = Callable[..., Printed]
+TEXT = "Be brief and be kind to everyone who asks you something."
+
+
+@pytest.fixture
+def ratoon(console: Console, gateway: Served) -> Ratoon:
+    """Types a command for the running server."""
+    env = {"RATOON_URL": gateway.url, "RATOON_ADMIN_KEY": gateway.admin_key}
+    return lambda line: console.type(*line.split(), env=env)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    file = tmp_path / "rules.txt"
+    file.write_text(TEXT)
+    return file
+
+
+def test_a_prefix_lives_and_ends(ratoon: Ratoon, text: Path) -> None:
+    created = ratoon(f"prefixes create rules --system {text}")
+    assert created.out.startswith("Published rules version 1 (px_")
+    [listed] = ratoon("prefixes list --json").json
+    assert (listed["name"], listed["scope"], listed["blocks"]) == ("rules", "all", 5)
+    assert listed["id"] in ratoon("prefixes list").out
+    assert ratoon("prefixes show rules --json").json["id"] == listed["id"]
+    assert "rules" in ratoon(f"prefixes show {listed['id']}").out
+    assert ratoon(f"prefixes create rules --text {text}").out.startswith(
+        "Published rules version 2"
+    )
+    assert ratoon("prefixes delete rules").out == "Deleted prefix rules.\n"
+    assert ratoon("prefixes list --json").json == []
+
+
+def test_it_may_be_a_groups_and_made_of_messages(ratoon: Ratoon, tmp_path: Path) -> None:
+    ratoon("groups create readers")
+    file = tmp_path / "messages.json"
+    file.write_text(f'[{{"role": "system", "content": "{TEXT}"}}]')
+    made = ratoon(f"prefixes create theirs --messages {file} --scope readers --json").json
+    assert made["scope"].startswith("gr_")
+    assert ratoon("prefixes delete theirs").status == 0
+    assert ratoon("groups delete readers").status == 0
+
+
+@pytest.mark.parametrize("flags", ["", "--system {0} --text {0}", "--messages {0}"])
+def test_exactly_one_good_file_is_wanted(ratoon: Ratoon, text: Path, flags: str) -> None:
+    refused = ratoon(f"prefixes create rules {flags.format(text)}")
+    assert refused.status != 0
+    assert "--" in refused.err
+    assert ratoon("prefixes list --json").json == []
+
+
+def test_a_prefix_or_group_that_is_not_there_is_named(ratoon: Ratoon, text: Path) -> None:
+    assert "nothing" in ratoon("prefixes show nothing").err
+    assert "nobody" in ratoon(f"prefixes create rules --text {text} --scope nobody").err

@@ -1,0 +1,198 @@
+"""What is published is everybody's, what lies behind it nobody else's: the real server.
+
+Every tenant is fresh, so what it finds is not its own; beside each miss stands the hit that shows
+that the cache would have had it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from handbook.text import make_handbook
+from tests.seams.server import Server, running_server, wait_for
+
+PREFIXES = "/admin/prefixes"
+WARM_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running_server(tmp_path_factory.mktemp("published") / "data") as running:
+        yield running
+
+
+def admin(house: Server, method: str, path: str, **sent: Any) -> Any:
+    with house.client(house.admin_key) as client:
+        answer = client.request(method, path, **sent)
+        answer.raise_for_status()
+        return answer.json()
+
+
+def system_prompt(seed: int, facts: int = 25) -> str:
+    return make_handbook(seed, facts).text
+
+
+def publish(
+    house: Server, text: str, scope: str = "all", name: str | None = None
+) -> dict[str, Any]:
+    """Publish a system message and wait until it is warm."""
+    name = name or f"handbook-{uuid.uuid4().hex[:8]}"
+    messages = [{"role": "system", "content": text}]
+    sent = {"name": name, "scope": scope, "messages": messages}
+    made: dict[str, Any] = admin(house, "POST", PREFIXES, json=sent)
+    wait_until_warm(house, made["id"])
+    return made
+
+
+def wait_until_warm(house: Server, prefix_id: str) -> None:
+    wait_for(lambda: admin(house, "GET", f"{PREFIXES}/{prefix_id}")["state"] == "warm", WARM_S)
+
+
+def new_tenant(house: Server, group_id: str | None = None) -> tuple[str, str]:
+    """A fresh tenant: its id and a key."""
+    sent = {"name": f"tenant-{uuid.uuid4().hex}", "group_id": group_id}
+    tenant = admin(house, "POST", "/admin/tenants", json=sent)["id"]
+    return tenant, admin(house, "POST", f"/admin/tenants/{tenant}/keys", json={})["key"]
+
+
+def new_group(house: Server) -> str:
+    name = f"group-{uuid.uuid4().hex}"
+    group: str = admin(house, "POST", "/admin/groups", json={"name": name})["id"]
+    return group
+
+
+def cached(house: Server, key: str, system: str, question: str, **extra: Any) -> int:
+    """Prompt tokens that a chat found in the cache."""
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+    body = {"model": "handbook", "messages": messages, "max_tokens": 2, "temperature": 0, **extra}
+    with house.client(key) as client:
+        answer = client.post("/v1/chat/completions", json=body)
+        answer.raise_for_status()
+        tokens: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return tokens
+
+
+def question(seed: int) -> str:
+    """Long enough to fill whole blocks behind what is published."""
+    return f"{seed}. " + " ".join(f"Where is office {seed}{n}?" for n in range(12))
+
+
+def test_it_is_a_full_hit_for_the_first_request_of_any_tenant(house: Server) -> None:
+    control, text = system_prompt(1), system_prompt(2)
+    made = publish(house, text)
+    assert made["blocks"] > 10
+    for seed in range(3):
+        _, key = new_tenant(house)
+        assert cached(house, key, control, question(seed)) == 0
+        assert cached(house, key, text, question(seed)) == made["tokens"]
+
+
+def test_behind_it_nothing_is_shared(house: Server) -> None:
+    text = system_prompt(3)
+    shared = publish(house, text)["tokens"]
+    (_, one), (_, other) = new_tenant(house), new_tenant(house)
+    assert cached(house, one, text, question(1)) == shared
+    assert cached(house, other, text, question(1)) == shared
+    for key in (one, other):
+        assert cached(house, key, text, question(1)) > shared + 64
+
+
+def test_members_of_a_group_share_and_strangers_do_not(house: Server) -> None:
+    group, text = new_group(house), system_prompt(4)
+    (_, ada), (_, bob), (_, stranger) = (
+        new_tenant(house, group),
+        new_tenant(house, group),
+        new_tenant(house),
+    )
+    assert cached(house, ada, text, question(1)) == 0
+    assert cached(house, bob, text, question(1)) > 200
+    assert cached(house, stranger, text, question(1)) == 0
+    assert cached(house, bob, text, question(1), cache_salt="s") == 0
+    assert cached(house, bob, text, question(1), cache_salt="s") > 200
+
+
+def test_who_leaves_a_group_leaves_what_it_shared(house: Server) -> None:
+    group, text = new_group(house), system_prompt(5)
+    (_, ada), (leaver, bob) = new_tenant(house, group), new_tenant(house, group)
+    cached(house, ada, text, question(1))
+    assert cached(house, bob, text, question(1)) > 200
+    admin(house, "PATCH", f"/admin/tenants/{leaver}", json={"group_id": None})
+    wait_for(lambda: cached(house, bob, text, question(uuid.uuid4().int % 9999)) < 16, 5.0)
+    assert cached(house, ada, text, question(1)) > 200
+
+
+def test_what_is_published_for_a_group_is_the_groups(house: Server) -> None:
+    group, text = new_group(house), system_prompt(6)
+    made = publish(house, text, scope=group)
+    (_, member), (_, stranger) = new_tenant(house, group), new_tenant(house)
+    assert cached(house, member, text, question(1)) == made["tokens"]
+    assert cached(house, stranger, text, question(1)) == 0
+
+
+def test_a_salted_request_has_the_published_part_and_nothing_else(house: Server) -> None:
+    text = system_prompt(7)
+    shared = publish(house, text)["tokens"]
+    _, key = new_tenant(house)
+    assert cached(house, key, text, question(1), cache_salt="one") == shared
+    assert cached(house, key, text, question(1), cache_salt="one") > shared + 64
+    for salt in ({"cache_salt": "two"}, {}):
+        assert cached(house, key, text, question(1), **salt) == shared
+
+
+def test_taken_back_it_is_a_newcomers_own(house: Server) -> None:
+    text = system_prompt(8)
+    made = publish(house, text)
+    assert cached(house, new_tenant(house)[1], text, question(1)) == made["tokens"]
+    admin(house, "DELETE", f"{PREFIXES}/{made['id']}")
+    _, key = new_tenant(house)
+    assert cached(house, key, text, question(1)) == 0
+    assert cached(house, key, text, question(1)) > 200
+
+
+def test_a_new_version_takes_the_place_of_the_old_one(house: Server) -> None:
+    old, new = system_prompt(9), system_prompt(10)
+    publish(house, old, name="rules")
+    made = publish(house, new, name="rules")
+    assert made["version"] == 2
+    _, key = new_tenant(house)
+    assert cached(house, key, new, question(1)) == made["tokens"]
+    assert cached(house, key, old, question(1)) == 0
+    admin(house, "DELETE", f"{PREFIXES}/{made['id']}")
+
+
+def test_it_stays_through_pressure_a_flush_and_another_engine(house: Server) -> None:
+    text = system_prompt(11)
+    made = publish(house, text)
+    full = made["tokens"]
+    _, crowd = new_tenant(house)
+    pushed = system_prompt(12)
+    assert cached(house, crowd, pushed, question(0)) == 0
+    for seed in range(20, 40):
+        cached(house, crowd, system_prompt(seed, 40), question(seed))
+    assert cached(house, new_tenant(house)[1], text, question(1)) == full
+    assert cached(house, crowd, pushed, question(0)) == 0
+    assert cached(house, crowd, system_prompt(39, 40), question(39)) > 200
+    admin(house, "POST", "/admin/cache/flush", json={})
+    wait_until_warm(house, made["id"])
+    assert cached(house, new_tenant(house)[1], text, question(1)) == full
+    assert cached(house, crowd, system_prompt(39, 40), question(39)) == 0  # that was flushed
+    killed = house.children()["engine"]
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: house.children().get("engine", killed) != killed, 30)
+    house.wait_until_ready(60)
+    wait_until_warm(house, made["id"])
+    assert cached(house, new_tenant(house)[1], text, question(1)) == full
+
+
+def test_tenants_cannot_publish(house: Server) -> None:
+    with house.client() as client:
+        for method, path in (("GET", PREFIXES), ("POST", PREFIXES), ("DELETE", f"{PREFIXES}/px")):
+            assert client.request(method, path).status_code == httpx.codes.UNAUTHORIZED
+    assert admin(house, "GET", PREFIXES)["prefixes"]
