@@ -66,7 +66,7 @@ class Contest(Candidates):
 
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
         """Return whose turn it is, and how many blocks may be taken; see `Candidates.choose`."""
-        return self._choose(owner, wanted, more, Class.EXEMPT)
+        return self._choose(owner, wanted, more, Class.BELOW)
 
     def spare(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
         """Like `choose`, but leaves to others what is below their floors."""

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-PUBLISHED = "published"  # the owner of prefixes that are for many; outside of all quotas
+PUBLISHED = "published"  # the owner of what is pinned for many; outside of all quotas
 
 
 @dataclass(frozen=True, slots=True)

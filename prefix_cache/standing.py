@@ -2,13 +2,13 @@
 
 Whose blocks go next, when some have to:
 
+    UNPINNED    published prefixes that nothing pins any more
     OVER_OWN    the one who wants more, if it would be over its ceiling
     OVER        who is over a ceiling
     ABOVE       who is above its floor, and of these who holds most for its weight; for who wants
                 more counts what it would hold then
     OWN         the one who wants more, whatever its floor
     BELOW       anyone: a floor is a promise as long as there is another way
-    EXEMPT      published prefixes
 
 Where nobody is below a floor or over a ceiling, that is weighted max-min: it takes from the most
 over until all who want more hold the same for their weight.
@@ -30,12 +30,12 @@ FINENESS = 256  # one part in so many of a tier may be taken at once beyond what
 class Class(IntEnum):
     """Who goes before whom; see above."""
 
-    OVER_OWN = 0
-    OVER = 1
-    ABOVE = 2
-    OWN = 3
-    BELOW = 4
-    EXEMPT = 5
+    UNPINNED = 0
+    OVER_OWN = 1
+    OVER = 2
+    ABOVE = 3
+    OWN = 4
+    BELOW = 5
 
 
 class Rank(NamedTuple):
@@ -107,7 +107,7 @@ class Standing:
 
     def allowance(self, first: Rank, then: Rank | None, more: int) -> int:
         """How many blocks the first may give until it is the next one's turn; 1 at least."""
-        if first.sort in (Class.OWN, Class.EXEMPT):
+        if first.sort in (Class.OWN, Class.UNPINNED):
             return self.total
         level = self.level(first.owner) + (0 if first.is_other else more)
         if first.sort in (Class.OVER_OWN, Class.OVER):
@@ -129,7 +129,7 @@ class Standing:
 
     def _rank(self, owner: str, more: int, ends: tuple[Class, Class], *, is_other: bool) -> Rank:
         if owner == PUBLISHED:
-            return Rank(Class.EXEMPT, 0.0, is_other, owner)
+            return Rank(Class.UNPINNED, 0.0, is_other, owner)
         level = self.level(owner) + more
         over, below = ends
         sort = Class.ABOVE if level > self.floor(owner) else below

@@ -62,8 +62,11 @@ def judged(cell: Cell, readings: Readings, block_size: int) -> Finding:
     """The finding that readings amount to."""
     control, other = readings.control, readings.other
     whole = 0 if control is None else (control.prompt_tokens - 1) // block_size * block_size
-    full = control is not None and control.is_full(block_size) and _lay_in(cell.tier, control)
-    may_reuse = None if cell.case.expected == "anything" else readings.published
+    # Who may share brings the blocks up before the control is asked.
+    may_share = cell.case.expected == "anything"
+    lay = control is not None and (may_share or _lay_in(cell.tier, control))
+    full = lay and control is not None and control.is_full(block_size)
+    may_reuse = None if may_share else readings.published
     return Finding(
         dimension=cell.case.dimension,
         case=cell.case.name,

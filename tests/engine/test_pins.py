@@ -98,7 +98,7 @@ def test_its_sequence_tells_nobody_anything() -> None:
 def test_it_is_never_evicted_and_others_are() -> None:
     warm = rig()
     pin_and_run(warm)
-    warm.submit(generate("other", range(16), max_tokens=1))
+    warm.submit(generate("other", range(16), max_tokens=1, flow="push"))
     warm.run()
     for _ in range(6):
         warm.push_out(40)
@@ -115,7 +115,7 @@ def test_unpinned_it_goes_like_the_others() -> None:
     warm.step()
     assert warm.link.sent[CLIENT][-1] == Unpinned(query_id="u", blocks=4)
     assert pins(warm) == PinStats(most=32)
-    assert ask(warm, "still there", [1, 2, 3]) == 16
+    assert ask(warm, "still there", [1, 2, 3], flow="push") == 16
     for _ in range(6):
         warm.push_out(60)
     assert ask(warm, "gone", [1, 2, 3]) == 0

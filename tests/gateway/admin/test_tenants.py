@@ -19,6 +19,7 @@ async def test_a_tenant_is_made_shown_and_listed(office: Office) -> None:
         "group_id": None,
         "priority": "interactive",
         "limits": {},
+        "cache": {},
     }
     office.clock.advance(1)
     other = await office.tenant("other")
