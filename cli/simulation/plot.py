@@ -46,7 +46,7 @@ def _percent(point: Point) -> float:
 
 
 def _load_pygal() -> Any:
-    finders = list(sys.meta_path)
     pygal = importlib.import_module("pygal")
-    sys.meta_path[:] = finders
+    # Only that one: the others that came along are right, and one has taken an older one's place.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     return pygal
