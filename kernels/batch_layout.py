@@ -66,6 +66,9 @@ class BatchLayout:
     max_query_len: int
     max_context_len: int
     shared: SharedPrefix | None = None  # only for speed: the result is the same without
+    # (num_decodes * Hkv,) int32 zeros, to count parts in; zeros again behind every launch.
+    # None: made for each launch.
+    arrivals: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -83,6 +86,11 @@ def kv_pool_shape(
 def layer_view(pool: Tensor, layer: int) -> Tensor:
     """One layer of the pool, (blocks, 2, kv heads, block size, head dim), strided, no copy."""
     return pool[:, layer]
+
+
+def no_arrivals(num_decodes: int, pool: Tensor) -> Tensor:
+    """`BatchLayout.arrivals` for the layers of `pool`, which serves one after the other."""
+    return torch.zeros(num_decodes * pool.shape[3], dtype=torch.int32, device=pool.device)
 
 
 def empty_pool(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -8,7 +8,10 @@ is read once. The keys of all items, in tiles, are dealt into units of about equ
     units       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
 
     grid (units, KV heads) -> the output where a row is one unit; else a partial one and its
-    log-sum-exp, float32, which `merge_attention` brings together
+    log-sum-exp, float32; the last unit of a row to get there brings them together
+
+Shared keys are attended first, and the rows' own keys behind them: so the last own unit of a row
+finds all its parts written. Which one is the last is told by counting (`BatchLayout.arrivals`).
 
 How many units there may be follows from the number of items alone; which item a unit belongs
 to is worked out by each program from the lengths in device memory. So the launch can be
@@ -25,14 +28,60 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels import merge_attention
 from kernels.attention_tile import LOG2_E, attend_tile, average
 from kernels.batch_layout import BatchLayout, SharedLevel
 from kernels.deal_units import deal, keys_of_items
+from kernels.early_start import early_start, start_early
+from kernels.merge_attention import PARTS_AT_ONCE, add_parts
 from kernels.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
 
 _ITEMS_AT_ONCE = 128  # lengths a program reads in one go
 _LEAST_QUERIES = 16  # the least that the matrix units take
+
+
+@triton.jit
+def _bring_together(
+    partial: tl.tensor,
+    partial_lse: tl.tensor,
+    spans: tl.tensor,
+    out: tl.tensor,
+    row: tl.tensor,
+    rows: tl.tensor,
+    first_slot: tl.tensor,
+    units: tl.tensor,
+    kv_head: tl.tensor,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    MEMBERS: tl.constexpr,
+    D: tl.constexpr,
+    D_PADDED: tl.constexpr,
+    SHARED: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+) -> None:
+    """Write a row's heads of one KV head from its own parts and those of SHARED levels."""
+    heads = KV_HEADS * GROUP
+    member = tl.arange(0, AT_ONCE * MEMBERS) % MEMBERS
+    inside = member < GROUP
+    head = kv_head * GROUP + member
+    m = tl.full([MEMBERS], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([MEMBERS], dtype=tl.float32)
+    acc = tl.zeros([MEMBERS, D_PADDED], dtype=tl.float32)
+    m, total, acc = add_parts(
+        m, total, acc, partial, partial_lse, first_slot * heads, heads, units, head, inside,
+        D, D_PADDED, MEMBERS, AT_ONCE,
+    )  # fmt: skip
+    for level in tl.static_range(SHARED):
+        span = spans + (level * rows + row) * 4
+        first, step, count = tl.load(span), tl.load(span + 1), tl.load(span + 2)
+        m, total, acc = add_parts(
+            m, total, acc, partial, partial_lse, first * heads, step * heads, count, head, inside,
+            D, D_PADDED, MEMBERS, AT_ONCE,
+        )  # fmt: skip
+    index, column = tl.arange(0, MEMBERS), tl.arange(0, D_PADDED)
+    result = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    into = out + ((row.to(tl.int64) * heads + kv_head * GROUP + index) * D)[:, None]
+    wanted = (index < GROUP)[:, None] & (column < D)[None, :]
+    tl.store(into + column[None, :], result.to(out.dtype.element_ty), mask=wanted)
 
 
 @triton.jit(do_not_specialize=["table_stride", "items", "passes", "fine", "coarse", "first_slot"])
@@ -47,6 +96,7 @@ def _attend_kernel(
     partial: tl.tensor,
     partial_lse: tl.tensor,
     spans: tl.tensor,
+    arrivals: tl.tensor,
     log2_scale: tl.tensor,
     items: tl.tensor,
     passes: tl.tensor,
@@ -70,8 +120,12 @@ def _attend_kernel(
     LEAST_TILES: tl.constexpr,
     AT_ONCE: tl.constexpr,
     SPLIT: tl.constexpr,
-    MERGED: tl.constexpr,
+    SHARED: tl.constexpr,
+    MEMBERS: tl.constexpr,
+    PARTS_AT_ONCE: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
+    start_early(EARLY)
     kv_head, unit = tl.program_id(0), tl.program_id(1)
     item, first, size = unit, unit, 0
     if SPLIT:
@@ -122,26 +176,35 @@ def _attend_kernel(
                     block_stride, value_stride, B, D, D_PADDED, TILE, True,
                 )  # fmt: skip
         result = average(acc, total)
-        if (not MERGED) and units == 1:
+        if (ROWS == 1) and (SHARED == 0) and units == 1:
             tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
         else:
             slot = first_slot + unit * ROWS + member // GROUP
             slot = slot.to(tl.int64) * (KV_HEADS * GROUP) + head
             tl.store(partial + slot[:, None] * D + column[None, :], result, mask=inside)
             tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
-        if (SPLIT or MERGED) and (unit == first) and (kv_head == 0):
-            # Where the row's parts lie: first slot, slots from one to the next, how many.
-            if ROWS > 1:
+        if ROWS > 1:
+            if (unit == first) and (kv_head == 0):
+                # Where each row's parts lie: first slot, slots from one to the next, how many.
                 index = tl.arange(0, ROWS)
                 into = spans + (row + index) * 4
                 written = row + index < behind
                 tl.store(into, first_slot + first * ROWS + index, mask=written)
                 tl.store(into + 1, index * 0 + ROWS, mask=written)
                 tl.store(into + 2, index * 0 + units, mask=written)
-            else:
-                tl.store(spans + row * 4, first_slot + first)
-                tl.store(spans + row * 4 + 1, 1)
-                tl.store(spans + row * 4 + 2, units)
+        elif (SPLIT or SHARED > 0) and (SHARED > 0 or units > 1):
+            arrived = units - 1
+            if units > 1:
+                tl.debug_barrier()  # what all threads have stored is told by the one that counts
+                counter = arrivals + row * KV_HEADS + kv_head
+                arrived = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+                if arrived == units - 1:
+                    tl.store(counter, 0)
+            if arrived == units - 1:
+                _bring_together(
+                    partial, partial_lse, spans, out, row, items, first_slot + first, units,
+                    kv_head, KV_HEADS, GROUP, MEMBERS, D, D_PADDED, SHARED, PARTS_AT_ONCE,
+                )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +234,23 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
         return
     parts = _parts(q, kv, layout)
     if len(parts) == 1 and layout.max_context_len <= parts[0].tuning.least_keys:
-        _attend(q, kv, layout, scale, parts[0], _Room(out, out, out, out, 0, 0))
+        _attend(q, kv, layout, scale, parts[0], _Room(out, out, out, out, out, 0, 0))
         return
     targets = [part.target(kv.shape[2], layout.max_context_len) for part in parts]
     # A partial row for each row of each unit.
     slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
+    levels = len(parts) - 1
     heads, head_dim = q.shape[1:]
     partial = torch.empty((sum(slots), heads, head_dim), dtype=torch.float32, device=q.device)
     lse = torch.empty((sum(slots), heads), dtype=torch.float32, device=q.device)
-    spans = torch.empty((len(parts), rows, 4), dtype=torch.int32, device=q.device)
+    spans = torch.empty((levels, rows, 4), dtype=torch.int32, device=q.device)
+    arrivals = layout.arrivals
+    if arrivals is None:
+        arrivals = torch.zeros(rows * kv.shape[2], dtype=torch.int32, device=q.device)
     for index, part in enumerate(parts):
-        room = _Room(out, partial, lse, spans[index], sum(slots[:index]), targets[index])
-        _attend(q, kv, layout, scale, part, room, merged=len(parts) > 1)
-    merge_attention.merge_spans(partial, lse, spans, out[:rows])
+        written = spans[index] if index < levels else spans
+        room = _Room(out, partial, lse, written, arrivals, sum(slots[:index]), targets[index])
+        _attend(q, kv, layout, scale, part, room, levels if index == levels else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,17 +264,18 @@ class _Room:
     partial: Tensor
     lse: Tensor
     spans: Tensor
+    arrivals: Tensor
     first_slot: int
     target: int
 
 
 def _parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
-    """The rows' own keys and, before them, what they share, level by level."""
+    """What rows share, level by level, and last the rows' own keys."""
     shared, contexts = layout.shared, layout.context_lens
     starts = shared.own_starts if shared else None
     tuning = decode_tuning(q.shape[2], q.dtype)
     own = _Items(contexts, starts, contexts, layout.num_decodes, 1, 1, tuning)
-    return [own] + [_shared_items(level, q, kv) for level in (shared.levels if shared else ())]
+    return [_shared_items(level, q, kv) for level in (shared.levels if shared else ())] + [own]
 
 
 def _shared_items(level: SharedLevel, q: Tensor, kv: Tensor) -> _Items:
@@ -226,9 +294,9 @@ def _attend(
     scale: float,
     part: _Items,
     room: _Room,
-    *,
-    merged: bool = False,
+    levels: int = 0,
 ) -> None:
+    """`levels`: of shared keys, which have been attended and are to be brought in."""
     heads, head_dim = q.shape[1:]
     kv_heads, block_size = kv.shape[2:4]
     group, tuning = heads // kv_heads, part.tuning
@@ -243,6 +311,7 @@ def _attend(
         room.partial,
         room.lse,
         room.spans,
+        room.arrivals,
         scale * LOG2_E,
         part.count,
         part.passes,
@@ -264,7 +333,10 @@ def _attend(
         LEAST_TILES=tuning.least_keys // tuning.tile,
         AT_ONCE=_ITEMS_AT_ONCE,
         SPLIT=room.target > 0,
-        MERGED=merged,
+        SHARED=levels,
+        MEMBERS=triton.next_power_of_2(group),
+        PARTS_AT_ONCE=PARTS_AT_ONCE,
         num_warps=tuning.warps,
         num_stages=tuning.stages,
+        **early_start(q.device),
     )

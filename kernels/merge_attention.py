@@ -2,8 +2,9 @@
 
     out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)
 
-Partial rows lie in slots (slots, heads, D) float32. A row's are found by spans, or, when all
-rows have as many, at equal distances. Does not know keys, queries or who wrote the parts.
+A kernel of its own for parts at equal distances (`merge_splits`), and device code for a program
+that merges what others have written before it (`add_parts`). Does not know keys, queries or who
+wrote the parts.
 """
 
 from __future__ import annotations
@@ -13,84 +14,99 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_SLOTS_AT_ONCE = 32
+PARTS_AT_ONCE = 8  # that one program loads in one go
+_ROWS_AT_ONCE = 4
 
 
-@triton.jit(do_not_specialize=["rows", "count"])
+@triton.jit
+def add_parts(
+    m: tl.tensor,
+    total: tl.tensor,
+    acc: tl.tensor,
+    partial: tl.tensor,
+    partial_lse: tl.tensor,
+    first: tl.tensor,
+    step: tl.tensor,
+    count: tl.tensor,
+    member: tl.tensor,
+    inside: tl.tensor,
+    D: tl.constexpr,
+    D_PADDED: tl.constexpr,
+    MEMBERS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+) -> tl.tensor:
+    """Add `count` parts of MEMBERS rows to acc (MEMBERS, D), m and total (MEMBERS,).
+
+    Part i of member j lies at row `first` + i * `step` + `member`[j] of `partial` (rows, D).
+    `member` is repeated AT_ONCE times, (AT_ONCE * MEMBERS,), and so is `inside`: which are real.
+    Read past the first cache: another program may have written them a moment ago.
+    """
+    index = tl.arange(0, AT_ONCE * MEMBERS) // MEMBERS
+    column = tl.arange(0, D_PADDED)
+    for base in tl.range(0, count, AT_ONCE):
+        real = inside & (base + index < count)
+        row = first.to(tl.int64) + (base + index).to(tl.int64) * step + member
+        lse = tl.load(partial_lse + row, mask=real, other=float("-inf"), cache_modifier=".cg")
+        # Loaded whether they weigh or not: so the load need not wait for the weights.
+        place = partial + row[:, None] * D + column[None, :]
+        wanted = real[:, None] & (column < D)[None, :]
+        parts = tl.load(place, mask=wanted, other=0.0, cache_modifier=".cg")
+        lse = tl.reshape(lse, [AT_ONCE, MEMBERS])
+        m_new = tl.maximum(m, tl.max(lse, axis=0))
+        anchor = tl.where(m_new == float("-inf"), 0.0, m_new)
+        weight, shrink = tl.exp2(lse - anchor[None, :]), tl.exp2(m - anchor)
+        weighted = tl.reshape(parts, [AT_ONCE, MEMBERS, D_PADDED]) * weight[:, :, None]
+        acc = acc * shrink[:, None] + tl.sum(weighted, axis=0)
+        total = total * shrink + tl.sum(weight, axis=0)
+        m = m_new
+    return m, total, acc
+
+
+@triton.jit(do_not_specialize=["rows", "splits"])
 def _merge_kernel(
     partial: tl.tensor,
     partial_lse: tl.tensor,
-    spans: tl.tensor,
     out: tl.tensor,
     rows: tl.tensor,
-    count: tl.tensor,
-    SPANS: tl.constexpr,
+    splits: tl.tensor,
     D: tl.constexpr,
     D_PADDED: tl.constexpr,
+    MEMBERS: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> None:
-    row, head, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    first, step = row, rows
-    if SPANS > 0:
-        count = tl.load(spans + row * 4 + 2)
-    if SPANS != 1 or count > 1:  # a row of one part is written where it was computed
-        index, column = tl.arange(0, AT_ONCE), tl.arange(0, D_PADDED)
-        m = tl.full([1], float("-inf"), dtype=tl.float32)
-        total = tl.zeros([1], dtype=tl.float32)
-        acc = tl.zeros([D_PADDED], dtype=tl.float32)
-        for span in tl.static_range(max(SPANS, 1)):
-            if SPANS > 0:
-                place = spans + (span * rows + row) * 4
-                first, step, count = tl.load(place), tl.load(place + 1), tl.load(place + 2)
-            for base in tl.range(0, count, AT_ONCE):
-                slot = (first + (base + index) * step).to(tl.int64) * heads + head
-                lse = tl.load(partial_lse + slot, mask=base + index < count, other=float("-inf"))
-                m_new = tl.maximum(m, tl.max(lse, axis=0))
-                anchor = tl.where(m_new == float("-inf"), 0.0, m_new)
-                weight = tl.exp2(lse - anchor)
-                # Loaded whether they weigh or not: so the load need not wait for the weights.
-                wanted = (base + index < count)[:, None] & (column < D)[None, :]
-                parts = tl.load(partial + slot[:, None] * D + column[None, :], wanted, other=0.0)
-                shrink = tl.exp2(m - anchor)
-                acc = acc * shrink + tl.sum(parts * weight[:, None], axis=0)
-                total = total * shrink + tl.sum(weight, axis=0)
-                m = m_new
-        result = acc / tl.where(total == 0.0, 1.0, total)
-        into = out + (row.to(tl.int64) * heads + head) * D + column
-        tl.store(into, result.to(out.dtype.element_ty), mask=column < D)
-
-
-def merge_spans(partial: Tensor, lse: Tensor, spans: Tensor, out: Tensor) -> None:
-    """Merge into out (rows, heads, D) what `spans` names.
-
-    `partial` (slots, heads, D) and `lse` (slots, heads), base 2, float32. `spans`
-    (parts, rows, 4) int32: first slot, distance to the next, how many, unused. With one
-    part, a row of one slot is left as it is in out.
-    """
-    _merge(partial, lse, spans, out, 0, spans.shape[0])
+    member = tl.program_id(0) * MEMBERS + tl.arange(0, AT_ONCE * MEMBERS) % MEMBERS
+    m = tl.full([MEMBERS], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([MEMBERS], dtype=tl.float32)
+    acc = tl.zeros([MEMBERS, D_PADDED], dtype=tl.float32)
+    m, total, acc = add_parts(
+        m, total, acc, partial, partial_lse, rows * 0, rows, splits, member, member < rows,
+        D, D_PADDED, MEMBERS, AT_ONCE,
+    )  # fmt: skip
+    row, column = tl.program_id(0) * MEMBERS + tl.arange(0, MEMBERS), tl.arange(0, D_PADDED)
+    result = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    into = out + row[:, None].to(tl.int64) * D + column[None, :]
+    inside = (row < rows)[:, None] & (column < D)[None, :]
+    tl.store(into, result.to(out.dtype.element_ty), mask=inside)
 
 
 def merge_splits(partial: Tensor, lse: Tensor, out: Tensor) -> None:
-    """Merge (splits, rows, heads, D) and (splits, rows, heads), as above, into out."""
-    _merge(partial, lse, lse, out, partial.shape[0], 0)
+    """Merge (splits, rows, heads, D) and (splits, rows, heads), float32, into out, contiguous.
 
-
-def _merge(
-    partial: Tensor, lse: Tensor, spans: Tensor, out: Tensor, splits: int, parts: int
-) -> None:
-    rows, heads, head_dim = out.shape
-    _merge_kernel[(rows, heads)](
+    `lse` is base 2.
+    """
+    splits, head_dim = partial.shape[0], out.shape[2]
+    rows = out.shape[0] * out.shape[1]
+    _merge_kernel[(triton.cdiv(rows, _ROWS_AT_ONCE),)](
         partial,
         lse,
-        spans,
         out,
         rows,
         splits,
-        SPANS=parts,
         D=head_dim,
         D_PADDED=triton.next_power_of_2(head_dim),
-        AT_ONCE=_SLOTS_AT_ONCE,
-        num_warps=4,
+        MEMBERS=_ROWS_AT_ONCE,
+        AT_ONCE=min(triton.next_power_of_2(splits), PARTS_AT_ONCE),
+        num_warps=2,
     )
 
 

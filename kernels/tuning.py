@@ -66,8 +66,8 @@ def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     """For a head dim of up to 256."""
     if dtype == torch.float32:
-        return DecodeTuning(_keys_of_16_kib(head_dim, 4), 4, 2, 2112, 528, 1024, 128)
-    return DecodeTuning(_keys_of_16_kib(head_dim, 2), 4, 3, 2112, 528, 1024, 128)
+        return DecodeTuning(_keys_of_16_kib(head_dim, 4), 4, 2, 2112, 528, 1536, 128)
+    return DecodeTuning(_keys_of_16_kib(head_dim, 2), 4, 3, 2112, 528, 1536, 128)
 
 
 def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:

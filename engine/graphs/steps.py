@@ -29,7 +29,7 @@ from engine.graphs.inputs import Room, StepInputs
 from engine.graphs.recorder import Recorded, Recorder
 from engine.model.decoder import Decoder
 from engine.shared_prefixes import SharingFields
-from kernels.batch_layout import BatchLayout, SharedPrefix
+from kernels.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 
 BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
 NEW_TOKENS = (64, 128, 256, 512, 1024)
@@ -187,6 +187,7 @@ def _layout(machine: Machine, inputs: StepInputs) -> BatchLayout:
         max_query_len=max(room.num_new, 1),
         max_context_len=tables.shape[1] * machine.pool.shape[4],
         shared=_shared(inputs),
+        arrivals=no_arrivals(room.num_decodes, machine.pool),
     )
 
 

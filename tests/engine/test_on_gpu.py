@@ -110,6 +110,7 @@ def no_waiting() -> Iterator[None]:
     torch.cuda.set_sync_debug_mode(0)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_launching_a_step_waits_for_nothing(checkpoint: MakeCheckpoint, no_waiting: None) -> None:
     driven = driven_on_gpu(checkpoint("qwen3"))
     sequences = [driven.add(random_prompt(20, seed=i), wish) for i, wish in enumerate(WISHES)]

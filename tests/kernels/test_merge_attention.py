@@ -49,30 +49,3 @@ def test_splits() -> None:
     out = torch.full((ROWS, HEADS, DIM), torch.nan)
     merge_attention.merge_splits(partial, lse, out)
     assert torch.allclose(out, merge_attention.reference(partial, lse), atol=1e-6)
-
-
-@INTERPRETED
-def test_spans_of_two_parts_lie_where_they_say() -> None:
-    partial, lse = draw()
-    slots, slot_lse = partial.flatten(0, 1), lse.flatten(0, 1)
-    spans = torch.tensor(
-        [[[0, 3, 2, 0], [1, 3, 1, 0], [2, 3, 17, 0]], [[6, 3, 1, 0], [40, 1, 5, 0], [0, 1, 0, 0]]],
-        dtype=torch.int32,
-    )
-    out = torch.full((ROWS, HEADS, DIM), torch.nan)
-    merge_attention.merge_spans(slots, slot_lse, spans, out)
-    named = [[0, 3, 6], [1, 40, 41, 42, 43, 44], [2 + 3 * i for i in range(17)]]
-    for row, indices in enumerate(named):
-        expected = merge_attention.reference(slots[indices], slot_lse[indices])
-        assert torch.allclose(out[row], expected, atol=1e-6)
-
-
-@INTERPRETED
-def test_a_row_of_one_part_is_left_as_it_is() -> None:
-    partial, lse = draw()
-    spans = torch.tensor([[[0, 1, 1, 0], [0, 1, 2, 0], [5, 1, 1, 0]]], dtype=torch.int32)
-    out = torch.full((ROWS, HEADS, DIM), 7.0)
-    merge_attention.merge_spans(partial.flatten(0, 1), lse.flatten(0, 1), spans, out)
-    assert (out[0] == 7).all()
-    assert (out[2] == 7).all()
-    assert not (out[1] == 7).any()

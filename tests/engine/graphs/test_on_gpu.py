@@ -132,6 +132,7 @@ WISHES = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("count", [2, 6])
 def test_launching_steps_ahead_waits_for_nothing(
     checkpoint: MakeCheckpoint, no_waiting: None, count: int
