@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels import rms_norm
+from kernels.early_start import early_start, start_early
 from kernels.limits import check_hidden_size
 from kernels.rms_norm import row_warps, scaled_rows
 
@@ -37,7 +38,9 @@ def _kernel(
     residual_stride: tl.tensor,
     H: tl.constexpr,
     H_PADDED: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
+    start_early(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, H_PADDED)[None, :]
     inside = column < H
@@ -70,5 +73,6 @@ def launch(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Ten
             H=hidden,
             H_PADDED=padded,
             num_warps=row_warps(padded),
+            **early_start(x.device),
         )
     return normed, total

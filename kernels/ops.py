@@ -17,6 +17,7 @@ from kernels import (
     copy_blocks,
     draw,
     keep_likeliest,
+    linear,
     paged_attention,
     rms_norm,
     rope_write_kv,
@@ -62,6 +63,12 @@ class RopeWriteKv(Protocol):
     ) -> Tensor: ...
 
 
+class Linear(Protocol):
+    """x (T, K), weight (N, K), bias (N,) or None -> (T, N)."""
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor: ...  # noqa: D102
+
+
 class PagedAttention(Protocol):
     """q (T, Hq, D), kv (N, 2, Hkv, B, D) -> (T, Hq, D)."""
 
@@ -103,6 +110,7 @@ class KeepLikeliest(Protocol):
 class Ops:
     """One way to compute each op. All of them on tensors of one device."""
 
+    linear: Linear
     rms_norm: RmsNorm
     add_rms_norm: AddRmsNorm
     silu_mul: SiluMul
@@ -116,6 +124,7 @@ class Ops:
 def torch_ops() -> Ops:
     """Plain PyTorch, for any device; it waits for the device where lengths are read."""
     return Ops(
+        linear=linear.reference,
         rms_norm=rms_norm.reference,
         add_rms_norm=add_rms_norm.reference,
         silu_mul=silu_mul.reference,
@@ -130,6 +139,7 @@ def torch_ops() -> Ops:
 def triton_ops() -> Ops:
     """Triton kernels, for CUDA; nothing waits for the device, and nothing compiles before use."""
     return Ops(
+        linear=linear.launch,
         rms_norm=rms_norm.launch,
         add_rms_norm=add_rms_norm.launch,
         silu_mul=silu_mul.launch,

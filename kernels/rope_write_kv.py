@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels import rms_norm
+from kernels.early_start import early_start, start_early
 from kernels.limits import check_attention
 
 _HEADS = 8  # heads one program handles
@@ -105,7 +106,9 @@ def _kernel(
     HEADS: tl.constexpr,
     HAS_Q_NORM: tl.constexpr,
     HAS_K_NORM: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
+    start_early(EARLY)
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)[:, None]
     half = tl.arange(0, HALF)[None, :]
@@ -180,5 +183,6 @@ def launch(
             HEADS=_HEADS,
             HAS_Q_NORM=q_norm is not None,
             HAS_K_NORM=k_norm is not None,
+            **early_start(qkv.device),
         )
     return q_out

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.early_start import early_start, start_early
+
 _COLUMNS = 1024
 
 
@@ -25,8 +27,14 @@ def reference(gate_up: Tensor) -> Tensor:
 
 @triton.jit
 def _kernel(
-    gate_up: tl.tensor, out: tl.tensor, row_stride: tl.tensor, SIZE: tl.constexpr, C: tl.constexpr
+    gate_up: tl.tensor,
+    out: tl.tensor,
+    row_stride: tl.tensor,
+    SIZE: tl.constexpr,
+    C: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
+    start_early(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * C + tl.arange(0, C)
     inside = column < SIZE
@@ -42,5 +50,6 @@ def launch(gate_up: Tensor) -> Tensor:
     out = torch.empty((tokens, size), dtype=gate_up.dtype, device=gate_up.device)
     if tokens:
         grid = (tokens, triton.cdiv(size, _COLUMNS))
-        _kernel[grid](gate_up, out, gate_up.stride(0), SIZE=size, C=_COLUMNS)
+        early = early_start(gate_up.device)
+        _kernel[grid](gate_up, out, gate_up.stride(0), SIZE=size, C=_COLUMNS, **early)
     return out

@@ -45,7 +45,7 @@ class Decoder:
         hidden, _ = self.ops.add_rms_norm(
             hidden[outputs], residual[outputs], self.parameters.final_norm, eps
         )
-        return F.linear(hidden, self.parameters.head)
+        return self.ops.linear(hidden, self.parameters.head, None)
 
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Tensor
@@ -67,7 +67,7 @@ class Decoder:
     ) -> Tensor:
         config = self.config
         queries = self.ops.rope_write_kv(
-            F.linear(hidden, layer.qkv.weight, layer.qkv.bias),
+            self.ops.linear(hidden, layer.qkv.weight, layer.qkv.bias),
             layout.positions,
             self.cos_sin,
             layer.q_norm,
@@ -78,11 +78,11 @@ class Decoder:
             config.num_heads,
         )
         attended = self.ops.paged_attention(queries, kv, layout, config.head_dim**-0.5)
-        return F.linear(attended.flatten(1), layer.output.weight, layer.output.bias)
+        return self.ops.linear(attended.flatten(1), layer.output.weight, layer.output.bias)
 
     def _mlp(self, layer: LayerParameters, hidden: Tensor) -> Tensor:
-        gate_up = F.linear(hidden, layer.gate_up.weight, layer.gate_up.bias)
-        return F.linear(self.ops.silu_mul(gate_up), layer.down.weight, layer.down.bias)
+        gate_up = self.ops.linear(hidden, layer.gate_up.weight, layer.gate_up.bias)
+        return self.ops.linear(self.ops.silu_mul(gate_up), layer.down.weight, layer.down.bias)
 
 
 def build_decoder(

@@ -1,0 +1,98 @@
+"""A linear layer: y = x @ weight.T + bias.
+
+The library's product serves, but for few rows, where reading the weight is all of the work:
+
+    weight (N, K)   one program a strip of 64 rows, all of K        x (T, K), T at most 32,
+    [========]      tiles of 64 x 128 in flight, six at a time      comes from the L2 cache
+    [========]
+
+There the library splits K among programs and adds up their sums in a second kernel, time in
+which no weight is read. With fewer strips than fill the device it has to, and with many more it
+reads as fast as this; both are left to it, and so are other dtypes.
+
+Does not know what the product is for.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.early_start import early_start, start_early
+
+MOST_ROWS = 32
+LEAST_STRIPS, MOST_STRIPS = 48, 128
+_STRIP, _TILE, _STAGES = 64, 128, 6
+_LEAST_ROWS = 16  # the least that the matrix units take
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (T, K), weight (N, K), bias (N,) or None, of one dtype -> (T, N). The library's."""
+    return F.linear(x, weight, bias)
+
+
+@triton.jit
+def _kernel(
+    x: tl.tensor,
+    weight: tl.tensor,
+    bias: tl.tensor,
+    out: tl.tensor,
+    rows: tl.tensor,
+    x_stride: tl.tensor,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    ROWS: tl.constexpr,
+    STRIP: tl.constexpr,
+    TILE: tl.constexpr,
+    STAGES: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    start_early(EARLY)
+    feature = tl.program_id(0) * STRIP + tl.arange(0, STRIP)
+    row, column = tl.arange(0, ROWS), tl.arange(0, TILE)
+    inside, real = feature < N, row < rows
+    weights = weight + feature[:, None].to(tl.int64) * K + column[None, :]
+    inputs = x + row[None, :].to(tl.int64) * x_stride + column[:, None]
+    acc = tl.zeros([STRIP, ROWS], dtype=tl.float32)
+    for start in tl.range(0, K, TILE, num_stages=STAGES):
+        strip = tl.load(weights + start, mask=inside[:, None], other=0.0)
+        acc = tl.dot(strip, tl.load(inputs + start, mask=real[None, :], other=0.0), acc)
+    if HAS_BIAS:
+        acc += tl.load(bias + feature, mask=inside, other=0.0).to(tl.float32)[:, None]
+    goal = out + row[None, :].to(tl.int64) * N + feature[:, None]
+    tl.store(goal, acc.to(out.dtype.element_ty), mask=inside[:, None] & real[None, :])
+
+
+def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """As `reference`, on the device; x has rows that are contiguous, weight is contiguous."""
+    (rows, width), features = x.shape, weight.shape[0]
+    strips = triton.cdiv(features, _STRIP)
+    if not (_is_for_few_rows(x) and LEAST_STRIPS <= strips <= MOST_STRIPS):
+        return F.linear(x, weight, bias)
+    out = x.new_empty((rows, features))
+    _kernel[(strips,)](
+        x,
+        weight,
+        weight if bias is None else bias,
+        out,
+        rows,
+        x.stride(0),
+        N=features,
+        K=width,
+        ROWS=max(triton.next_power_of_2(rows), _LEAST_ROWS),
+        STRIP=_STRIP,
+        TILE=_TILE,
+        STAGES=_STAGES,
+        HAS_BIAS=bias is not None,
+        num_warps=4,
+        **early_start(x.device),
+    )
+    return out
+
+
+def _is_for_few_rows(x: Tensor) -> bool:
+    rows, width = x.shape
+    return 0 < rows <= MOST_ROWS and width % _TILE == 0 and x.element_size() == 2
