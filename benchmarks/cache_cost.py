@@ -79,11 +79,11 @@ def main(model: str = "handbook", quick: bool = False) -> None:
     link = ListLink()
     core = build_core(config, opened, link)
     speeds: dict[bool, list[float]] = {True: [], False: []}
-    _run(core, link, _requests(rng, size, opened.model.vocab_size, use_cache=True))  # warms up
+    _run(core, link, requests_for(rng, size, opened.model.vocab_size, use_cache=True))  # warms up
     for number in range(size.rounds):
         for use_cache in (True, False) if number % 2 else (False, True):
             progress(f"round {number + 1} of {size.rounds}, cache {'on' if use_cache else 'off'}")
-            requests = _requests(rng, size, opened.model.vocab_size, use_cache=use_cache)
+            requests = requests_for(rng, size, opened.model.vocab_size, use_cache=use_cache)
             took = _run(core, link, requests)
             speeds[use_cache].append(size.requests * size.output / took)
             tell("round", cache=use_cache, output_tokens_per_s=speeds[use_cache][-1])
@@ -91,8 +91,8 @@ def main(model: str = "handbook", quick: bool = False) -> None:
     tell("cache without hits", on_tokens_per_s=on, off_tokens_per_s=off, lost_share=1 - on / off)
 
 
-def _requests(
-    rng: np.random.Generator, size: Size, vocab_size: int, *, use_cache: bool
+def requests_for(
+    rng: np.random.Generator, size: Size, vocab_size: int, *, use_cache: bool = True
 ) -> list[Generate]:
     """Prompts that nobody sent before."""
     prompts = rng.integers(10, vocab_size, (size.requests, size.prompt)).astype(np.int32)
