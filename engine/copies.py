@@ -102,7 +102,7 @@ class Way:
 
     moves: int = 0
     failed: int = 0
-    seconds: float = 0.0  # in which at least one copy was under way
+    seconds: float = 0.0  # that copies took, or, where nobody timed them, were under way
     under_way: int = 0
     busy_since: float = 0.0
 
@@ -177,12 +177,16 @@ class Copies:
             self._cache.forget_disk()
 
     def _count(self, ended: Settled, now: float) -> None:
+        timed: dict[tuple[Tier, Tier], float] = {}
+        for copied in ended.copied:
+            ends = copied.source, copied.target
+            timed[ends] = timed.get(ends, 0.0) + copied.seconds
         failed = _by_direction([*ended.failed, *ended.lost])
         done = _by_direction(ended.done)
         for direction in done.keys() | failed.keys():
             way = self.ways[direction]
             arrived, missed = len(done.get(direction, ())), len(failed.get(direction, ()))
-            seconds, way.busy_since = now - way.busy_since, now
+            seconds, way.busy_since = timed.get(direction, now - way.busy_since), now
             way.seconds += seconds
             way.moves += arrived
             way.failed += missed

@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.config import EngineConfig
 from engine.copies import Disk, NoTiers, TierMover
 from engine.free_memory import host_free_bytes
-from engine.pool_size import host_blocks
+from engine.pool_size import blocks_ahead, host_blocks
 from prefix_cache.shelf import Tiers
 from storage import tier_mover
 from storage.device_pool import DevicePool
@@ -25,8 +25,6 @@ from storage.errors import DiskUnavailable, PoolDoesNotFit
 from storage.host_pool import HostPool
 
 GIB = 1 << 30
-AHEAD_SHARE = 64  # of the device's blocks, one in so many is kept free by copying down early
-MOST_AHEAD = 128
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +68,7 @@ def open_tiers(
     tiers = Tiers(
         host_blocks=0 if host is None else host.num_blocks,
         disk_blocks=0 if disk is None else disk.num_blocks,
-        ahead=min(num_blocks // AHEAD_SHARE, MOST_AHEAD),
+        ahead=blocks_ahead(num_blocks, config.block_size),
     )
     lower = LowerTiers(
         tiers,

@@ -28,7 +28,7 @@ Loads = Literal["auto", "always", "never"]
 
 LOWER = (Tier.HOST, Tier.DISK)  # in the order in which they lie along a prefix
 # Bytes a second of a copy to the device, until one has been measured: modest for either.
-FIRST_GUESS = {Tier.HOST: 2e9, Tier.DISK: 2e8}
+FIRST_GUESS = {Tier.HOST: 2e10, Tier.DISK: 2e8}
 WEIGHT = 0.2  # of a new measurement in the running mean
 SMALLEST_CONTEXT = 256  # tokens; contexts below are measured together
 RETRY = 32

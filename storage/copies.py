@@ -17,7 +17,9 @@ Knows: tensors and streams. Does not know: slots, tiers or plans (`tier_mover`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -42,13 +44,21 @@ class Event(Protocol):
         """Wait until it is."""
 
 
+class Copying(Event, Protocol):
+    """Copies on their way: an event behind them, and what they took."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first copy to the last, waiting before them left out; once `query` is True."""
+
+
 class Copies(Protocol):
     """How runs get from one memory to the other. One owner thread."""
 
     def mark(self) -> Event:
         """What has been launched so far."""
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Copying:
         """Copy all `runs`, of which there is at least one; CopyFailed, and none has arrived."""
 
 
@@ -58,8 +68,11 @@ class Run(tuple[Tensor, Tensor]):
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
 class Passed:
     """An event of work that is done when the call returns."""
+
+    seconds: float = 0.0
 
     def query(self) -> bool:
         """Return True."""
@@ -76,11 +89,39 @@ class PlainCopies:
         """Everything is done."""
         return Passed()
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:  # noqa: ARG002
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Copying:  # noqa: ARG002
         """Copy now."""
+        began = time.perf_counter()
         for target, source in runs:
             target.copy_(source)
-        return Passed()
+        return Passed(time.perf_counter() - began)
+
+
+class OnStream:
+    """Work on a stream of a GPU between two events, which the device itself times."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self._begun = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._done = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._begun.record(stream)
+
+    def end(self) -> None:
+        """All of the work has been queued."""
+        self._done.record(self._stream)
+
+    def query(self) -> bool:
+        """Whether it is done. Never waits."""
+        return bool(self._done.query())  # type: ignore[no-untyped-call]
+
+    def synchronize(self) -> None:
+        """Wait until it is."""
+        self._done.synchronize()
+
+    @property
+    def seconds(self) -> float:
+        """What it took; once it is done."""
+        return float(self._begun.elapsed_time(self._done)) / 1e3
 
 
 class StreamCopies:
@@ -96,17 +137,17 @@ class StreamCopies:
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Copying:
         """Queue all copies, in one call to torch: a loop here would cost a step's time."""
         stream = self._streams[way]
-        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         targets, sources = zip(*runs, strict=True)
         if isinstance(after, torch.cuda.Event):
             stream.wait_event(after)
+        copying = OnStream(stream)
         with torch.cuda.stream(stream):
             torch._foreach_copy_(targets, sources, non_blocking=True)
-        done.record(stream)
-        return done
+        copying.end()
+        return copying
 
 
 def copies_for(device: torch.device) -> Copies:

@@ -5,10 +5,20 @@ Knows: moves. Does not know: how they were made, or what follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from storage.move import Move
+from storage.move import Move, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Blocks that one tier's memory got from another's in one go, and the seconds that took."""
+
+    source: Tier
+    target: Tier
+    blocks: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +28,7 @@ class Settled:
     done: tuple[Move, ...] = ()
     failed: tuple[Move, ...] = ()  # nothing arrived; the source is as good as before
     lost: tuple[Move, ...] = ()  # read from disk, and not what was asked for: the source is gone
+    copied: tuple[Copied, ...] = ()  # what copies took, where that is known; the disk's is not
 
 
 @dataclass(slots=True)
@@ -27,6 +38,13 @@ class Ends:
     done: list[Move] = field(default_factory=list)
     failed: list[Move] = field(default_factory=list)
     lost: list[Move] = field(default_factory=list)
+    copied: list[Copied] = field(default_factory=list)
+
+    def add_copied(self, moves: Sequence[Move], seconds: float) -> None:
+        """Note moves that one copy has done, all one way."""
+        self.done.extend(moves)
+        one = moves[0]
+        self.copied.append(Copied(one.source_tier, one.target_tier, len(moves), seconds))
 
     def add_failed(self, moves: Iterable[Move]) -> None:
         """Note moves that came to nothing."""
@@ -34,6 +52,6 @@ class Ends:
 
     def take(self) -> Settled:
         """Report all, once."""
-        settled = Settled(tuple(self.done), tuple(self.failed), tuple(self.lost))
-        self.done, self.failed, self.lost = [], [], []
-        return settled
+        ended = (tuple(self.done), tuple(self.failed), tuple(self.lost), tuple(self.copied))
+        self.done, self.failed, self.lost, self.copied = [], [], [], []
+        return Settled(*ended)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from storage.copies import Copies, Event, Way, copies_for, runs_of
+from storage.copies import Copies, Copying, Event, Way, copies_for, runs_of
 from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
 from storage.disk_route import DiskRoute, Memories
@@ -29,13 +29,14 @@ from storage.host_pool import HostPool
 from storage.move import Move, Plan, Tier
 from storage.settled import Ends, Settled
 
-_WAYS = {(Tier.DEVICE, Tier.HOST): Way.DOWN, (Tier.HOST, Tier.DEVICE): Way.UP}
+# What comes up first: somebody waits for it, while copies down have time.
+_WAYS = {(Tier.HOST, Tier.DEVICE): Way.UP, (Tier.DEVICE, Tier.HOST): Way.DOWN}
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
     moves: tuple[Move, ...]
-    event: Event
+    copying: Copying
 
 
 class TierMover:
@@ -95,8 +96,8 @@ class TierMover:
         """Return the moves that have ended since the last call."""
         going = []
         for batch in self._batches:
-            if batch.event.query():
-                self._ends.done += batch.moves
+            if batch.copying.query():
+                self._ends.add_copied(batch.moves, batch.copying.seconds)
             else:
                 going.append(batch)
         self._batches = going
@@ -109,7 +110,7 @@ class TierMover:
     def close(self) -> None:
         """Wait for the copies under way and drop the rest. The pools and the disk stay open."""
         for batch in self._batches:
-            batch.event.synchronize()
+            batch.copying.synchronize()
         self._batches = []
         if self._route is not None:
             self._route.close()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from storage.move import Move, Plan, Record, Tier
-from storage.settled import Settled
+from storage.settled import Copied, Settled
 from tests.doubles.fake_runner import FakeRunner, KvCorrupt
 
 Block = list[int | None]
@@ -51,6 +51,7 @@ class FakeMover:
     plans: list[Plan] = field(default_factory=list)
     ended: Counter[tuple[str, Tier, Tier]] = field(default_factory=Counter)
     is_closed: bool = False
+    block_seconds: float | None = None  # what copies say they took, a block; None: nothing
     under_way: list[Copy] = field(default_factory=list)
     choose_fate: Callable[[Move], str] | None = None  # "done", "failed" or "lost"
 
@@ -80,10 +81,17 @@ class FakeMover:
         for copy in ripe:
             self.under_way.remove(copy)
             fates[self._end(copy)].append(copy.move)
-        return Settled(tuple(fates["done"]), tuple(fates["failed"]), tuple(fates["lost"]))
+        done = tuple(fates["done"])
+        return Settled(done, tuple(fates["failed"]), tuple(fates["lost"]), self._copied(done))
 
     def close(self) -> None:
         self.is_closed = True
+
+    def _copied(self, done: tuple[Move, ...]) -> tuple[Copied, ...]:
+        seconds = self.block_seconds
+        if seconds is None:
+            return ()
+        return tuple(Copied(move.source_tier, move.target_tier, 1, seconds) for move in done)
 
     def moves(self, source: Tier, target: Tier) -> list[Move]:
         """All moves of one direction, so far."""

@@ -8,6 +8,7 @@ from engine.model.errors import PoolTooSmall
 from engine.pool_size import (
     CPU_LIMIT,
     Memory,
+    blocks_ahead,
     blocks_for_tokens,
     blocks_on_cpu,
     blocks_on_cuda,
@@ -50,3 +51,10 @@ def test_the_cpu_gives_a_share_and_never_more_than_its_limit() -> None:
     assert blocks_on_cpu(1000 * GIB, BLOCK) == CPU_LIMIT // BLOCK
     with pytest.raises(PoolTooSmall):
         blocks_on_cpu(BLOCK, BLOCK)
+
+
+@pytest.mark.parametrize(("num_blocks", "ahead"), [(51_200, 1_024), (4_096, 512), (7, 0)])
+def test_blocks_for_two_large_steps_are_kept_free_but_of_a_small_pool_less(
+    num_blocks: int, ahead: int
+) -> None:
+    assert blocks_ahead(num_blocks, 16) == ahead

@@ -223,3 +223,23 @@ class TestEnds:
         rig.expect_output(elder)
         rig.expect_output(generate("younger", PROMPT, max_tokens=2))
         rig.expect_nothing_left()
+
+
+def test_a_copy_that_was_timed_counts_by_its_own_time() -> None:
+    rig = lowered()
+    rig.mover.block_seconds = 2e-6  # and a step is a millisecond
+    rig.submit(generate("again", PROMPT))
+    rig.run()
+    way = rig.core.parts.copies.ways[Tier.HOST, Tier.DEVICE]
+    assert way.moves == 9
+    assert way.seconds == pytest.approx(way.moves * 2e-6)
+    assert rig.core.parts.rates.copies[Tier.HOST].per_block == pytest.approx(2e-6)
+
+
+def test_a_copy_that_nobody_timed_counts_by_the_time_it_was_under_way() -> None:
+    rig = lowered()
+    rig.submit(generate("again", PROMPT))
+    rig.run()
+    way = rig.core.parts.copies.ways[Tier.HOST, Tier.DEVICE]
+    assert way.moves == 9
+    assert way.seconds >= 0.001

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from storage.copies import Event, PlainCopies, Run, Way
+from storage.copies import Copying, Event, PlainCopies, Run, Way
 from storage.disk.lmdb_file import Changes, FileUse, Kept, LmdbFile
 from storage.errors import CopyFailed
 
@@ -38,7 +38,7 @@ class FaultyCopies(PlainCopies):
     def __init__(self, faults: FaultPlan) -> None:
         self._faults = faults
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Copying:
         """Fail before anything is copied, or copy."""
         self._faults.call("copy")
         return super().copy(way, runs, after)

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.copies import Event, PlainCopies, Run, Way, runs_of
+from storage.copies import Copying, Event, PlainCopies, Run, Way, runs_of
 from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
 from storage.errors import UnknownSlot, UnsupportedMove
 from storage.host_pool import HostPool
 from storage.move import Move, Plan, Tier
-from storage.settled import Settled
+from storage.settled import Copied, Settled
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.storage.fault_plan import COPY_FAILED, FaultPlan, FaultyCopies
 from tests.storage.scene import (
@@ -37,6 +37,8 @@ BLOCKS = 12
 
 class Held:
     """An event that has passed when it is told so."""
+
+    seconds = 0.25
 
     def __init__(self) -> None:
         self.has_passed = False
@@ -63,7 +65,7 @@ class SlowCopies(PlainCopies):
         """A mark of its own for every plan."""
         return Held()
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Event:
+    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Copying:
         """Note the copy."""
         super().copy(way, runs, after)
         self.ways.append(way)
@@ -95,7 +97,12 @@ def test_down_and_up_again(host: HostPool) -> None:
     down = plan(Tier.DEVICE, Tier.HOST, pairs)
     mover.start(down)
     assert mover.pending == BLOCKS
-    assert mover.poll() == Settled(done=down.moves)
+    ended = mover.poll()
+    assert ended.done == down.moves
+    assert [(one.source, one.target, one.blocks) for one in ended.copied] == [
+        (Tier.DEVICE, Tier.HOST, BLOCKS)
+    ]
+    assert ended.copied[0].seconds > 0
     assert mover.pending == 0
     pool.tensor.zero_()
     mover.start(plan(Tier.HOST, Tier.DEVICE, [(b, a) for a, b in pairs]))
@@ -128,15 +135,17 @@ def test_a_plan_is_one_batch_of_copies_each_way_behind_one_mark(host: HostPool) 
     down = plan(Tier.DEVICE, Tier.HOST, [(0, 0), (1, 1), (2, 2), (5, 4)])
     up = plan(Tier.HOST, Tier.DEVICE, [(8, 8), (9, 9)])
     mover.start(Plan(down.moves + up.moves))
-    assert copies.ways == [Way.DOWN, Way.UP]
-    assert [len(runs) for runs in copies.runs] == [2, 1]
+    assert copies.ways == [Way.UP, Way.DOWN]
+    assert [len(runs) for runs in copies.runs] == [1, 2]
     assert copies.marks[0] is copies.marks[1]
     assert (mover.poll(), mover.pending) == (Settled(), 6)
-    copies.events[1].has_passed = True
-    assert (mover.poll(), mover.pending) == (Settled(done=up.moves), 4)
-    mover.start(plan(Tier.DEVICE, Tier.HOST, [(7, 7)]))
     copies.events[0].has_passed = True
-    assert (mover.poll(), mover.pending) == (Settled(done=down.moves), 1)
+    timed = Copied(Tier.HOST, Tier.DEVICE, 2, Held.seconds)
+    assert (mover.poll(), mover.pending) == (Settled(done=up.moves, copied=(timed,)), 4)
+    mover.start(plan(Tier.DEVICE, Tier.HOST, [(7, 7)]))
+    copies.events[1].has_passed = True
+    timed = Copied(Tier.DEVICE, Tier.HOST, 4, Held.seconds)
+    assert (mover.poll(), mover.pending) == (Settled(done=down.moves, copied=(timed,)), 1)
     mover.close()
     assert copies.events[2].has_passed
     assert mover.pending == 0
@@ -183,7 +192,7 @@ def test_refuses_ways_that_there_are_not_and_begins_nothing(
         mover.start(Plan(good.moves + wrong.moves, wrong.records))
     assert (mover.pending, mover.poll()) == (0, Settled())
     mover.start(good)
-    assert mover.poll() == Settled(done=good.moves)
+    assert mover.poll().done == good.moves
 
 
 def test_refuses_a_move_to_disk_without_its_record(disk: DiskTier) -> None:
