@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from cli.options import EngineFlags
+from cli.engine_options import EngineFlags
 from tests.seams.composed import SERVICES, Composed, composed, run, soon, why_not
 
 REASON = why_not()
