@@ -16,7 +16,7 @@ from gateway.errors import Conflict, NotFound, Unavailable
 from gateway.private_file import FileExposed
 from gateway.state.records import ApiKey, AuditEntry, Tenant
 from gateway.state.sqlite import SqliteStore
-from gateway.state.sqlite_file import SchemaTooNew
+from gateway.state.sqlite_schema import SchemaTooNew
 from tests.gateway.state.contract import StoreContract, a_key, a_tenant
 
 ROOT = Path(__file__).parents[3]
