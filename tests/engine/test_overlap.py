@@ -197,19 +197,6 @@ class TestEndsInFlight:
 
 
 class TestRoom:
-    def test_who_gives_way_computes_the_dropped_token_again(self) -> None:
-        rig = ahead(num_blocks=8, block_size=4, max_batch_tokens=32)
-        elder = generate("elder", range(8), max_tokens=16)
-        younger = generate("younger", range(20, 32), max_tokens=8)
-        rig.submit(elder)
-        rig.step()
-        rig.submit(younger)
-        rig.run()
-        assert rig.scheduler.num_preemptions > 0
-        rig.expect_output(elder)
-        rig.expect_output(younger)
-        rig.expect_nothing_left()
-
     def test_preempted_in_flight_at_any_moment(self) -> None:
         for moment in range(1, 12):
             rig = ahead(max_batch_tokens=8)

@@ -8,9 +8,9 @@ from pathlib import Path
 import openai
 import pytest
 
-from gateway.config import Bounds, GatewayConfig
+from gateway.config import Bounds
 from tests.doubles.fake_engine import WELCOME, FakeEngine
-from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.served import Served, config_of, serving
 from tests.doubles.tiny_model import write_tiny_model
 
 BOUNDS = Bounds(max_body_bytes=1 << 20, max_streams_per_key=64)
@@ -30,15 +30,7 @@ def module_engine() -> FakeEngine:
 def served(
     tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine
 ) -> Iterator[Served]:
-    config = GatewayConfig(
-        model_dir=str(tiny_model),
-        model_name=MODEL,
-        data_dir=str(tmp_path_factory.mktemp("data")),
-        engine_socket="",
-        port=0,
-        bounds=BOUNDS,
-        grace_s=1.0,
-    )
+    config = config_of(tiny_model, tmp_path_factory.mktemp("data"), bounds=BOUNDS)
     with serving(config, module_engine) as gateway:
         yield gateway
 

@@ -16,10 +16,9 @@ from opentelemetry.semconv.attributes import error_attributes, http_attributes
 
 from engine.errors import EngineFailure
 from gateway import spans
-from gateway.config import GatewayConfig
 from tests.doubles.collector import Collector, attributes, collecting
 from tests.doubles.fake_engine import TIMING, FakeEngine, failing_at, hanging_at, saying
-from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.served import MODEL, Served, config_of, serving
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PHASES = ["admission", "queue", "match", "load", "prefill", "stream"]
@@ -48,15 +47,7 @@ class Traced:
 
     def serving(self, url: str | None) -> AbstractContextManager[Served]:
         """The gateway, tracing to `url`."""
-        config = GatewayConfig(
-            model_dir=str(self._tiny_model),
-            model_name=MODEL,
-            data_dir=str(self._data_dir),
-            engine_socket="",
-            port=0,
-            grace_s=1.0,
-            otlp_endpoint=url,
-        )
+        config = config_of(self._tiny_model, self._data_dir, otlp_endpoint=url)
         return serving(config, self.engine)
 
     @staticmethod
