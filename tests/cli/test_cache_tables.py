@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from cli.cache_tables import percent, show
 from engine.messages import FlowStats
-from gateway.admin.cache import cache_stats
+from gateway.admin.cache_views import cache_stats
 from tests.gateway.operated_engine import some_stats, some_tiers
 
 STATS = some_stats(
