@@ -220,6 +220,7 @@ class TestPreemption:
         for request in requests:
             rig.submit(request)
         rig.run(max_steps=2000)
+        assert rig.scheduler.num_preemptions > 0
         for request in requests:
             rig.expect_output(request)
         rig.expect_nothing_left()

@@ -73,6 +73,7 @@ def test_a_tenant_is_made_chats_and_hits(tenant: httpx.Client) -> None:
 def test_every_container_passes_its_health_check(deployment: Composed) -> None:
     for service in SERVICES:
         deployment.wait_healthy(service, 60)
+    assert {deployment.health(service) for service in SERVICES} == {"healthy"}
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -222,6 +222,7 @@ async def test_a_start_that_broke_off_before_the_schema_heals(path: Path) -> Non
     path.touch(0o600)
     store = SqliteStore(path)
     await store.create_tenant(a_tenant())
+    assert await store.list_tenants() == [a_tenant()]
     await store.close()
 
 
