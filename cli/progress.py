@@ -20,8 +20,11 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress_bar(name: str, total: int) -> Iterator[Advance]:
-    """A bar of `total` steps; nothing where standard error is no terminal."""
+def progress_bar(name: str, total: int, *, at_once: int = 1) -> Iterator[Advance]:
+    """A bar of `total` steps; nothing where standard error is no terminal.
+
+    It is moved when `at_once` steps are done: moving it takes longer than a small step does.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -31,8 +34,14 @@ def progress_bar(name: str, total: int) -> Iterator[Advance]:
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(name, total=total)
+        untold = 0
 
         def advance(count: int, *, name: str | None = None) -> None:
-            progress.update(task, advance=count, description=name)
+            nonlocal untold
+            untold += count
+            if untold >= at_once:
+                progress.update(task, advance=untold, description=name)
+                untold = 0
 
         yield advance
+        progress.update(task, advance=untold)

@@ -29,6 +29,7 @@ from storage.move import Tier
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+TOLD_AT_ONCE = 1000  # blocks
 
 
 def simulate(
@@ -55,7 +56,7 @@ def simulate(
     totals = _totals(output, sizes, tiers.block_size)
     simulation = _Simulation(read, tiers, shape.shape(), machine.machine())
     replays = 1 + len(totals) * (2 if output.plot and tiers.policy != "lru" else 1)
-    with progress_bar("blocks", replays * read.num_blocks) as advance:
+    with progress_bar("blocks", replays * read.num_blocks, at_once=TOLD_AT_ONCE) as advance:
         run = simulation.run(tiers.policy, sizes, advance)
         curve = simulation.curve(tiers.policy, [sizes.scaled(t) for t in totals], advance)
         if output.plot:

@@ -57,6 +57,16 @@ def expected_output(
     return output
 
 
+def prompt_where(token_id: int, position: int, n: int = 8) -> list[int]:
+    """A prompt whose expected output has `token_id` at `position`, and not before."""
+    for seed in range(100_000):
+        prompt = [seed % VOCAB_SIZE, seed // VOCAB_SIZE % VOCAB_SIZE, seed // VOCAB_SIZE**2]
+        output = expected_output(prompt, n)
+        if token_id in output and output.index(token_id) == position:
+            return prompt
+    raise AssertionError("no such prompt")
+
+
 @dataclass
 class FakeLaunched:
     runner: FakeRunner

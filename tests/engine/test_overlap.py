@@ -9,9 +9,8 @@ import pytest
 from engine.core import IDLE_WAIT_S
 from engine.errors import EngineUnavailable
 from engine.messages import Cancel, Flush, Generate, SamplingParams
-from tests.doubles.fake_runner import expected_output
+from tests.doubles.fake_runner import expected_output, prompt_where
 from tests.engine.rig import EOS, Rig, generate
-from tests.engine.test_settle import prompt_where
 
 
 def ahead(**settings: Any) -> Rig:

@@ -12,6 +12,7 @@ from gateway.config import Bounds
 from tests.doubles.fake_engine import WELCOME, FakeEngine
 from tests.doubles.served import Served, config_of, serving
 from tests.doubles.tiny_model import write_tiny_model
+from tests.gateway.traced import Traced
 
 BOUNDS = Bounds(max_body_bytes=1 << 20, max_streams_per_key=64)
 
@@ -50,3 +51,9 @@ def client(served: Served, engine: FakeEngine) -> Iterator[openai.OpenAI]:
         base_url=f"{served.url}/v1", api_key=served.key, max_retries=0, timeout=20
     ) as client:
         yield client
+
+
+@pytest.fixture
+def traced(tiny_model: Path, tmp_path: Path) -> Traced:
+    """A gateway that traces, with an engine and a data directory of its own."""
+    return Traced(tiny_model, tmp_path / "data")
