@@ -35,9 +35,9 @@ from gateway.first_start import ensure_first_start
 from gateway.main import composed, set_aside
 from gateway.server import make_server, serve
 from tests.doubles.fake_engine import FakeEngine
+from tests.doubles.served import MODEL, config_of
 from tests.doubles.tiny_model import write_tiny_model
 
-MODEL = "tiny"
 GAP_S = 0.01
 PROMPT_TOKENS = 500  # of one character each
 
@@ -232,14 +232,7 @@ def main() -> None:
         model = write_tiny_model(Path(directory) / "model")
         data = Path(directory) / "data"
         keys = asyncio.run(ensure_first_start(data, clock=time.time))
-        config = GatewayConfig(
-            model_dir=str(model),
-            model_name=MODEL,
-            data_dir=str(data),
-            engine_socket="",
-            port=options.port,
-            grace_s=1.0,
-        )
+        config = config_of(model, data, port=options.port)
         with gateways(config, options.gateways) as pids:
             uvloop.run(measure(config, pids, keys.demo_key or "", options))
 

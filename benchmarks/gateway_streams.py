@@ -28,12 +28,13 @@ from typing import cast
 import msgspec
 import uvloop
 
-from benchmarks.gateway import MODEL, until_up
+from benchmarks.gateway import until_up
 from engine.codec import Codec
 from engine.link import SocketLink
 from engine.messages import Cancel, Finished, Generate, Hello, StepReply, Tokens, Welcome
 from gateway.config import GatewayConfig
 from gateway.first_start import ensure_first_start
+from tests.doubles.served import MODEL
 from tests.doubles.tiny_model import write_tiny_model
 
 WARM_UP_S = 2.0

@@ -16,10 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.gateway import MODEL, gateways, memory_mb, percentile, until_up
-from gateway.config import Bounds, GatewayConfig
+from benchmarks.gateway import gateways, memory_mb, percentile, until_up
+from gateway.config import Bounds
 from gateway.first_start import ensure_first_start
 from tests.doubles.attacks import ATTACKS, Attack, Target, ask
+from tests.doubles.served import MODEL, config_of
 from tests.doubles.tiny_model import write_tiny_model
 
 AT_ONCE = {"slow heads": 100, "slow bodies": 100, "slow readers": 4, "resets": 20}
@@ -79,14 +80,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         data = Path(directory) / "data"
         keys = asyncio.run(ensure_first_start(data, clock=time.time))
-        config = GatewayConfig(
-            model_dir=str(write_tiny_model(Path(directory) / "model")),
-            model_name=MODEL,
-            data_dir=str(data),
-            engine_socket="",
+        config = config_of(
+            write_tiny_model(Path(directory) / "model"),
+            data,
             port=options.port,
             bounds=Bounds(head_deadline_s=2.0, body_deadline_s=2.0, stalled_write_s=2.0),
-            grace_s=1.0,
         )
         attacker, bystander = (
             Target(config.port, key or "", MODEL) for key in (keys.demo_key, keys.demo2_key)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.gateway import MODEL, gateways, memory_mb, percentile, until_up
-from gateway.config import GatewayConfig
+from benchmarks.gateway import gateways, memory_mb, percentile, until_up
 from gateway.first_start import ensure_first_start
+from tests.doubles.served import config_of
 from tests.doubles.tiny_model import write_tiny_model
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -77,14 +77,7 @@ def main() -> None:
         model = write_tiny_model(Path(directory) / "model")
         data = Path(directory) / "data"
         asyncio.run(ensure_first_start(data, clock=time.time))
-        config = GatewayConfig(
-            model_dir=str(model),
-            model_name=MODEL,
-            data_dir=str(data),
-            engine_socket="",
-            port=options.port,
-            grace_s=1.0,
-        )
+        config = config_of(model, data, port=options.port)
         with gateways(config, 1) as (pid,):
             uvloop.run(measure(options.port, pid, options.connections))
 

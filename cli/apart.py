@@ -16,16 +16,11 @@ import msgspec
 from cli.bounds_options import BoundsFlags
 from cli.child import python_command, python_environment
 from cli.compose import engine_config, gateway_config, with_disk
+from cli.engine_options import EngineFlags, EngineGraceFlags
+from cli.gateway_options import AdminKeyFlags, GatewayFlags
 from cli.installation import SOCKET_NAME, first_start
 from cli.model_source import resolve
-from cli.options import (
-    AdminKeyFlags,
-    EngineFlags,
-    EngineGraceFlags,
-    GatewayFlags,
-    ModelFlags,
-    SocketFlags,
-)
+from cli.options import ModelFlags, SocketFlags
 
 
 def gateway(

@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import aiohttp
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.admin_client import error_message
 from cli.client_options import LoadFlags, TargetFlags
@@ -25,6 +22,7 @@ from cli.errors import CliError, ServerRefused, ServerUnreachable
 from cli.load import Caller, Outcome, closed_loop
 from cli.output import print_json
 from cli.phases import SMALL, Sizes, WorkloadName, draw_phases
+from cli.progress import Advance, progress_bar
 from cli.report import Report, make_report, show
 from cli.target import load_target
 from cli.workload import PATHS, Body, draw_bodies
@@ -103,8 +101,8 @@ async def run_load(url: str, key: str, model: str | None, load: LoadFlags, seed:
         model = model or await first_model(session, url, key)
         bodies = draw_bodies(load, model, seed)
         caller = Caller(session, url + PATHS[load.endpoint], key)
-        with progress_bar(len(bodies)) as advance:
-            return await _timed(bodies, load.concurrency, caller, advance, seed)
+        with progress_bar("requests", len(bodies)) as advance:
+            return await _timed(bodies, load.concurrency, caller, Counted(advance), seed)
 
 
 async def first_model(session: aiohttp.ClientSession, url: str, key: str) -> str:
@@ -127,32 +125,22 @@ async def _timed(
     bodies: Sequence[Body],
     concurrency: int,
     caller: Caller,
-    advance: Callable[[Outcome], None],
+    counted: Callable[[Outcome], None],
     seed: int,
 ) -> Report:
     started_at = time.perf_counter()
-    outcomes = await closed_loop(bodies, concurrency, caller.ask, advance)
+    outcomes = await closed_loop(bodies, concurrency, caller.ask, counted)
     return make_report(outcomes, time.perf_counter() - started_at, seed)
 
 
-@contextmanager
-def progress_bar(total: int) -> Iterator[Callable[[Outcome], None]]:
-    """A bar on standard error that counts outcomes; nothing where that is not a terminal."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("requests", total=total)
-        failed = 0
+class Counted:
+    """A progress bar that also says how many requests have failed."""
 
-        def advance(outcome: Outcome) -> None:
-            nonlocal failed
-            failed += outcome.error is not None
-            description = f"requests ({failed} failed)" if failed else "requests"
-            progress.update(task, advance=1, description=description)
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
+        self._failed = 0
 
-        yield advance
+    def __call__(self, outcome: Outcome) -> None:
+        """One request has ended."""
+        self._failed += outcome.error is not None
+        self._advance(1, name=f"requests ({self._failed} failed)" if self._failed else None)

@@ -8,15 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from cli.options import BOUNDS, flag
+from cli.options import flag
 from gateway.config import Bounds
 
+PANEL = "Bounds on one request or key"
 _DEFAULTS = Bounds()
 
 
 def bound(name: str, help_text: str) -> Any:
     """A bound of at least one; what goes beyond it is refused with 400, 413 or 429."""
-    return flag(name, help_text, panel=BOUNDS, min=1)
+    return flag(name, help_text, panel=PANEL, min=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class BoundsFlags:
         flag(
             "--allow-cache-load",
             "Whether a request may say `cache.load`: auto, always or never.",
-            panel=BOUNDS,
+            panel=PANEL,
         ),
     ] = _DEFAULTS.allow_cache_load
     max_salt_chars: Annotated[int, bound("--max-salt-chars", "Characters of cache_salt.")] = (

@@ -6,14 +6,19 @@ Knows: flags. Does not know: how the URL or the key is found when they are left 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
 
-from cli.options import DEFAULT_DATA_DIR, GATEWAY_DEFAULTS, LOAD, SERVER, DataDir, Json, flag
+from cli.gateway_options import GATEWAY_DEFAULTS
+from cli.options import DEFAULT_DATA_DIR, SERVER, DataDir, Json, flag
 from cli.phases import WorkloadName
 
 EndpointName = Literal["completions", "chat"]
+
+server_flag = partial(flag, panel=SERVER, show_default=False)  # the help says what stands in
+load_flag = partial(flag, panel="Load")
 
 # The variables that tell a server where to listen tell its clients where to look.
 _Host = Annotated[str, typer.Option("--host", envvar="RATOON_HOST", hidden=True)]
@@ -26,21 +31,17 @@ class AdminFlags:
 
     url: Annotated[
         str | None,
-        flag(
+        server_flag(
             "--url",
             "Of the admin routes. [dim]\\[default: http://RATOON_HOST:RATOON_PORT, or "
             "RATOON_ADMIN_HOST:RATOON_ADMIN_PORT where that is set][/dim]",
-            panel=SERVER,
-            show_default=False,
         ),
     ] = None
     admin_key: Annotated[
         str | None,
-        flag(
+        server_flag(
             "--admin-key",
             "The admin key. [dim]\\[default: RATOON_ADMIN_KEY in DATA_DIR/keys.env][/dim]",
-            panel=SERVER,
-            show_default=False,
         ),
     ] = None
     data_dir: DataDir = DEFAULT_DATA_DIR
@@ -61,29 +62,20 @@ class TargetFlags:
 
     url: Annotated[
         str | None,
-        flag(
-            "--url",
-            "Of the server. [dim]\\[default: http://RATOON_HOST:RATOON_PORT][/dim]",
-            panel=SERVER,
-            show_default=False,
+        server_flag(
+            "--url", "Of the server. [dim]\\[default: http://RATOON_HOST:RATOON_PORT][/dim]"
         ),
     ] = None
     key: Annotated[
         str | None,
-        flag(
-            "--key",
-            "A tenant's key. [dim]\\[default: RATOON_DEMO_KEY in DATA_DIR/keys.env][/dim]",
-            panel=SERVER,
-            show_default=False,
+        server_flag(
+            "--key", "A tenant's key. [dim]\\[default: RATOON_DEMO_KEY in DATA_DIR/keys.env][/dim]"
         ),
     ] = None
     served_model: Annotated[
         str | None,
-        flag(
-            "--served-model",
-            "The model's name. [dim]\\[default: the first of /v1/models][/dim]",
-            panel=SERVER,
-            show_default=False,
+        server_flag(
+            "--served-model", "The model's name. [dim]\\[default: the first of /v1/models][/dim]"
         ),
     ] = None
     data_dir: DataDir = DEFAULT_DATA_DIR
@@ -97,62 +89,56 @@ class LoadFlags:
 
     workload: Annotated[
         WorkloadName | None,
-        flag(
+        load_flag(
             "--workload",
             "A named workload in place of the prompts that the flags below describe; of these "
             "--vocab, --seed, --timeout-s and --json count.",
-            panel=LOAD,
         ),
     ] = None
     small: Annotated[
-        bool, flag("--small", "The workload at a size for a CPU and a short context.", panel=LOAD)
+        bool, load_flag("--small", "The workload at a size for a CPU and a short context.")
     ] = False
     processes: Annotated[
-        int, flag("--processes", "That send a workload's requests.", panel=LOAD, min=1, max=64)
+        int, load_flag("--processes", "That send a workload's requests.", min=1, max=64)
     ] = 4
     endpoint: Annotated[
         EndpointName,
-        flag(
+        load_flag(
             "--endpoint",
             "'completions' sends token ids; 'chat' sends words, whose tokens are about as many.",
-            panel=LOAD,
         ),
     ] = "completions"
-    requests: Annotated[int, flag("--requests", "Requests in all.", panel=LOAD, min=1)] = 64
+    requests: Annotated[int, load_flag("--requests", "Requests in all.", min=1)] = 64
     concurrency: Annotated[
-        int, flag("--concurrency", "Requests in flight at once.", panel=LOAD, min=1)
+        int, load_flag("--concurrency", "Requests in flight at once.", min=1)
     ] = 8
     prompt_tokens: Annotated[
-        int, flag("--prompt-tokens", "Tokens of every prompt.", panel=LOAD, min=1)
+        int, load_flag("--prompt-tokens", "Tokens of every prompt.", min=1)
     ] = 512
     shared_tokens: Annotated[
         int,
-        flag("--shared-tokens", "Of these, the first that all prompts share.", panel=LOAD, min=0),
+        load_flag("--shared-tokens", "Of these, the first that all prompts share.", min=0),
     ] = 256
     output_tokens: Annotated[
-        int, flag("--output-tokens", "Tokens of every answer.", panel=LOAD, min=1)
+        int, load_flag("--output-tokens", "Tokens of every answer.", min=1)
     ] = 64
     vocab: Annotated[
         int,
-        flag(
+        load_flag(
             "--vocab",
             "Token ids are drawn below this; keep it within the model's vocabulary.",
-            panel=LOAD,
             min=16,
         ),
     ] = 256
     seed: Annotated[
         int | None,
-        flag(
+        load_flag(
             "--seed",
             "Of the prompts. Left out: a new one, so that no run hits an earlier one's prefixes.",
-            panel=LOAD,
         ),
     ] = None
     timeout_s: Annotated[
         float,
-        flag(
-            "--timeout-s", "Seconds of silence after which a request failed.", panel=LOAD, min=0.1
-        ),
+        load_flag("--timeout-s", "Seconds of silence after which a request failed.", min=0.1),
     ] = 120.0
     json: Json = False

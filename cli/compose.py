@@ -1,7 +1,7 @@
 """From flags to configs: the one place where the settings of the processes are put together.
 
 Knows: which flag goes into which field, and which values cannot work together. Does not know:
-where the flags came from (`options`), nor how the configs travel (`processes`). Pure.
+where the flags came from (`options`), nor how the configs travel (`apart`, `child`). Pure.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cli.bounds_options import BoundsFlags
+from cli.engine_options import ENGINE_DEFAULTS, EngineFlags
 from cli.errors import BadSetting
+from cli.gateway_options import GatewayFlags
 from cli.model_source import ModelSource
-from cli.options import ENGINE_DEFAULTS, EngineFlags, GatewayFlags
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
 

@@ -20,7 +20,7 @@ from gateway.config import Shared
 from gateway.errors import Unavailable
 from gateway.first_start import ALONE, BadAdminKey, FirstStart, ensure_first_start
 from gateway.private_file import PrivateFileError
-from gateway.state.sqlite_file import SchemaTooNew
+from gateway.state.sqlite_schema import SchemaTooNew
 
 SOCKET_NAME = "engine.sock"
 

@@ -5,6 +5,7 @@ Knows: names. Does not know: what the commands do, nor their flags.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import version as distribution_version
 
 import typer
@@ -27,6 +28,8 @@ from cli import (
 )
 from cli.flags import flattened
 
+Command = Callable[..., None]
+
 
 def version() -> None:
     """Print the version.
@@ -45,22 +48,26 @@ def build_app() -> typer.Typer:
         "'ratoon serve' starts everything on one machine; the other commands talk to it. Every "
         "flag can be given as a variable, named in [yellow]\\[env var][/yellow] beside it."
     )
-    app.command("serve", rich_help_panel="Serve")(flattened(serve.serve))
-    app.command("gateway", rich_help_panel="Serve")(flattened(apart.gateway))
-    app.command("engine", rich_help_panel="Serve")(flattened(apart.engine))
+    _add(app, "Serve", serve=serve.serve, gateway=apart.gateway, engine=apart.engine)
     app.add_typer(_tenants(), name="tenants", rich_help_panel="Operate")
     app.add_typer(_groups(), name="groups", rich_help_panel="Operate")
     app.add_typer(_prefixes(), name="prefixes", rich_help_panel="Operate")
     app.add_typer(_cache(), name="cache", rich_help_panel="Operate")
-    app.command("usage", rich_help_panel="Operate")(flattened(ledger.usage))
-    app.command("audit", rich_help_panel="Operate")(flattened(ledger.audit))
-    app.command("verify-isolation", rich_help_panel="Operate")(
-        flattened(verify_isolation.verify_isolation)
+    _add(
+        app,
+        "Operate",
+        usage=ledger.usage,
+        audit=ledger.audit,
+        verify_isolation=verify_isolation.verify_isolation,
     )
-    app.command("bench", rich_help_panel="Measure")(flattened(bench.bench))
-    app.command("simulate", rich_help_panel="Measure")(flattened(simulate.simulate))
-    app.command("plan", rich_help_panel="Measure")(flattened(plan.plan))
-    app.command("version", rich_help_panel="Measure")(version)
+    _add(
+        app,
+        "Measure",
+        bench=bench.bench,
+        simulate=simulate.simulate,
+        plan=plan.plan,
+        version=version,
+    )
     return app
 
 
@@ -70,54 +77,72 @@ def main() -> None:
 
 
 def _tenants() -> typer.Typer:
-    group = _group("Who may use a running server: tenants and their keys.")
-    group.command("create")(flattened(tenants.create))
-    group.command("list")(flattened(tenants.list_all))
-    group.command("limits")(flattened(tenant_limits.limits))
-    group.command("quota")(flattened(tenant_quota.quota))
-    group.command("disable")(flattened(tenants.disable))
-    group.command("enable")(flattened(tenants.enable))
-    group.command("delete")(flattened(tenants.delete))
-    keys = _group("A tenant's keys. An issued key is shown once.")
-    keys.command("create")(flattened(tenant_keys.create))
-    keys.command("list")(flattened(tenant_keys.list_all))
-    keys.command("rotate")(flattened(tenant_keys.rotate))
-    keys.command("revoke")(flattened(tenant_keys.revoke))
-    group.add_typer(keys, name="keys")
+    group = _group(
+        "Who may use a running server: tenants and their keys.",
+        create=tenants.create,
+        list=tenants.list_all,
+        limits=tenant_limits.limits,
+        quota=tenant_quota.quota,
+        disable=tenants.disable,
+        enable=tenants.enable,
+        delete=tenants.delete,
+    )
+    group.add_typer(_keys(), name="keys")
     return group
+
+
+def _keys() -> typer.Typer:
+    return _group(
+        "A tenant's keys. An issued key is shown once.",
+        create=tenant_keys.create,
+        list=tenant_keys.list_all,
+        rotate=tenant_keys.rotate,
+        revoke=tenant_keys.revoke,
+    )
 
 
 def _groups() -> typer.Typer:
-    group = _group("Tenants of a running server that trust each other.")
-    group.command("create")(flattened(groups.create))
-    group.command("list")(flattened(groups.list_all))
-    group.command("join")(flattened(groups.join))
-    group.command("leave")(flattened(groups.leave))
-    group.command("delete")(flattened(groups.delete))
-    return group
+    return _group(
+        "Tenants of a running server that trust each other.",
+        create=groups.create,
+        list=groups.list_all,
+        join=groups.join,
+        leave=groups.leave,
+        delete=groups.delete,
+    )
 
 
 def _prefixes() -> typer.Typer:
-    group = _group("Prompts of a running server that many tenants begin with.")
-    group.command("create")(flattened(prefixes.create))
-    group.command("list")(flattened(prefixes.list_all))
-    group.command("show")(flattened(prefixes.show))
-    group.command("delete")(flattened(prefixes.delete))
-    return group
+    return _group(
+        "Prompts of a running server that many tenants begin with.",
+        create=prefixes.create,
+        list=prefixes.list_all,
+        show=prefixes.show,
+        delete=prefixes.delete,
+    )
 
 
 def _cache() -> typer.Typer:
-    group = _group("The prefix cache of a running server.")
-    group.command("stats")(flattened(cache.stats))
-    group.command("evictions")(flattened(cache.evictions))
-    group.command("flush")(flattened(cache.flush))
-    return group
+    return _group(
+        "The prefix cache of a running server.",
+        stats=cache.stats,
+        evictions=cache.evictions,
+        flush=cache.flush,
+    )
 
 
-def _group(help_text: str) -> typer.Typer:
-    return typer.Typer(
+def _group(help_text: str, **commands: Command) -> typer.Typer:
+    group = typer.Typer(
         help=help_text,
         no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_show_locals=False,  # they may hold keys
     )
+    _add(group, None, **commands)
+    return group
+
+
+def _add(group: typer.Typer, panel: str | None, **commands: Command) -> None:
+    """Let `group` have these commands, listed in its help under `panel`."""
+    for name, command in commands.items():
+        group.command(name.replace("_", "-"), rich_help_panel=panel)(flattened(command))

@@ -14,7 +14,9 @@ import msgspec
 from cli.bounds_options import BoundsFlags
 from cli.child import python_command
 from cli.compose import admin_url, base_url, engine_config, gateway_config, with_disk
+from cli.engine_options import ENGINE_DEFAULTS, EngineFlags
 from cli.first_words import greeting
+from cli.gateway_options import AdminKeyFlags, GatewayFlags
 from cli.installation import (
     SOCKET_NAME,
     check_port_free,
@@ -22,7 +24,7 @@ from cli.installation import (
     runtime_directory,
 )
 from cli.model_source import resolve
-from cli.options import ENGINE_DEFAULTS, AdminKeyFlags, EngineFlags, GatewayFlags, ModelFlags
+from cli.options import ModelFlags
 from cli.screen import open_screen
 from cli.supervisor import ChildName, Policy
 from cli.watch import Plan, Watch

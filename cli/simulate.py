@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.errors import BadSetting
 from cli.output import print_json
+from cli.progress import Advance, progress_bar
 from cli.simulation import plot
 from cli.simulation.clock import CopyClock, Way
 from cli.simulation.machine import Machine, ModelShape
@@ -31,7 +29,7 @@ from storage.move import Tier
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
-Advance = Callable[[int], None]
+TOLD_AT_ONCE = 1000  # blocks
 
 
 def simulate(
@@ -58,7 +56,7 @@ def simulate(
     totals = _totals(output, sizes, tiers.block_size)
     simulation = _Simulation(read, tiers, shape.shape(), machine.machine())
     replays = 1 + len(totals) * (2 if output.plot and tiers.policy != "lru" else 1)
-    with progress_bar(replays * read.num_blocks) as advance:
+    with progress_bar("blocks", replays * read.num_blocks, at_once=TOLD_AT_ONCE) as advance:
         run = simulation.run(tiers.policy, sizes, advance)
         curve = simulation.curve(tiers.policy, [sizes.scaled(t) for t in totals], advance)
         if output.plot:
@@ -98,21 +96,6 @@ class _Simulation:
         return [
             Point(sizes.total, rate.token_hit_rate) for sizes, rate in zip(each, rates, strict=True)
         ]
-
-
-@contextmanager
-def progress_bar(total: int) -> Iterator[Advance]:
-    """A bar on standard error that counts blocks; nothing where that is not a terminal."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("blocks", total=total)
-        yield lambda blocks: progress.update(task, advance=blocks)
 
 
 def parse_tokens(text: str) -> int:

@@ -16,26 +16,20 @@ from cli.output import print_json
 from cli.tenants import TenantArgument, find_tenant, tenant_path
 
 
+def _share(help_text: str) -> Any:
+    return typer.Option(min=0, max=1, help=help_text, show_default=False)
+
+
 def quota(
     admin: AdminFlags,
     tenant: TenantArgument,
     floor: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="The share of every tier that no other tenant's need takes away.",
-            show_default=False,
-        ),
+        _share("The share of every tier that no other tenant's need takes away."),
     ] = None,
     ceiling: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="The share of every tier that it keeps at most; 1 is no ceiling.",
-            show_default=False,
-        ),
+        _share("The share of every tier that it keeps at most; 1 is no ceiling."),
     ] = None,
 ) -> None:
     """Show a tenant's part of the cache, or change it.

@@ -161,8 +161,7 @@ async def composed(
     """The gateway of `config` before an engine; what it holds open is closed at the end.
 
     `shared_metrics` is where several workers count together. The data directory must have been
-    set up (`first_start`). Raises OSError, ValueError or
-    PrivateFileError when the model's or the installation's files are not good.
+    set up (`first_start`). Raises OSError, ValueError or PrivateFileError for bad files.
     """
     model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
     secrets = find_secrets(data_dir, config.shared)
@@ -183,12 +182,7 @@ async def composed(
         gate = LimitGate(make_limiter(config), config.prices)
         await stack.enter_async_context(gate.kept())
         admission = Admission(
-            tokenizer,
-            template,
-            namespaces,
-            lambda: engine.welcome,
-            pool,
-            config.bounds,
+            tokenizer, template, namespaces, lambda: engine.welcome, pool, config.bounds
         )
         authenticator = Authenticator(keyring)
         tenants = openai_router(
@@ -205,9 +199,7 @@ async def composed(
             keyring,
             engine,
             metrics,
-            AdminAuthenticator(
-                secrets.pepper, admin_digest(secrets.pepper, load_admin_key(data_dir))
-            ),
+            _guard(data_dir, secrets.pepper),
             published,
             open_metrics=config.admin_port is not None,
         )
@@ -223,6 +215,11 @@ def make_limiter(config: GatewayConfig) -> Limiter:
     client = open_client(config.shared, as_text=True)
     shared = RedisLimiter(client, timeout_s=config.redis_timeout_s)
     return GuardedLimiter(shared, replicas=config.replicas * workers)
+
+
+def _guard(data_dir: Path, pepper: bytes) -> AdminAuthenticator:
+    """Who lets the operator in."""
+    return AdminAuthenticator(pepper, admin_digest(pepper, load_admin_key(data_dir)))
 
 
 def _sharing(config: GatewayConfig, secret: bytes) -> tuple[Namespaces, PublishedIndex]:

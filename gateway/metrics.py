@@ -1,9 +1,9 @@
 """What the gateway counts, in Prometheus' words.
 
 Two sources meet in one exposition: what this process measures of its requests, and the
-engine's own counters as of the scrape. No label names a tenant or a key: that would tell
-tenants about each other, and grow without bound. `route` must be a route's template, never
-a raw path, for the same reason.
+engine's own counters as of the scrape (`engine_metrics`). No label names a tenant or a key:
+that would tell tenants about each other, and grow without bound. `route` must be a route's
+template, never a raw path, for the same reason.
 
 Every `started` is followed by exactly one `ended`; a request that was refused before it
 started is counted by `refused` alone. Times are seconds, sizes tokens or blocks.
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import (
@@ -26,11 +27,10 @@ from prometheus_client import (
     Histogram,
     generate_latest,
 )
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
 
-from engine.messages import DiskStats, EngineStats, PoolStats, TierStats
+from engine.messages import EngineStats
+from gateway.engine_metrics import EngineCollector
 
 # The boundaries that inference dashboards know, and finer ones below them: a cached prefix
 # answers in milliseconds.
@@ -77,47 +77,36 @@ class GatewayMetrics:
         Then each has been started with PROMETHEUS_MULTIPROC_DIR set to it.
         """
         registry = CollectorRegistry()
-        self._registry = registry
-        if shared is not None:
-            self._registry = CollectorRegistry()
-            MultiProcessCollector(self._registry, str(shared))  # type: ignore[no-untyped-call]
+        self._registry = registry if shared is None else _added_up(shared)
+        counter, histogram = (
+            partial(Counter, registry=registry),
+            partial(Histogram, registry=registry),
+        )
         self._running = Gauge(
             "ratoon_requests_running",
             "Requests being answered",
             registry=registry,
             multiprocess_mode="livesum",
         )
-        self._requests = Counter(
-            "ratoon_requests",
-            "Requests answered, by how they ended",
-            ("route", "outcome"),
-            registry=registry,
+        self._requests = counter(
+            "ratoon_requests", "Requests answered, by how they ended", ("route", "outcome")
         )
-        self._refused = Counter(
+        self._refused = counter(
             "ratoon_requests_refused",
             "Requests refused before they started, by error code",
             ("route", "code"),
-            registry=registry,
         )
-        self._prompt_tokens = Counter(
-            "ratoon_prompt_tokens", "Prompt tokens of answered requests", registry=registry
+        self._prompt_tokens = counter("ratoon_prompt_tokens", "Prompt tokens of answered requests")
+        self._cached_tokens = counter(
+            "ratoon_cached_tokens", "Prompt tokens that came from the cache"
         )
-        self._cached_tokens = Counter(
-            "ratoon_cached_tokens", "Prompt tokens that came from the cache", registry=registry
+        self._generated_tokens = counter("ratoon_generated_tokens", "Tokens generated")
+        self._queue = histogram(
+            "ratoon_queue_seconds", "Wait in the engine's queue", buckets=QUEUE_BUCKETS
         )
-        self._generated_tokens = Counter(
-            "ratoon_generated_tokens", "Tokens generated", registry=registry
-        )
-        self._queue = Histogram(
-            "ratoon_queue_seconds",
-            "Wait in the engine's queue",
-            registry=registry,
-            buckets=QUEUE_BUCKETS,
-        )
-        self._first_token = Histogram(
+        self._first_token = histogram(
             "ratoon_time_to_first_token_seconds",
             "From the request's arrival to its first token",
-            registry=registry,
             buckets=FIRST_TOKEN_BUCKETS,
         )
         self._gap = BulkHistogram(
@@ -126,11 +115,10 @@ class GatewayMetrics:
             registry=registry,
             buckets=GAP_BUCKETS,
         )
-        self._seconds = Histogram(
+        self._seconds = histogram(
             "ratoon_request_seconds",
             "From the request's arrival to its end",
             ("route",),
-            registry=registry,
             buckets=REQUEST_BUCKETS,
         )
 
@@ -177,127 +165,12 @@ class GatewayMetrics:
     def render(self, stats: EngineStats | None) -> bytes:
         """The exposition in Prometheus' text format; `stats` is None while no engine answers."""
         engine = CollectorRegistry()
-        engine.register(_EngineCollector(stats))
+        engine.register(EngineCollector(stats))
         return generate_latest(self._registry) + generate_latest(engine)
 
 
-class _EngineCollector(Collector):
-    """The engine's counters as of one scrape."""
-
-    def __init__(self, stats: EngineStats | None) -> None:
-        self._stats = stats
-
-    def collect(self) -> Iterator[Metric]:
-        yield _gauge("ratoon_engine_up", "1 while an engine is connected", self._stats is not None)
-        if self._stats is not None:
-            yield from _engine(self._stats)
-            yield from _pool(self._stats.pool)
-            yield from _prefixes(self._stats)
-            yield from _tiers(self._stats)
-            yield from _moves(self._stats.tiers)
-            if self._stats.tiers.disk is not None:
-                yield from _disk(self._stats.tiers.disk)
-
-
-def _engine(stats: EngineStats) -> Iterator[Metric]:
-    yield _gauge("ratoon_engine_uptime_seconds", "Since the engine started", stats.uptime_s)
-    yield _gauge("ratoon_engine_running", "Sequences in the batch", stats.running)
-    yield _gauge("ratoon_engine_waiting", "Sequences in the queue", stats.waiting)
-    yield _counter("ratoon_preemptions", "Sequences put back for want of blocks", stats.preemptions)
-    yield _counter("ratoon_engine_steps", "Steps computed", stats.steps)
-    yield _counter("ratoon_engine_generated_tokens", "Tokens sampled", stats.generated_tokens)
-
-
-def _pool(pool: PoolStats) -> Iterator[Metric]:
-    blocks = GaugeMetricFamily(
-        "ratoon_pool_blocks", "Blocks of the device pool; the states add up to it", labels=["state"]
-    )
-    for state, count in (
-        ("free", pool.free),
-        ("evictable", pool.evictable),
-        ("leased", pool.leased),
-    ):
-        blocks.add_metric([state], count)
-    yield blocks
-    yield _gauge("ratoon_block_size_tokens", "Tokens of one block", pool.block_size)
-
-
-def _prefixes(stats: EngineStats) -> Iterator[Metric]:
-    yield _gauge("ratoon_tree_nodes", "Nodes of the radix tree", stats.tree_nodes)
-    yield _gauge("ratoon_tree_depth", "Depth of the radix tree in nodes", stats.tree_depth)
-    window = stats.windows.get("all")
-    if window is None:
-        return
-    yield _counter("ratoon_prefix_queried_tokens", "Tokens looked up", window.queried_tokens)
-    yield _counter("ratoon_prefix_hit_tokens", "Tokens found", window.hit_tokens)
-    yield _counter("ratoon_prefix_computed_tokens", "Tokens computed", window.computed_tokens)
-
-
-def _tiers(stats: EngineStats) -> Iterator[Metric]:
-    tiers = stats.tiers
-    found = _counters("ratoon_tier_hit_tokens", "Prompt tokens found, by tier", ["tier"])
-    for tier, tokens in (
-        ("device", tiers.found.device),
-        ("host", tiers.found.host),
-        ("disk", tiers.found.disk),
-    ):
-        found.add_metric([tier], tokens)
-    yield found
-    blocks = GaugeMetricFamily(
-        "ratoon_tier_blocks", "Blocks of the tiers below the device", labels=["tier", "state"]
-    )
-    loads = _counters(
-        "ratoon_tier_loads_blocks", "Blocks found below and what was chosen", ["tier", "choice"]
-    )
-    for name, lower in tiers.lower.items():
-        blocks.add_metric([name, "used"], lower.used)
-        blocks.add_metric([name, "free"], lower.total - lower.used)
-        loads.add_metric([name, "chosen"], lower.loads_chosen)
-        loads.add_metric([name, "refused"], lower.loads_refused)
-    yield blocks
-    yield loads
-    evictions = _counters(
-        "ratoon_tier_evicted_blocks", "Copies given up, by tier and reason", ["tier", "reason"]
-    )
-    for tier, reasons in tiers.evictions.items():
-        for reason, count in reasons.items():
-            evictions.add_metric([tier, reason], count)
-    yield evictions
-    yield _gauge("ratoon_engine_loading", "Sequences whose prefix is on its way", stats.loading)
-    yield _counter("ratoon_failed_loads", "Sequences that had to start over", stats.failed_loads)
-
-
-def _moves(tiers: TierStats) -> Iterator[Metric]:
-    ways = ["source", "target"]
-    moved = _counters("ratoon_moved_bytes", "Copied between tiers", ways)
-    seconds = _counters("ratoon_move_seconds", "In which copies were under way", ways)
-    failed = _counters("ratoon_failed_moves", "Blocks that did not arrive", ways)
-    for way in tiers.ways:
-        labels = [way.source, way.target]
-        moved.add_metric(labels, way.blocks * tiers.block_bytes)
-        seconds.add_metric(labels, way.seconds)
-        failed.add_metric(labels, way.failed)
-    yield from (moved, seconds, failed)
-
-
-def _disk(disk: DiskStats) -> Iterator[Metric]:
-    yield _gauge("ratoon_disk_up", "1 while blocks go to disk and back", disk.state == "up")
-    yield _gauge("ratoon_disk_bytes", "Of the disk tier's file", disk.bytes)
-    yield _gauge("ratoon_disk_records", "Blocks in it", disk.records)
-    yield _counter("ratoon_disk_lost", "Records that were not what was asked for", disk.lost)
-    yield _counter("ratoon_disk_refused", "Writes that found no room", disk.refused)
-    yield _counter("ratoon_disk_late", "Reads that missed their deadline", disk.late)
-    yield _counter("ratoon_disk_quarantines", "Files set aside", disk.quarantines)
-    yield _counter("ratoon_disk_failures", "Deaths of the disk's process", disk.failures)
-
-
-def _counters(name: str, text: str, labels: list[str]) -> CounterMetricFamily:
-    return CounterMetricFamily(name, text, labels=labels)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value=value)
+def _added_up(shared: Path) -> CollectorRegistry:
+    """What all processes have counted in the directory `shared`."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, str(shared))  # type: ignore[no-untyped-call]
+    return registry

@@ -35,11 +35,6 @@ class BlockShape:
         return numbers * self.dtype.itemsize
 
 
-def blocks_that_fit(free_bytes: int, shape: BlockShape, reserve_bytes: int = 0) -> int:
-    """Whole blocks in `free_bytes` once `reserve_bytes` are left alone; 0 where none fits."""
-    return max(free_bytes - reserve_bytes, 0) // shape.block_bytes
-
-
 class DevicePool:
     """The tensor, allocated once and zeroed.
 

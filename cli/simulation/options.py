@@ -6,6 +6,7 @@ Knows: flags and their defaults. Does not know: what follows from them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,11 +19,13 @@ from prefix_cache.policies import PolicyName
 SettleName = Literal["at-once", "in-time"]
 
 CACHE = "Cache"
-MACHINE = "Machine (for estimates)"
-OUTPUT = "Output"
 MACHINE_DEFAULTS = Machine()
 SHAPE_DEFAULTS = ModelShape()
 SETUP_MS = 1.0
+
+cache_flag = partial(flag, panel=CACHE)
+machine_flag = partial(flag, panel="Machine (for estimates)")
+output_flag = partial(flag, panel="Output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +33,15 @@ class TierTokenFlags:
     """How much each tier holds, and who gives way."""
 
     device_tokens: Annotated[
-        int, flag("--device-tokens", "Tokens in the device tier.", panel=CACHE, min=1)
+        int, cache_flag("--device-tokens", "Tokens in the device tier.", min=1)
     ] = 500_000
     host_tokens: Annotated[
-        int, flag("--host-tokens", "Tokens in the host tier; 0: none.", panel=CACHE, min=0)
+        int, cache_flag("--host-tokens", "Tokens in the host tier; 0: none.", min=0)
     ] = 0
     disk_tokens: Annotated[
-        int, flag("--disk-tokens", "Tokens in the disk tier; 0: none.", panel=CACHE, min=0)
+        int, cache_flag("--disk-tokens", "Tokens in the disk tier; 0: none.", min=0)
     ] = 0
-    policy: Annotated[PolicyName, flag("--policy", "What stays and what goes.", panel=CACHE)] = (
-        "value"
-    )
+    policy: Annotated[PolicyName, cache_flag("--policy", "What stays and what goes.")] = "value"
     block_size: Annotated[
         int,
         typer.Option(
@@ -52,10 +53,9 @@ class TierTokenFlags:
     ] = 512
     settle: Annotated[
         SettleName,
-        flag(
+        cache_flag(
             "--settle",
             "When copies between tiers end: 'at-once', or 'in-time', after what their bytes take.",
-            panel=CACHE,
         ),
     ] = "at-once"
 
@@ -65,17 +65,17 @@ class MachineFlags:
     """What computes and copies; the defaults are one H200."""
 
     tflops: Annotated[
-        float, flag("--tflops", "TFLOP/s that prefill reaches.", panel=MACHINE, min=0.001)
+        float, machine_flag("--tflops", "TFLOP/s that prefill reaches.", min=0.001)
     ] = MACHINE_DEFAULTS.tflops
     host_gb_s: Annotated[
-        float, flag("--host-gb-s", "GB/s from host to device.", panel=MACHINE, min=0.001)
+        float, machine_flag("--host-gb-s", "GB/s from host to device.", min=0.001)
     ] = MACHINE_DEFAULTS.host_gb_s
     disk_gb_s: Annotated[
-        float, flag("--disk-gb-s", "GB/s from disk to device.", panel=MACHINE, min=0.001)
+        float, machine_flag("--disk-gb-s", "GB/s from disk to device.", min=0.001)
     ] = MACHINE_DEFAULTS.disk_gb_s
     start_ms: Annotated[
         float,
-        flag("--start-ms", "Of any request, before its first token.", panel=MACHINE, min=0.0),
+        machine_flag("--start-ms", "Of any request, before its first token.", min=0.0),
     ] = MACHINE_DEFAULTS.start_ms
 
     def machine(self) -> Machine:
@@ -88,17 +88,16 @@ class ShapeFlags:
     """The model; the defaults are an 8B of Llama 3's shape in bfloat16."""
 
     parameters: Annotated[
-        float, flag("--parameters", "That a token is multiplied with.", panel=MACHINE, min=1.0)
+        float, machine_flag("--parameters", "That a token is multiplied with.", min=1.0)
     ] = SHAPE_DEFAULTS.parameters
     kv_bytes_per_token: Annotated[
-        int, flag("--kv-bytes-per-token", "As 'ratoon plan' prints.", panel=MACHINE, min=1)
+        int, machine_flag("--kv-bytes-per-token", "As 'ratoon plan' prints.", min=1)
     ] = SHAPE_DEFAULTS.kv_bytes_per_token
     attention_flops: Annotated[
         float,
-        flag(
+        machine_flag(
             "--attention-flops",
             "Of one token and one position before it: 4 x layers x query heads x head size.",
-            panel=MACHINE,
             min=0.0,
         ),
     ] = SHAPE_DEFAULTS.attention_flops
@@ -114,16 +113,15 @@ class OutputFlags:
 
     sizes: Annotated[
         str,
-        flag(
+        output_flag(
             "--sizes",
             "Totals of all tiers to replay as well, with the same shares: 250k,1M,2M. "
             "[dim]\\[with --plot: a quarter, half, 1, 2 and 4 times the total][/dim]",
-            panel=OUTPUT,
         ),
     ] = ""
     plot: Annotated[
         Path | None,
-        flag("--plot", "Write hit rate against size, with LRU's, as SVG.", panel=OUTPUT),
+        output_flag("--plot", "Write hit rate against size, with LRU's, as SVG."),
     ] = None
     json: Json = False
 
@@ -132,33 +130,28 @@ class OutputFlags:
 class MemoryFlags:
     """Where KV can lie."""
 
-    gpu_gib: Annotated[
-        float, flag("--gpu-gib", "Memory of one GPU, in GiB.", panel=CACHE, min=0.001)
-    ] = 141.0
-    gpus: Annotated[
-        int, flag("--gpus", "GPUs that one model is split over.", panel=CACHE, min=1)
-    ] = 1
-    host_gib: Annotated[
-        float, flag("--host-gib", "Pinned host memory for KV, in GiB.", panel=CACHE, min=0.0)
-    ] = 0.0
-    disk_gib: Annotated[float, flag("--disk-gib", "Disk for KV, in GiB.", panel=CACHE, min=0.0)] = (
-        0.0
+    gpu_gib: Annotated[float, cache_flag("--gpu-gib", "Memory of one GPU, in GiB.", min=0.001)] = (
+        141.0
     )
+    gpus: Annotated[int, cache_flag("--gpus", "GPUs that one model is split over.", min=1)] = 1
+    host_gib: Annotated[
+        float, cache_flag("--host-gib", "Pinned host memory for KV, in GiB.", min=0.0)
+    ] = 0.0
+    disk_gib: Annotated[float, cache_flag("--disk-gib", "Disk for KV, in GiB.", min=0.0)] = 0.0
     memory_fraction: Annotated[
         float,
-        flag(
+        cache_flag(
             "--memory-fraction",
             "Of the GPU's memory that is not weights, for KV.",
-            panel=CACHE,
             min=0.01,
             max=1.0,
         ),
     ] = 0.9
     setup_ms: Annotated[
         float,
-        flag("--setup-ms", "Before the first byte of a load.", panel=MACHINE, min=0.0),
+        machine_flag("--setup-ms", "Before the first byte of a load.", min=0.0),
     ] = SETUP_MS
     kv_dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        flag("--kv-dtype", "Of weights and KV; auto is the checkpoint's own.", panel=CACHE),
+        cache_flag("--kv-dtype", "Of weights and KV; auto is the checkpoint's own."),
     ] = "auto"

@@ -43,6 +43,12 @@ class NewTenant(AdminBody, frozen=True, kw_only=True):
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
 
+    def made(self, created_at: float) -> Tenant:
+        """The tenant that is asked for; BadRequest for a name that is none."""
+        name = clean_name(self.name)
+        new = Tenant.new(name, created_at=created_at, weight=self.weight, group_id=self.group_id)
+        return replace(new, priority=self.priority, limits=self.limits, cache=self.cache)
+
 
 class TenantChange(AdminBody, frozen=True, kw_only=True):
     """Body of PATCH /admin/tenants/{id}; what is left out stays."""
@@ -135,17 +141,7 @@ def tenants_router(
     @router.post("", openapi_extra=described(Tenant, NewTenant, statuses=(201,)), status_code=201)
     async def create(request: Request) -> Response:
         body = await read_body(request, NewTenant)
-        tenant = replace(
-            Tenant.new(
-                clean_name(body.name),
-                created_at=clock(),
-                weight=body.weight,
-                group_id=body.group_id,
-            ),
-            priority=body.priority,
-            limits=body.limits,
-            cache=body.cache,
-        )
+        tenant = body.made(clock())
         await store.create_tenant(tenant)
         await audit.note("tenant.create", tenant.id, name=tenant.name)
         return json_response(tenant, 201)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,11 +22,10 @@ import msgspec
 from gateway.limits.account import Account, Moment
 from gateway.limits.clocks import Clocks
 from gateway.limits.limiter import Amount, Demand, Hold, LimiterDown, Verdict
-from gateway.private_file import require_private
+from gateway.sqlite_file import open_shared, transaction
 
 _LOG = logging.getLogger(__name__)
 _BUSY_S = 0.25  # another worker's transaction takes a thousandth of it
-_OPEN_S = 10.0
 _SCHEMA = "CREATE TABLE IF NOT EXISTS accounts (tenant TEXT PRIMARY KEY NOT NULL, account BLOB)"
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -72,15 +70,10 @@ class SqliteLimiter:
     def _account(self, tenant_id: str) -> Iterator[Account]:
         """A tenant's account, to be changed by nobody else meanwhile."""
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(self._connection):
                 account = self._read(tenant_id)
                 yield account
                 self._write(tenant_id, account)
-            except BaseException:
-                self._connection.rollback()
-                raise
-            self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise LimiterDown(str(error)) from error
 
@@ -115,35 +108,9 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    _make_private(path)
-    connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
-    try:
-        _enter_wal(connection)
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute(_SCHEMA)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    return open_shared(path, _prepare, busy_s=_BUSY_S)
 
 
-def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL. SQLite's busy handler does not cover this, and workers start together."""
-    deadline = time.monotonic() + _OPEN_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _make_private(path: Path) -> None:
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        require_private(path, path.stat().st_mode)
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute(_SCHEMA)

@@ -13,7 +13,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
-from gateway.admission import Ask
+from gateway.admission import Admission, Ask
 from gateway.answering import Answering, Origin
 from gateway.body import parse, read_body
 from gateway.caller import Caller
@@ -47,7 +47,7 @@ from gateway.openai.tokenize import detokenize, tokenize
 from gateway.request_head import arrived_at, request_id_of, trace_link
 
 Authenticate = Callable[[Request], Awaitable[Caller]]
-T = TypeVar("T")
+T = TypeVar("T", ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
 
 _CHAT = msgspec.json.Decoder(ChatRequest)
 _COMPLETION = msgspec.json.Decoder(CompletionRequest)
@@ -60,28 +60,48 @@ def openai_router(
 ) -> APIRouter:
     """All routes of the dialect; each asks `authenticate` who calls before it reads the body."""
     router = APIRouter()
-    admission = answering.admission
-    CallerOf = Annotated[Caller, Depends(authenticate)]
+    reader = _Reader(card, bounds)
+    _add_generation(router, reader, answering, authenticate)
+    _add_tokens(router, reader, answering.admission, authenticate)
+    _add_models(router, card, authenticate)
+    return router
 
-    async def read(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
-        return parse(
-            decoder, await read_body(request, bounds.max_body_bytes), bounds.max_json_depth
-        )
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """From a request to what it asks of the model that is served here."""
+
+    card: ModelCard
+    bounds: Bounds
+
+    async def read(self, request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+        """The body, parsed; raises what the gateway refuses it with."""
+        body = await read_body(request, self.bounds.max_body_bytes)
+        wire = parse(decoder, body, self.bounds.max_json_depth)
+        self.card.check(wire.model)
+        return wire
+
+
+def _add_generation(
+    router: APIRouter, reader: _Reader, answering: Answering, authenticate: Authenticate
+) -> None:
+    """Chat and text completions."""
+    CallerOf = Annotated[Caller, Depends(authenticate)]
+    model, tokenizer = reader.card.name, answering.admission.tokenizer
 
     @router.post(
         "/v1/chat/completions",
         openapi_extra=streaming(described(ChatCompletion, ChatRequest), ChatChunk),
     )
     async def chat_completions(request: Request, caller: CallerOf) -> Response:
-        wire = await read(request, _CHAT)
-        card.check(wire.model)
-        ask = ask_of_chat(wire, request_id_of(request.scope), bounds)
+        wire = await reader.read(request, _CHAT)
+        ask = ask_of_chat(wire, request_id_of(request.scope), reader.bounds)
         reply = ChatReply(
             id=f"chatcmpl-{ask.request_id}",
             created=int(time.time()),
-            model=card.name,
+            model=model,
             include_usage=_includes_usage(wire),
-            tokenizer=admission.tokenizer,
+            tokenizer=tokenizer,
         )
         exchange = _Exchange(ask, reply, _origin(request, caller))
         return await _respond(request, answering, exchange, stream=bool(wire.stream))
@@ -91,32 +111,41 @@ def openai_router(
         openapi_extra=streaming(described(Completion, CompletionRequest), Completion),
     )
     async def completions(request: Request, caller: CallerOf) -> Response:
-        wire = await read(request, _COMPLETION)
-        card.check(wire.model)
-        ask = ask_of_completion(wire, request_id_of(request.scope), bounds)
+        wire = await reader.read(request, _COMPLETION)
+        ask = ask_of_completion(wire, request_id_of(request.scope), reader.bounds)
         reply = CompletionReply(
             id=f"cmpl-{ask.request_id}",
             created=int(time.time()),
-            model=card.name,
+            model=model,
             include_usage=_includes_usage(wire),
-            tokenizer=admission.tokenizer,
+            tokenizer=tokenizer,
             echo=wire.echo is True,
             ask=ask,
         )
         exchange = _Exchange(ask, reply, _origin(request, caller))
         return await _respond(request, answering, exchange, stream=bool(wire.stream))
 
+
+def _add_tokens(
+    router: APIRouter, reader: _Reader, admission: Admission, authenticate: Authenticate
+) -> None:
+    """Text to tokens and back."""
+    CallerOf = Annotated[Caller, Depends(authenticate)]
+
     @router.post("/tokenize", openapi_extra=described(Tokenized, TokenizeRequest))
     async def tokenize_prompt(request: Request, caller: CallerOf) -> Response:  # noqa: ARG001
-        wire = await read(request, _TOKENIZE)
-        card.check(wire.model)
-        return _json(await tokenize(wire, admission, bounds))
+        wire = await reader.read(request, _TOKENIZE)
+        return _json(await tokenize(wire, admission, reader.bounds))
 
     @router.post("/detokenize", openapi_extra=described(Detokenized, DetokenizeRequest))
     async def detokenize_tokens(request: Request, caller: CallerOf) -> Response:  # noqa: ARG001
-        wire = await read(request, _DETOKENIZE)
-        card.check(wire.model)
+        wire = await reader.read(request, _DETOKENIZE)
         return _json(await detokenize(wire, admission))
+
+
+def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) -> None:
+    """Which models there are."""
+    CallerOf = Annotated[Caller, Depends(authenticate)]
 
     @router.get("/v1/models", openapi_extra=described(ModelList))
     async def list_models(caller: CallerOf) -> Response:  # noqa: ARG001
@@ -126,8 +155,6 @@ def openai_router(
     async def show_model(name: str, caller: CallerOf) -> Response:  # noqa: ARG001
         card.check(name)
         return _json(card.model())
-
-    return router
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ Records are JSON as in the other home. Every change is one plan, applied by one 
 What Redis promises is what its operator set: with an append-only file synced every second a
 power cut may lose a second. After FLUSHALL all is lost: no key opens anything.
 
-Knows: which records and indexes a change touches. Does not know: usage (`redis_usage`), the
-client and its errors (`redis_link`).
+Knows: which records and indexes a change touches. Does not know: how an index stays true
+(`redis_indexes`), usage (`redis_usage`), the client and its errors (`redis_link`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import TypeVar
 
 import msgspec
 
-from gateway.errors import Conflict, GatewayError, NotFound
+from gateway.errors import Conflict
 from gateway.state import redis_keys as at
 from gateway.state.records import ApiKey, AuditEntry, Group, PublishedPrefix, Tenant, UsageRow
+from gateway.state.redis_indexes import expect_free, join, leave, missing, rename
 from gateway.state.redis_link import RedisLink, unavailable
 from gateway.state.redis_plan import Changed, Plan, Planner
 from gateway.state.redis_usage import RedisUsage
@@ -51,9 +52,9 @@ class RedisStore:
     async def create_tenant(self, tenant: Tenant) -> None:
         """Add a tenant; Conflict when its id or name is taken, NotFound without its group."""
         plan = Plan()
-        _expect_free(plan, at.TENANTS, tenant.id)
-        _expect_free(plan, at.TENANT_NAMES, tenant.name)
-        _join(plan, tenant.id, None, tenant.group_id)
+        expect_free(plan, at.TENANTS, tenant.id)
+        expect_free(plan, at.TENANT_NAMES, tenant.name)
+        join(plan, tenant.id, None, tenant.group_id)
         plan.write("HSET", at.TENANTS, tenant.id, _encode(tenant))
         plan.write("HSET", at.TENANT_NAMES, tenant.name, tenant.id)
         await self._planner.apply(plan)
@@ -71,8 +72,8 @@ class RedisStore:
 
         async def change() -> Plan:
             old, plan = await self._changing(at.TENANTS, tenant.id, Tenant)
-            _rename(plan, at.TENANT_NAMES, tenant.id, old.name, tenant.name)
-            _join(plan, tenant.id, old.group_id, tenant.group_id)
+            rename(plan, at.TENANT_NAMES, tenant.id, old.name, tenant.name)
+            join(plan, tenant.id, old.group_id, tenant.group_id)
             plan.write("HSET", at.TENANTS, tenant.id, _encode(tenant))
             plan.write("PUBLISH", at.CHANGES, tenant.id)
             return plan
@@ -90,7 +91,7 @@ class RedisStore:
             for key in keys:
                 plan.write("HDEL", at.KEYS, key.id)
                 plan.write("HDEL", at.DIGESTS, key.digest)
-            _leave(plan, tenant_id, old.group_id)
+            leave(plan, tenant_id, old.group_id)
             plan.write("DEL", at.keys_of(tenant_id))
             plan.write("HDEL", at.TENANTS, tenant_id)
             plan.write("HDEL", at.TENANT_NAMES, old.name)
@@ -102,9 +103,9 @@ class RedisStore:
     async def create_key(self, key: ApiKey) -> None:
         """Add a key to an existing tenant; Conflict when its id or digest is taken."""
         plan = Plan()
-        plan.expect(["HEXISTS", at.TENANTS, key.tenant_id], 1, _missing(at.TENANTS))
-        _expect_free(plan, at.KEYS, key.id)
-        _expect_free(plan, at.DIGESTS, key.digest)
+        plan.expect(["HEXISTS", at.TENANTS, key.tenant_id], 1, missing(at.TENANTS))
+        expect_free(plan, at.KEYS, key.id)
+        expect_free(plan, at.DIGESTS, key.digest)
         plan.write("HSET", at.KEYS, key.id, _encode(key))
         plan.write("HSET", at.DIGESTS, key.digest, _encode([key.id, key.tenant_id]))
         plan.write("SADD", at.keys_of(key.tenant_id), key.id)
@@ -142,8 +143,8 @@ class RedisStore:
     async def create_group(self, group: Group) -> None:
         """Add a group; Conflict when its id or name is taken."""
         plan = Plan()
-        _expect_free(plan, at.GROUPS, group.id)
-        _expect_free(plan, at.GROUP_NAMES, group.name)
+        expect_free(plan, at.GROUPS, group.id)
+        expect_free(plan, at.GROUP_NAMES, group.name)
         plan.write("HSET", at.GROUPS, group.id, _encode(group))
         plan.write("HSET", at.GROUP_NAMES, group.name, group.id)
         await self._planner.apply(plan)
@@ -161,7 +162,7 @@ class RedisStore:
 
         async def change() -> Plan:
             old, plan = await self._changing(at.GROUPS, group.id, Group)
-            _rename(plan, at.GROUP_NAMES, group.id, old.name, group.name)
+            rename(plan, at.GROUP_NAMES, group.id, old.name, group.name)
             plan.write("HSET", at.GROUPS, group.id, _encode(group))
             return plan
 
@@ -183,9 +184,9 @@ class RedisStore:
     async def create_prefix(self, prefix: PublishedPrefix) -> None:
         """Add a prefix; Conflict when its id or (name, version) is taken."""
         plan, version = Plan(), at.version_of(prefix.name, prefix.version)
-        _expect_free(plan, at.PREFIXES, prefix.id)
-        _expect_free(plan, at.PREFIX_VERSIONS, version)
-        _join(plan, prefix.id, None, _live_group(prefix))
+        expect_free(plan, at.PREFIXES, prefix.id)
+        expect_free(plan, at.PREFIX_VERSIONS, version)
+        join(plan, prefix.id, None, _live_group(prefix))
         plan.write("HSET", at.PREFIXES, prefix.id, _encode(prefix))
         plan.write("HSET", at.PREFIX_VERSIONS, version, prefix.id)
         plan.write("PUBLISH", at.CHANGES, prefix.id)
@@ -205,7 +206,7 @@ class RedisStore:
         async def change() -> Plan:
             old, plan = await self._changing(at.PREFIXES, prefix.id, PublishedPrefix)
             new = old.updated(prefix)
-            _join(plan, prefix.id, _live_group(old), _live_group(new))
+            join(plan, prefix.id, _live_group(old), _live_group(new))
             plan.write("HSET", at.PREFIXES, prefix.id, _encode(new))
             plan.write("PUBLISH", at.CHANGES, prefix.id)
             return plan
@@ -264,7 +265,7 @@ class RedisStore:
     async def _one(self, place: str, record_id: str, kind: type[R]) -> tuple[R, bytes]:
         stored = await self._link.command("HGET", place, record_id)
         if stored is None:
-            raise _missing(place)
+            raise missing(place)
         return msgspec.json.decode(stored, type=kind), stored
 
     async def _every(self, place: str, kind: type[Listed]) -> list[Listed]:
@@ -283,36 +284,5 @@ def _sorted(records: list[Listed]) -> list[Listed]:
     return sorted(records, key=lambda record: (record.created_at, record.id))
 
 
-def _expect_free(plan: Plan, place: str, field: str | bytes) -> None:
-    plan.expect(["HEXISTS", place, field], 0, Conflict("The name or id is taken."))
-
-
-def _rename(plan: Plan, names: str, record_id: str, old: str, new: str) -> None:
-    if new != old:
-        _expect_free(plan, names, new)
-        plan.write("HDEL", names, old)
-        plan.write("HSET", names, new, record_id)
-
-
-def _join(plan: Plan, member_id: str, old: str | None, new: str | None) -> None:
-    """Let a member leave one group and enter another; NotFound when that is not there."""
-    if new == old:
-        return
-    _leave(plan, member_id, old)
-    if new is not None:
-        plan.expect(["HEXISTS", at.GROUPS, new], 1, _missing(at.GROUPS))
-        plan.write("SADD", at.members_of(new), member_id)
-
-
-def _leave(plan: Plan, member_id: str, group_id: str | None) -> None:
-    if group_id is not None:
-        plan.write("SREM", at.members_of(group_id), member_id)
-
-
 def _live_group(prefix: PublishedPrefix) -> str | None:
     return prefix.group_id if prefix.deleted_at is None else None
-
-
-def _missing(place: str) -> GatewayError:
-    kinds = {at.TENANTS: "tenant", at.KEYS: "key", at.GROUPS: "group", at.PREFIXES: "prefix"}
-    return NotFound(f"No such {kinds[place]}.")

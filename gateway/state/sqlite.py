@@ -6,7 +6,7 @@ writes, and a writer waits for another for ten seconds at most. A commit is on t
 before the call returns, so a revocation survives a power cut.
 
 Knows: which records lie in which table. Does not know: SQL (`sqlite_rows`), the schema
-(`sqlite_file`), what a key looks like, or who may see what.
+(`sqlite_schema`), what a key looks like, or who may see what.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.errors import Conflict, NotFound
+from gateway.sqlite_file import transaction
 from gateway.state import sqlite_rows as sql
 from gateway.state.records import ApiKey, AuditEntry, Group, PublishedPrefix, Tenant, UsageRow
-from gateway.state.sqlite_file import open_file, transaction
+from gateway.state.sqlite_schema import open_file
 
 T = TypeVar("T")
 

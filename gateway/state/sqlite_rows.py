@@ -1,4 +1,4 @@
-"""Statements on the tables of `sqlite_file`: a record in, a record out.
+"""Statements on the tables of `sqlite_schema`: a record in, a record out.
 
 Knows: SQL, and what SQLite's errors mean here. Does not know: which fields are columns
 (`sqlite`). Names of tables and columns are the code's own; values are always parameters.
@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from gateway.errors import Conflict, GatewayError, Unavailable
+from gateway.sqlite_file import transaction
 from gateway.state.records import ApiKey, AuditEntry, Counters, Tenant, UsageRow
-from gateway.state.sqlite_file import transaction
 from gateway.state.store import AUDIT_KEPT
 
 T = TypeVar("T")

@@ -12,10 +12,11 @@ import socket
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import storage
-from storage.disk.wire import Channel, Message, Open, Reply, WireBroken, decode_reply
+from storage.disk.wire import Channel, Close, Message, Open, Reply, WireBroken, decode_reply
 
 
 class DiskProcess:
@@ -83,6 +84,18 @@ class DiskProcess:
         self._outbox.clear()
         if not self.is_dead:
             self._child.kill()
+
+    def finish(self, deadline_s: float, clock: Callable[[], float]) -> None:
+        """Let it do what it was asked, and end it; when that takes too long, all the same."""
+        self.send(Close())
+        give_up = clock() + deadline_s
+        while not self.wait_for_end(0.01) and clock() < give_up:
+            while self.receive() is not None:
+                pass
+            self.flush()
+        self.kill()
+        self.wait_for_end(deadline_s)
+        self.close()
 
     def wait_for_end(self, timeout_s: float) -> bool:
         """Whether it has ended within this time."""

@@ -9,7 +9,8 @@ A read has a deadline. Its answer may still come later, and until then the disk 
 read's buffer, which is therefore not used again. A write has none that fails it, for the disk may
 be reading the block: its process is ended first.
 
-Knows: tickets, buffers, deadlines, restarts. Does not know: moves (`disk_route`) or records' form.
+Knows: buffers, the process, restarts. Does not know: which deadline has passed (`asked`), moves
+(`disk_route`) or records' form.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from storage.disk.asked import Asked
 from storage.disk.config import DiskConfig
 from storage.disk.process import DiskProcess
 from storage.disk.restarts import Restarts
@@ -30,13 +31,11 @@ from storage.disk.staging import Staging
 from storage.disk.stats import DiskState, DiskStats, Ledger
 from storage.disk.wire import (
     ERASE_SLOTS,
-    Close,
     Ended,
     Erase,
     Forget,
     Forgot,
     Opened,
-    Outcome,
     Read,
     Refusal,
     Reply,
@@ -51,12 +50,6 @@ from storage.host_pool import HostPool
 from storage.move import Record
 
 _CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    since: float
-    buffer: int | None = None  # where a read writes to
 
 
 class DiskTier:
@@ -84,14 +77,11 @@ class DiskTier:
         self._host = host
         self._clock = clock
         self.buffers = Staging(config.num_buffers, config.block_bytes, device)
-        self._reads: dict[int, _Asked] = {}
-        self._writes: dict[int, _Asked] = {}
-        self._answers: list[Ended] = []
+        self._asked = Asked(config.read_deadline_s, config.write_deadline_s)
         self._scanned: deque[Scanned] = deque()
         self._forgetting: dict[str, None] = {}
         self._restarts = Restarts(config)
         self._ledger = Ledger()
-        self._tickets = 0
         self._generation = 0
         self._state = DiskState.DOWN
         self._started = 0.0  # when the process was
@@ -141,22 +131,18 @@ class DiskTier:
 
     def write(self, slot: int, record: Record, segment: Segment, place: int) -> int:
         """Write the block at `place`, which is to stay as it is until this ticket has ended."""
-        ticket = self._ticket()
         if self._process is None or not self.is_up:
-            self._answers.append(Ended(ticket, Outcome.FAILED))
-        else:
-            self._writes[ticket] = _Asked(self._clock())
-            self._process.send(Write(ticket, slot, segment, place, record))
+            return self._asked.refused()
+        ticket = self._asked.write(self._clock())
+        self._process.send(Write(ticket, slot, segment, place, record))
         return ticket
 
     def read(self, slot: int, record: Record, buffer: int) -> int:
         """Read the block of `record` from `slot` into a buffer, which ends with this ticket."""
-        ticket = self._ticket()
         if self._process is None or not self.is_up:
-            self._answers.append(Ended(ticket, Outcome.FAILED))
-        else:
-            self._reads[ticket] = _Asked(self._clock(), buffer)
-            self._process.send(Read(ticket, slot, buffer, record))
+            return self._asked.refused()
+        ticket = self._asked.read(buffer, self._clock())
+        self._process.send(Read(ticket, slot, buffer, record))
         return ticket
 
     def erase(self, slots: Iterable[int]) -> None:
@@ -186,8 +172,7 @@ class DiskTier:
             self._watch(self._process)
         elif self._state is DiskState.DOWN and self._restarts.is_due(self._clock()):
             self._spawn_again()
-        answers, self._answers = self._answers, []
-        return answers
+        return self._asked.take_ends()
 
     def wait(self, timeout_s: float) -> None:
         """Wait until there may be something to `poll`: for an owner that has nothing else to do."""
@@ -212,20 +197,8 @@ class DiskTier:
         """Let what was written reach the disk and end the process. May be called twice."""
         process, self._process, self._state = self._process, None, DiskState.OFF
         if process is not None:
-            self._end(process)
+            process.finish(self._config.write_deadline_s, self._clock)
         self.buffers.close()
-
-    def _end(self, process: DiskProcess) -> None:
-        """Wait until the process has done what it was asked; end it when that takes too long."""
-        process.send(Close())
-        give_up = self._clock() + self._config.write_deadline_s
-        while not process.wait_for_end(0.01) and self._clock() < give_up:
-            while process.receive() is not None:
-                pass
-            process.flush()
-        process.kill()
-        process.wait_for_end(self._config.write_deadline_s)
-        process.close()
 
     def _start(self, *, keep: bool) -> None:
         """Start processes until one has opened its file, or there is no point in it."""
@@ -275,7 +248,8 @@ class DiskTier:
 
     def _take(self, reply: Reply, process: DiskProcess) -> None:
         if isinstance(reply, Ended):
-            self._take_end(reply)
+            if not self.buffers.answered(reply.ticket):
+                self._asked.answered(reply)
         elif isinstance(reply, Usage):
             self._ledger.take(reply)
         elif isinstance(reply, Scanned):
@@ -293,25 +267,13 @@ class DiskTier:
         for owner in self._forgetting:
             process.send(Forget(owner))
 
-    def _take_end(self, end: Ended) -> None:
-        if self.buffers.answered(end.ticket):
-            return
-        if self._reads.pop(end.ticket, None) or self._writes.pop(end.ticket, None):
-            self._answers.append(end)
-
     def _watch(self, process: DiskProcess) -> None:
         """Fail reads that are late, end a process whose writes are, and bury a dead one."""
         now = self._clock()
-        for ticket, asked in list(
-            takewhile(lambda item: self._is_late(item[1], now), self._reads.items())
-        ):
-            del self._reads[ticket]
-            if asked.buffer is not None:
-                self.buffers.owe(ticket, asked.buffer)
-            self._answers.append(Ended(ticket, Outcome.FAILED))
+        for ticket, buffer in self._asked.give_up_late_reads(now):
+            self.buffers.owe(ticket, buffer)
             self._ledger.was_late()
-        oldest = next(iter(self._writes.values()), None)
-        if oldest is not None and now - oldest.since > self._config.write_deadline_s:
+        if self._asked.is_write_late(now):
             process.kill()
         starting = self._state is DiskState.STARTING
         if starting and now - self._started > self._config.start_deadline_s:
@@ -324,9 +286,7 @@ class DiskTier:
         """The process is dead: nobody writes to the staging any more, and its file is suspect."""
         process.close()
         self._process = None
-        for ticket in (*self._reads, *self._writes):
-            self._answers.append(Ended(ticket, Outcome.FAILED))
-        self._reads, self._writes = {}, {}
+        self._asked.fail_all()
         self.buffers.no_answers_to_come()
         self._ledger.died()
         self._generation += 1
@@ -335,10 +295,3 @@ class DiskTier:
     def _note_failure(self) -> None:
         again = self._restarts.after_failure(self._clock())
         self._state = DiskState.DOWN if again else DiskState.OFF
-
-    def _is_late(self, read: _Asked, now: float) -> bool:
-        return now - read.since > self._config.read_deadline_s
-
-    def _ticket(self) -> int:
-        self._tickets += 1
-        return self._tickets

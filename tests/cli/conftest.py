@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import GatewayConfig
 from tests.cli.console import Console
 from tests.doubles.fake_engine import FakeEngine
-from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.served import Served, config_of, serving
 from tests.doubles.tiny_model import write_tiny_model
 
 
@@ -44,13 +43,9 @@ def model_dir(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A real gateway before a fake engine."""
-    config = GatewayConfig(
-        model_dir=str(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")),
-        model_name=MODEL,
-        data_dir=str(tmp_path_factory.mktemp("data")),
-        engine_socket="",
-        port=0,
-        grace_s=1.0,
+    config = config_of(
+        write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"),
+        tmp_path_factory.mktemp("data"),
     )
     with serving(config, FakeEngine()) as served:
         yield served

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from cli.bench import progress_bar
+from cli.bench import Counted
 from cli.load import Outcome
 from tests.cli.console import Console
 from tests.cli.http_double import served
@@ -116,13 +116,17 @@ def test_the_real_gateway_takes_what_is_sent(
     assert report["hit_rate"] > 0, "the fake engine's cache knows the shared block"
 
 
-def test_the_progress_bar_is_silent_where_there_is_no_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with progress_bar(2) as advance:
-        advance(Outcome(e2e_s=1.0))
-        advance(Outcome(e2e_s=1.0, error="timeout"))
-    assert capsys.readouterr().err.strip() == ""
+def test_the_bar_says_how_many_failed() -> None:
+    told: list[tuple[int, str | None]] = []
+
+    class Bar:
+        def __call__(self, count: int, *, name: str | None = None) -> None:
+            told.append((count, name))
+
+    counted = Counted(Bar())
+    for error in (None, "timeout", None):
+        counted(Outcome(e2e_s=1.0, error=error))
+    assert told == [(1, None), (1, "requests (1 failed)"), (1, "requests (1 failed)")]
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

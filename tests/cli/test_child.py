@@ -88,6 +88,7 @@ async def test_ending_what_is_gone_already_is_fine() -> None:
     await asyncio.wait_for(child.wait(), LIMIT_S)
     child.terminate()
     child.kill()
+    assert await child.wait() == 0
 
 
 def test_modules_are_found_from_anywhere(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from cli.compose import (
     gateway_config,
     with_disk,
 )
+from cli.engine_options import EngineFlags
 from cli.errors import BadSetting
+from cli.gateway_options import GatewayFlags
 from cli.model_source import ModelSource
-from cli.options import EngineFlags, GatewayFlags
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
 

@@ -8,14 +8,9 @@ import pytest
 
 from cli.bounds_options import BoundsFlags
 from cli.client_options import AdminFlags, LoadFlags, TargetFlags
-from cli.options import (
-    AdminKeyFlags,
-    EngineFlags,
-    EngineGraceFlags,
-    GatewayFlags,
-    ModelFlags,
-    SocketFlags,
-)
+from cli.engine_options import EngineFlags, EngineGraceFlags
+from cli.gateway_options import AdminKeyFlags, GatewayFlags
+from cli.options import ModelFlags, SocketFlags
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
 

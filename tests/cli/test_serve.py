@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from cli.errors import BadSetting
-from cli.options import GatewayFlags
+from cli.gateway_options import GatewayFlags
 from cli.serve import check_ports, commands, engine_is_ready, readiness_url
 from engine.config import EngineConfig
 from gateway.config import GatewayConfig

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.cli.console import Console
-from tests.cli.simulation.test_machine import config
+from tests.cli.simulation.checkpoint import config
 from tests.cli.simulation.traces import row, write
 
 

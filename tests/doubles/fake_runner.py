@@ -57,6 +57,16 @@ def expected_output(
     return output
 
 
+def prompt_where(token_id: int, position: int, n: int = 8) -> list[int]:
+    """A prompt whose expected output has `token_id` at `position`, and not before."""
+    for seed in range(100_000):
+        prompt = [seed % VOCAB_SIZE, seed // VOCAB_SIZE % VOCAB_SIZE, seed // VOCAB_SIZE**2]
+        output = expected_output(prompt, n)
+        if token_id in output and output.index(token_id) == position:
+            return prompt
+    raise AssertionError("no such prompt")
+
+
 @dataclass
 class FakeLaunched:
     runner: FakeRunner
@@ -77,6 +87,7 @@ class FakeRunner:
     vocab_size: int = VOCAB_SIZE
     not_finite: set[str] = field(default_factory=set)  # request ids whose logits are NaN
     raising: list[Exception] = field(default_factory=list)  # raised by the next launches
+    num_raised: int = 0
     steps: list[Step] = field(default_factory=list)
     tokens_computed: int = 0
     blocks: dict[int, list[int | None]] = field(default_factory=dict)
@@ -93,6 +104,7 @@ class FakeRunner:
         self._check_single_writer(step)
         if self.raising:
             self._write(step.rows[0])  # a step that breaks may have done a part of its work
+            self.num_raised += 1
             raise self.raising.pop(0)
         for row in step.rows:
             self._write(row)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -20,6 +21,17 @@ from gateway.open_streams import OpenStreams
 from gateway.server import Server, make_server
 
 MODEL = "tiny"
+
+
+def config_of(model_dir: Path, data_dir: Path, **settings: Any) -> GatewayConfig:
+    """A gateway that serves `MODEL` on any port, and lets nobody wait for its end."""
+    return GatewayConfig(
+        model_dir=str(model_dir),
+        model_name=MODEL,
+        data_dir=str(data_dir),
+        engine_socket="",
+        **{"port": 0, "grace_s": 1.0, **settings},
+    )
 
 
 @dataclass

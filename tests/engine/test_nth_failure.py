@@ -78,4 +78,5 @@ def test_one_copy_fails(first: int, how: str) -> None:
 
 @pytest.mark.parametrize("number", range(0, 30, 3))
 def test_one_step_finds_no_room_on_the_device(number: int) -> None:
-    trace(fail_step=number)
+    rig, _ = trace(fail_step=number)
+    assert rig.runner.num_raised == 1

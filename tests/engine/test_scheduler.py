@@ -149,8 +149,10 @@ class TestPrefixHits:
 
 
 class TestPreemption:
-    def test_the_latest_arrival_gives_way_and_comes_back(self) -> None:
-        rig = Rig(num_blocks=8, block_size=4, max_batch_tokens=32)
+    @pytest.mark.parametrize("steps_ahead", [0, 1])
+    def test_the_latest_arrival_gives_way_and_comes_back(self, steps_ahead: int) -> None:
+        """Decided ahead, it computes the token again that was on its way and dropped."""
+        rig = Rig(num_blocks=8, block_size=4, max_batch_tokens=32, steps_ahead=steps_ahead)
         elder = generate("elder", range(8), max_tokens=16)
         younger = generate("younger", range(20, 32), max_tokens=8)
         rig.submit(elder)
@@ -218,6 +220,7 @@ class TestPreemption:
         for request in requests:
             rig.submit(request)
         rig.run(max_steps=2000)
+        assert rig.scheduler.num_preemptions > 0
         for request in requests:
             rig.expect_output(request)
         rig.expect_nothing_left()

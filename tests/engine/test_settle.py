@@ -6,18 +6,8 @@ import pytest
 
 from engine.messages import Cancel, Generate, SamplingParams, Tokens
 from engine.step import Launched, Step
-from tests.doubles.fake_runner import VOCAB_SIZE, expected_output
+from tests.doubles.fake_runner import expected_output, prompt_where
 from tests.engine.rig import CLIENT, EOS, Rig, generate
-
-
-def prompt_where(token_id: int, position: int, n: int = 8) -> list[int]:
-    """A prompt whose expected output has `token_id` at `position`, and not before."""
-    for seed in range(100_000):
-        prompt = [seed % VOCAB_SIZE, seed // VOCAB_SIZE % VOCAB_SIZE, seed // VOCAB_SIZE**2]
-        output = expected_output(prompt, n)
-        if token_id in output and output.index(token_id) == position:
-            return prompt
-    raise AssertionError("no such prompt")
 
 
 def run(request: Generate) -> Rig:

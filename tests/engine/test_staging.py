@@ -17,27 +17,21 @@ ARRAYS: list[HostArray] = [
 ]
 
 
-def check(device: torch.device) -> None:
-    tensors = to_device(ARRAYS, device)
-    assert len(tensors) == len(ARRAYS)
+@pytest.mark.parametrize("kind", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_arrays_arrive(kind: str) -> None:
+    tensors = to_device(ARRAYS, torch.device(kind))
     for array, tensor in zip(ARRAYS, tensors, strict=True):
-        assert tensor.device.type == device.type
+        assert tensor.device.type == kind
         assert tensor.shape == array.shape
         np.testing.assert_array_equal(tensor.cpu().numpy(), array)
         assert tensor.cpu().numpy().dtype == array.dtype
 
 
 def test_on_the_cpu_arrays_are_shared() -> None:
-    check(torch.device("cpu"))
     array = np.zeros(3, dtype=np.float32)
     (tensor,) = to_device([array], torch.device("cpu"))
     array[1] = 5.0
     assert tensor[1] == 5.0
-
-
-@pytest.mark.gpu
-def test_on_cuda_arrays_arrive() -> None:
-    check(torch.device("cuda"))
 
 
 def test_offsets_are_aligned_and_do_not_overlap() -> None:

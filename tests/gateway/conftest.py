@@ -8,10 +8,11 @@ from pathlib import Path
 import openai
 import pytest
 
-from gateway.config import Bounds, GatewayConfig
+from gateway.config import Bounds
 from tests.doubles.fake_engine import WELCOME, FakeEngine
-from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.served import Served, config_of, serving
 from tests.doubles.tiny_model import write_tiny_model
+from tests.gateway.traced import Traced
 
 BOUNDS = Bounds(max_body_bytes=1 << 20, max_streams_per_key=64)
 
@@ -30,15 +31,7 @@ def module_engine() -> FakeEngine:
 def served(
     tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine
 ) -> Iterator[Served]:
-    config = GatewayConfig(
-        model_dir=str(tiny_model),
-        model_name=MODEL,
-        data_dir=str(tmp_path_factory.mktemp("data")),
-        engine_socket="",
-        port=0,
-        bounds=BOUNDS,
-        grace_s=1.0,
-    )
+    config = config_of(tiny_model, tmp_path_factory.mktemp("data"), bounds=BOUNDS)
     with serving(config, module_engine) as gateway:
         yield gateway
 
@@ -58,3 +51,9 @@ def client(served: Served, engine: FakeEngine) -> Iterator[openai.OpenAI]:
         base_url=f"{served.url}/v1", api_key=served.key, max_retries=0, timeout=20
     ) as client:
         yield client
+
+
+@pytest.fixture
+def traced(tiny_model: Path, tmp_path: Path) -> Traced:
+    """A gateway that traces, with an engine and a data directory of its own."""
+    return Traced(tiny_model, tmp_path / "data")

@@ -16,13 +16,12 @@ from fastapi.testclient import TestClient
 from starlette.routing import BaseRoute, Route
 
 from gateway.app import GatewayApp, build_app
-from gateway.config import GatewayConfig
 from gateway.first_start import ensure_first_start
 from gateway.logs import QuietFormatter
 from gateway.main import composed
 from gateway.metrics import GatewayMetrics
 from tests.doubles.fake_engine import FakeEngine, hanging_at
-from tests.doubles.served import MODEL, Served
+from tests.doubles.served import MODEL, Served, config_of
 
 PUBLIC = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/openapi.json")}
 CANARY = "canary-8c1d"
@@ -51,9 +50,7 @@ def routes_within(router: object) -> Iterator[BaseRoute]:
 
 async def test_no_route_is_left_out_of_the_description(tiny_model: Path, tmp_path: Path) -> None:
     await ensure_first_start(tmp_path, clock=time.time)
-    config = GatewayConfig(
-        model_dir=str(tiny_model), model_name=MODEL, data_dir=str(tmp_path), engine_socket=""
-    )
+    config = config_of(tiny_model, tmp_path)
     async with composed(config, FakeEngine()) as gateway:
         (bind,) = gateway.binds
         assert isinstance(bind.app, GatewayApp)

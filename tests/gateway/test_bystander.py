@@ -15,10 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.gateway import MODEL, gateways, memory_mb, until_up
-from gateway.config import Bounds, GatewayConfig
+from benchmarks.gateway import gateways, memory_mb, until_up
+from gateway.config import Bounds
 from gateway.first_start import ensure_first_start
 from tests.doubles.attacks import ATTACKS, Target, ask
+from tests.doubles.served import MODEL, config_of
 from tests.seams.server import free_port, wait_for
 
 # A body of its bound's size once as bytes and once as what they say, for each that is read at
@@ -56,15 +57,7 @@ class Fortress:
 def fortress(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
     data = tmp_path_factory.mktemp("data")
     keys = asyncio.run(ensure_first_start(data, clock=time.time))
-    config = GatewayConfig(
-        model_dir=str(tiny_model),
-        model_name=MODEL,
-        data_dir=str(data),
-        engine_socket="",
-        port=free_port(),
-        bounds=BOUNDS,
-        grace_s=1.0,
-    )
+    config = config_of(tiny_model, data, port=free_port(), bounds=BOUNDS)
     with gateways(config, 1) as [pid]:
         asyncio.run(until_up(config.port))
         attacker, bystander = (

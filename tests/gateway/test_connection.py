@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Bounds, GatewayConfig
+from gateway.config import Bounds
 from tests.doubles.fake_engine import FakeEngine, saying
-from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.served import MODEL, Served, config_of, serving
 from tests.gateway.raw_http import connected, head, post, read_answer, request
 
 CHAT = "/v1/chat/completions"
@@ -22,16 +22,12 @@ BODY = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"
 def served(
     tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine
 ) -> Iterator[Served]:
-    config = GatewayConfig(
-        model_dir=str(tiny_model),
-        model_name=MODEL,
-        data_dir=str(tmp_path_factory.mktemp("data")),
-        engine_socket="",
-        port=0,
+    config = config_of(
+        tiny_model,
+        tmp_path_factory.mktemp("data"),
         bounds=Bounds(
             head_deadline_s=0.3, body_deadline_s=0.3, stalled_write_s=0.3, max_head_bytes=8192
         ),
-        grace_s=1.0,
     )
     with serving(config, module_engine) as gateway:
         yield gateway

@@ -17,7 +17,7 @@ from gateway.generation import generating
 from gateway.tokenizer import Tokenizer
 from tests.doubles.fake_engine import EOS, FakeEngine, at_once, failing_at, hanging_at, saying
 from tests.doubles.tiny_model import byte_tokenizer
-from tests.gateway.test_stop_strings import search
+from tests.gateway.plain_search import search
 
 BYTES = Tokenizer(byte_tokenizer())
 

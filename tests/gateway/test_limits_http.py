@@ -15,7 +15,7 @@ from gateway.config import GatewayConfig
 from gateway.limits.prices import Prices
 from tests.doubles.fake_engine import FakeEngine, at_once, failing_at, hanging_at, parrot, saying
 from tests.doubles.redis_server import redis_server
-from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.served import MODEL, Served, config_of, serving
 from tests.gateway.conftest import BOUNDS
 
 X100 = "x" * 99  # a hundred tokens: one begins the text
@@ -83,16 +83,7 @@ class Tenant:
 
 @pytest.fixture(scope="module")
 def config(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> GatewayConfig:
-    return GatewayConfig(
-        model_dir=str(tiny_model),
-        model_name=MODEL,
-        data_dir=str(tmp_path_factory.mktemp("limited")),
-        engine_socket="",
-        port=0,
-        bounds=BOUNDS,
-        prices=PRICES,
-        grace_s=1.0,
-    )
+    return config_of(tiny_model, tmp_path_factory.mktemp("limited"), bounds=BOUNDS, prices=PRICES)
 
 
 @pytest.fixture(scope="module")

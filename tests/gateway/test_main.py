@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,13 +16,7 @@ import msgspec
 
 from gateway.config import GatewayConfig
 from gateway.first_start import FirstStart, ensure_first_start
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+from tests.seams.server import free_port
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -16,7 +15,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from gateway.otlp import collector, exporting
 from tests.doubles.collector import collecting
-from tests.gateway.test_tracing import CHAT, Traced
+from tests.gateway.traced import CHAT, Traced
 
 # Far less than an export may take before it gives up, far more than a request does.
 SOON_S = 4.0
@@ -30,11 +29,6 @@ def no_thread_is_left() -> Iterator[None]:
         if "otel" in thread.name.lower() or "otlp" in thread.name:
             thread.join(20)
             assert not thread.is_alive()
-
-
-@pytest.fixture
-def traced(tiny_model: Path, tmp_path: Path) -> Traced:
-    return Traced(tiny_model, tmp_path / "data")
 
 
 def ask_often(traced: Traced, url: str, times: int = 20) -> tuple[set[int], float]:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.stop_strings import StopScanner
+from tests.gateway.plain_search import search
 
 TEXTS = st.text("ab\N{GRINNING FACE}", max_size=30)
 STOPS = st.lists(st.text("ab\N{GRINNING FACE}", min_size=1, max_size=5), max_size=4)
@@ -25,15 +26,6 @@ def scan(pieces: list[str], stops: list[str], *, include: bool) -> tuple[str, st
         if scanner.stopped_by is not None:
             return shown, scanner.stopped_by
     return shown + scanner.flush(), None
-
-
-def search(text: str, stops: list[str], *, include: bool) -> tuple[str, str | None]:
-    """The plain way: grow the text by one character until a stop string ends it."""
-    for end in range(1, len(text) + 1):
-        for stop in sorted(stops, key=len, reverse=True):
-            if text[:end].endswith(stop):
-                return text[: end if include else end - len(stop)], stop
-    return text, None
 
 
 @given(TEXTS, STOPS, CUTS, st.booleans())

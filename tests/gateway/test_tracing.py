@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from itertools import pairwise
-from pathlib import Path
 
 import httpx
 import pytest
@@ -16,59 +13,13 @@ from opentelemetry.semconv.attributes import error_attributes, http_attributes
 
 from engine.errors import EngineFailure
 from gateway import spans
-from gateway.config import GatewayConfig
-from tests.doubles.collector import Collector, attributes, collecting
-from tests.doubles.fake_engine import TIMING, FakeEngine, failing_at, hanging_at, saying
-from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.collector import attributes, collecting
+from tests.doubles.fake_engine import TIMING, failing_at, hanging_at
+from tests.doubles.served import MODEL, Served
+from tests.gateway.traced import CHAT, Traced
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 PHASES = ["admission", "queue", "match", "load", "prefill", "stream"]
-CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
-
-
-class Traced:
-    """A gateway that traces to a collector, for one test: spans are there when it has ended."""
-
-    def __init__(self, tiny_model: Path, data_dir: Path) -> None:
-        self.engine = FakeEngine()
-        self.engine.script = saying("good day")
-        self._tiny_model = tiny_model
-        self._data_dir = data_dir
-
-    def run(
-        self, ask: Callable[[Served, httpx.Client], object], url: str | None = None
-    ) -> list[Span]:
-        """All spans of what `ask` did."""
-        with collecting() as collector:
-            with self.serving(url or collector.url) as served, self.client(served) as client:
-                ask(served, client)
-                assert served.wait_idle()
-            self.collector: Collector = collector
-        return collector.spans
-
-    def serving(self, url: str | None) -> AbstractContextManager[Served]:
-        """The gateway, tracing to `url`."""
-        config = GatewayConfig(
-            model_dir=str(self._tiny_model),
-            model_name=MODEL,
-            data_dir=str(self._data_dir),
-            engine_socket="",
-            port=0,
-            grace_s=1.0,
-            otlp_endpoint=url,
-        )
-        return serving(config, self.engine)
-
-    @staticmethod
-    def client(served: Served) -> httpx.Client:
-        """Speaks under the first tenant's key."""
-        headers = {"authorization": f"Bearer {served.key}"}
-        return httpx.Client(base_url=served.url, headers=headers, timeout=20)
-
-
-@pytest.fixture
-def traced(tiny_model: Path, tmp_path: Path) -> Traced:
-    return Traced(tiny_model, tmp_path / "data")
 
 
 def root_of(found: list[Span]) -> Span:

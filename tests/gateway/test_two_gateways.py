@@ -12,10 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.config import GatewayConfig
 from tests.doubles.fake_engine import FakeEngine
 from tests.doubles.redis_server import RedisServer, redis_server
-from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.served import MODEL, Served, config_of, serving
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 4}
 WITHIN_S = 20.0
@@ -43,17 +42,13 @@ def pair(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         gateways = [
             stack.enter_context(
                 serving(
-                    GatewayConfig(
-                        model_dir=str(tiny_model),
-                        model_name=MODEL,
-                        data_dir=str(tmp_path_factory.mktemp(f"data-{number}")),
-                        engine_socket="",
+                    config_of(
+                        tiny_model,
+                        tmp_path_factory.mktemp(f"data-{number}"),
                         redis_url=server.url,
                         redis_password_file=str(secrets / "redis_password"),
                         redis_timeout_s=0.5,  # a busy machine is no outage
                         secrets_dir=str(secrets),
-                        port=0,
-                        grace_s=1.0,
                     ),
                     FakeEngine(),
                 )

@@ -113,7 +113,7 @@ class Composed:
 
     def wait_healthy(self, service: str, timeout_s: float = START_S) -> None:
         """Return when a service's own health check says yes."""
-        wait_for(lambda: self._health(service) == "healthy", timeout_s)
+        wait_for(lambda: self.health(service) == "healthy", timeout_s)
 
     def wait_ready(self, timeout_s: float = START_S) -> None:
         """Return when gateways are reached by tenants and operator, and have an engine."""
@@ -124,7 +124,8 @@ class Composed:
         """Return when another process runs where `killed` ran."""
         wait_for(lambda: self.pid(service) not in (0, killed), timeout_s)
 
-    def _health(self, service: str) -> str:
+    def health(self, service: str) -> str:
+        """What a service's own health check says, or why there is none."""
         state = self.container(service)["State"]
         return str(state["Health"]["Status"] if state["Running"] else state["Status"])
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.engine.checkpoints import RECIPES, Checkpoint, make_checkpoint
+from tests.seams.mix import Alone, alone_on
 from tests.seams.server import Server, running_server
 
 
@@ -21,3 +22,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A tiny random Qwen3; read only."""
     return make_checkpoint(RECIPES["qwen3"], tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture(scope="session")
+def alone(checkpoint: Checkpoint) -> Alone:
+    """What a prompt gives by itself."""
+    return alone_on(checkpoint.model_dir)

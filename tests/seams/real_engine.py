@@ -62,32 +62,12 @@ class RealEngine:
         self.bounds = bounds
         self.link = MemoryLink(sleeps=True)
         self._digest = digest
-        config = EngineConfig(
-            model_dir=model_dir,
-            socket="",
-            device=bounds.device,
-            dtype="float32",
-            graph_tokens=bounds.graph_tokens,
-            block_size=bounds.block_size,
-            cache_tokens=bounds.num_blocks * bounds.block_size,
-            num_threads=1,
-            max_running=bounds.max_running,
-            host_cache_tokens=bounds.host_blocks * bounds.block_size,
-            disk_cache_dir=None if disk is None else str(disk),
-            disk_cache_gib=bounds.disk_bytes / GIB,
-        )
+        config = _config(model_dir, bounds, disk)
         opened = open_model(config)
         self.fingerprint = fingerprint or opened.fingerprint
         self.tiers = open_tiers(config, opened.pool, opened.num_blocks, self.fingerprint)
         if bounds.graph_tokens and bounds.device == "cpu":
-            assert isinstance(opened.runner, ModelRunner)
-            graphs = with_graphs(
-                opened.runner,
-                Rerun(),
-                max_tokens=bounds.graph_tokens,
-                max_model_len=opened.max_model_len,
-            )
-            opened = replace(opened, runner=graphs)
+            opened = _with_steps_run_again(opened, bounds.graph_tokens)
         self.core: EngineCore = assemble(
             _computer(opened),
             self.link,
@@ -162,6 +142,32 @@ class RealEngine:
         pool = self.cache.pool()
         assert (pool.free, pool.leased) == (pool.total, 0)
         self.cache.check_invariants()
+
+
+def _config(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
+    return EngineConfig(
+        model_dir=model_dir,
+        socket="",
+        device=bounds.device,
+        dtype="float32",
+        graph_tokens=bounds.graph_tokens,
+        block_size=bounds.block_size,
+        cache_tokens=bounds.num_blocks * bounds.block_size,
+        num_threads=1,
+        max_running=bounds.max_running,
+        host_cache_tokens=bounds.host_blocks * bounds.block_size,
+        disk_cache_dir=None if disk is None else str(disk),
+        disk_cache_gib=bounds.disk_bytes / GIB,
+    )
+
+
+def _with_steps_run_again(opened: OpenedModel, max_tokens: int) -> OpenedModel:
+    """Steps of up to so many tokens go through what records them, also without a GPU."""
+    assert isinstance(opened.runner, ModelRunner)
+    graphs = with_graphs(
+        opened.runner, Rerun(), max_tokens=max_tokens, max_model_len=opened.max_model_len
+    )
+    return replace(opened, runner=graphs)
 
 
 def _computer(opened: OpenedModel) -> Computer:

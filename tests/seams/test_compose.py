@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from cli.options import EngineFlags
+from cli.engine_options import EngineFlags
 from tests.seams.composed import SERVICES, Composed, composed, run, soon, why_not
 
 REASON = why_not()
@@ -73,6 +73,7 @@ def test_a_tenant_is_made_chats_and_hits(tenant: httpx.Client) -> None:
 def test_every_container_passes_its_health_check(deployment: Composed) -> None:
     for service in SERVICES:
         deployment.wait_healthy(service, 60)
+    assert {deployment.health(service) for service in SERVICES} == {"healthy"}
 
 
 @pytest.mark.parametrize("service", SERVICES)

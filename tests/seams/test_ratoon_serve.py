@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 from cli.child import python_environment
 from gateway.first_start import DEMO2_KEY, DEMO_KEY, read_keys
 from tests.doubles.tiny_model import write_tiny_model
+from tests.seams.server import free_port
 
 SERVE = "from cli.main import main; main()"
 CONFIG = {
@@ -79,12 +79,6 @@ class Serving:
             if b"\0-m\0engine\0" in Path(f"/proc/{child}/cmdline").read_bytes()
         )
         return engine
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @pytest.fixture

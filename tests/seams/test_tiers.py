@@ -6,7 +6,6 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import fields, replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,40 +16,14 @@ from engine.fingerprint import BlockOrigin
 from engine.messages import EngineStats, SamplingParams
 from storage.disk.config import DiskConfig
 from tests.engine.checkpoints import Checkpoint
-from tests.engine.test_fingerprint import ORIGIN, another
+from tests.engine.origins import ORIGIN, another
+from tests.seams.mix import LONGEST, NAMESPACES, Alone, Ask, asks, run_mix
 from tests.seams.real_engine import Bounds, RealEngine
-from tests.seams.test_cached_equals_uncached import (
-    LONGEST,
-    NAMESPACES,
-    UNPRESSED,
-    Alone,
-    Ask,
-    asks,
-    run_mix,
-)
 
 TINY = Bounds(num_blocks=6, block_size=16, max_batch_tokens=64, max_running=3)
 PROMPT = tuple((11 * i * i + 5) % 50 + 5 for i in range(70))
 DOWN, FURTHER_DOWN, UP = ("device", "host"), ("host", "disk"), ("disk", "device")
 GREEDY = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
-
-
-@pytest.fixture(scope="module")
-def alone(checkpoint: Checkpoint) -> Alone:
-    """What a prompt gives by itself, nothing reused and nothing else running."""
-    engine = RealEngine(str(checkpoint.model_dir), UNPRESSED)
-    number = 0
-
-    @cache
-    def tokens(ask: Ask) -> list[int]:
-        nonlocal number
-        number += 1
-        name = f"alone-{number}"
-        engine.submit(name, ask.prompt, ask.sampling, namespace=NAMESPACES[0], use_cache=False)
-        engine.run()
-        return engine.tokens(name)
-
-    return tokens
 
 
 def room_for(engine_bounds: Bounds, model_dir: str, blocks: int) -> int:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from storage.device_pool import BlockShape, DevicePool, blocks_that_fit
+from storage.device_pool import BlockShape, DevicePool
 from storage.errors import PoolDoesNotFit
 
 CPU = torch.device("cpu")
@@ -44,28 +44,6 @@ def test_a_fresh_pool_is_finite() -> None:
     assert not DevicePool(SMALL, 2, CPU).tensor.any()
 
 
-@pytest.mark.parametrize(
-    ("free", "reserve", "blocks"),
-    [
-        (0, 0, 0),
-        (SMALL.block_bytes - 1, 0, 0),
-        (SMALL.block_bytes, 0, 1),
-        (10 * SMALL.block_bytes - 1, 0, 9),
-        (10 * SMALL.block_bytes, 1, 9),
-        (10 * SMALL.block_bytes, 10 * SMALL.block_bytes, 0),
-        (10 * SMALL.block_bytes, 11 * SMALL.block_bytes, 0),
-    ],
-)
-def test_only_whole_blocks_behind_the_reserve_fit(free: int, reserve: int, blocks: int) -> None:
-    assert blocks_that_fit(free, SMALL, reserve) == blocks
-
-
-def test_as_many_blocks_as_fit_do_fit_and_one_more_does_not() -> None:
-    free = 100 * 2**30 + 12_345
-    blocks = blocks_that_fit(free, LLAMA_8B)
-    assert blocks * LLAMA_8B.block_bytes <= free < (blocks + 1) * LLAMA_8B.block_bytes
-
-
 @pytest.mark.parametrize("blocks", [0, -3])
 def test_refuses_a_pool_without_a_block(blocks: int) -> None:
     with pytest.raises(PoolDoesNotFit, match=str(blocks)):
@@ -76,8 +54,8 @@ def test_refuses_a_pool_without_a_block(blocks: int) -> None:
 @pytest.mark.gpu
 def test_says_so_when_the_device_has_not_the_memory() -> None:
     free, total = torch.cuda.mem_get_info()
-    too_many = blocks_that_fit(total, LLAMA_8B) + 1
+    too_many = total // LLAMA_8B.block_bytes + 1
     with pytest.raises(PoolDoesNotFit, match="do not fit on cuda"):
         DevicePool(LLAMA_8B, too_many, torch.device("cuda"))
-    fitting = blocks_that_fit(free, LLAMA_8B, reserve_bytes=free // 2)
+    fitting = free // 2 // LLAMA_8B.block_bytes
     assert DevicePool(LLAMA_8B, fitting, torch.device("cuda")).tensor.is_cuda

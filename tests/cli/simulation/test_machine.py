@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from cli.errors import ModelNotFound
 from cli.simulation.decoder import read_decoder
 from cli.simulation.machine import Machine, ModelShape, break_even_tokens
+from tests.cli.simulation.checkpoint import config
 
-LLAMA_8B = {
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 128256,
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "torch_dtype": "bfloat16",
-}
 PLAIN = ModelShape(parameters=1e9, kv_bytes_per_token=1000, attention_flops=0.0)
-
-
-def config(path: Path, **changes: object) -> Path:
-    file = path / "config.json"
-    file.write_bytes(msgspec.json.encode({**LLAMA_8B, **changes}))
-    return file
 
 
 def test_prefill_without_attention_is_two_flops_a_parameter() -> None:

@@ -54,6 +54,16 @@ class Home:
         assert isinstance(verdict, Refused), verdict
         return verdict
 
+    async def grants(
+        self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
+    ) -> bool:
+        return isinstance(await self.reserve(limits, most, name=name, tenant=tenant), Granted)
+
+    async def refuses(
+        self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
+    ) -> bool:
+        return not await self.grants(limits, most, name=name, tenant=tenant)
+
 
 class RedisClock:
     """What the scripts of a test take for Redis's time."""

@@ -24,23 +24,23 @@ def units(amount: float) -> Amount:
 
 async def test_requests_come_at_the_rate_behind_a_burst(home: Home) -> None:
     for name in "ab":
-        await home.granted(A_MINUTE, name=name)
+        assert await home.grants(A_MINUTE, name=name)
     refused = await home.refused(A_MINUTE, name="c")
     assert (refused.reason, refused.retry_after_s) == ("requests", 10.0)
     home.advance(9.999)
-    await home.refused(A_MINUTE, name="c")
+    assert await home.refuses(A_MINUTE, name="c")
     home.advance(0.001)
-    await home.granted(A_MINUTE, name="c")
-    await home.refused(A_MINUTE, name="d")
+    assert await home.grants(A_MINUTE, name="c")
+    assert await home.refuses(A_MINUTE, name="d")
 
 
 async def test_a_refused_request_costs_nothing(home: Home) -> None:
     for name in "ab":
-        await home.granted(A_MINUTE, name=name)
+        assert await home.grants(A_MINUTE, name=name)
     for number in range(20):
-        await home.refused(A_MINUTE, name=f"again{number}")
+        assert await home.refuses(A_MINUTE, name=f"again{number}")
     home.advance(10)
-    await home.granted(A_MINUTE, name="c")
+    assert await home.grants(A_MINUTE, name="c")
 
 
 async def test_the_standing_tells_what_is_left(home: Home) -> None:
@@ -64,12 +64,12 @@ async def test_tokens_count_as_computed_not_as_asked(home: Home) -> None:
 async def test_what_is_reserved_does_not_drain_but_what_was_computed_does(home: Home) -> None:
     granted = await home.granted(TOKENS, Amount(tokens=600), name="a")
     home.advance(30)
-    await home.refused(TOKENS, Amount(tokens=1), name="b")
+    assert await home.refuses(TOKENS, Amount(tokens=1), name="b")
     await home.limiter.settle(granted.hold, Amount(tokens=600))
-    await home.refused(TOKENS, Amount(tokens=1), name="b")
+    assert await home.refuses(TOKENS, Amount(tokens=1), name="b")
     home.advance(30)
-    await home.refused(TOKENS, Amount(tokens=301), name="b")
-    await home.granted(TOKENS, Amount(tokens=300), name="b")
+    assert await home.refuses(TOKENS, Amount(tokens=301), name="b")
+    assert await home.grants(TOKENS, Amount(tokens=300), name="b")
 
 
 async def test_a_request_larger_than_the_burst_is_told_not_to_wait(home: Home) -> None:
@@ -80,23 +80,23 @@ async def test_a_request_larger_than_the_burst_is_told_not_to_wait(home: Home) -
 async def test_only_so_many_run_at_once(home: Home) -> None:
     limits = Limits(max_concurrent=2)
     first = await home.granted(limits, name="a")
-    await home.granted(limits, name="b")
+    assert await home.grants(limits, name="b")
     refused = await home.refused(limits, name="c")
     assert refused.reason == "concurrent"
     assert refused.retry_after_s
     await home.limiter.settle(first.hold, Amount())
-    await home.granted(limits, name="c")
-    await home.refused(limits, name="d")
+    assert await home.grants(limits, name="c")
+    assert await home.refuses(limits, name="d")
 
 
 async def test_settling_twice_gives_back_once(home: Home) -> None:
     limits = Limits(max_concurrent=2, budget=Budget(units=1.0))
     first = await home.granted(limits, units(0.4), name="a")
-    await home.granted(limits, units(0.4), name="b")
+    assert await home.grants(limits, units(0.4), name="b")
     for _ in range(2):
         await home.limiter.settle(first.hold, units(0.4))
-    await home.granted(limits, units(0.2), name="c")
-    await home.refused(limits, name="d")
+    assert await home.grants(limits, units(0.2), name="c")
+    assert await home.refuses(limits, name="d")
 
 
 async def test_a_budget_is_spent_by_what_was_used(home: Home) -> None:
@@ -104,8 +104,8 @@ async def test_a_budget_is_spent_by_what_was_used(home: Home) -> None:
     refused = await home.refused(UNITS, units(0.2), name="b")
     assert (refused.reason, refused.retry_after_s) == ("budget", None)
     await home.limiter.settle(granted.hold, units(0.3))
-    await home.refused(UNITS, units(0.700001), name="b")
-    await home.granted(UNITS, units(0.7), name="b")
+    assert await home.refuses(UNITS, units(0.700001), name="b")
+    assert await home.grants(UNITS, units(0.7), name="b")
 
 
 async def test_a_months_budget_is_whole_again_in_the_next(home: Home) -> None:
@@ -113,10 +113,10 @@ async def test_a_months_budget_is_whole_again_in_the_next(home: Home) -> None:
     for limits, tenant in ((UNITS, "tn_a"), (forever, "tn_b")):
         granted = await home.granted(limits, units(1), name="a", tenant=tenant)
         await home.limiter.settle(granted.hold, units(1))
-        await home.refused(limits, units(0.1), name="b", tenant=tenant)
+        assert await home.refuses(limits, units(0.1), name="b", tenant=tenant)
     home.advance(3600)  # November ends
-    await home.granted(UNITS, units(1), name="c")
-    await home.refused(forever, units(0.1), name="c", tenant="tn_b")
+    assert await home.grants(UNITS, units(1), name="c")
+    assert await home.refuses(forever, units(0.1), name="c", tenant="tn_b")
 
 
 async def test_a_calendar_that_goes_back_gives_no_budget(home: Home) -> None:
@@ -124,9 +124,9 @@ async def test_a_calendar_that_goes_back_gives_no_budget(home: Home) -> None:
     granted = await home.granted(UNITS, units(1), name="a")
     await home.limiter.settle(granted.hold, units(1))
     home.advance(-3600)
-    await home.refused(UNITS, units(0.1), name="b")
+    assert await home.refuses(UNITS, units(0.1), name="b")
     home.advance(3600)
-    await home.refused(UNITS, units(0.1), name="b")
+    assert await home.refuses(UNITS, units(0.1), name="b")
 
 
 async def test_all_limits_are_taken_or_none(home: Home) -> None:
@@ -151,11 +151,11 @@ async def test_all_limits_are_taken_or_none(home: Home) -> None:
 
 async def test_what_a_killed_gateway_held_lapses(home: Home) -> None:
     limits = Limits(tokens_per_minute=600, max_concurrent=1)
-    await home.granted(limits, Amount(tokens=600), name="a")
+    assert await home.grants(limits, Amount(tokens=600), name="a")
     home.advance(HOLD_S - 1)
-    await home.refused(limits, Amount(tokens=600), name="b")
+    assert await home.refuses(limits, Amount(tokens=600), name="b")
     home.advance(1)
-    await home.granted(limits, Amount(tokens=600), name="b")
+    assert await home.grants(limits, Amount(tokens=600), name="b")
 
 
 async def test_a_renewed_hold_lasts_on_and_a_lapsed_one_does_not_come_back(home: Home) -> None:
@@ -164,9 +164,9 @@ async def test_a_renewed_hold_lasts_on_and_a_lapsed_one_does_not_come_back(home:
     for _ in range(3):
         home.advance(HOLD_S - 1)
         await home.limiter.renew([granted.hold])
-        await home.refused(limits, name="b")
+        assert await home.refuses(limits, name="b")
     home.advance(HOLD_S)
-    await home.granted(limits, name="b")
+    assert await home.grants(limits, name="b")
     await home.limiter.renew([granted.hold])
     assert (await home.refused(limits, name="c")).reason == "concurrent"
 
@@ -174,36 +174,36 @@ async def test_a_renewed_hold_lasts_on_and_a_lapsed_one_does_not_come_back(home:
 async def test_a_budget_counts_a_lapsed_hold_whole(home: Home) -> None:
     granted = await home.granted(UNITS, units(0.9), name="a")
     home.advance(HOLD_S)
-    await home.refused(UNITS, units(0.2), name="b")
+    assert await home.refuses(UNITS, units(0.2), name="b")
     await home.limiter.settle(granted.hold, units(0.1))  # too late to say so
-    await home.refused(UNITS, units(0.2), name="b")
-    await home.granted(UNITS, units(0.1), name="b")
+    assert await home.refuses(UNITS, units(0.2), name="b")
+    assert await home.grants(UNITS, units(0.1), name="b")
 
 
 async def test_a_clock_that_goes_back_keeps_nobody_out_for_longer_than_a_hold(home: Home) -> None:
     limits = Limits(requests_per_minute=6, burst_s=20, max_concurrent=1)
-    await home.granted(limits, name="a")
+    assert await home.grants(limits, name="a")
     home.advance(-3600)
-    await home.refused(limits, name="b")
+    assert await home.refuses(limits, name="b")
     home.advance(HOLD_S)
-    await home.granted(limits, name="b")
+    assert await home.grants(limits, name="b")
 
 
 async def test_tenants_do_not_touch_each_other(home: Home) -> None:
     limits = Limits(requests_per_minute=1, max_concurrent=1, budget=Budget(units=1.0))
-    await home.granted(limits, units(1), name="a", tenant="tn_a")
-    await home.refused(limits, units(1), name="b", tenant="tn_a")
-    await home.granted(limits, units(1), name="b", tenant="tn_b")
+    assert await home.grants(limits, units(1), name="a", tenant="tn_a")
+    assert await home.refuses(limits, units(1), name="b", tenant="tn_a")
+    assert await home.grants(limits, units(1), name="b", tenant="tn_b")
 
 
 async def test_a_changed_limit_holds_at_once(home: Home) -> None:
     for name in "ab":
-        await home.granted(A_MINUTE, name=name)
+        assert await home.grants(A_MINUTE, name=name)
     raised = msgspec.structs.replace(A_MINUTE, burst_s=40)
     for name in "cd":
-        await home.granted(raised, name=name)
-    await home.refused(raised, name="e")
-    await home.granted(Limits(), name="f")
+        assert await home.grants(raised, name=name)
+    assert await home.refuses(raised, name="e")
+    assert await home.grants(Limits(), name="f")
 
 
 async def test_two_over_one_memory_share_it(home: Home) -> None:

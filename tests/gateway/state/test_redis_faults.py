@@ -176,6 +176,7 @@ async def test_a_redis_that_is_too_slow_is_as_good_as_away(server: RedisServer) 
         admin = connect(server.url, timeout_s=10)
         await admin.execute_command("CLIENT", "PAUSE", 600_000, "ALL")  # type: ignore[no-untyped-call]
         await outage(site)
+        assert isinstance(await refusal(site, site.known), Unavailable)
         server.kill()
         await admin.aclose()
 

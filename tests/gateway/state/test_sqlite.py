@@ -16,7 +16,7 @@ from gateway.errors import Conflict, NotFound, Unavailable
 from gateway.private_file import FileExposed
 from gateway.state.records import ApiKey, AuditEntry, Tenant
 from gateway.state.sqlite import SqliteStore
-from gateway.state.sqlite_file import SchemaTooNew
+from gateway.state.sqlite_schema import SchemaTooNew
 from tests.gateway.state.contract import StoreContract, a_key, a_tenant
 
 ROOT = Path(__file__).parents[3]
@@ -222,6 +222,7 @@ async def test_a_start_that_broke_off_before_the_schema_heals(path: Path) -> Non
     path.touch(0o600)
     store = SqliteStore(path)
     await store.create_tenant(a_tenant())
+    assert await store.list_tenants() == [a_tenant()]
     await store.close()
 
 

@@ -1,4 +1,4 @@
-"""The SQLite file: opened privately, put into WAL, brought to the newest schema.
+"""The schema of the state's SQLite file, and how an older file is brought to the newest one.
 
 Records lie whole in `record`, as JSON; the columns beside it are what must be unique, what is
 looked up by, and what the listing is ordered by. Counters of usage lie one to a row, so that a
@@ -9,16 +9,13 @@ Knows: the schema and its history. Does not know: what the statements of `sqlite
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from gateway.private_file import require_private
+from gateway.sqlite_file import open_shared, transaction
 from gateway.state.records import ApiKey, Tenant
 
 BUSY_TIMEOUT_S = 10.0
@@ -34,57 +31,13 @@ def open_file(path: Path) -> sqlite3.Connection:
     Raises FileExposed when others may read the file, SchemaTooNew, or sqlite3.DatabaseError when
     it is no database.
     """
-    _make_private(path)
-    connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-    )
-    with ExitStack() as on_failure:
-        on_failure.callback(connection.close)
-        _enter_wal(connection)
+
+    def prepare(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA synchronous = FULL")
         _migrate(connection, path)
         connection.execute("PRAGMA foreign_keys = ON")  # no effect inside a transaction
-        on_failure.pop_all()
-    return connection
 
-
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. The lock is taken first, so what is read inside stays true."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-def _make_private(path: Path) -> None:
-    """Make the file 0600 before SQLite would make it otherwise; -wal and -shm inherit its mode.
-
-    A file that is there is looked at, not opened: closing any descriptor of it would drop the
-    locks that another connection of this process holds.
-    """
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        require_private(path, path.stat().st_mode)
-
-
-def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL. SQLite's busy handler does not cover this switch, so the wait is here."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-            if not busy or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-        else:
-            return
+    return open_shared(path, prepare, busy_s=BUSY_TIMEOUT_S, check_same_thread=False)
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

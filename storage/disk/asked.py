@@ -1,0 +1,77 @@
+"""What the disk's process was asked and has not answered, and the ends that nobody was told yet.
+
+Knows: tickets, deadlines. Does not know: the process, or what follows from a deadline that passed.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from storage.disk.wire import Ended, Outcome
+
+
+class Asked:
+    """Reads and writes by ticket, in the order they were asked. One owner thread."""
+
+    def __init__(self, read_deadline_s: float, write_deadline_s: float) -> None:
+        self._read_deadline_s = read_deadline_s
+        self._write_deadline_s = write_deadline_s
+        self._reads: dict[int, tuple[float, int]] = {}  # since when, and the buffer it fills
+        self._writes: dict[int, float] = {}  # since when
+        self._ends: list[Ended] = []
+        self._tickets = 0
+
+    def read(self, buffer: int, now: float) -> int:
+        """The ticket of a read into `buffer`."""
+        ticket = self._ticket()
+        self._reads[ticket] = (now, buffer)
+        return ticket
+
+    def write(self, now: float) -> int:
+        """The ticket of a write."""
+        ticket = self._ticket()
+        self._writes[ticket] = now
+        return ticket
+
+    def refused(self) -> int:
+        """The ticket of what could not be asked, and has failed already."""
+        ticket = self._ticket()
+        self._fail(ticket)
+        return ticket
+
+    def answered(self, end: Ended) -> None:
+        """Take an answer; one that nobody waits for is dropped."""
+        if self._reads.pop(end.ticket, None) or self._writes.pop(end.ticket, None) is not None:
+            self._ends.append(end)
+
+    def give_up_late_reads(self, now: float) -> list[tuple[int, int]]:
+        """Fail reads that are past their deadline; their tickets and buffers."""
+        started = ((ticket, since, buffer) for ticket, (since, buffer) in self._reads.items())
+        late = list(takewhile(lambda read: now - read[1] > self._read_deadline_s, started))
+        for ticket, _, _ in late:
+            del self._reads[ticket]
+            self._fail(ticket)
+        return [(ticket, buffer) for ticket, _, buffer in late]
+
+    def is_write_late(self, now: float) -> bool:
+        """Whether the oldest write is past its deadline."""
+        oldest = next(iter(self._writes.values()), None)
+        return oldest is not None and now - oldest > self._write_deadline_s
+
+    def fail_all(self) -> None:
+        """No answer will come any more."""
+        for ticket in (*self._reads, *self._writes):
+            self._fail(ticket)
+        self._reads, self._writes = {}, {}
+
+    def take_ends(self) -> list[Ended]:
+        """What has ended since the last call."""
+        ends, self._ends = self._ends, []
+        return ends
+
+    def _ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    def _fail(self, ticket: int) -> None:
+        self._ends.append(Ended(ticket, Outcome.FAILED))

@@ -1,0 +1,63 @@
+"""What only the limits' file has to bear; what every home promises is in `test_contract`."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gateway.limits.limiter import Amount, Demand, Granted, LimiterDown, Refused
+from gateway.limits.limits import Limits
+from gateway.limits.sqlite import SqliteLimiter
+
+ONE_A_MINUTE = Limits(requests_per_minute=1, burst_s=60)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "limits.sqlite"
+
+
+def demand(name: str) -> Demand:
+    return Demand(name, "tn_a", ONE_A_MINUTE, Amount())
+
+
+async def test_a_restart_forgets_nothing(path: Path) -> None:
+    limiter = SqliteLimiter(path)
+    assert isinstance(await limiter.reserve(demand("a")), Granted)
+    await limiter.close()
+    limiter = SqliteLimiter(path)
+    assert isinstance(await limiter.reserve(demand("b")), Refused)
+    await limiter.close()
+
+
+async def test_a_damaged_file_is_set_aside_and_begun_anew(path: Path) -> None:
+    path.touch(0o600)
+    path.write_bytes(b"no database " * 100)
+    limiter = SqliteLimiter(path)
+    assert isinstance(await limiter.reserve(demand("a")), Granted)
+    await limiter.close()
+    assert path.with_suffix(".damaged").read_bytes() == b"no database " * 100
+
+
+async def test_one_that_is_locked_is_down_and_not_broken(path: Path) -> None:
+    limiter = SqliteLimiter(path)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LimiterDown, match="locked"):
+        await limiter.reserve(demand("a"))
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert isinstance(await limiter.reserve(demand("a")), Granted)
+    await limiter.close()
+
+
+async def test_an_account_that_cannot_be_read_is_told(path: Path) -> None:
+    limiter = SqliteLimiter(path)
+    with sqlite3.connect(path) as vandal:
+        vandal.execute("INSERT INTO accounts VALUES ('tn_a', x'ff')")
+    vandal.close()
+    with pytest.raises(LimiterDown, match="cannot be read"):
+        await limiter.reserve(demand("a"))
+    await limiter.close()

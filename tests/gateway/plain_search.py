@@ -1,0 +1,12 @@
+"""Where an answer ends, found the plain way: what the scanner is held to."""
+
+from __future__ import annotations
+
+
+def search(text: str, stops: list[str], *, include: bool) -> tuple[str, str | None]:
+    """The plain way: grow the text by one character until a stop string ends it."""
+    for end in range(1, len(text) + 1):
+        for stop in sorted(stops, key=len, reverse=True):
+            if text[:end].endswith(stop):
+                return text[: end if include else end - len(stop)], stop
+    return text, None

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from storage.disk.asked import Asked
+from storage.disk.wire import Ended, Outcome
+
+READ_S, WRITE_S = 0.5, 5.0
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked(READ_S, WRITE_S)
+
+
+def ends(asked: Asked) -> list[tuple[int, Outcome]]:
+    return [(end.ticket, end.outcome) for end in asked.take_ends()]
+
+
+def test_an_answer_is_told_once(asked: Asked) -> None:
+    read, write = asked.read(3, now=0.0), asked.write(now=0.0)
+    asked.answered(Ended(write, Outcome.DONE))
+    asked.answered(Ended(read, Outcome.LOST))
+    assert ends(asked) == [(write, Outcome.DONE), (read, Outcome.LOST)]
+    assert ends(asked) == []
+
+
+def test_an_answer_that_nobody_waits_for_is_dropped(asked: Asked) -> None:
+    read = asked.read(3, now=0.0)
+    for ticket in (read, read, read + 1):
+        asked.answered(Ended(ticket, Outcome.DONE))
+    assert ends(asked) == [(read, Outcome.DONE)]
+
+
+def test_every_ticket_is_another(asked: Asked) -> None:
+    tickets = [asked.read(0, 0.0), asked.write(0.0), asked.refused(), asked.read(0, 0.0)]
+    assert len(set(tickets)) == 4
+
+
+def test_what_could_not_be_asked_has_failed(asked: Asked) -> None:
+    ticket = asked.refused()
+    assert ends(asked) == [(ticket, Outcome.FAILED)]
+
+
+def test_late_reads_fail_and_their_answers_are_void(asked: Asked) -> None:
+    late = [asked.read(buffer, now=0.0) for buffer in (7, 8)]
+    later = asked.read(9, now=0.2)
+    assert asked.give_up_late_reads(now=READ_S) == []
+    assert asked.give_up_late_reads(now=READ_S + 0.1) == [(late[0], 7), (late[1], 8)]
+    assert ends(asked) == [(ticket, Outcome.FAILED) for ticket in late]
+    for ticket in (*late, later):
+        asked.answered(Ended(ticket, Outcome.DONE))
+    assert ends(asked) == [(later, Outcome.DONE)]
+
+
+def test_a_write_is_late_but_does_not_fail_by_that(asked: Asked) -> None:
+    write = asked.write(now=0.0)
+    assert not asked.is_write_late(now=WRITE_S)
+    assert asked.is_write_late(now=WRITE_S + 0.1)
+    assert ends(asked) == []
+    asked.answered(Ended(write, Outcome.DONE))
+    assert not asked.is_write_late(now=WRITE_S + 0.1)
+    assert ends(asked) == [(write, Outcome.DONE)]
+
+
+def test_with_the_process_everything_it_was_asked_fails(asked: Asked) -> None:
+    write, read = asked.write(now=0.0), asked.read(3, now=0.0)
+    asked.fail_all()
+    assert ends(asked) == [(read, Outcome.FAILED), (write, Outcome.FAILED)]
+    asked.answered(Ended(read, Outcome.DONE))
+    assert ends(asked) == []
+    assert asked.give_up_late_reads(now=100.0) == []
+    assert not asked.is_write_late(now=100.0)
