@@ -47,11 +47,12 @@ class Part:
 PARTS = (
     Part("kernels", "benchmarks.kernels", 300, 120, takes_model=False),
     Part("step", "benchmarks.step", 300, 120),
+    Part("gaps", "benchmarks.gaps", 180, 120),
     Part("server", "benchmarks.serving", 900, 240),
     Part("cache", "benchmarks.cache_cost", 300, 120),
     Part("soak", "benchmarks.soak", 960, 240),
 )
-USUAL = "kernels,step,server,cache"  # a soak takes ten minutes: it is asked for by name
+USUAL = "kernels,step,gaps,server,cache"  # a soak takes ten minutes: it is asked for by name
 
 
 @dataclass(frozen=True, slots=True)

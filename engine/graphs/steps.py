@@ -32,7 +32,7 @@ from engine.shared_prefixes import SharingFields
 from kernels.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 
 BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
-NEW_TOKENS = (64, 128, 256, 512, 1024)
+NEW_TOKENS = (64, 128, 256, 384, 512, 768, 1024)
 FEW_PREFILLS = (1, 2)
 FEWEST_PREFILLS, MOST_PREFILLS = 8, 32
 SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # decodes that read together
