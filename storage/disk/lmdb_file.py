@@ -113,15 +113,18 @@ class LmdbFile:
     def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """The next slots from `first` on that hold something, with their headers.
 
-        At least one where there is one, and no more once they come to `max_bytes`.
+        At least one where there is one, and no more once they come to `max_bytes`. FileDamaged.
         """
         found: list[tuple[int, bytes]] = []
-        size = 0
+        size, least = 0, first
         with _translated(), self._env.begin(db=self._headers) as transaction:
             cursor = transaction.cursor()
             if cursor.set_range(_KEY.pack(first)):
                 for key, header in cursor:
-                    found.append((_KEY.unpack(key)[0], header))
+                    least = (
+                        _slot_of(key, least) + 1
+                    )  # or pages that lead back would be read forever
+                    found.append((least - 1, header))
                     size += len(header)
                     if size >= max_bytes:
                         break
@@ -171,6 +174,14 @@ class LmdbFile:
         needed = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         if size and needed > size:
             raise FileDamaged(f"{DATA_NAME} has {size} bytes of {needed}")
+
+
+def _slot_of(key: bytes, least: int) -> int:
+    """The slot that `key` names; FileDamaged where it cannot come behind those before `least`."""
+    slot: int | None = _KEY.unpack(key)[0] if len(key) == _KEY.size else None
+    if slot is None or slot < least:
+        raise FileDamaged(f"key {key.hex()} where slot {least} or a later one was to come")
+    return slot
 
 
 @contextmanager
