@@ -55,7 +55,8 @@ class Started:
     ready_s: float
     blocks: int
     loaded: int  # when it was ready
-    to_load: int
+    under_way: int  # then
+    failed: int
 
 
 class NoModel:
@@ -100,7 +101,8 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> Started:
         ready_s=ready - began,
         blocks=blocks,
         loaded=sum(way.moves for way in ways),
-        to_load=sum(way.moves + way.under_way for way in ways),
+        under_way=sum(way.under_way for way in ways),
+        failed=sum(way.failed for way in ways),
     )
     tiers.close()
     return started
@@ -190,7 +192,8 @@ def main(
         parts = (one.open_s, one.restore_s, one.load_s, one.ready_s)
         numbers = "".join(f"{seconds:>7.2f}" for seconds in parts)
         print(f"{one.name:<28}{one.cached_gib:>11.2f}{numbers}{one.ready_s - cold:>8.2f}", end="")
-        print(f"   {one.blocks} blocks, {one.loaded} of {one.to_load} loaded")
+        print(f"   {one.blocks} blocks: {one.loaded} loaded, {one.under_way} coming", end="")
+        print(f", {one.failed} failed")
 
 
 if __name__ == "__main__":
