@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,8 @@ from storage.errors import FileDamaged, FileFull
 _KEY = struct.Struct(">I")
 _ORIGIN = b"origin"
 DATA_NAME = "data.mdb"
+_TOUCHING = 16  # threads
+_SLOTS_A_PAGE = 4  # at least; of headers, when pages are half empty
 
 
 class Kept(NamedTuple):
@@ -171,13 +174,24 @@ class LmdbFile:
 
         These pages lie scattered among the blocks. Without readahead they are a few megabytes;
         with it the system reads blocks around each, gigabytes before the first scan has ended.
+        Many threads ask for them, so that a disk may do what it can at once.
         """
-        with self._closed_if_damaged():
+        with self._closed_if_damaged(), ThreadPoolExecutor(_TOUCHING) as threads:
             for table in (self._headers, self._payloads):
-                with self._env.begin(db=table) as transaction:
-                    least = 0
-                    for key in transaction.cursor().iternext(keys=True, values=False):
-                        least = _slot_of(key, least) + 1
+                step = -(-self._slots_before_end(table) // _TOUCHING)
+                parts = [(table, n * step, (n + 1) * step) for n in range(_TOUCHING if step else 0)]
+                list(threads.map(lambda part: self._touch(*part), parts))
+
+    def _slots_before_end(self, table: lmdb._Database) -> int:
+        with self._env.begin(db=table) as transaction:
+            cursor = transaction.cursor()
+            return _slot_of(cursor.key(), 0) + 1 if cursor.last() else 0
+
+    def _touch(self, table: lmdb._Database, first: int, end: int) -> None:
+        with _translated(), self._env.begin(db=table) as transaction:
+            cursor = transaction.cursor()
+            while first < end and cursor.set_range(_KEY.pack(first)):
+                first = _slot_of(cursor.key(), first) + _SLOTS_A_PAGE
 
     @contextmanager
     def _closed_if_damaged(self) -> Iterator[None]:
