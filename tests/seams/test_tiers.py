@@ -252,7 +252,10 @@ def test_a_host_pool_of_which_all_is_in_use_drops_what_would_go_there(
     run_mix(engine, mix)
     for number, ask in enumerate(mix):
         assert engine.tokens(str(number)) == alone(ask)
-    assert engine.core.stats().tiers.lower["host"].total == 1
+    tiers = engine.core.stats().tiers
+    assert tiers.lower["host"].total == 1
+    assert sum(way.blocks for way in tiers.ways if (way.source, way.target) == DOWN) > 0
+    assert sum(tiers.evictions["device"].values()) > 0  # and what found no place went
     engine.expect_nothing_left()
     engine.close()
 
