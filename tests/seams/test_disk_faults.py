@@ -21,14 +21,15 @@ from pathlib import Path
 
 import pytest
 
+from prefix_cache.namespace import Namespace
 from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
 from tests.engine.checkpoints import Checkpoint
 from tests.seams.real_engine import Bounds, RealEngine
-from tests.seams.test_cached_equals_uncached import NAMESPACES, UNPRESSED
 from tests.seams.test_tiers import GREEDY, TINY, room_for, settle
 
 PROMPTS = [tuple((number * 13 + 7 * i) % 50 + 5 for i in range(70)) for number in range(6)]
+NAMESPACE = Namespace(b"n" * 16)
 SOON_S = 20.0
 PAGE = 4096
 
@@ -36,9 +37,9 @@ PAGE = 4096
 @pytest.fixture(scope="module")
 def expected(checkpoint: Checkpoint) -> list[list[int]]:
     """What each prompt gives with the cache off."""
-    engine = RealEngine(str(checkpoint.model_dir), UNPRESSED)
+    engine = RealEngine(str(checkpoint.model_dir), replace(TINY, num_blocks=64))
     for number, prompt in enumerate(PROMPTS):
-        engine.submit(str(number), prompt, GREEDY, namespace=NAMESPACES[0], use_cache=False)
+        engine.submit(str(number), prompt, GREEDY, namespace=NAMESPACE, use_cache=False)
         engine.run()
     return [engine.tokens(str(number)) for number in range(len(PROMPTS))]
 
@@ -80,7 +81,7 @@ def process_of(engine: RealEngine) -> int:
 
 def ask(engine: RealEngine, name: str, prompt: tuple[int, ...]) -> list[int]:
     """Its tokens; what lies on disk is loaded, whatever that takes."""
-    engine.submit(name, prompt, GREEDY, namespace=NAMESPACES[0], loads="always")
+    engine.submit(name, prompt, GREEDY, namespace=NAMESPACE, loads="always")
     engine.run()
     return engine.tokens(name)
 
