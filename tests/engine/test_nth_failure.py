@@ -102,19 +102,6 @@ def test_without_a_failure_blocks_go_there_and_back() -> None:
     assert len(rig.runner.steps) > 30
 
 
-@pytest.mark.parametrize("how", ["failed", "lost"])
-@pytest.mark.parametrize("first", range(1, 61, 10))
-def test_one_copy_fails(first: int, how: str) -> None:
-    for number in range(first, first + 10):
-        rig, _ = trace(fail_copy=number, how=how)
-        assert sum(n for (fate, *_), n in rig.mover.ended.items() if fate != "done") <= 1
-
-
-@pytest.mark.parametrize("number", range(0, 30, 3))
-def test_one_step_finds_no_room_on_the_device(number: int) -> None:
-    trace(fail_step=number)
-
-
 def test_one_allocation_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time that a block is wanted on the device, to begin with or to grow, in turn."""
     for number in itertools.count(1):
@@ -126,3 +113,16 @@ def test_one_allocation_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
         if room.asked < number:
             break
     assert number > 20
+
+
+@pytest.mark.parametrize("how", ["failed", "lost"])
+@pytest.mark.parametrize("first", range(1, 61, 10))
+def test_one_copy_fails(first: int, how: str) -> None:
+    for number in range(first, first + 10):
+        rig, _ = trace(fail_copy=number, how=how)
+        assert sum(n for (fate, *_), n in rig.mover.ended.items() if fate != "done") <= 1
+
+
+@pytest.mark.parametrize("number", range(0, 30, 3))
+def test_one_step_finds_no_room_on_the_device(number: int) -> None:
+    trace(fail_step=number)
