@@ -19,7 +19,7 @@ from gateway.config import GatewayConfig
 from tests.doubles.fake_engine import FakeEngine, saying
 from tests.doubles.served import MODEL, Served, serving
 from tests.gateway.raw_http import connected, post, read_answer
-from tests.gateway.test_main import first_start, free_port, get_when_up, process
+from tests.gateway.test_main import first_start, get_when_up, process
 
 IDLE, ACTIVE = 300, 60
 SPARE = 20  # descriptors that the process has left when the crowd comes
@@ -69,8 +69,8 @@ def alone(tiny_model: Path, tmp_path: Path) -> Iterator[tuple[Popen[str], int]]:
         model_name=MODEL,
         data_dir=str(tmp_path),
         engine_socket=str(tmp_path / "engine.sock"),
-        port=free_port(),
-        admin_port=free_port(),
+        port=_free_port(),
+        admin_port=_free_port(),
     )
     with process(config) as running:
         assert get_when_up(f"http://127.0.0.1:{config.port}/healthz").status_code == 200
@@ -109,6 +109,12 @@ def test_without_descriptors_those_who_are_in_are_served_and_the_others_turned_a
 def _ask_anew(port: int) -> int | None:
     with _connect(port) as connection:
         return health(connection)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
 
 
 def _connect(port: int) -> socket.socket:
