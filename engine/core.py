@@ -54,7 +54,8 @@ from prefix_cache.namespace import Namespace
 from prefix_cache.recompute import LoadOrRecompute
 
 IDLE_WAIT_S = 0.1
-WARM_S = 2.0  # the longest that a start waits for the hottest blocks
+WARM_S = 1.0  # the longest that a start waits for the disk, its tree and the hottest blocks
+WARM_AT_ONCE = 32  # blocks: none that is still to come when the time is up delays a request
 WARM_SHARE = 2  # of the device's blocks, one in so many is filled with them
 SAVED_AT_ONCE = 256  # blocks
 MEASURED_TOKENS = 64  # of prompts in a step; fewer tell more of the step than of the tokens
@@ -116,17 +117,18 @@ class EngineCore:
         self._reply()
 
     def warm_up(self) -> int:
-        """Take up what is on disk and begin to load the hottest; returns how many blocks.
+        """Take up what is on disk and load the hottest, for a while; returns how many are there.
 
         Before the first step.
         """
         cache, copies, now = self.parts.cache, self.parts.copies, self.parts.clock()
-        restored = copies.restore(now)
-        if restored:
-            cache.hottest(cache.pool().free // WARM_SHARE)
-            copies.start(now)
         give_up = now + WARM_S
-        while copies.pending and self.parts.clock() < give_up:
+        restored = copies.restore(now)
+        left = cache.pool().free // WARM_SHARE if restored else 0
+        while (left or copies.pending) and self.parts.clock() < give_up:
+            begun = cache.hottest(min(left, WARM_AT_ONCE - copies.pending))
+            left = left - begun if begun or copies.pending else 0
+            copies.start(self.parts.clock())
             self.parts.pause(COPY_WAIT_S)
             copies.settle(self.parts.clock())
         return restored

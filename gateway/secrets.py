@@ -51,7 +51,7 @@ def load_secrets(data_dir: Path) -> Secrets:
     path = data_dir / SECRETS_FILE
     try:
         found = msgspec.json.decode(read_private(path), type=_SecretsFile)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise FileDamaged(f"{path} is not a secrets file; restore it from a backup") from None
     if len(found.server_secret) < SECRET_BYTES or len(found.pepper) < SECRET_BYTES:
         raise FileDamaged(f"{path} holds a secret shorter than {SECRET_BYTES} bytes")

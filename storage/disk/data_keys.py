@@ -120,7 +120,7 @@ def _decode(content: bytes | None) -> dict[str, SealingKey]:
         return {}
     try:
         keys = msgspec.msgpack.decode(content, type=dict[str, SealingKey])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return {}
     sound = all(len(k.id) == KEY_ID_BYTES and len(k.key) == KEY_BYTES for k in keys.values())
     return keys if sound else {}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,8 @@ from storage.errors import FileDamaged, FileFull
 _KEY = struct.Struct(">I")
 _ORIGIN = b"origin"
 DATA_NAME = "data.mdb"
+_TOUCHING = 16  # threads
+_SLOTS_A_PAGE = 4  # at least; of headers, when pages are half empty
 
 
 class Kept(NamedTuple):
@@ -74,21 +77,12 @@ class LmdbFile:
         """Open the file in `directory`, or make it; FileDamaged."""
         directory.mkdir(mode=0o700, exist_ok=True)
         self._directory = directory
+        self._max_bytes = max_bytes
         self._check_file()
-        with _translated():
-            self._env = lmdb.open(
-                str(directory), map_size=max_bytes, max_dbs=4, mode=0o600, writemap=False,
-                metasync=False, max_readers=64, max_spare_txns=8,
-            )  # fmt: skip
-        try:
-            with _translated():
-                self._check_pages()
-                self._env.reader_check()
-                self._headers = self._env.open_db(b"headers")
-                self._payloads = self._env.open_db(b"payloads")
-        except FileDamaged:
-            self._env.close()
-            raise
+        self._open(readahead=False)
+        self._bring_into_memory()
+        self._env.close()
+        self._open(readahead=True)
 
     def origin(self) -> bytes | None:
         """What the records of this file depend on, as it was noted."""
@@ -113,15 +107,18 @@ class LmdbFile:
     def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """The next slots from `first` on that hold something, with their headers.
 
-        At least one where there is one, and no more once they come to `max_bytes`.
+        At least one where there is one, and no more once they come to `max_bytes`. FileDamaged.
         """
         found: list[tuple[int, bytes]] = []
-        size = 0
+        size, least = 0, first
         with _translated(), self._env.begin(db=self._headers) as transaction:
             cursor = transaction.cursor()
             if cursor.set_range(_KEY.pack(first)):
                 for key, header in cursor:
-                    found.append((_KEY.unpack(key)[0], header))
+                    least = (
+                        _slot_of(key, least) + 1
+                    )  # or pages that lead back would be read forever
+                    found.append((least - 1, header))
                     size += len(header)
                     if size >= max_bytes:
                         break
@@ -158,6 +155,53 @@ class LmdbFile:
             self._env.sync(True)
         self._env.close()
 
+    def _open(self, *, readahead: bool) -> None:
+        """Open the environment and its tables; nothing stays open where that fails."""
+        with _translated():
+            self._env = lmdb.open(
+                str(self._directory), map_size=self._max_bytes, max_dbs=4, mode=0o600,
+                writemap=False, metasync=False, max_readers=64, max_spare_txns=8,
+                readahead=readahead,
+            )  # fmt: skip
+        with self._closed_if_damaged():
+            self._check_pages()
+            self._env.reader_check()
+            self._headers = self._env.open_db(b"headers")
+            self._payloads = self._env.open_db(b"payloads")
+
+    def _bring_into_memory(self) -> None:
+        """Touch every page of the tables but the blocks themselves.
+
+        These pages lie scattered among the blocks. Without readahead they are a few megabytes;
+        with it the system reads blocks around each, gigabytes before the first scan has ended.
+        Many threads ask for them, so that a disk may do what it can at once.
+        """
+        with self._closed_if_damaged(), ThreadPoolExecutor(_TOUCHING) as threads:
+            for table in (self._headers, self._payloads):
+                step = -(-self._slots_before_end(table) // _TOUCHING)
+                parts = [(table, n * step, (n + 1) * step) for n in range(_TOUCHING if step else 0)]
+                list(threads.map(lambda part: self._touch(*part), parts))
+
+    def _slots_before_end(self, table: lmdb._Database) -> int:
+        with self._env.begin(db=table) as transaction:
+            cursor = transaction.cursor()
+            return _slot_of(cursor.key(), 0) + 1 if cursor.last() else 0
+
+    def _touch(self, table: lmdb._Database, first: int, end: int) -> None:
+        with _translated(), self._env.begin(db=table) as transaction:
+            cursor = transaction.cursor()
+            while first < end and cursor.set_range(_KEY.pack(first)):
+                first = _slot_of(cursor.key(), first) + _SLOTS_A_PAGE
+
+    @contextmanager
+    def _closed_if_damaged(self) -> Iterator[None]:
+        try:
+            with _translated():
+                yield
+        except FileDamaged:
+            self._env.close()
+            raise
+
     def _check_file(self) -> None:
         """Refuse a file that would be a signal before it is an error: one shorter than its head."""
         path = self._directory / DATA_NAME
@@ -171,6 +215,14 @@ class LmdbFile:
         needed = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         if size and needed > size:
             raise FileDamaged(f"{DATA_NAME} has {size} bytes of {needed}")
+
+
+def _slot_of(key: bytes, least: int) -> int:
+    """The slot that `key` names; FileDamaged where it cannot come behind those before `least`."""
+    slot: int | None = _KEY.unpack(key)[0] if len(key) == _KEY.size else None
+    if slot is None or slot < least:
+        raise FileDamaged(f"key {key.hex()} where slot {least} or a later one was to come")
+    return slot
 
 
 @contextmanager

@@ -106,7 +106,7 @@ class Seal:
         body = self._open_body(key, nonce, tag, first, kept_body)
         try:
             record = _BODY.decode(body)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise NotSound from error
         return Header(slot, record, key, payload_nonce, first[_FIXED.size :], fixed + body)
 

@@ -224,8 +224,10 @@ class DiskTier:
     def _await_scanned(self) -> Scanned | None:
         give_up = self._clock() + self._config.start_deadline_s
         while not self._scanned:
-            if self._process is None or self._clock() > give_up:
+            if self._process is None:
                 return None
+            if self._clock() > give_up:  # it may turn in circles in a damaged file
+                self._process.kill()
             self._process.wait_for_reply(0.05)
             self._listen(self._process)
             self._watch(self._process)

@@ -204,6 +204,8 @@ class Channel:
         return memoryview(self._buffer)[:size]
 
 
+# Text that is no UTF-8 has an error of Python's own.
+_NO_MESSAGE = (msgspec.MsgspecError, ValueError, RecursionError)
 _COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
@@ -212,7 +214,7 @@ def decode_command(content: memoryview) -> Command:
     """What the engine says; WireBroken."""
     try:
         return _COMMANDS.decode(content)
-    except msgspec.MsgspecError as error:
+    except _NO_MESSAGE as error:
         raise WireBroken(str(error)) from error
 
 
@@ -220,5 +222,5 @@ def decode_reply(content: memoryview) -> Reply:
     """What the disk's process says; WireBroken."""
     try:
         return _REPLIES.decode(content)
-    except msgspec.MsgspecError as error:
+    except _NO_MESSAGE as error:
         raise WireBroken(str(error)) from error

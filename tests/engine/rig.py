@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.codec import pack_token_ids
+from engine.copies import Disk
 from engine.core import EngineCore
 from engine.lower_tiers import LowerTiers
 from engine.messages import Failed, Finished, Generate, Loads, SamplingParams
@@ -87,6 +88,7 @@ class Rig:
     tiers: Tiers = field(default_factory=Tiers)
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
+    disk: Disk | None = None  # where one is to be asked for more than moves
     pushed: int = 0
     check_every: int = 1  # steps
     stepped: int = 0
@@ -108,7 +110,7 @@ class Rig:
             ),
             Keeping(
                 policy=by_name(self.policy, self.block_size),
-                lower=LowerTiers(self.tiers, self.mover, block_bytes=64),
+                lower=LowerTiers(self.tiers, self.mover, self.disk, block_bytes=64),
             ),
             clock=self.clock,
         )

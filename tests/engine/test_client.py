@@ -14,19 +14,33 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from engine.client import EngineClient
+from engine.client import EngineClient, PinnedPrefix
 from engine.codec import Codec
 from engine.errors import (
     EngineDied,
+    EngineError,
     EngineFailure,
     EngineUnavailable,
     InvalidRequest,
+    NoRoomToPin,
+    PinTooLarge,
     PromptTooLong,
 )
-from engine.messages import EngineStats, Finished, Generate, Tokens
+from engine.messages import (
+    EngineStats,
+    Finished,
+    Flush,
+    Flushed,
+    FromEngine,
+    Generate,
+    Pin,
+    Tokens,
+    Unpin,
+)
 from tests.doubles.engine_thread import EngineThread
+from tests.doubles.fake_engine import WELCOME
 from tests.doubles.fake_runner import expected_output
-from tests.engine.rig import generate
+from tests.engine.rig import NAMESPACE, generate
 
 ROOT = Path(__file__).parents[2]
 LONG = 3000  # tokens: more than any test waits for
@@ -93,6 +107,34 @@ async def running(client: EngineClient, request: Generate) -> asyncio.Task[objec
 async def ask_until_refused(client: EngineClient) -> None:
     for number in range(10_000):
         await collect(client, generate(f"late {number}", [2], max_tokens=1))
+
+
+@asynccontextmanager
+async def beside_itself(path: str) -> AsyncIterator[None]:
+    """An engine that takes everything but a greeting for a flush."""
+    Path(path).parent.mkdir()
+    context = zmq.asyncio.Context()
+    engine = context.socket(zmq.ROUTER)
+    engine.bind(f"ipc://{path}")
+    codec = Codec()
+
+    async def answer_all() -> None:
+        while True:
+            client, frame = await engine.recv_multipart()
+            asked = codec.decode_to_engine(frame)
+            answer: FromEngine = WELCOME
+            if isinstance(asked, Flush | Pin | Unpin):
+                answer = Flushed(query_id=asked.query_id, blocks=7)
+            await engine.send_multipart([client, codec.encode(answer)])
+
+    answering = asyncio.create_task(answer_all())
+    try:
+        yield
+    finally:
+        answering.cancel()
+        await asyncio.wait([answering])
+        engine.close(linger=0)
+        context.destroy(linger=0)
 
 
 async def _until_lost(client: EngineClient) -> None:
@@ -177,6 +219,75 @@ class TestStreams:
                 assert await client.flush(flow="y") == 0
                 assert await client.flush(flow="x") == 4
                 assert (await client.stats()).pool.used == 0
+
+
+def prefix(num_tokens: int, pin_id: str = "rules-1") -> PinnedPrefix:
+    """Tokens that requests of `generate` may begin with."""
+    request = generate("", [token % 64 for token in range(num_tokens)])
+    return PinnedPrefix(pin_id, request.token_ids, NAMESPACE, request.block_keys)
+
+
+class TestPins:
+    async def test_a_pinned_prefix_is_there_and_stays_until_it_is_let_go(
+        self, socket_path: str
+    ) -> None:
+        with EngineThread(socket_path):
+            async with connected(socket_path) as client:
+                await client.wait_until_welcome()
+                assert await client.pin(prefix(16)) == 4
+                assert await client.pin(prefix(16)) == 4  # saying it again is no harm
+                assert (await client.stats()).pins.pinned == {"rules-1": 4}
+                await client.flush()
+                _, finished = await collect(client, generate("a", range(20), max_tokens=1))
+                assert finished.cached_tokens == 16
+                assert await client.unpin("rules-1") == 4
+                assert (await client.stats()).pins.pinned == {}
+                await client.flush()
+                _, finished = await collect(client, generate("b", range(20), max_tokens=1))
+                assert finished.cached_tokens == 0
+                assert await client.unpin("rules-1") == 0
+                assert await client.unpin("never pinned") == 0
+
+    async def test_a_refusal_is_a_typed_error_and_pins_nothing(self, socket_path: str) -> None:
+        with EngineThread(socket_path):
+            async with connected(socket_path) as client:
+                await client.wait_until_welcome()
+                with pytest.raises(InvalidRequest, match="whole blocks"):
+                    await client.pin(prefix(15))
+                with pytest.raises(PinTooLarge):
+                    await client.pin(prefix(4 * 1025))
+                assert await client.pin(prefix(4 * 600)) == 600
+                with pytest.raises(NoRoomToPin):
+                    await client.pin(prefix(4 * 600, "rules-2"))
+                assert (await client.stats()).pins.pinned == {"rules-1": 600}
+
+    async def test_without_an_engine_nothing_is_pinned(self, socket_path: str) -> None:
+        async with connected(socket_path) as client:
+            with pytest.raises(EngineUnavailable):
+                await client.pin(prefix(16))
+            with pytest.raises(EngineUnavailable):
+                await client.unpin("rules-1")
+
+    async def test_who_waits_for_a_pin_is_told_that_the_engine_died(self, socket_path: str) -> None:
+        async with connected(socket_path) as client, engine_process(socket_path) as process:
+            await client.wait_until_welcome()
+            process.send_signal(signal.SIGSTOP)  # so that it is still to be done
+            pinning = asyncio.create_task(client.pin(prefix(16)))
+            unpinning = asyncio.create_task(client.unpin("rules-1"))
+            await asyncio.sleep(0)
+            process.send_signal(signal.SIGKILL)
+            for asked in (pinning, unpinning):
+                with pytest.raises(EngineUnavailable):
+                    await asked
+
+    async def test_an_answer_to_another_question_is_an_error(self, socket_path: str) -> None:
+        async with beside_itself(socket_path), connected(socket_path) as client:
+            await client.wait_until_welcome()
+            with pytest.raises(EngineError, match="answered a pin with something else"):
+                await client.pin(prefix(16))
+            with pytest.raises(EngineError, match="answered an unpin with something else"):
+                await client.unpin("rules-1")
+            assert await client.flush() == 7  # what it answers is heard
 
 
 class TestConnection:

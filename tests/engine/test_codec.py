@@ -24,8 +24,9 @@ from engine.messages import (
     Flush,
     Flushed,
     FromEngine,
-    Generate,
     Hello,
+    Pin,
+    Pinned,
     SamplingParams,
     StatsQuery,
     StatsReply,
@@ -33,6 +34,8 @@ from engine.messages import (
     ToEngine,
     TokenLogprobs,
     Tokens,
+    Unpin,
+    Unpinned,
     Welcome,
 )
 from tests.engine.rig import Rig, generate
@@ -53,6 +56,14 @@ TO_ENGINE: list[ToEngine] = [
     ),
     Cancel("a"),
     Flush(query_id="1", flow="x", namespace=bytes(16)),
+    Pin(
+        query_id="3",
+        pin_id="rules-1",
+        token_ids=pack_token_ids(range(16)),
+        namespace=bytes(16),
+        block_keys=bytes(range(16)),
+    ),
+    Unpin(query_id="4", pin_id="rules-1"),
     StatsQuery("2"),
 ]
 
@@ -86,6 +97,9 @@ def from_engine() -> list[FromEngine]:
             ]
         ),
         Flushed(query_id="1", blocks=4),
+        Pinned(query_id="3", blocks=1),
+        Pinned(query_id="3", blocks=0, code="no_room_to_pin", message="full", retry_after_s=2.0),
+        Unpinned(query_id="4", blocks=1),
         StatsReply(query_id="2", stats=stats),
     ]
 
@@ -95,6 +109,11 @@ def test_everything_that_crosses_comes_out_as_it_went_in() -> None:
         assert CODEC.decode_to_engine(CODEC.encode(message)) == message
     for answer in from_engine():
         assert CODEC.decode_from_engine(CODEC.encode(answer)) == answer
+
+
+def test_no_kind_of_message_is_left_out_here() -> None:
+    assert {type(message) for message in TO_ENGINE} == set(ToEngine.__args__)
+    assert {type(answer) for answer in from_engine()} == set(FromEngine.__args__)
 
 
 def test_each_direction_refuses_the_others_messages() -> None:
@@ -183,7 +202,7 @@ def test_damaged_frames_raise_nothing_else(
         decoded = CODEC.decode_to_engine(bytes(frame[: max(1, cut)]))
     except DecodeError:
         return
-    assert isinstance(decoded, Hello | Generate | Cancel | Flush | StatsQuery)
+    assert isinstance(decoded, ToEngine)
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))

@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 
+from prefix_cache.allocator import BlockIds
 from prefix_cache.shelf import Tiers
+from prefix_cache.tree import Partial
 from storage.move import Move, Tier
 from tests.engine.rig import Rig, generate
 
 MANY = 10_000
 
 
-def trace(fail_copy: int = MANY, how: str = "failed", fail_step: int = MANY) -> tuple[Rig, int]:
+class Room:
+    """What the cache asks for room on the device; refused once, as if others held it all.
+
+    Only while there are others: what fits is always had by who is alone.
+    """
+
+    def __init__(self, rig: Rig, refused: int) -> None:
+        supply = rig.cache._supply
+        self._make_room, self._take_now = supply.make_room, supply.take_now
+        self._running = rig.scheduler.running
+        self._refused = refused  # the how-manieth
+        self.asked = 0
+
+    def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
+        return not self._is_refused(others=1) and self._make_room(count, owner, beside)
+
+    def take_now(self, count: int, owner: str) -> BlockIds | None:
+        return None if self._is_refused(others=2) else self._take_now(count, owner)
+
+    def _is_refused(self, others: int) -> bool:
+        self.asked += len(self._running) >= others
+        return self.asked == self._refused and len(self._running) >= others
+
+
+def trace(
+    fail_copy: int = MANY, how: str = "failed", fail_step: int = MANY, rig: Rig | None = None
+) -> tuple[Rig, int]:
     """Prompts that go down, come back and grow, with one copy or one step failing.
 
     Returns the rig and how many copies there were.
     """
-    rig = Rig(
-        num_blocks=14,
-        max_batch_tokens=24,
-        max_running=3,
-        steps_ahead=1,
-        tiers=Tiers(host_blocks=8, disk_blocks=24),
-    )
+    rig = rig or small_rig()
     rig.mover.choose_fate = nth(fail_copy, how)
     requests = [
         generate(f"r{number}", [*range(number % 3, 24), number], max_tokens=4)
@@ -43,6 +66,17 @@ def trace(fail_copy: int = MANY, how: str = "failed", fail_step: int = MANY) -> 
     copies = sum(rig.mover.ended.values())
     rig.expect_nothing_left()
     return rig, copies
+
+
+def small_rig() -> Rig:
+    """Room for two prompts on the device, and less than all on the tiers below."""
+    return Rig(
+        num_blocks=14,
+        max_batch_tokens=24,
+        max_running=3,
+        steps_ahead=1,
+        tiers=Tiers(host_blocks=8, disk_blocks=24),
+    )
 
 
 def nth(number: int, how: str) -> Callable[[Move], str]:
@@ -66,6 +100,19 @@ def test_without_a_failure_blocks_go_there_and_back() -> None:
     directions = {(source, target) for _, source, target in rig.mover.ended}
     assert {(Tier.DEVICE, Tier.HOST), (Tier.HOST, Tier.DEVICE)} <= directions
     assert len(rig.runner.steps) > 30
+
+
+def test_one_allocation_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that a block is wanted on the device, to begin with or to grow, in turn."""
+    for number in itertools.count(1):
+        rig = small_rig()
+        room = Room(rig, number)
+        monkeypatch.setattr(rig.cache._supply, "make_room", room.make_room)
+        monkeypatch.setattr(rig.cache._supply, "take_now", room.take_now)
+        trace(rig=rig)
+        if room.asked < number:
+            break
+    assert number > 20
 
 
 @pytest.mark.parametrize("how", ["failed", "lost"])

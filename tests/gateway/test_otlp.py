@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -66,6 +69,24 @@ def test_somebody_listens_and_never_answers(
             ended = time.monotonic()
         assert time.monotonic() - ended < SOON_S
         assert len(hanging.raw) == 1, "it hung all the while"
+
+
+def test_a_collector_that_is_stopped(traced: Traced, caplog: pytest.LogCaptureFixture) -> None:
+    """Its machine still takes connections and what is sent, and nobody ever reads it."""
+    caplog.set_level(logging.CRITICAL, "opentelemetry")
+    listening = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); "
+    listening += "print(s.getsockname()[1], flush=True); time.sleep(600)"
+    command = [sys.executable, "-c", listening]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stopped:
+        try:
+            assert stopped.stdout is not None
+            port = int(stopped.stdout.readline())
+            stopped.send_signal(signal.SIGSTOP)
+            statuses, took = ask_often(traced, f"http://127.0.0.1:{port}")
+        finally:
+            stopped.kill()
+    assert statuses == {200}
+    assert took < SOON_S
 
 
 class Stuck(SpanExporter):

@@ -15,7 +15,7 @@ from engine.config import DeviceName, EngineConfig
 from engine.core import COPY_WAIT_S, EngineCore
 from engine.loading import OpenedModel, open_model
 from engine.lower_tiers import GIB, open_tiers
-from engine.messages import Finished, Generate, SamplingParams
+from engine.messages import Finished, Generate, Loads, SamplingParams
 from engine.queue import QueueLimits
 from engine.runner import ModelRunner
 from engine.scheduler import StepLimits
@@ -89,6 +89,7 @@ class RealEngine:
         *,
         namespace: Namespace,
         use_cache: bool = True,
+        loads: Loads = "auto",
     ) -> None:
         """Put a request before the engine."""
         path = NamespacePath.single(namespace)
@@ -102,6 +103,7 @@ class RealEngine:
                 flow=namespace.hex(),
                 sampling=sampling,
                 use_cache=use_cache,
+                loads=loads,
             ),
             CLIENT,
         )

@@ -189,25 +189,31 @@ def filled(
     return disk
 
 
-@pytest.mark.parametrize("name", [None, *(field.name for field in fields(BlockOrigin))])
-def test_each_of_eight_changed_fields_makes_the_disk_unreachable(
-    tmp_path: Path, checkpoint: Checkpoint, filled: Path, disk_bytes: int, name: str | None
+CHANGES = {
+    "nothing": ORIGIN,  # the control: it is found
+    "rope": replace(ORIGIN, model=replace(ORIGIN.model, rope=another(ORIGIN.model.rope))),
+    **{
+        field.name: replace(ORIGIN, **{field.name: another(getattr(ORIGIN, field.name))})
+        for field in fields(BlockOrigin)
+    },
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_of_eight_changes_makes_the_disk_unreachable(
+    tmp_path: Path, checkpoint: Checkpoint, filled: Path, disk_bytes: int, change: str
 ) -> None:
-    """`None` is the control: nothing changed, and it is found."""
     disk = Path(shutil.copytree(filled, tmp_path / "blocks"))
-    origin = ORIGIN
-    if name is not None:
-        origin = replace(ORIGIN, **{name: another(getattr(ORIGIN, name))})
     engine = RealEngine(
         str(checkpoint.model_dir),
         replace(WARM, disk_bytes=disk_bytes),
         disk=disk,
-        fingerprint=origin.fingerprint(),
+        fingerprint=CHANGES[change].fingerprint(),
     )
     restored = engine.core.warm_up()
     ask_for(engine, "again", PROMPT)
-    assert engine.finished("again").cached_tokens == (64 if name is None else 0)
-    assert bool(restored) == (name is None)
+    assert engine.finished("again").cached_tokens == (64 if change == "nothing" else 0)
+    assert bool(restored) == (change == "nothing")
     engine.close()
 
 
@@ -219,7 +225,10 @@ def test_a_host_pool_of_which_all_is_in_use_drops_what_would_go_there(
     run_mix(engine, mix)
     for number, ask in enumerate(mix):
         assert engine.tokens(str(number)) == alone(ask)
-    assert engine.core.stats().tiers.lower["host"].total == 1
+    tiers = engine.core.stats().tiers
+    assert tiers.lower["host"].total == 1
+    assert sum(way.blocks for way in tiers.ways if (way.source, way.target) == DOWN) > 0
+    assert sum(tiers.evictions["device"].values()) > 0  # and what found no place went
     engine.expect_nothing_left()
     engine.close()
 

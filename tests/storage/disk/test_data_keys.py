@@ -55,6 +55,18 @@ def test_a_file_that_is_no_good_holds_no_key(tmp_path: Path, content: bytes) -> 
     assert DataKeys(path).by_id(made.id) == made
 
 
+def test_a_flipped_bit_anywhere_in_the_file_costs_keys_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    DataKeys(path).of_owner("a")
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        keys = DataKeys(path)
+        assert keys.of_owner("b") == DataKeys(path).of_owner("b")
+
+
 def test_the_secret_of_a_directory_is_made_once(tmp_path: Path) -> None:
     first, second = (DirectoryKey.load(tmp_path / "secret") for _ in range(2))
     assert first == second

@@ -40,12 +40,14 @@ ALL = [(i, i) for i in range(BLOCKS)]
 
 
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that stands still until it is moved, or goes on whenever it is looked at."""
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.tick = 0.0
 
     def __call__(self) -> float:
+        self.now += self.tick
         return self.now
 
 
@@ -274,6 +276,22 @@ def test_a_write_that_takes_too_long_ends_the_process_before_it_fails(tmp_path: 
     assert not Path(f"/proc/{stopped}").exists()
     assert rig.disk.generation == 1
     rig.await_state(DiskState.UP)
+    rig.close()
+
+
+def test_a_scan_that_takes_too_long_ends_the_process_and_not_the_start(tmp_path: Path) -> None:
+    clock = Clock()
+    rig = Rig(disk_config(tmp_path), clock)
+    rig.spill()
+    assert len(list(rig.disk.scan())) == BLOCKS
+    stopped = rig.disk.process_id
+    rig.kill(signal.SIGSTOP)
+    clock.tick = 10.0
+    assert list(rig.disk.scan()) == []
+    assert rig.disk.generation == 1
+    assert not Path(f"/proc/{stopped}").exists()
+    clock.tick = 0.0
+    _expect_empty_and_working(rig, quarantines=1)
     rig.close()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from storage.disk.wire import (
@@ -102,6 +102,9 @@ def test_messages_are_bounded_at_both_ends(ends: tuple[Channel, Channel]) -> Non
 
 
 @given(st.binary(max_size=400))
+@example(msgspec.msgpack.encode(["Forget", "x"])[:-1] + b"\xff")  # no UTF-8
+@example(b"\xa1\xff")
+@example(b"\x91" * 5000)
 def test_noise_does_not_decode(noise: bytes) -> None:
     for decode in (decode_command, decode_reply):
         try:

@@ -1,0 +1,137 @@
+"""A process that opens the disk's directory and says what it holds; it may die of what it finds.
+
+Knows: how the disk's process opens a directory and reads it. Does not know: what should be there.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from storage.disk.opening import open_directory
+from storage.disk.records import Records
+from storage.disk.room import Room
+from storage.disk.seal import Seal
+from storage.disk.wire import Memory, Open
+from storage.errors import FileDamaged
+from tests.storage.disk.bench import reads_right
+from tests.storage.scene import BLOCK_BYTES, FINGERPRINT, disk_config
+
+OPENED_WITHIN_S = 30.0
+_DAMAGED = 3  # exit status
+
+Holds = dict[int, int]  # which block lies in which slot
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found. `ended` says that the process did not outlive it, as it may not."""
+
+    holds: Holds
+    set_aside: bool = False
+    ended: bool = False
+
+
+class Opener:
+    """One child after another; each serves until it dies. One owner thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._child: int | None = None
+        self._socket: socket.socket | None = None
+
+    def open(self, *, keep: bool) -> Found:
+        """What a process finds in the directory, every record read and compared."""
+        if self._socket is None:
+            self._fork()
+        assert self._socket is not None
+        assert self._child is not None
+        self._socket.sendall(b"k" if keep else b"n")
+        try:
+            said = self._socket.recv(1 << 16)
+        except TimeoutError:
+            os.kill(self._child, signal.SIGKILL)
+            raise AssertionError("it hangs") from None
+        if said:
+            return msgspec.msgpack.decode(said, type=Found)
+        self._socket.close()
+        self._socket = None
+        _, status = os.waitpid(self._child, 0)
+        died_of = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        assert died_of in (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT) or (
+            os.WIFEXITED(status) and os.WEXITSTATUS(status) == _DAMAGED
+        ), status
+        return Found({}, ended=True)
+
+    def close(self) -> None:
+        """End the child."""
+        if self._socket is not None and self._child is not None:
+            self._socket.close()
+            os.waitpid(self._child, 0)
+            self._socket = None
+
+    def _fork(self) -> None:
+        ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._child = os.fork()
+        if self._child == 0:
+            ours.close()
+            _serve(its_own, self._directory)
+        its_own.close()
+        ours.settimeout(OPENED_WITHIN_S)
+        self._socket = ours
+
+
+def _serve(channel: socket.socket, directory: Path) -> None:
+    """Open the directory each time that one is asked to; does not return."""
+    faulthandler.disable()  # that it may die is no news
+    status = 1
+    try:
+        while asked := channel.recv(1):
+            channel.sendall(msgspec.msgpack.encode(_look(directory, keep=asked == b"k")))
+        status = 0
+    except FileDamaged:
+        status = _DAMAGED
+    finally:
+        os._exit(status)
+
+
+def _look(directory: Path, *, keep: bool) -> Found:
+    opened = open_directory(_wish(directory, keep=keep))
+    config = disk_config(directory)
+    room = Room(directory, config.num_blocks, BLOCK_BYTES, config.record_bytes, config.high_water)
+    records = Records(opened.file, Seal(opened.keys, FINGERPRINT, BLOCK_BYTES), room)
+    holds: Holds = {}
+    first: int | None = 0
+    while first is not None:
+        entries, _, first = records.scan(first)
+        for slot, known in entries:
+            if reads_right(records, slot, known, known.hits):
+                holds[slot] = known.hits
+    opened.file.close()
+    os.close(opened.lock)
+    return Found(holds, set_aside=opened.set_aside)
+
+
+def _wish(directory: Path, *, keep: bool) -> Open:
+    """As the tier asks for it; nothing here touches shared memory."""
+    config = disk_config(directory)
+    return Open(
+        directory=str(directory),
+        max_bytes=config.max_bytes,
+        num_slots=config.num_blocks,
+        block_bytes=BLOCK_BYTES,
+        record_bytes=config.record_bytes,
+        fingerprint=FINGERPRINT,
+        encrypt=False,
+        high_water=config.high_water,
+        lock_wait_s=10.0,
+        keep=keep,
+        staging=Memory(0, 1),
+        host=None,
+    )
