@@ -28,7 +28,6 @@ class Outcome(StrEnum):
     LEAKS = "leaks"
     INCONCLUSIVE = "inconclusive"
     NOT_APPLICABLE = "not applicable"
-    NOT_TESTED = "not tested"  # the server has it and this command no test of it
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,16 +144,14 @@ def _note(readings: Readings, control: Reading | None, *, full: bool, tier: Tier
     return ""
 
 
-def absent(
-    dimension: str, case: str, why: str, outcome: Outcome = Outcome.NOT_APPLICABLE
-) -> Finding:
-    """A dimension that the server, or the test of it, does not have, whatever the tier."""
+def absent(dimension: str, case: str, why: str) -> Finding:
+    """A dimension that the server does not have, whatever the tier."""
     return Finding(
         dimension=dimension,
         case=case,
         tier="any",
         entry="any",
-        outcome=outcome,
+        outcome=Outcome.NOT_APPLICABLE,
         reused=None,
         may_reuse=None,
         control="-",
