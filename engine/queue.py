@@ -9,6 +9,10 @@ comes, since nobody knows an output's length before. So credit goes below zero a
 waits for as many rounds as its debt takes. Idle flows pay off debts in rounds but save nothing:
 who returns starts at zero at best. Work that nobody else was waiting for leaves no debt.
 
+A flow that has nothing running and owes no more than a round's worth goes before everybody else
+(`newcomer`): to who asks for little and seldom, it makes no difference what others came with. It
+pays like all, so who asks for more than its share comes to owe more than that, and waits its turn.
+
 Order by cached prefix never crosses flows, so it tells no flow about another's prompts, and a
 sequence is passed over a bounded number of times.
 
@@ -123,6 +127,20 @@ class FairQueue:
         return self._length > 0 and any(
             flow.waiting("interactive") for name, flow in self._flows.items() if name not in flows
         )
+
+    def newcomer(self, present: set[str], rank: Rank) -> Sequence | None:
+        """The next of a flow that is not among those present and owes no more than a round.
+
+        Interactive ones only. It stays in the queue, and no round begins.
+        """
+        if self._length == 0:
+            return None
+        for name, flow in self._flows.items():
+            if name not in present and flow.credit > -self._limits.quantum * flow.weight:
+                choice = self._choose(flow.interactive, rank)
+                if choice is not None:
+                    return choice
+        return None
 
     def take(self, sequence: Sequence) -> None:
         """Remove a selected sequence: its flow's turn is over, its elders were passed over."""
