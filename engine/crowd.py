@@ -1,14 +1,17 @@
-"""How many each flow has running: who gives a seat to whom, and whose chunks come first.
+"""How many each flow has: who gives a seat to whom, and whose chunks come first.
 
 Seats and a step's tokens are given in order of arrival as long as they last. That alone would
 let a flow that came with many hold all of them while another comes with one.
 
-Knows: flows of running sequences. Does not know: the queue, credit, or what seats are for.
+In the long run the queue's credit decides what a flow gets; this is who goes first until then.
+
+Knows: flows of sequences. Does not know: credit, or what seats are for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from collections.abc import Sequence as Many
 from operator import attrgetter
 
@@ -31,9 +34,13 @@ def who_gives(running: Many[Sequence], flow: str, spared: Many[Sequence]) -> Seq
     return max((one for one in seated if one.flow == largest), key=attrgetter("arrived"))
 
 
-def fewest_first(chunks: list[Sequence], running: Many[Sequence]) -> list[Sequence]:
-    """The sequences of flows with few running before those of flows with many."""
-    if len({one.flow for one in chunks}) < 2:
+def fewest_first(
+    chunks: list[Sequence], running: Many[Sequence], num_waiting: Callable[[str], int]
+) -> list[Sequence]:
+    """The sequences of flows with few requests, running and waiting, before those of the others."""
+    flows = {one.flow for one in chunks}
+    if len(flows) < 2:
         return chunks
     seats = Counter(one.flow for one in running)
-    return sorted(chunks, key=lambda one: seats[one.flow])
+    alive = {flow: seats[flow] + num_waiting(flow) for flow in flows}
+    return sorted(chunks, key=lambda one: alive[one.flow])

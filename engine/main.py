@@ -109,7 +109,8 @@ def build_core(
         ),
         queue=QueueLimits(capacity=config.max_waiting),
         single_flight_deadline_s=config.single_flight_deadline_s,
-        steps_ahead=config.steps_ahead,
+        # A CPU computes a step while it is launched: to be ahead of it only holds back its tokens.
+        steps_ahead=0 if model.device == "cpu" else config.steps_ahead,
     )
     policy = by_name(config.cache_policy, model.block_size)
     keeping = Keeping(policy=policy, lower=lower or LowerTiers())

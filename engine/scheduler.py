@@ -9,7 +9,7 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
     2. one waiting sequence of each flow that has none running and owes no more than a round: it
        waits for the step under way and no more, whatever others came with. Where all seats are
        taken, the flow with the most gives one.
-    3. running sequences with more to go: chunks of what the budget leaves, flows with few running
+    3. running sequences with more to go: chunks of what the budget leaves, flows with few requests
        first; of half of it while other flows wait that have no chunk running, so that nobody's
        long prompts hold up the others.
     4. sequences whose prefix has come up from a lower tier: they hold their blocks already.
@@ -183,7 +183,7 @@ class Scheduler:
         """Rows for sequences with more tokens to go, whose blocks were leased at admission."""
         planned = {id(row.sequence) for row in plan.rows}
         chunks = [one for one in self.running if tokens_to_go(one) > 1 and id(one) not in planned]
-        chunks = fewest_first(chunks, self.running)
+        chunks = fewest_first(chunks, self.running, self.queue.num_waiting)
         newcomers = chunks and self.queue.has_newcomers({sequence.flow for sequence in chunks})
         kept = plan.budget // 2 if newcomers else 0
         plan.budget -= kept
@@ -207,7 +207,7 @@ class Scheduler:
             lease = lease_of(sequence)
             if lease.failed:
                 self._start_over(sequence, now)
-            elif lease.ready and plan.budget and self._has_seat(sequence, plan, now):
+            elif lease.ready and plan.budget and self._find_seat(sequence, plan, now):
                 self.loading.remove(sequence)
                 sequence.load_seconds += now - sequence.leased
                 self._start(sequence, plan, now)
@@ -225,11 +225,13 @@ class Scheduler:
             before = self._tokens_to_go()
             rank = partial(self.holdings.look_up, now=now, before=before)
             sequence = self.queue.newcomer(present, rank)
-            if sequence is None:
+            if sequence is None or not self._could_sit(sequence, plan):
                 return True
             if not self._take_of_others(sequence, plan, now, before):
                 return not present
             present.add(sequence.flow)
+            if lease_of(sequence).ready:
+                self._find_seat(sequence, plan, now)
             self._let_in(sequence, plan, now)
         return True
 
@@ -242,8 +244,13 @@ class Scheduler:
             self._send_back(giver, plan, now)
         return True
 
-    def _has_seat(self, sequence: Sequence, plan: Plan, now: float) -> bool:
-        """Whether a seat is free, or was made free for a flow that has none."""
+    def _could_sit(self, sequence: Sequence, plan: Plan) -> bool:
+        if len(self.running) < self._limits.max_running:
+            return True
+        return who_gives(self.running, sequence.flow, plan.started) is not None
+
+    def _find_seat(self, sequence: Sequence, plan: Plan, now: float) -> bool:
+        """Find the sequence a seat, if need be another's; False: not now."""
         if len(self.running) < self._limits.max_running:
             return True
         giver = who_gives(self.running, sequence.flow, plan.started)
@@ -272,7 +279,7 @@ class Scheduler:
         """It has its blocks: it starts, or its loads do, until which it needs no seat."""
         self.queue.take(sequence)
         sequence.leased = now
-        if lease_of(sequence).ready and self._has_seat(sequence, plan, now):
+        if lease_of(sequence).ready:
             self._start(sequence, plan, now)
         else:
             self.loading.append(sequence)
