@@ -10,9 +10,9 @@ waits for as many rounds as its debt takes. Work that nobody else was waiting fo
 Idle flows pay off debts in rounds, and by as much as others have in that way, but save nothing:
 who returns starts at zero at best.
 
-A flow that has nothing running and owes no more than a round's worth goes before everybody else
-(`newcomer`): to who asks for little and seldom, it makes no difference what others came with. It
-pays like all, so who asks for more than its share comes to owe more than that, and waits its turn.
+A flow that has nothing running and owes hardly more than those that have goes before everybody
+else (`newcomer`): to who asks for little and seldom it makes no difference what others came with.
+It pays like all, so who asks for more than its share comes to owe more, and waits its turn.
 
 Order by cached prefix never crosses flows, so it tells no flow about another's prompts, and a
 sequence is passed over a bounded number of times.
@@ -70,6 +70,11 @@ class _Flow:
     interactive: list[_Waiting] = field(default_factory=list)
     batch: list[_Waiting] = field(default_factory=list)
     pace: Pace = field(default_factory=Pace)
+
+    @property
+    def debt(self) -> float:
+        """Tokens owed, for a weight of 1."""
+        return max(-self.credit / self.weight, 0.0)
 
     @property
     def num_waiting(self) -> int:
@@ -137,14 +142,17 @@ class FairQueue:
         return 0 if found is None else found.num_waiting
 
     def newcomer(self, present: set[str], rank: Rank) -> Sequence | None:
-        """The next of a flow that is not among those present and owes no more than a round.
+        """The next of a flow that is not among those present and owes little.
 
-        Interactive ones only. It stays in the queue, and no round begins.
+        Little: not a round more than who of those present owes least. Interactive ones only. It
+        stays in the queue, and no round begins.
         """
         if self._length == 0:
             return None
+        debts = (self._flows[name].debt for name in present if name in self._flows)
+        most = min(debts, default=0.0) + self._limits.quantum
         for name, flow in self._flows.items():
-            if name not in present and flow.credit > -self._limits.quantum * flow.weight:
+            if name not in present and flow.debt < most:
                 choice = self._choose(flow.interactive, rank)
                 if choice is not None:
                     return choice

@@ -6,9 +6,9 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
        That token may be pending: lengths are known before values are. Where there are any, what
        is left of the budget may be lowered, since they all wait for the whole step.
-    2. one waiting sequence of each flow that has none running and owes no more than a round: it
-       waits for the step under way and no more, whatever others came with. Where all seats are
-       taken, the flow with the most gives one.
+    2. one waiting sequence of each flow that has none running and owes little (`newcomer` of the
+       queue): it waits for the step under way and no more, whatever others came with. Where all
+       seats are taken, the flow with the most gives one.
     3. running sequences with more to go: chunks of what the budget leaves, flows with few requests
        first; of half of it while other flows wait that have no chunk running, so that nobody's
        long prompts hold up the others.

@@ -340,6 +340,21 @@ class TestNewcomers:
         again = self.push(queue, "again", "debtor")
         assert queue.newcomer({"flood"}, nothing_cached) is (again if is_next else None)
 
+    def test_owing_less_than_those_who_run_is_owing_little(self) -> None:
+        queue = queue_of()
+        running = self.push(queue, "runs", "flood")
+        self.push(queue, "waits", "flood")
+        queue.take(running)
+        first = self.push(queue, "first", "debtor")
+        queue.take(first)
+        queue.charge(first, 5 * QUANTUM)
+        again = self.push(queue, "again", "debtor")
+        assert queue.newcomer({"flood"}, nothing_cached) is None
+        queue.charge(running, 3 * QUANTUM)
+        assert queue.newcomer({"flood"}, nothing_cached) is None
+        queue.charge(running, 1.5 * QUANTUM)
+        assert queue.newcomer({"flood"}, nothing_cached) is again
+
     def test_batch_has_no_such_right(self) -> None:
         queue = queue_of()
         sequence = waiting("b", flow="new")

@@ -13,7 +13,7 @@ from tests.doubles.fake_engine import WELCOME, FakeEngine
 from tests.doubles.served import MODEL, Served, serving
 from tests.doubles.tiny_model import write_tiny_model
 
-BOUNDS = Bounds(max_body_bytes=1 << 20, max_streams_per_key=64)
+BOUNDS = Bounds(max_body_bytes=1 << 20, max_streams_per_tenant=64)
 
 
 @pytest.fixture(scope="session")
