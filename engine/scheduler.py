@@ -8,7 +8,8 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
        is left of the budget may be lowered, since they all wait for the whole step.
     2. one waiting sequence of each flow that has none running and owes little (`newcomer` of the
        queue): it waits for the step under way and no more, whatever others came with. Where all
-       seats are taken, the flow with the most gives one.
+       seats are taken, the flow with the most gives one. Others then get as much of the step as
+       the newcomers, or a small part of it.
     3. running sequences with more to go: chunks of what the budget leaves, flows with few requests
        first; of half of it while other flows wait that have no chunk running, so that nobody's
        long prompts hold up the others.
@@ -55,6 +56,9 @@ from engine.step import Row, Step
 # Prices in a flow's credit; a computed token costs 1.
 CACHED_TOKEN_COST = 1 / 16
 OUTPUT_TOKEN_COST = 2.0
+
+# Of a step's budget others may have one part in so many beside newcomers, or as much as these.
+BESIDE_NEWCOMERS = 8
 
 
 class SchedulerStuck(RuntimeError):
@@ -113,7 +117,11 @@ class Scheduler:
         if plan.rows and self._limits.beside_decodes is not None:
             plan.budget = min(plan.budget, self._limits.beside_decodes)
         if has_room and self.queue:
+            left = plan.budget
             has_room = self._admit_newcomers(plan, now)
+            if plan.budget < left:  # their first tokens wait for the whole step
+                most = max(left - plan.budget, self._limits.max_batch_tokens // BESIDE_NEWCOMERS)
+                plan.budget = min(plan.budget, most)
         chunks = self._continue_chunks(plan)
         known = len(plan.rows)
         self._board(plan, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,9 +33,16 @@ class _Launched:
 
 
 class WeightlessRunner:
-    """Samples the same token for everybody, at once."""
+    """Samples the same token for everybody, at once. Keeps the tokens of each step by flow."""
+
+    def __init__(self) -> None:
+        self.steps: list[Counter[str]] = []
 
     def launch(self, step: Step) -> _Launched:
+        tokens: Counter[str] = Counter()
+        for row in step.rows:
+            tokens[row.sequence.flow] += row.num_new
+        self.steps.append(tokens)
         return _Launched([Sampled(_SERVED) for row in step.rows if row.samples])
 
 
@@ -76,8 +84,9 @@ class Market:
         self._random = random.Random(seed)
         self._by_request: dict[str, tuple[Shopper, int, int]] = {}
         facts = ModelFacts(b"f" * 32, VOCAB_SIZE, 100_000, (0,), "cpu", "float32")
+        self.runner = WeightlessRunner()
         self.core = assemble(
-            Computer(WeightlessRunner(), facts, num_blocks, BLOCK_SIZE, MemoryError),
+            Computer(self.runner, facts, num_blocks, BLOCK_SIZE, MemoryError),
             self.link,
             Limits(
                 StepLimits(max_batch_tokens, max_running),

@@ -7,6 +7,7 @@ engine looks for messages, so to be in the next one is to wait for 0 steps.
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -25,15 +26,15 @@ FLOODS = {
 }
 
 
-def flooded(
+def market_of(
     flood: str,
     *,
     prompt: int = 24,
     flooders: int = 1,
     num_blocks: int = 4000,
     flow: str | None = None,
-) -> list[int]:
-    """The steps that each of a quiet tenant's questions waited for its first token."""
+) -> Market:
+    """What became of a quiet tenant's questions beside so many that flood."""
     crowd = [
         Shopper(f"flood{n}", **FLOODS[flood], backlog=200, flow=flow)  # type: ignore[arg-type]
         for n in range(flooders)
@@ -60,12 +61,29 @@ def flooded(
         market.run((10 + drawn.randrange(20)) * max(1, prompt // 150))
     market.core.check_invariants()
     assert all(shopper.sent > 200 for shopper in crowd)
-    return quiet.queued_steps
+    return market
+
+
+def flooded(flood: str, **more: Any) -> list[int]:
+    """The steps that each of the quiet tenant's questions waited for its first token."""
+    return market_of(flood, **more).shoppers[-1].queued_steps
 
 
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_question_is_in_the_next_step(flood: str) -> None:
     assert flooded(flood) == [0] * QUESTIONS
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_the_step_that_it_waits_for_is_a_small_one(flood: str) -> None:
+    """Beside the decodes: the question, and as much of others' prompts."""
+    prompt = 24
+    steps = market_of(flood, prompt=prompt).runner.steps
+    asked = [tokens for tokens in steps if tokens["quiet"] == prompt]
+    assert len(asked) == QUESTIONS
+    assert max(tokens.total() for tokens in asked) <= 2 * prompt + SEATS
+    if "prompts" in flood:
+        assert max(tokens.total() for tokens in steps) == BUDGET  # the control
 
 
 @pytest.mark.parametrize("flood", FLOODS)

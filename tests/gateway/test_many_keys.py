@@ -5,6 +5,7 @@ Each test is made with one key, with many, and, as its control, with as many ten
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -75,13 +76,12 @@ def hire(served: Served, engine: FakeEngine) -> Iterator[Callable[..., Customer]
         httpx.Client(base_url=served.url, headers=headers, timeout=20) as admin,
         httpx.Client(base_url=served.url, timeout=60) as http,
     ):
-        made = iter(range(1000))
 
         def new(limits: dict[str, Any], *, tenants: int, keys: int) -> Customer:
             """Whoever has so many keys of each of so many tenants."""
             issued = []
             for _ in range(tenants):
-                sent = {"name": f"{next(made)}-{id(made)}", "limits": limits, "cache": QUOTA}
+                sent = {"name": uuid.uuid4().hex, "limits": limits, "cache": QUOTA}
                 tenant = admin.post("/admin/tenants", json=sent).raise_for_status().json()["id"]
                 for _ in range(keys):
                     key = admin.post(f"/admin/tenants/{tenant}/keys", json={}).raise_for_status()
