@@ -44,6 +44,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
+from engine.charges import charge_cached, charge_decodes, charge_row
 from engine.crowd import fewest_first, who_gives
 from engine.holdings import Holdings, lease_of
 from engine.plan import Plan, tokens_to_go
@@ -52,10 +53,6 @@ from engine.seats import Seats
 from engine.sequence import Sequence
 from engine.stats import Meter
 from engine.step import Row, Step
-
-# Prices in a flow's credit; a computed token costs 1.
-CACHED_TOKEN_COST = 1 / 16
-OUTPUT_TOKEN_COST = 2.0
 
 # Of a step's budget others may have one part in so many beside newcomers, or as much as these.
 BESIDE_NEWCOMERS = 8
@@ -173,7 +170,7 @@ class Scheduler:
                     plan.add(sequence)
                 else:
                     has_room = False
-        self._charge_decodes(plan.rows)
+        charge_decodes(self.queue, plan.rows)
         return has_room and self.num_preemptions == preempted
 
     def _make_room(self, sequence: Sequence, now: float) -> bool:
@@ -199,7 +196,7 @@ class Scheduler:
         for sequence in chunks:
             if plan.budget:
                 rows.append(plan.add(sequence))
-                self._charge(rows[-1])
+                charge_row(self.queue, rows[-1])
         plan.budget += kept
         return rows
 
@@ -207,7 +204,7 @@ class Scheduler:
         for row in chunks:
             is_there = row in plan.rows  # its sequence has not given its seat
             if is_there and plan.budget and row.num_new < tokens_to_go(row.sequence):
-                self._charge(plan.top_up(row))
+                charge_row(self.queue, plan.top_up(row))
 
     def _board(self, plan: Plan, now: float) -> None:
         """Start those whose blocks have all come, and send back those whose did not."""
@@ -313,19 +310,5 @@ class Scheduler:
             self._meter.admitted(sequence.flow, sequence.prompt_len, sequence.found, now)
         plan.moves.extend(lease.moves)
         plan.started.append(sequence)
-        self.queue.charge(sequence, CACHED_TOKEN_COST * lease.cached_tokens)
-        self._charge(plan.add(sequence))
-
-    def _charge(self, row: Row) -> None:
-        """Computed tokens in full; the token that the row will sample by its own price."""
-        self.queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.samples)
-
-    def _charge_decodes(self, rows: list[Row]) -> None:
-        """The same for rows of one token, a flow at a time."""
-        rows_of: dict[str, list[Row]] = {}
-        for row in rows:
-            rows_of.setdefault(row.sequence.flow, []).append(row)
-        for of_flow in rows_of.values():
-            sampled = sum(row.samples for row in of_flow)
-            cost = len(of_flow) + (OUTPUT_TOKEN_COST - 1) * sampled
-            self.queue.charge(of_flow[0].sequence, cost)
+        charge_cached(self.queue, sequence, lease.cached_tokens)
+        charge_row(self.queue, plan.add(sequence))

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.assembly import Computer, Limits, ModelFacts, assemble
+from engine.charges import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST
 from engine.codec import pack_token_ids
 from engine.messages import Failed, Finished, Generate, Priority, SamplingParams, StepReply, Tokens
 from engine.queue import QueueLimits
-from engine.scheduler import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST, StepLimits
+from engine.scheduler import StepLimits
 from engine.step import Sampled, Step
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
