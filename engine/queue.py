@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from engine.classes import Classes
 from engine.errors import QueueFull
@@ -142,7 +143,7 @@ class FairQueue:
         return 0 if found is None else found.num_waiting
 
     def newcomer(self, present: set[str], rank: Rank) -> Sequence | None:
-        """The next of a flow that is not among those present and owes little.
+        """The next of a flow that is not among those present and owes little; of who has fewest.
 
         Little: not a round more than who of those present owes least. Interactive ones only. It
         stays in the queue, and no round begins.
@@ -151,11 +152,15 @@ class FairQueue:
             return None
         debts = (self._flows[name].debt for name in present if name in self._flows)
         most = min(debts, default=0.0) + self._limits.quantum
-        for name, flow in self._flows.items():
-            if name not in present and flow.debt < most:
-                choice = self._choose(flow.interactive, rank)
-                if choice is not None:
-                    return choice
+        new = (
+            flow
+            for name, flow in self._flows.items()
+            if flow.interactive and name not in present and flow.debt < most
+        )
+        for flow in sorted(new, key=attrgetter("num_waiting")):
+            choice = self._choose(flow.interactive, rank)
+            if choice is not None:
+                return choice
         return None
 
     def take(self, sequence: Sequence) -> None:

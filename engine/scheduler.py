@@ -114,11 +114,7 @@ class Scheduler:
         if plan.rows and self._limits.beside_decodes is not None:
             plan.budget = min(plan.budget, self._limits.beside_decodes)
         if has_room and self.queue:
-            left = plan.budget
             has_room = self._admit_newcomers(plan, now)
-            if plan.budget < left:  # their first tokens wait for the whole step
-                most = max(left - plan.budget, self._limits.max_batch_tokens // BESIDE_NEWCOMERS)
-                plan.budget = min(plan.budget, most)
         chunks = self._continue_chunks(plan)
         known = len(plan.rows)
         self._board(plan, now)
@@ -224,8 +220,20 @@ class Scheduler:
         self.queue.push_front(sequence)
 
     def _admit_newcomers(self, plan: Plan, now: float) -> bool:
-        """Whether all that came found room; what comes free belongs to who did not."""
+        """Whether all that came found room; what comes free belongs to who did not.
+
+        Their first tokens wait for the whole step, so others get little of it.
+        """
         present = {one.flow for one in (*self.running, *self.loading)}
+        budget = plan.budget
+        has_room = self._let_newcomers_in(plan, present, now)
+        taken = budget - plan.budget
+        if taken and (len(present) > 1 or self.queue.has_newcomers(present)):
+            most = max(taken, self._limits.max_batch_tokens // BESIDE_NEWCOMERS)
+            plan.budget = min(plan.budget, most)
+        return has_room
+
+    def _let_newcomers_in(self, plan: Plan, present: set[str], now: float) -> bool:
         while plan.budget:
             before = self._tokens_to_go()
             rank = partial(self.holdings.look_up, now=now, before=before)

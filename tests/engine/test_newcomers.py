@@ -17,7 +17,7 @@ from tests.engine.market import Market, Shopper, documents
 BUDGET, SEATS, QUANTUM = 128, 8, 128
 QUESTIONS = 16
 
-FLOODS = {
+FLOODS: dict[str, dict[str, Any]] = {
     "long answers on every seat": {"documents": documents(40, 16, 3), "output": 400},
     "long prompts": {"documents": documents(40, 1000, 3), "output": 1},
     "long prompts and answers": {"documents": documents(40, 600, 3), "output": 60},
@@ -35,10 +35,7 @@ def market_of(
     flow: str | None = None,
 ) -> Market:
     """What became of a quiet tenant's questions beside so many that flood."""
-    crowd = [
-        Shopper(f"flood{n}", **FLOODS[flood], backlog=200, flow=flow)  # type: ignore[arg-type]
-        for n in range(flooders)
-    ]
+    crowd = [Shopper(f"flood{n}", **FLOODS[flood], backlog=200, flow=flow) for n in range(flooders)]
     quiet = Shopper("quiet", [[]], suffix=prompt, backlog=1, output=4, flow=flow, most=0)
     queue = QueueLimits(quantum=QUANTUM, greed=100.0, lookahead=1 if flow else 16)
     market = Market(
@@ -74,9 +71,12 @@ def test_a_question_is_in_the_next_step(flood: str) -> None:
     assert flooded(flood) == [0] * QUESTIONS
 
 
-@pytest.mark.parametrize("flood", FLOODS)
+@pytest.mark.parametrize("flood", [name for name, sent in FLOODS.items() if sent["output"] > 2])
 def test_the_step_that_it_waits_for_is_a_small_one(flood: str) -> None:
-    """Beside the decodes: the question, and as much of others' prompts."""
+    """Beside the decodes: the question, and as much of others' prompts.
+
+    Where the flood always has something running; else it is new itself, now and then.
+    """
     prompt = 24
     steps = market_of(flood, prompt=prompt).runner.steps
     asked = [tokens for tokens in steps if tokens["quiet"] == prompt]
@@ -84,6 +84,13 @@ def test_the_step_that_it_waits_for_is_a_small_one(flood: str) -> None:
     assert max(tokens.total() for tokens in asked) <= 2 * prompt + SEATS
     if "prompts" in flood:
         assert max(tokens.total() for tokens in steps) == BUDGET  # the control
+
+
+def test_who_is_alone_has_the_whole_of_its_first_step() -> None:
+    many = Shopper("alone", [[]], suffix=24, backlog=10)
+    market = Market([many], num_blocks=1000, max_batch_tokens=BUDGET, max_running=SEATS)
+    market.run(1)
+    assert market.runner.steps[0].total() == BUDGET
 
 
 @pytest.mark.parametrize("flood", FLOODS)

@@ -362,15 +362,15 @@ class TestNewcomers:
         queue.push(sequence)
         assert queue.newcomer(set(), nothing_cached) is None
 
-    def test_they_take_turns(self) -> None:
+    def test_who_has_fewest_goes_first_and_of_equals_whose_turn_it_is(self) -> None:
         queue = queue_of()
-        for flow in ("x", "y"):
-            for number in range(2):
+        for flow, count in (("flood", 9), ("x", 2), ("y", 2), ("z", 1)):
+            for number in range(count):
                 self.push(queue, f"{flow}{number}", flow)
+        present: set[str] = set()
         taken = []
-        for _ in range(4):
-            sequence = queue.newcomer(set(), nothing_cached)
-            assert sequence is not None
+        while (sequence := queue.newcomer(present, nothing_cached)) is not None:
             queue.take(sequence)
+            present.add(sequence.flow)
             taken.append(sequence.request_id)
-        assert taken == ["x0", "y0", "x1", "y1"]
+        assert taken == ["z0", "x0", "y0", "flood0"]
