@@ -23,7 +23,7 @@ from cli.isolation.plan import Cell, Side, Tier
 from cli.isolation.pressure import NotReached, Pressure
 
 _PROMPT_BLOCKS = 4.5
-_TEMPLATE_BLOCKS = 3  # that a chat's template and the last words may add
+_TEMPLATE_BLOCKS = 2  # that a chat's template and the last words may add
 _TRIES = 3
 _CONFLICT = 409
 

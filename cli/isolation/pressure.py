@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +23,9 @@ from cli.isolation.plan import ENTRY_POINTS, Tier
 from cli.isolation.server_facts import ServerFacts
 
 _IDS = next(entry for entry in ENTRY_POINTS if entry.kind == "ids" and not entry.stream)
-_KEPT, _ON_THE_WAY = 4, 2  # prompts that fit under the ceiling in the tier, and in those above
+_KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in those above
 _ORDER = (Tier.DEVICE, Tier.HOST, Tier.DISK)
+_PIECES = 4  # in which it is asked for
 _LOOKS, _LOOK_S = 40, 0.05
 
 
@@ -74,16 +76,20 @@ class Pressure:
         wanted = squeeze(self._facts, tier, prompt_tokens).fill_tokens
         if wanted > self._max_fill_tokens:
             raise NotReached(f"it takes {wanted} tokens to get blocks to the {tier}")
-        length = min(prompt_tokens, self._facts.max_model_len - 2)
+        length = min(max(wanted // _PIECES, prompt_tokens), self._facts.max_model_len - 2)
         drawn = await self._asker.fresh_prompt(key, wanted)
         for start in range(0, wanted, length):
             await self._ask_twice(key, Prompt("", drawn.ids[start : start + length]))
         await self._copied()
 
     async def _ask_twice(self, key: str, prompt: Prompt) -> None:
-        """What was asked once only is no rival to a prompt that was asked twice."""
+        """What was asked once only is no rival to a prompt that was asked twice.
+
+        Under a salt of its own, so that no cell finds some of its first tokens there.
+        """
+        salt = {"cache_salt": secrets.token_hex(8)}
         for _ in range(2):
-            await self._asker.ask(key, _IDS, prompt)
+            await self._asker.ask(key, _IDS, prompt, salt)
 
     async def _copied(self) -> None:
         """Return when no copy is under way, or the server is too busy for that to be seen."""
