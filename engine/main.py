@@ -22,9 +22,9 @@ from engine.link import Link, SocketLink
 from engine.loading import OpenedModel, open_model
 from engine.lower_tiers import LowerTiers, open_tiers
 from engine.model.errors import ModelError
+from engine.plan import StepLimits
 from engine.process import EXIT_CANNOT_START, StopSignal, serve
 from engine.queue import QueueLimits
-from engine.scheduler import StepLimits
 from prefix_cache.policies import by_name
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""A step in the making: rows under one budget, and the moves that they take along.
+"""A step in the making: its bounds, rows under one budget, the moves that they take along.
 
 Knows: what a row takes of the budget. Does not know: whose turn it is (`scheduler.py`).
 """
@@ -10,6 +10,21 @@ from dataclasses import dataclass, field
 from engine.sequence import Sequence
 from engine.step import Row, Step
 from storage.move import Move
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """Bounds of one step: tokens computed, sequences running, and tokens beside decodes."""
+
+    max_batch_tokens: int
+    max_running: int
+    beside_decodes: int | None = None  # of all other rows; None: what decodes leave
+
+    def __post_init__(self) -> None:
+        if self.beside_decodes is not None and self.beside_decodes < 1:
+            raise ValueError("beside decodes some other token has to be computed")
+        if not 0 < self.max_running <= self.max_batch_tokens:
+            raise ValueError("every running sequence needs a token of the step's budget")
 
 
 @dataclass(slots=True)

@@ -40,14 +40,13 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
 from engine.charges import charge_cached, charge_decodes, charge_row
 from engine.crowd import fewest_first, who_gives
 from engine.holdings import Holdings, lease_of
-from engine.plan import Plan, tokens_to_go
+from engine.plan import Plan, StepLimits, tokens_to_go
 from engine.queue import FairQueue
 from engine.seats import Seats
 from engine.sequence import Sequence
@@ -60,21 +59,6 @@ BESIDE_NEWCOMERS = 8
 
 class SchedulerStuck(RuntimeError):
     """Nothing runs, and what waits cannot start: a defect of the engine."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepLimits:
-    """Bounds of one step: tokens computed, sequences running, and tokens beside decodes."""
-
-    max_batch_tokens: int
-    max_running: int
-    beside_decodes: int | None = None  # of all other rows; None: what decodes leave
-
-    def __post_init__(self) -> None:
-        if self.beside_decodes is not None and self.beside_decodes < 1:
-            raise ValueError("beside decodes some other token has to be computed")
-        if not 0 < self.max_running <= self.max_batch_tokens:
-            raise ValueError("every running sequence needs a token of the step's budget")
 
 
 class Scheduler:
@@ -258,18 +242,17 @@ class Scheduler:
         return True
 
     def _could_sit(self, sequence: Sequence, plan: Plan) -> bool:
-        if len(self.running) < self._limits.max_running:
-            return True
-        return who_gives(self.running, sequence.flow, plan.started) is not None
+        is_free = len(self.running) < self._limits.max_running
+        return is_free or who_gives(self.running, sequence.flow, plan.started) is not None
 
     def _find_seat(self, sequence: Sequence, plan: Plan, now: float) -> bool:
         """Find the sequence a seat, if need be another's; False: not now."""
-        if len(self.running) < self._limits.max_running:
-            return True
-        giver = who_gives(self.running, sequence.flow, plan.started)
-        if giver is not None:
+        if len(self.running) >= self._limits.max_running:
+            giver = who_gives(self.running, sequence.flow, plan.started)
+            if giver is None:
+                return False
             self._send_back(giver, plan, now)
-        return giver is not None
+        return True
 
     def _send_back(self, giver: Sequence, plan: Plan, now: float) -> None:
         plan.drop(giver)

@@ -12,8 +12,8 @@ from engine.assembly import Computer, Limits, ModelFacts, assemble
 from engine.charges import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST
 from engine.codec import pack_token_ids
 from engine.messages import Failed, Finished, Generate, Priority, SamplingParams, StepReply, Tokens
+from engine.plan import StepLimits
 from engine.queue import QueueLimits
-from engine.scheduler import StepLimits
 from engine.step import Sampled, Step
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
