@@ -1,11 +1,14 @@
 """What a tenant that floods takes from one that does not: time to first token, alone and beside.
 
-    python -m benchmarks.flood --streams 16 --prompt 1500 --asks 40
+    python -m benchmarks.flood
+    python -m benchmarks.flood --url http://127.0.0.1:8000 --admin-key rk-... --vocab 128000 \\
+        --streams 64 --flood-prompt 8000 --victim-prompt 2000 --victim-prompt 8000
 
-A whole `ratoon serve` with the handbook model. The victim asks one short question after the
-other, each with a prompt of its own, so that none is cached. The flood is another tenant with so
-many streams at once, each asking again as soon as it was answered, with long prompts of which
-none is cached either. Told is the victim's time to the first token, before and during the flood.
+Without a URL it starts a whole `ratoon serve` with the handbook model. Both tenants are made for
+the measurement, and removed. The flood is so many streams at once, each asking again as soon as
+it was answered. The victim asks one question after the other, with pauses between, as one does
+who reads the answers. Every prompt is of random token ids, so none is cached; alone and beside
+the flood take turns, so that whatever else the machine does weighs on both.
 """
 
 from __future__ import annotations
@@ -14,113 +17,265 @@ import argparse
 import asyncio
 import json
 import random
+import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
 
 from benchmarks.gateway import percentile
-from tests.seams.server import Server, running_server
+from tests.seams.server import running_server
 
 WARM_UP = 3
-VICTIM_TOKENS = 64
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+FIRST_ID = 300  # below lie special tokens and bytes
+BUSY_S = 0.2  # a flood that is refused comes again so soon
+FLOOD_ON_S = 2.0  # until it is in full swing
+_CLOSE_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A server, and what it takes to ask it."""
+
+    url: str
+    admin_key: str
+    model: str
+    vocab: int
+
+
+@dataclass
 class Asker:
-    """One tenant: prompts of random tokens, streamed."""
+    """One tenant's stream of requests: prompts of random tokens."""
 
-    def __init__(self, server: Server, key: str, seed: int) -> None:
-        self._port = int(server.url.rsplit(":", 1)[1])
-        self._key = key
-        self._dice = random.Random(seed)
+    place: Place
+    key: str
+    seed: int
+    refused: int = 0
+    _dice: random.Random = field(init=False)
 
-    async def ask(self, prompt_tokens: int, max_tokens: int) -> float:
-        """Ask and read to the end; seconds to the first token."""
-        prompt = [self._dice.randrange(300, 2000) for _ in range(prompt_tokens)]
-        body = json.dumps(
-            {
-                "model": "handbook",
-                "prompt": prompt,
-                "max_tokens": max_tokens,
-                "ignore_eos": True,
-                "stream": True,
-            }
-        )
+    def __post_init__(self) -> None:
+        self._dice = random.Random(self.seed)
+
+    async def ask(self, prompt_tokens: int, max_tokens: int) -> float | None:
+        """Ask and read to the end; seconds to the first token, None when it was refused."""
+        prompt = self._dice.choices(range(FIRST_ID, self.place.vocab), k=prompt_tokens)
+        body = {
+            "model": self.place.model,
+            "prompt": prompt,
+            "max_tokens": max_tokens,
+            "ignore_eos": True,
+            "stream": True,
+        }
+        return await self._timed(json.dumps(body))
+
+    async def pause(self, seconds: float) -> None:
+        """Wait between half of it and one and a half."""
+        await asyncio.sleep(seconds * (0.5 + self._dice.random()))
+
+    async def _timed(self, body: str) -> float | None:
+        parts = urlsplit(self.place.url)
         head = (
-            f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {self._key}\r\n"
+            f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {self.key}\r\n"
             f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         clock = asyncio.get_running_loop().time
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)
         try:
             sent = clock()
             writer.write((head + body).encode())
+            status = int((await reader.readline()).split()[1])
+            if status in (429, 503):
+                self.refused += 1
+                return None
             await reader.readuntil(b"data: ")
             first = clock() - sent
             if b"[DONE]" not in await reader.read():
-                raise RuntimeError("the stream broke off")
+                raise RuntimeError(f"the stream broke off ({status})")
             return first
         finally:
             writer.close()
 
 
-async def flood(server: Server, key: str, streams: int, prompt_tokens: int) -> None:
-    """Ask for ever, on so many streams."""
+@dataclass
+class Flood:
+    """So many streams at once, from as many tenants as there are keys."""
 
-    async def one(seed: int) -> None:
-        asker = Asker(server, key, seed)
+    place: Place
+    keys: Sequence[str]
+    streams: int
+    prompt_tokens: int
+    max_tokens: int
+    refused: int = 0
+
+    async def run(self) -> None:
+        """Ask for ever."""
+        await asyncio.gather(*(self._one(number) for number in range(self.streams)))
+
+    async def _one(self, number: int) -> None:
+        asker = Asker(self.place, self.keys[number % len(self.keys)], secrets.randbits(32))
         while True:
-            await asker.ask(prompt_tokens, 32)
-
-    await asyncio.gather(*(one(100 + number) for number in range(streams)))
-
-
-async def victim(server: Server, asks: int) -> list[float]:
-    """Ask one after the other; the times to first token."""
-    asker = Asker(server, server.demo_key, 1)
-    times = [await asker.ask(VICTIM_TOKENS, 8) for _ in range(WARM_UP + asks)]
-    return times[WARM_UP:]
+            if await asker.ask(self.prompt_tokens, self.max_tokens) is None:
+                self.refused += 1
+                await asyncio.sleep(BUSY_S)
 
 
-async def measure(server: Server, options: argparse.Namespace) -> None:
-    """Alone, then beside the flood."""
-    alone = await victim(server, options.asks)
-    flooding = asyncio.create_task(flood(server, server.demo2_key, options.streams, options.prompt))
-    await asyncio.sleep(2)
-    beside = await victim(server, options.asks)
-    if flooding.done():
-        await flooding
-    flooding.cancel()
-    await asyncio.gather(flooding, return_exceptions=True)
-    show("alone", alone)
-    show("beside a flood", beside)
-    times = percentile(beside, 0.5) / percentile(alone, 0.5)
-    tails = percentile(beside, 0.99) / percentile(alone, 0.99)
-    print(f"{'times as long':20} {times:8.2f}    p50 {tails:8.2f}    p99")
+async def victim(asker: Asker, options: argparse.Namespace, prompt: int, asks: int) -> list[float]:
+    """Ask one after the other; the seconds to the first token of each."""
+    times = []
+    for _ in range(asks):
+        await asker.pause(options.pause)
+        taken = await asker.ask(prompt, options.victim_output)
+        if taken is None:
+            raise RuntimeError("the victim was refused")
+        times.append(taken)
+    return times
 
 
-def show(name: str, times: Sequence[float]) -> None:
-    """One line."""
-    p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
-    print(f"{name:20} {p50:8.1f} ms p50 {p99:8.1f} ms p99")
+async def measure(place: Place, options: argparse.Namespace, prompt: int) -> dict[str, object]:
+    """Alone and beside the flood in turn, so many rounds; what came of it."""
+    names = ["victim", *(f"flood-{number}" for number in range(options.floods))]
+    with tenants(place, names) as (own, *keys):
+        asker = Asker(place, own, seed=prompt)
+        flood = Flood(place, keys, options.streams, options.flood_prompt, options.flood_output)
+        await victim(asker, options, prompt, WARM_UP)
+        alone: list[float] = []
+        beside: list[float] = []
+        for _ in range(options.rounds):
+            alone += await victim(asker, options, prompt, options.asks // options.rounds)
+            flooding = asyncio.create_task(flood.run())
+            await asyncio.sleep(FLOOD_ON_S)
+            beside += await victim(asker, options, prompt, options.asks // options.rounds)
+            if flooding.done():
+                await flooding  # raises what ended it
+            flooding.cancel()
+            await asyncio.gather(flooding, return_exceptions=True)
+            await until_idle(place)
+    return told(prompt, alone, beside, flood.refused)
 
 
-def main() -> None:
-    """Start a server, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--streams", type=int, default=16, help="of the flood")
-    parser.add_argument("--prompt", type=int, default=1500, help="tokens of each of its prompts")
-    parser.add_argument("--asks", type=int, default=40, help="of the victim, each time")
-    parser.add_argument("--batch-tokens", type=int, help="a step's budget")
-    options = parser.parse_args()
+def told(
+    prompt: int, alone: Sequence[float], beside: Sequence[float], refused: int
+) -> dict[str, object]:
+    """The figures, in milliseconds and as ratios."""
+    figures: dict[str, object] = {"victim_prompt": prompt, "asks": len(alone), "refused": refused}
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        one, other = percentile(alone, share), percentile(beside, share)
+        figures[name] = {"alone_ms": one, "beside_ms": other, "times": other / one}
+    return figures
+
+
+async def until_idle(place: Place) -> None:
+    """Return when nothing runs or waits."""
+    headers = {"Authorization": f"Bearer {place.admin_key}"}
+    async with httpx.AsyncClient(base_url=place.url, headers=headers, timeout=_CLOSE_S) as client:
+        while True:
+            queue = (await client.get("/admin/cache/stats")).raise_for_status().json()["queue"]
+            if not any(queue.values()):
+                return
+            await asyncio.sleep(BUSY_S)
+
+
+@contextmanager
+def tenants(place: Place, names: Sequence[str]) -> Iterator[list[str]]:
+    """A key of a new tenant for each name; the tenants are removed behind the block."""
+    headers = {"Authorization": f"Bearer {place.admin_key}"}
+    mark = secrets.token_hex(4)
+    made: list[str] = []
+    with httpx.Client(base_url=place.url, headers=headers, timeout=_CLOSE_S) as client:
+        try:
+            keys = []
+            for name in names:
+                answer = client.post("/admin/tenants", json={"name": f"flood-{mark}-{name}"})
+                made.append(answer.raise_for_status().json()["id"])
+                issued = client.post(f"/admin/tenants/{made[-1]}/keys", json={})
+                keys.append(issued.raise_for_status().json()["key"])
+            yield keys
+        finally:
+            for tenant in made:
+                client.delete(f"/admin/tenants/{tenant}").raise_for_status()
+
+
+@contextmanager
+def place_of(options: argparse.Namespace) -> Iterator[Place]:
+    """The server that was named, or one that is started here."""
+    if options.url is not None:
+        yield looked_at(options.url.rstrip("/"), options.admin_key, options.vocab)
+        return
     settings = {"RATOON_CACHE_TOKENS": "65536"}
-    if options.batch_tokens is not None:
-        settings["RATOON_MAX_BATCH_TOKENS"] = str(options.batch_tokens)
+    for name in ("max_batch_tokens", "max_batch_tokens_beside_decodes"):
+        if getattr(options, name) is not None:
+            settings[f"RATOON_{name.upper()}"] = str(getattr(options, name))
     with (
         tempfile.TemporaryDirectory() as directory,
         running_server(Path(directory) / "data", settings) as server,
     ):
-        asyncio.run(measure(server, options))
+        yield looked_at(server.url, server.admin_key, options.vocab)
+
+
+def looked_at(url: str, admin_key: str, vocab: int) -> Place:
+    """The server, and the name of its model."""
+    place = Place(url, admin_key, "", vocab)
+    with tenants(place, ["looks"]) as (key,):
+        headers = {"Authorization": f"Bearer {key}"}
+        answer = httpx.get(url + "/v1/models", headers=headers, timeout=_CLOSE_S)
+        model = answer.raise_for_status().json()["data"][0]["id"]
+    return Place(url, admin_key, model, vocab)
+
+
+def show(figures: dict[str, object]) -> None:
+    """A line for each percentile."""
+    print(f"a prompt of {figures['victim_prompt']} tokens, {figures['asks']} asks each")
+    for name in ("p50", "p90", "p99"):
+        row = figures[name]
+        assert isinstance(row, dict)
+        print(
+            f"  {name}  alone {row['alone_ms']:8.1f} ms   beside the flood "
+            f"{row['beside_ms']:8.1f} ms   {row['times']:6.2f} times"
+        )
+
+
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--url", help="of a server that runs; none: one is started")
+    parser.add_argument("--admin-key", help="of that server")
+    parser.add_argument("--vocab", type=int, default=2000, help="ids are drawn from below it")
+    parser.add_argument("--streams", type=int, default=16, help="of the flood, at once")
+    parser.add_argument("--floods", type=int, default=1, help="tenants that the flood comes from")
+    parser.add_argument("--flood-prompt", type=int, default=1500, help="tokens of each")
+    parser.add_argument("--flood-output", type=int, default=32, help="tokens of each")
+    parser.add_argument(
+        "--victim-prompt", type=int, action="append", help="tokens; may be given several times"
+    )
+    parser.add_argument("--victim-output", type=int, default=8, help="tokens")
+    parser.add_argument("--asks", type=int, default=60, help="of the victim, alone and beside")
+    parser.add_argument("--rounds", type=int, default=3, help="of alone and beside in turn")
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds, before each ask")
+    parser.add_argument("--max-batch-tokens", type=int, help="of a server that is started")
+    parser.add_argument("--max-batch-tokens-beside-decodes", type=int, help="the same")
+    parser.add_argument("--json", action="store_true", help="one line of JSON a prompt length")
+    options = parser.parse_args()
+    if (options.url is None) != (options.admin_key is None):
+        parser.error("--url and --admin-key go together")
+    return options
+
+
+def main() -> None:
+    """Measure each length of prompt, and print."""
+    options = parsed()
+    with place_of(options) as place:
+        for prompt in options.victim_prompt or [64, options.flood_prompt]:
+            figures = asyncio.run(measure(place, options, prompt))
+            if options.json:
+                print(json.dumps(figures), flush=True)
+            else:
+                show(figures)
 
 
 if __name__ == "__main__":

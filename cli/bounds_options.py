@@ -60,10 +60,12 @@ class BoundsFlags:
     max_salt_chars: Annotated[int, bound("--max-salt-chars", "Characters of cache_salt.")] = (
         _DEFAULTS.max_salt_chars
     )
-    max_streams_per_key: Annotated[
+    max_streams_per_tenant: Annotated[
         int,
-        bound("--max-streams-per-key", "Choices of one key in flight, in each of the --workers."),
-    ] = _DEFAULTS.max_streams_per_key
+        bound(
+            "--max-streams-per-tenant", "Choices of one tenant in flight, in each of the --workers."
+        ),
+    ] = _DEFAULTS.max_streams_per_tenant
     max_head_bytes: Annotated[
         int, bound("--max-head-bytes", "Bytes of the request line and headers.")
     ] = _DEFAULTS.max_head_bytes

@@ -19,8 +19,9 @@ from engine.link import Link
 from engine.lower_tiers import LowerTiers
 from engine.messages import Welcome
 from engine.pins import Pins, most_pinned
+from engine.plan import StepLimits
 from engine.queue import FairQueue, QueueLimits
-from engine.scheduler import Scheduler, StepLimits
+from engine.scheduler import Scheduler
 from engine.settle import Settler
 from engine.stats import Meter
 from engine.step import Runner

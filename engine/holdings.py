@@ -107,6 +107,11 @@ class Holdings:
         pool = self._cache.pool()
         return missing <= pool.free + pool.evictable
 
+    def could_fit(self, sequence: Sequence) -> bool:
+        """Whether a waiting sequence's blocks are there but for copies that make room."""
+        pool = self._cache.pool()
+        return -(-sequence.num_tokens // self._cache.block_size) <= pool.free + pool.evictable
+
     def commit(self, sequence: Sequence, start: int, end: int, now: float) -> None:
         """Share the whole blocks that computing tokens `start` to `end` has completed.
 

@@ -22,9 +22,9 @@ from engine.link import Link, SocketLink
 from engine.loading import OpenedModel, open_model
 from engine.lower_tiers import LowerTiers, open_tiers
 from engine.model.errors import ModelError
+from engine.plan import StepLimits
 from engine.process import EXIT_CANNOT_START, StopSignal, serve
 from engine.queue import QueueLimits
-from engine.scheduler import StepLimits
 from prefix_cache.policies import by_name
 
 _log = logging.getLogger(__name__)
@@ -109,7 +109,8 @@ def build_core(
         ),
         queue=QueueLimits(capacity=config.max_waiting),
         single_flight_deadline_s=config.single_flight_deadline_s,
-        steps_ahead=config.steps_ahead,
+        # A CPU computes a step while it is launched: to be ahead of it only holds back its tokens.
+        steps_ahead=0 if model.device == "cpu" else config.steps_ahead,
     )
     policy = by_name(config.cache_policy, model.block_size)
     keeping = Keeping(policy=policy, lower=lower or LowerTiers())

@@ -6,8 +6,13 @@
 
 What a flow uses is charged when the engine does the work (`charge`), not when the request
 comes, since nobody knows an output's length before. So credit goes below zero and a flow then
-waits for as many rounds as its debt takes. Idle flows pay off debts in rounds but save nothing:
-who returns starts at zero at best. Work that nobody else was waiting for leaves no debt.
+waits for as many rounds as its debt takes. Work that nobody else was waiting for leaves no debt.
+Idle flows pay off debts in rounds, and by as much as others have in that way, but save nothing:
+who returns starts at zero at best.
+
+A flow that has nothing running and owes hardly more than those that have goes before everybody
+else (`newcomer`): to who asks for little and seldom it makes no difference what others came with.
+It pays like all, so who asks for more than its share comes to owe more, and waits its turn.
 
 Order by cached prefix never crosses flows, so it tells no flow about another's prompts, and a
 sequence is passed over a bounded number of times.
@@ -27,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from engine.classes import Classes
 from engine.errors import QueueFull
@@ -61,9 +67,15 @@ class _Waiting:
 class _Flow:
     weight: float
     credit: float = 0.0
+    forgiven: float = 0.0  # the queue's `_unwanted` when its debt was last looked at
     interactive: list[_Waiting] = field(default_factory=list)
     batch: list[_Waiting] = field(default_factory=list)
     pace: Pace = field(default_factory=Pace)
+
+    @property
+    def debt(self) -> float:
+        """Tokens owed, for a weight of 1."""
+        return max(-self.credit / self.weight, 0.0)
 
     @property
     def num_waiting(self) -> int:
@@ -81,6 +93,7 @@ class FairQueue:
         self._flows: dict[str, _Flow] = {}  # in order of turn
         self._length = 0
         self._backlogged = 0  # flows with waiting sequences
+        self._unwanted = 0.0  # tokens of weight 1 computed so far that nobody else waited for
         self._classes = Classes(limits.batch_share, most_due=8.0 * limits.quantum)
 
     def __len__(self) -> int:
@@ -124,6 +137,32 @@ class FairQueue:
             flow.waiting("interactive") for name, flow in self._flows.items() if name not in flows
         )
 
+    def num_waiting(self, flow: str) -> int:
+        """How many of a flow wait."""
+        found = self._flows.get(flow)
+        return 0 if found is None else found.num_waiting
+
+    def newcomer(self, present: set[str], rank: Rank) -> Sequence | None:
+        """The next of a flow that is not among those present and owes little; of who has fewest.
+
+        Little: not a round more than who of those present owes least. Interactive ones only. It
+        stays in the queue, and no round begins.
+        """
+        if self._length == 0:
+            return None
+        debts = (self._flows[name].debt for name in present if name in self._flows)
+        most = min(debts, default=0.0) + self._limits.quantum
+        new = (
+            flow
+            for name, flow in self._flows.items()
+            if flow.interactive and name not in present and flow.debt < most
+        )
+        for flow in sorted(new, key=attrgetter("num_waiting")):
+            choice = self._choose(flow.interactive, rank)
+            if choice is not None:
+                return choice
+        return None
+
     def take(self, sequence: Sequence) -> None:
         """Remove a selected sequence: its flow's turn is over, its elders were passed over."""
         flow = self._flows[sequence.flow]
@@ -149,7 +188,9 @@ class FairQueue:
         if self._backlogged > own:
             flow = flow or self._open(sequence)
             flow.credit -= cost
-        elif flow is not None:
+            return
+        self._unwanted += cost / sequence.weight
+        if flow is not None:
             flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
 
     def _may_wait(self, flow: _Flow | None) -> bool:
@@ -203,10 +244,18 @@ class FairQueue:
     def _enter(self, sequence: Sequence) -> _Flow:
         flow = self._flows.get(sequence.flow) or self._open(sequence)
         flow.weight = sequence.weight
-        self._backlogged += not flow.num_waiting
+        if not flow.num_waiting:
+            self._backlogged += 1
+            self._forgive(flow)
         self._length += 1
         self._classes.entered(sequence.priority)
         return flow
+
+    def _forgive(self, flow: _Flow) -> None:
+        """While it did not wait others have had as much for nothing: that pays off debt."""
+        share = (self._unwanted - flow.forgiven) * flow.weight
+        flow.credit = max(flow.credit, min(flow.credit + share, 0.0))
+        flow.forgiven = self._unwanted
 
     def _leave(self, sequence: Sequence, flow: _Flow, index: int) -> None:
         del flow.waiting(sequence.priority)[index]
@@ -215,12 +264,13 @@ class FairQueue:
         if not flow.num_waiting:
             self._backlogged -= 1
             flow.credit = min(flow.credit, 0.0)
+            flow.forgiven = self._unwanted
             self._forget_if_clear(sequence.flow, flow)
 
     def _open(self, sequence: Sequence) -> _Flow:
         if len(self._flows) - self._backlogged >= self._limits.max_idle_flows:
             del self._flows[next(n for n, flow in self._flows.items() if not flow.num_waiting)]
-        flow = self._flows[sequence.flow] = _Flow(sequence.weight)
+        flow = self._flows[sequence.flow] = _Flow(sequence.weight, forgiven=self._unwanted)
         return flow
 
     def _forget_if_clear(self, name: str, flow: _Flow) -> None:

@@ -6,10 +6,15 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
        That token may be pending: lengths are known before values are. Where there are any, what
        is left of the budget may be lowered, since they all wait for the whole step.
-    2. running sequences with more to go: chunks of what the budget leaves; of half of it while
-       flows wait that have no chunk running, so that nobody's long prompts hold up the others.
-    3. sequences whose prefix has come up from a lower tier: they hold their blocks already.
-    4. waiting sequences, in the queue's order, while budget, places and blocks last. One whose
+    2. one waiting sequence of each flow that has none running and owes little (`newcomer` of the
+       queue): it waits for the step under way and no more, whatever others came with. Where all
+       seats are taken, the flow with the most gives one. Others then get as much of the step as
+       the newcomers, or a small part of it.
+    3. running sequences with more to go: chunks of what the budget leaves, flows with few requests
+       first; of half of it while other flows wait that have no chunk running, so that nobody's
+       long prompts hold up the others.
+    4. sequences whose prefix has come up from a lower tier: they hold their blocks already.
+    5. waiting sequences, in the queue's order, while budget, places and blocks last. One whose
        prefix has to come up first is set aside with its lease and holds up nobody: it takes
        neither budget nor a row before all is there.
 
@@ -35,67 +40,25 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
+from engine.charges import charge_cached, charge_decodes, charge_row
+from engine.crowd import fewest_first, who_gives
 from engine.holdings import Holdings, lease_of
+from engine.plan import Plan, StepLimits, tokens_to_go
 from engine.queue import FairQueue
 from engine.seats import Seats
 from engine.sequence import Sequence
 from engine.stats import Meter
 from engine.step import Row, Step
-from storage.move import Move
 
-# Prices in a flow's credit; a computed token costs 1.
-CACHED_TOKEN_COST = 1 / 16
-OUTPUT_TOKEN_COST = 2.0
+# Of a step's budget others may have one part in so many beside newcomers, or as much as these.
+BESIDE_NEWCOMERS = 8
 
 
 class SchedulerStuck(RuntimeError):
     """Nothing runs, and what waits cannot start: a defect of the engine."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepLimits:
-    """Bounds of one step: tokens computed, sequences running, and tokens beside decodes."""
-
-    max_batch_tokens: int
-    max_running: int
-    beside_decodes: int | None = None  # of all other rows; None: what decodes leave
-
-    def __post_init__(self) -> None:
-        if self.beside_decodes is not None and self.beside_decodes < 1:
-            raise ValueError("beside decodes some other token has to be computed")
-        if not 0 < self.max_running <= self.max_batch_tokens:
-            raise ValueError("every running sequence needs a token of the step's budget")
-
-
-@dataclass(slots=True)
-class _Plan:
-    """A step in the making."""
-
-    budget: int
-    rows: list[Row] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
-
-    def add(self, sequence: Sequence) -> Row:
-        num_new = min(_num_to_compute(sequence), self.budget)
-        row = Row(sequence, sequence.num_computed, num_new)
-        self.rows.append(row)
-        self.budget -= num_new
-        return row
-
-    def top_up(self, row: Row) -> Row:
-        """Give a row more of what its sequence has to go; returns what it has got, as a row."""
-        more = min(_num_to_compute(row.sequence) - row.num_new, self.budget)
-        self.rows[self.rows.index(row)] = Row(row.sequence, row.start, row.num_new + more)
-        self.budget -= more
-        return Row(row.sequence, row.end, more)
-
-    def step(self) -> Step:
-        rows = sorted(self.rows, key=_is_chunk)
-        return Step(tuple(rows), tuple(self.moves))
 
 
 class Scheduler:
@@ -130,10 +93,12 @@ class Scheduler:
         budget = self._limits.max_batch_tokens
         if max_tokens is not None:
             budget = max(min(budget, max_tokens), self._limits.max_running)
-        plan = _Plan(budget)
+        plan = Plan(budget)
         has_room = self._continue_decodes(plan, now)
         if plan.rows and self._limits.beside_decodes is not None:
             plan.budget = min(plan.budget, self._limits.beside_decodes)
+        if has_room and self.queue:
+            has_room = self._admit_newcomers(plan, now)
         chunks = self._continue_chunks(plan)
         known = len(plan.rows)
         self._board(plan, now)
@@ -171,7 +136,7 @@ class Scheduler:
         self._seats.give_back(sequence.seat)
         sequence.seat = None
 
-    def _continue_decodes(self, plan: _Plan, now: float) -> bool:
+    def _continue_decodes(self, plan: Plan, now: float) -> bool:
         """Rows for sequences with one token to go, the eldest first.
 
         A victim is always younger than who needs its room, so none is in the plan yet. Returns
@@ -180,12 +145,12 @@ class Scheduler:
         preempted, has_room = self.num_preemptions, True
         for sequence in tuple(self.running):
             is_running = sequence.lease is not None  # not preempted by an elder just now
-            if is_running and _num_to_compute(sequence) == 1:
+            if is_running and tokens_to_go(sequence) == 1:
                 if self._make_room(sequence, now):
                     plan.add(sequence)
                 else:
                     has_room = False
-        self._charge_decodes(plan.rows)
+        charge_decodes(self.queue, plan.rows)
         return has_room and self.num_preemptions == preempted
 
     def _make_room(self, sequence: Sequence, now: float) -> bool:
@@ -199,9 +164,11 @@ class Scheduler:
                 return False
         return True
 
-    def _continue_chunks(self, plan: _Plan) -> list[Row]:
+    def _continue_chunks(self, plan: Plan) -> list[Row]:
         """Rows for sequences with more tokens to go, whose blocks were leased at admission."""
-        chunks = [sequence for sequence in self.running if _num_to_compute(sequence) > 1]
+        planned = {id(row.sequence) for row in plan.rows}
+        chunks = [one for one in self.running if tokens_to_go(one) > 1 and id(one) not in planned]
+        chunks = fewest_first(chunks, self.running, self.queue.num_waiting)
         newcomers = chunks and self.queue.has_newcomers({sequence.flow for sequence in chunks})
         kept = plan.budget // 2 if newcomers else 0
         plan.budget -= kept
@@ -209,22 +176,23 @@ class Scheduler:
         for sequence in chunks:
             if plan.budget:
                 rows.append(plan.add(sequence))
-                self._charge(rows[-1])
+                charge_row(self.queue, rows[-1])
         plan.budget += kept
         return rows
 
-    def _top_up(self, plan: _Plan, chunks: list[Row]) -> None:
+    def _top_up(self, plan: Plan, chunks: list[Row]) -> None:
         for row in chunks:
-            if plan.budget and row.num_new < _num_to_compute(row.sequence):
-                self._charge(plan.top_up(row))
+            is_there = row in plan.rows  # its sequence has not given its seat
+            if is_there and plan.budget and row.num_new < tokens_to_go(row.sequence):
+                charge_row(self.queue, plan.top_up(row))
 
-    def _board(self, plan: _Plan, now: float) -> None:
+    def _board(self, plan: Plan, now: float) -> None:
         """Start those whose blocks have all come, and send back those whose did not."""
         for sequence in tuple(self.loading):
             lease = lease_of(sequence)
             if lease.failed:
                 self._start_over(sequence, now)
-            elif lease.ready and plan.budget and len(self.running) < self._limits.max_running:
+            elif lease.ready and plan.budget and self._find_seat(sequence, plan, now):
                 self.loading.remove(sequence)
                 sequence.load_seconds += now - sequence.leased
                 self._start(sequence, plan, now)
@@ -235,7 +203,62 @@ class Scheduler:
         sequence.loads = "never"  # once is enough: what is computed comes for sure
         self.queue.push_front(sequence)
 
-    def _admit(self, plan: _Plan, now: float) -> None:
+    def _admit_newcomers(self, plan: Plan, now: float) -> bool:
+        """Whether all that came found room; what comes free belongs to who did not.
+
+        Their first tokens wait for the whole step, so others get little of it.
+        """
+        present = {one.flow for one in (*self.running, *self.loading)}
+        budget = plan.budget
+        has_room = self._let_newcomers_in(plan, present, now)
+        taken = budget - plan.budget
+        if taken and (len(present) > 1 or self.queue.has_newcomers(present)):
+            most = max(taken, self._limits.max_batch_tokens // BESIDE_NEWCOMERS)
+            plan.budget = min(plan.budget, most)
+        return has_room
+
+    def _let_newcomers_in(self, plan: Plan, present: set[str], now: float) -> bool:
+        while plan.budget:
+            before = self._tokens_to_go()
+            rank = partial(self.holdings.look_up, now=now, before=before)
+            sequence = self.queue.newcomer(present, rank)
+            if sequence is None or not self._could_sit(sequence, plan):
+                return True
+            if not self._take_of_others(sequence, plan, now, before):
+                return not present
+            present.add(sequence.flow)
+            if lease_of(sequence).ready:
+                self._find_seat(sequence, plan, now)
+            self._let_in(sequence, plan, now)
+        return True
+
+    def _take_of_others(self, sequence: Sequence, plan: Plan, now: float, before: int) -> bool:
+        """Lease a newcomer's blocks and find it a seat; False: not now."""
+        while not self._take(sequence, now, before):
+            giver = who_gives(self.running, sequence.flow, plan.started)
+            if giver is None or self.holdings.could_fit(sequence):
+                return False
+            self._send_back(giver, plan, now)
+        return True
+
+    def _could_sit(self, sequence: Sequence, plan: Plan) -> bool:
+        is_free = len(self.running) < self._limits.max_running
+        return is_free or who_gives(self.running, sequence.flow, plan.started) is not None
+
+    def _find_seat(self, sequence: Sequence, plan: Plan, now: float) -> bool:
+        """Find the sequence a seat, if need be another's; False: not now."""
+        if len(self.running) >= self._limits.max_running:
+            giver = who_gives(self.running, sequence.flow, plan.started)
+            if giver is None:
+                return False
+            self._send_back(giver, plan, now)
+        return True
+
+    def _send_back(self, giver: Sequence, plan: Plan, now: float) -> None:
+        plan.drop(giver)
+        self.preempt(giver, now)
+
+    def _admit(self, plan: Plan, now: float) -> None:
         most = self._limits.max_running
         while plan.budget and max(len(self.running), len(self.loading)) < most:
             before = self._tokens_to_go()
@@ -243,15 +266,19 @@ class Scheduler:
             sequence = self.queue.select(rank)
             if sequence is None or not self._take(sequence, now, before):
                 break
-            self.queue.take(sequence)
-            sequence.leased = now
-            if lease_of(sequence).ready:
-                self._start(sequence, plan, now)
-            else:
-                self.loading.append(sequence)
+            self._let_in(sequence, plan, now)
         is_still = not (self.running or self.loading or self.holdings.copies_under_way)
         if self.queue and is_still:
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")
+
+    def _let_in(self, sequence: Sequence, plan: Plan, now: float) -> None:
+        """It has its blocks: it starts, or its loads do, until which it needs no seat."""
+        self.queue.take(sequence)
+        sequence.leased = now
+        if lease_of(sequence).ready:
+            self._start(sequence, plan, now)
+        else:
+            self.loading.append(sequence)
 
     def _take(self, sequence: Sequence, now: float, before: int) -> bool:
         """Lease its blocks; False: not now."""
@@ -263,9 +290,9 @@ class Scheduler:
 
     def _tokens_to_go(self) -> int:
         """Tokens that are to be computed before those of whoever is admitted next."""
-        return sum(_num_to_compute(one) for one in self.running)
+        return sum(tokens_to_go(one) for one in self.running)
 
-    def _start(self, sequence: Sequence, plan: _Plan, now: float) -> None:
+    def _start(self, sequence: Sequence, plan: Plan, now: float) -> None:
         insort(self.running, sequence, key=attrgetter("arrived"))
         sequence.seat = self._seats.take()
         lease = lease_of(sequence)
@@ -273,28 +300,6 @@ class Scheduler:
             sequence.admitted = now
             self._meter.admitted(sequence.flow, sequence.prompt_len, sequence.found, now)
         plan.moves.extend(lease.moves)
-        self.queue.charge(sequence, CACHED_TOKEN_COST * lease.cached_tokens)
-        self._charge(plan.add(sequence))
-
-    def _charge(self, row: Row) -> None:
-        """Computed tokens in full; the token that the row will sample by its own price."""
-        self.queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.samples)
-
-    def _charge_decodes(self, rows: list[Row]) -> None:
-        """The same for rows of one token, a flow at a time."""
-        rows_of: dict[str, list[Row]] = {}
-        for row in rows:
-            rows_of.setdefault(row.sequence.flow, []).append(row)
-        for of_flow in rows_of.values():
-            sampled = sum(row.samples for row in of_flow)
-            cost = len(of_flow) + (OUTPUT_TOKEN_COST - 1) * sampled
-            self.queue.charge(of_flow[0].sequence, cost)
-
-
-def _num_to_compute(sequence: Sequence) -> int:
-    """Tokens to go; none for a sequence whose last token is known or on its way."""
-    return 0 if sequence.is_full else sequence.length - sequence.num_computed
-
-
-def _is_chunk(row: Row) -> bool:
-    return row.num_new > 1
+        plan.started.append(sequence)
+        charge_cached(self.queue, sequence, lease.cached_tokens)
+        charge_row(self.queue, plan.add(sequence))

@@ -80,7 +80,7 @@ class Answering:
         """
         choices = len(ask.prompts) * ask.choices
         trace = self._tracing.begin(ask, origin.route, origin.arrived, origin.link)
-        with trace.running(), self._streams.held(origin.caller.key_id, choices):
+        with trace.running(), self._streams.held(origin.caller.tenant_id, choices):
             admitted = await self.admission.admit(ask, origin.caller)
             trace.admitted()
             meter = Meter(

@@ -24,7 +24,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_stop_chars: int = 256
     max_logit_bias: int = 1024
     max_salt_chars: int = 1024
-    max_streams_per_key: int = 1024  # in each worker
+    max_streams_per_tenant: int = 1024  # in each worker
     max_head_bytes: int = 64 << 10  # request line and headers
     head_deadline_s: float = 10.0  # from the first byte of a request to the end of its headers
     body_deadline_s: float = 60.0  # from there to the end of its body

@@ -178,7 +178,7 @@ async def composed(
         tally = Tally(home.store, time.time)
         await stack.enter_async_context(tally.stored_regularly())
         metrics = GatewayMetrics(shared_metrics)
-        streams = OpenStreams(config.bounds.max_streams_per_key)
+        streams = OpenStreams(config.bounds.max_streams_per_tenant)
         gate = LimitGate(make_limiter(config), config.prices)
         await stack.enter_async_context(gate.kept())
         admission = Admission(

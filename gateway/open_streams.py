@@ -1,6 +1,6 @@
-"""How many choices a key may have running at once.
+"""How many choices a tenant may have running at once, by however many keys.
 
-Knows: counts by key id. Does not know: keys or tenants.
+Knows: counts by tenant. Does not know: keys, or how long anything takes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from gateway.errors import TooManyRequests
 
 
 class OpenStreams:
-    """The choices that run now, by key."""
+    """The choices that run now, by tenant."""
 
-    def __init__(self, max_per_key: int) -> None:
-        self._max_per_key = max_per_key
+    def __init__(self, max_per_tenant: int) -> None:
+        self._max_per_tenant = max_per_tenant
         self._open: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -24,16 +24,17 @@ class OpenStreams:
         return self._open.total()
 
     @contextmanager
-    def held(self, key_id: str, choices: int) -> Iterator[None]:
-        """Hold room for `choices`; TooManyRequests when the key has not so much left."""
-        if self._open[key_id] + choices > self._max_per_key:
+    def held(self, tenant_id: str, choices: int) -> Iterator[None]:
+        """Hold room for `choices`; TooManyRequests when the tenant has not so much left."""
+        if self._open[tenant_id] + choices > self._max_per_tenant:
             raise TooManyRequests(
-                f"a key may have {self._max_per_key} choices running at once", retry_after_s=1.0
+                f"a tenant may have {self._max_per_tenant} choices running at once",
+                retry_after_s=1.0,
             )
-        self._open[key_id] += choices
+        self._open[tenant_id] += choices
         try:
             yield
         finally:
-            self._open[key_id] -= choices
-            if not self._open[key_id]:
-                del self._open[key_id]
+            self._open[tenant_id] -= choices
+            if not self._open[tenant_id]:
+                del self._open[tenant_id]

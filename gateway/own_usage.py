@@ -34,9 +34,10 @@ def own_usage_router(
         last: Annotated[str | None, Query(alias="to")] = None,
         key: str | None = None,
         format: str | None = None,  # noqa: A002 (the parameter's name on the wire)
+        table: str | None = None,
     ) -> Response:
         days = Days.of(first, last, clock())
         rows = await ledger.usage(days.first, days.last, tenant_id=caller.tenant_id, key_id=key)
-        return usage_response(request, format, days, rows, await cache.of(caller.tenant_id))
+        return usage_response(request, format, table, days, rows, await cache.of(caller.tenant_id))
 
     return router

@@ -14,7 +14,7 @@ import msgspec
 from fastapi import Request, Response
 
 from gateway.cache_use import CacheUse
-from gateway.errors import BadRequest
+from gateway.errors import BadRequest, Unavailable
 from gateway.state.records import Counters, UsageRow
 from gateway.usage import day_of
 
@@ -87,19 +87,24 @@ class Days(msgspec.Struct, frozen=True):
 def usage_response(
     request: Request,
     wanted: str | None,
+    table: str | None,
     days: Days,
     rows: Sequence[UsageRow],
     cache: Sequence[CacheUse] | None,
 ) -> Response:
     """The rows as JSON; as CSV for `format=csv`, or without a format for `Accept: text/csv`.
 
-    A table of days has no place for `cache`, so CSV is without.
+    CSV is one table: that of days, or `cache` for `table=cache`. Unavailable when no engine can
+    tell the latter; BadRequest for any other format or table.
     """
     views = [UsageView.of(row) for row in rows]
     if wanted not in (None, "json", "csv"):
         raise BadRequest("`format` is json or csv.", param="format")
+    if table not in (None, "days", "cache"):
+        raise BadRequest("`table` is days or cache.", param="table")
     if wanted == "csv" or (wanted is None and _accepts_csv(request)):
-        return Response(_csv(views), media_type="text/csv", headers=_HEADERS)
+        text = _cache_csv(cache) if table == "cache" else _csv(UsageView, views)
+        return Response(text, media_type="text/csv", headers=_HEADERS)
     answer = UsageList(
         first_day=days.first,
         last_day=days.last,
@@ -129,12 +134,18 @@ def _accepts_csv(request: Request) -> bool:
     return "text/csv" in [kind.partition(";")[0].strip().lower() for kind in kinds]
 
 
-def _csv(views: Sequence[UsageView]) -> str:
+def _cache_csv(cache: Sequence[CacheUse] | None) -> str:
+    if cache is None:
+        raise Unavailable("no engine answers", retry_after_s=2.0)
+    return _csv(CacheUse, cache)
+
+
+def _csv(kind: type[msgspec.Struct], rows: Sequence[msgspec.Struct]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(UsageView.__struct_fields__)
-    for view in views:
-        writer.writerow([_cell(getattr(view, name)) for name in view.__struct_fields__])
+    writer.writerow(kind.__struct_fields__)
+    for row in rows:
+        writer.writerow([_cell(getattr(row, name)) for name in kind.__struct_fields__])
     return out.getvalue()
 
 

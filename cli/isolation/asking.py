@@ -22,10 +22,15 @@ _TRIES, _LONGEST_PAUSE_S = 8, 5.0
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """Words that nobody has asked before, and the ids of their tokens."""
+    """Words that nobody has asked before, and the ids of their tokens.
+
+    `opening` is what is published of it: a chat's system message, or what a text begins with.
+    The ids are those of both.
+    """
 
     text: str
     ids: list[int]
+    opening: str = ""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -64,9 +69,10 @@ class Asker:
         """The JSON body of a request for one token."""
         body: dict[str, Any] = {"model": self.model, "max_tokens": 1, "temperature": 0}
         if entry.kind == "chat":
-            body["messages"] = [{"role": "user", "content": prompt.text}]
+            body["messages"] = [*opening_messages(prompt.opening), _message("user", prompt.text)]
         else:
-            body["prompt"] = prompt.text if entry.kind == "text" else prompt.ids
+            whole = prompt.opening + prompt.text
+            body["prompt"] = whole if entry.kind == "text" else prompt.ids
         if entry.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if self.always_load:
@@ -89,6 +95,11 @@ class Asker:
             ids = await self.tokens(key, text)
         return Prompt(text, ids)
 
+    async def behind(self, key: str, opening: str, length: int) -> Prompt:
+        """A fresh prompt of `length` tokens or a few more that follow `opening`."""
+        text = (await self.fresh_prompt(key, length)).text
+        return Prompt(text, await self.tokens(key, opening + text), opening)
+
     async def _post(self, path: str, key: str, body: dict[str, Any]) -> bytes:
         headers = {"Authorization": f"Bearer {key}"}
         for attempt in range(_TRIES):
@@ -105,6 +116,11 @@ class Asker:
         raise ServerRefused(error_message(content, reply.status), status=reply.status)
 
 
+def opening_messages(opening: str) -> list[dict[str, str]]:
+    """The messages that a chat with this opening begins with."""
+    return [_message("system", opening)] if opening else []
+
+
 def reading_of(content: bytes, *, stream: bool) -> Reading:
     """The usage in an answer, or in the stream of one; ServerRefused when it has none."""
     answers = _events(content) if stream else [msgspec.json.decode(content)]
@@ -116,6 +132,10 @@ def reading_of(content: bytes, *, stream: bool) -> Reading:
                 usage["prompt_tokens"], details.get("cached_tokens", 0), details.get("ratoon") or {}
             )
     raise ServerRefused("an answer ended without its usage", status=200)
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
 
 
 def _events(content: bytes) -> list[dict[str, Any]]:

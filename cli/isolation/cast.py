@@ -7,6 +7,7 @@ Knows: the admin routes that make and remove. Does not know: what the tenants as
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Iterable
 from typing import Any
@@ -17,14 +18,15 @@ from cli.admin_client import AdminClient
 from cli.cache import FLUSH
 from cli.errors import ServerRefused
 from cli.groups import GROUPS
-from cli.isolation.plan import Case, Side
+from cli.isolation.asking import opening_messages
+from cli.isolation.plan import EVERYONE, Case, Kind, Side
+from cli.prefixes import PREFIXES
 from cli.tenants import TENANTS, tenant_path
 
 MARK = "verify-isolation"
 _GONE = 404
 
-# Of the cells' tenants: so little of the cache is theirs that others can push them out of a tier.
-LIGHT = 0.05
+_WARM_LOOKS, _WARM_LOOK_S = 200, 0.05
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -34,13 +36,27 @@ class Member(msgspec.Struct, frozen=True):
     key: str
 
 
+class Opening(msgspec.Struct, frozen=True):
+    """What a cell has published: the words, and how many tokens of any continuation they are."""
+
+    id: str
+    text: str
+    tokens: int
+
+
 class Cast(msgspec.Struct, frozen=True):
     """Who plays one cell; `words` are what a case's braces stand for."""
 
     first: Member
     second: Member
-    groups: list[str]
+    groups: dict[str, str]  # ids by the names in the case
     words: dict[str, str]
+    opening: Opening | None = None
+
+    @property
+    def published(self) -> int:
+        """Tokens that are published."""
+        return 0 if self.opening is None else self.opening.tokens
 
     def key(self, side: Side) -> str:
         """The key that a side asks with."""
@@ -72,8 +88,11 @@ class Stage:
         """The ids of the groups that are there now."""
         return sorted(self._groups)
 
-    async def enter(self, case: Case) -> Cast:
-        """The tenants and groups of a case, as they are when the first asks."""
+    async def enter(self, case: Case, ceiling: float = 1.0) -> Cast:
+        """The tenants and groups of a case, as they are when the first asks.
+
+        The first may hold `ceiling` of every tier.
+        """
         self._made += 1
         words = {"mark": f"{self.mark}-{self._made:x}"}
         words["first_name"] = f"{words['mark']}-first"
@@ -81,21 +100,41 @@ class Stage:
         if case.first_group:
             groups[case.first_group] = await self._group(case.first_group.format_map(words))
             words["first_group_id"] = groups[case.first_group]
-        first = await self.tenant(
-            words["first_name"], groups.get(case.first_group or ""), weight=LIGHT
-        )
+        first = await self.tenant(words["first_name"], groups.get(case.first_group or ""), ceiling)
         words["first_id"] = first.id
         if case.second_group and case.second_group not in groups:
             groups[case.second_group] = await self._group(case.second_group.format_map(words))
         second = first
         if "second" in (case.asker.tenant, case.other.tenant):
             name = (case.second_name or "{mark}-second").format_map(words)
-            second = await self.tenant(name, groups.get(case.second_group or ""), weight=LIGHT)
-        return Cast(first, second, list(groups.values()), words)
+            second = await self.tenant(name, groups.get(case.second_group or ""))
+        return Cast(first, second, groups, words)
 
-    async def tenant(self, name: str, group: str | None = None, *, weight: float = 1.0) -> Member:
+    async def publish(self, cast: Cast, case: Case, kind: Kind, text: str) -> Cast:
+        """The cast with `text` published, in the way that prompts of `kind` begin with it."""
+        if case.publishes is None:
+            return cast
+        scope = EVERYONE if case.publishes == EVERYONE else cast.groups[case.publishes]
+        source = {"messages": opening_messages(text)} if kind == "chat" else {"text": text}
+        wanted = {"name": cast.words["mark"], "scope": scope, **source}
+        made = await self._client.call("POST", PREFIXES, wanted)
+        published = msgspec.structs.replace(cast, opening=Opening(made["id"], text, made["tokens"]))
+        await self.warm(published)
+        return published
+
+    async def warm(self, cast: Cast) -> None:
+        """Return when what the cast has published is on the device, or does not come there."""
+        if cast.opening is None:
+            return
+        for _ in range(_WARM_LOOKS):
+            shown = await self._client.call("GET", f"{PREFIXES}/{cast.opening.id}")
+            if shown["state"] in ("warm", "refused"):
+                return
+            await asyncio.sleep(_WARM_LOOK_S)
+
+    async def tenant(self, name: str, group: str | None = None, ceiling: float = 1.0) -> Member:
         """A new tenant with a key."""
-        wanted = {"name": name, "group_id": group, "weight": weight}
+        wanted = {"name": name, "group_id": group, "cache": {"ceiling": ceiling}}
         made = await self._client.call("POST", TENANTS, wanted)
         issued = await self._client.call("POST", tenant_path(made["id"], "keys"), {})
         return Member(made["id"], issued["key"])
@@ -110,10 +149,12 @@ class Stage:
             await self._client.call("POST", FLUSH, {"tenant": tenant})
 
     async def leave(self, cast: Cast) -> None:
-        """Remove a cast."""
+        """Remove a cast; a group goes when nobody is in it and nothing published for it."""
+        if cast.opening is not None:
+            await self._remove(f"{PREFIXES}/{cast.opening.id}")
         for tenant in dict.fromkeys((cast.first.id, cast.second.id)):
             await self._remove(tenant_path(tenant))
-        for group in cast.groups:
+        for group in cast.groups.values():
             await self._remove(f"{GROUPS}/{group}")
             self._groups.discard(group)
 
@@ -121,9 +162,13 @@ class Stage:
         """Remove whatever bears the run's mark, also what nobody remembers; how many those were."""
         tenants = await self._marked(TENANTS, "tenants")
         groups = self._groups | set(await self._marked(GROUPS, "groups"))
-        for path in (*map(tenant_path, tenants), *(f"{GROUPS}/{group}" for group in groups)):
+        prefixes = await self._marked(PREFIXES, "prefixes")
+        paths = [tenant_path(tenant) for tenant in tenants]
+        paths += [f"{PREFIXES}/{prefix}" for prefix in prefixes]
+        paths += [f"{GROUPS}/{group}" for group in groups]
+        for path in paths:
             await self._remove(path)
-        return len(tenants) + len(groups)
+        return len(paths)
 
     async def _group(self, name: str) -> str:
         made: str = (await self._client.call("POST", GROUPS, {"name": name}))["id"]
@@ -131,7 +176,12 @@ class Stage:
         return made
 
     async def _marked(self, path: str, rows: str) -> list[str]:
-        found = await self._client.rows(path, rows)
+        try:
+            found = await self._client.rows(path, rows)
+        except ServerRefused as refusal:
+            if refusal.status == _GONE:
+                return []  # the server has none of the kind
+            raise
         return [row["id"] for row in found if row["name"].startswith(self.mark)]
 
     async def _remove(self, path: str) -> None:

@@ -28,7 +28,6 @@ class Outcome(StrEnum):
     LEAKS = "leaks"
     INCONCLUSIVE = "inconclusive"
     NOT_APPLICABLE = "not applicable"
-    NOT_TESTED = "not tested"  # the server has it and this command no test of it
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +38,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     other: Reading | None
     after: Reading | None = None  # the first once more, behind the other
     refused: int | None = None  # the status that the other got
-    published: int = 0  # tokens in whole blocks that are published
+    published: int = 0  # tokens that the prompt begins with and that are published
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,9 +63,9 @@ def judged(cell: Cell, readings: Readings, block_size: int) -> Finding:
     whole = 0 if control is None else (control.prompt_tokens - 1) // block_size * block_size
     # Who may share brings the blocks up before the control is asked.
     may_share = cell.case.expected == "anything"
-    lay = control is not None and (may_share or _lay_in(cell.tier, control))
+    lay = control is not None and (may_share or _lay_in(cell.tier, control, readings.published))
+    may_reuse = _may_reuse(cell, readings)
     full = lay and control is not None and control.is_full(block_size)
-    may_reuse = None if may_share else readings.published
     return Finding(
         dimension=cell.case.dimension,
         case=cell.case.name,
@@ -121,9 +120,19 @@ def _outcome(
     return Outcome.PASSED
 
 
-def _lay_in(tier: Tier, control: Reading) -> bool:
-    """Whether the control came from a lower tier, where that is what is tested."""
-    return tier not in (Tier.HOST, Tier.DISK) or control.tiers.get(tier, 0) > 0
+def _may_reuse(cell: Cell, readings: Readings) -> int | None:
+    if cell.case.expected == "anything":
+        return None
+    return readings.published if cell.case.expected == "published" else 0
+
+
+def _lay_in(tier: Tier, control: Reading, published: int) -> bool:
+    """Whether the control came from a lower tier, where that is what is tested.
+
+    What is published is always on the device.
+    """
+    own = control.cached_tokens - published
+    return tier not in (Tier.HOST, Tier.DISK) or 0 < own <= control.tiers.get(tier, 0)
 
 
 def _note(readings: Readings, control: Reading | None, *, full: bool, tier: Tier) -> str:
@@ -135,16 +144,14 @@ def _note(readings: Readings, control: Reading | None, *, full: bool, tier: Tier
     return ""
 
 
-def absent(
-    dimension: str, case: str, why: str, outcome: Outcome = Outcome.NOT_APPLICABLE
-) -> Finding:
-    """A dimension that the server, or the test of it, does not have, whatever the tier."""
+def absent(dimension: str, case: str, why: str) -> Finding:
+    """A dimension that the server does not have, whatever the tier."""
     return Finding(
         dimension=dimension,
         case=case,
         tier="any",
         entry="any",
-        outcome=outcome,
+        outcome=Outcome.NOT_APPLICABLE,
         reused=None,
         may_reuse=None,
         control="-",

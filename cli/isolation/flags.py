@@ -50,7 +50,7 @@ class VerifyFlags:
         int,
         _own(
             "--max-fill-tokens",
-            "Prompt tokens that may be spent at a time on pushing blocks into a lower tier.",
+            "Prompt tokens that a cell may spend on pushing its blocks into a lower tier.",
             min=1,
         ),
     ] = 2_000_000

@@ -13,21 +13,19 @@ readings mean (`findings`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import msgspec
 
 from cli.errors import ServerRefused
 from cli.isolation.asking import Asker, Prompt, Reading
 from cli.isolation.cast import Cast, Stage
 from cli.isolation.findings import Finding, Outcome, Readings, inconclusive, judged
-from cli.isolation.plan import Cell, Side
+from cli.isolation.plan import Cell, Side, Tier
 from cli.isolation.pressure import NotReached, Pressure
 
-Advance = Callable[[], None]
 _PROMPT_BLOCKS = 4.5
+_TEMPLATE_BLOCKS = 2  # that a chat's template and the last words may add
 _TRIES = 3
+_CONFLICT = 409
 
 
 class Seed(msgspec.Struct, frozen=True):
@@ -42,96 +40,93 @@ class Seed(msgspec.Struct, frozen=True):
 class PairedTest:
     """Runs cells against one server."""
 
-    def __init__(self, asker: Asker, stage: Stage, block_size: int) -> None:
+    def __init__(self, asker: Asker, stage: Stage, pressure: Pressure, block_size: int) -> None:
         self._asker = asker
         self._stage = stage
+        self._pressure = pressure
         self._block_size = block_size
-        self.prompt_tokens = int(_PROMPT_BLOCKS * block_size)
+        self._prompt_tokens = int(_PROMPT_BLOCKS * block_size)
+        self._most_tokens = self._prompt_tokens + _TEMPLATE_BLOCKS * block_size
 
-    async def on_device(self, cell: Cell) -> Finding:
-        """A cell whose blocks stay where they were computed."""
-        return await self._with_cast(cell, self._on_device)
-
-    async def after_eviction(self, cell: Cell) -> Finding:
-        """A cell whose blocks were forgotten and computed anew."""
-        return await self._with_cast(cell, self._after_eviction)
-
-    async def pushed_down(
-        self, cells: Sequence[Cell], pressure: Pressure, advance: Advance
-    ) -> list[Finding]:
-        """Cells of one lower tier, few enough to lie there together; each tried thrice at most."""
-        done: list[Finding] = []
-        left = list(cells)
-        for last in (*(False,) * (_TRIES - 1), True):
-            findings = await self._push_once(left, pressure)
-            again = [
-                cell
-                for cell, finding in zip(left, findings, strict=True)
-                if finding.outcome is Outcome.INCONCLUSIVE and not last
-            ]
-            for cell, finding in zip(left, findings, strict=True):
-                if cell not in again:
-                    advance()
-                    done.append(finding)
-            left = again
-            if not left:
+    async def run(self, cell: Cell) -> Finding:
+        """A cell that needs no restart, tried thrice at most while it shows nothing."""
+        for _ in range(_TRIES):
+            finding = await self._once(cell)
+            if finding.outcome is not Outcome.INCONCLUSIVE:
                 break
-        return done
+        return finding
 
-    async def seed(self, cell: Cell, number: int) -> Seed:
+    async def seed(self, cell: Cell, number: int, ceiling: float = 1.0) -> Seed:
         """The first asks twice: blocks that were reused once are worth a place on disk."""
-        cast = await self._stage.enter(cell.case)
-        prompt = await self._asker.fresh_prompt(cast.first.key, self.prompt_tokens)
+        cast, prompt = await self._enter(cell, ceiling)
         cold = await self._ask(cell, cast, cell.case.asker, prompt)
         await self._ask(cell, cast, cell.case.asker, prompt)
         return Seed(number, cast, prompt, cold)
 
     async def harvest(self, cell: Cell, seed: Seed) -> Finding:
         """The other asks, then the first again; the cast goes."""
+        await self._stage.warm(seed.cast)
         other, refused = await self._other(cell, seed.cast, seed.prompt)
         control = await self._ask(cell, seed.cast, cell.case.asker, seed.prompt)
         await self._stage.leave(seed.cast)
-        readings = Readings(cold=seed.cold, control=control, other=other, refused=refused)
+        readings = Readings(
+            cold=seed.cold,
+            control=control,
+            other=other,
+            refused=refused,
+            published=seed.cast.published,
+        )
         return judged(cell, readings, self._block_size)
 
-    async def _push_once(self, cells: Sequence[Cell], pressure: Pressure) -> list[Finding]:
-        await pressure.begin(self.prompt_tokens)
-        seeds = [await self.seed(cell, number) for number, cell in enumerate(cells)]
+    async def _once(self, cell: Cell) -> Finding:
         try:
-            await pressure.push(cells[0].tier)
+            if cell.tier in (Tier.HOST, Tier.DISK):
+                return await self._pushed_down(cell)
+            return await self._on_device(cell)
         except NotReached as error:
-            for seed in seeds:
-                await self._stage.leave(seed.cast)
-            return [inconclusive(cell, str(error)) for cell in cells]
-        return [await self.harvest(cells[seed.cell], seed) for seed in seeds]
+            return inconclusive(cell, str(error))
+        except ServerRefused as refusal:
+            if cell.case.publishes is None or refusal.status != _CONFLICT:
+                raise
+            return inconclusive(cell, str(refusal))  # no room for another published prefix
 
-    async def _with_cast(self, cell: Cell, run: Any) -> Finding:
-        for last in (*(False,) * (_TRIES - 1), True):
-            cast = await self._stage.enter(cell.case)
-            prompt = await self._asker.fresh_prompt(cast.first.key, self.prompt_tokens)
-            finding = judged(cell, await run(cell, cast, prompt), self._block_size)
-            await self._stage.leave(cast)
-            if finding.outcome is not Outcome.INCONCLUSIVE or last:
-                break
-        return finding
+    async def _pushed_down(self, cell: Cell) -> Finding:
+        ceiling = self._pressure.ceiling(cell.tier, self._most_tokens)
+        seed = await self.seed(cell, 0, ceiling)
+        await self._pressure.push(cell.tier, seed.cast.first.key, self._most_tokens)
+        return await self.harvest(cell, seed)
 
-    async def _on_device(self, cell: Cell, cast: Cast, prompt: Prompt) -> Readings:
+    async def _on_device(self, cell: Cell) -> Finding:
+        cast, prompt = await self._enter(cell)
         cold = await self._ask(cell, cast, cell.case.asker, prompt)
+        shows = True
+        if cell.tier is Tier.EVICTED:
+            await self._stage.forget(cast)
+            cold = await self._ask(cell, cast, cell.case.asker, prompt)
+            shows = not cold.is_full(self._block_size)  # else nothing was forgotten
         control = await self._ask(cell, cast, cell.case.asker, prompt)
         other, refused = await self._other(cell, cast, prompt)
         after = await self._ask(cell, cast, cell.case.asker, prompt)
-        return Readings(cold=cold, control=control, other=other, refused=refused, after=after)
-
-    async def _after_eviction(self, cell: Cell, cast: Cast, prompt: Prompt) -> Readings:
-        await self._ask(cell, cast, cell.case.asker, prompt)
-        await self._stage.forget(cast)
-        anew = await self._ask(cell, cast, cell.case.asker, prompt)
-        control = await self._ask(cell, cast, cell.case.asker, prompt)
-        other, refused = await self._other(cell, cast, prompt)
-        forgotten = not anew.is_full(self._block_size)  # else it shows nothing
-        return Readings(
-            cold=anew, control=control if forgotten else None, other=other, refused=refused
+        await self._stage.leave(cast)
+        readings = Readings(
+            cold=cold,
+            control=control if shows else None,
+            other=other,
+            refused=refused,
+            after=after,
+            published=cast.published,
         )
+        return judged(cell, readings, self._block_size)
+
+    async def _enter(self, cell: Cell, ceiling: float = 1.0) -> tuple[Cast, Prompt]:
+        """A cast and what it asks: behind something published, where the case wants that."""
+        cast = await self._stage.enter(cell.case, ceiling)
+        key = cast.first.key
+        prompt = await self._asker.fresh_prompt(key, self._prompt_tokens)
+        if cell.case.publishes is None:
+            return cast, prompt
+        cast = await self._stage.publish(cast, cell.case, cell.entry.kind, prompt.text)
+        return cast, await self._asker.behind(key, prompt.text, self._prompt_tokens)
 
     async def _ask(self, cell: Cell, cast: Cast, side: Side, prompt: Prompt) -> Reading:
         return await self._asker.ask(cast.key(side), cell.entry, prompt, cast.fields(side))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-Expected = Literal["nothing", "anything", "nothing or refused"]
+Expected = Literal["nothing", "anything", "nothing or refused", "published"]
 Kind = Literal["chat", "text", "ids"]
 
 
@@ -68,6 +68,7 @@ class Case:
     first_group: str | None = None
     second_group: str | None = None
     leaves: bool = False  # the second has left its group when it asks
+    publishes: str | None = None  # for whom the prompt's first part is published; None: it is not
     expected: Expected = "nothing"
 
     @property
@@ -146,16 +147,55 @@ CASES = (
     Case("equal strings", "group is named as the other's id", _SECOND, second_group="{first_id}"),
 )
 
+EVERYONE = "all"
+PUBLISHED = "published"
 
-def cells_of(tier: Tier, *, each_entry: bool = True) -> list[Cell]:
+# The prompt's first part is published, what follows is the asker's own: the other is to be given
+# exactly the first part, whatever its salt; and one who is not of its group nothing.
+PUBLISHED_CASES = (
+    Case(PUBLISHED, "another tenant", _SECOND, publishes=EVERYONE, expected="published"),
+    Case(
+        PUBLISHED,
+        "the same salt of two tenants",
+        Side("second", _SALT),
+        Side("first", _SALT),
+        publishes=EVERYONE,
+        expected="published",
+    ),
+    Case(PUBLISHED, "unset, set", Side("first", _SALT), publishes=EVERYONE, expected="published"),
+    Case(
+        PUBLISHED,
+        "for a group: member, with a salt of its own",
+        Side("second", _OTHER_SALT),
+        first_group=_GROUP,
+        second_group=_GROUP,
+        publishes=_GROUP,
+        expected="published",
+    ),
+    Case(PUBLISHED, "for a group: stranger", _SECOND, first_group=_GROUP, publishes=_GROUP),
+    Case(
+        PUBLISHED,
+        "for a group: left the group",
+        _SECOND,
+        first_group=_GROUP,
+        second_group=_GROUP,
+        leaves=True,
+        publishes=_GROUP,
+    ),
+)
+
+
+def cells_of(tier: Tier, *, publishes: bool, each_entry: bool = True) -> list[Cell]:
     """Every case by every entry point; or each case by one of them, in turn.
 
-    In turn, no two tiers ask a case through the same entry point.
+    In turn, no two tiers ask a case through the same entry point. `publishes`: the server has
+    published prefixes.
     """
+    cases = (*CASES, *(PUBLISHED_CASES if publishes else ()))
     if each_entry:
-        return [Cell(case, tier, entry) for case in CASES for entry in ENTRY_POINTS]
+        return [Cell(case, tier, entry) for case in cases for entry in ENTRY_POINTS]
     first = list(Tier).index(tier)
     return [
         Cell(case, tier, ENTRY_POINTS[(first + number) % len(ENTRY_POINTS)])
-        for number, case in enumerate(CASES)
+        for number, case in enumerate(cases)
     ]

@@ -16,7 +16,6 @@ from cli.output import print_table
 
 _COLUMNS = ("dimension", "difference", "tier", "entry points", "may reuse", "reused", "outcome")
 _TIMING = ("", "samples a class", "AUC", "95 %", "TPR - FPR", "AUC of tens", "hit", "miss (median)")
-_NOT_RUN = (Outcome.NOT_APPLICABLE, Outcome.NOT_TESTED)
 _WORDS = {
     Outcome.PASSED: "Isolated: nothing leaked, and every control found what it should.",
     Outcome.LEAKS: "LEAKS: a tenant was given, or could time, what it must not know.",
@@ -46,7 +45,7 @@ def markdown(record: Record) -> str:
         "The same tokens asked by two who differ in one thing. `reused` is what the second was "
         "given from the cache; the control is the first asking again.",
         _table(_COLUMNS, paired_rows(record.findings)),
-        "## Not applicable here, or not tested",
+        "## Not applicable here",
         _table(("what", "why"), _not_applicable(record.findings)),
         "## What did not pass",
         _table(("test", "outcome", "reused", "control", "note"), trouble_rows(record.findings)),
@@ -136,7 +135,7 @@ def _fact_rows(record: Record) -> list[tuple[str, ...]]:
     server = record.server
     sizes = ", ".join(f"{tier} {tokens}" for tier, tokens in server.tier_tokens.items())
     controls = sum(finding.control_full for finding in record.findings)
-    tested = sum(f.outcome not in _NOT_RUN for f in record.findings)
+    tested = sum(f.outcome is not Outcome.NOT_APPLICABLE for f in record.findings)
     return [
         ("began, ended (UTC)", f"{record.began}, {record.ended}"),
         ("server version", server.version or "not told"),
@@ -155,7 +154,7 @@ def _not_applicable(findings: Iterable[Finding]) -> list[tuple[str, ...]]:
     rows = {
         (f"{finding.dimension}: {finding.case}; {finding.tier}", finding.note): None
         for finding in findings
-        if finding.outcome in _NOT_RUN
+        if finding.outcome is Outcome.NOT_APPLICABLE
     }
     return [*rows]
 

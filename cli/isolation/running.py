@@ -15,9 +15,9 @@ from cli.admin_client import AdminClient
 from cli.errors import BadSetting
 from cli.isolation.asking import Asker
 from cli.isolation.cast import Stage
-from cli.isolation.findings import Finding, Outcome, absent, not_applicable
+from cli.isolation.findings import Finding, absent, not_applicable
 from cli.isolation.paired import PairedTest
-from cli.isolation.plan import Cell, Tier, cells_of
+from cli.isolation.plan import PUBLISHED, Cell, Tier, cells_of
 from cli.isolation.pressure import Pressure
 from cli.isolation.progress import Progress
 from cli.isolation.record import Halfway, Record, forget_halfway, write_halfway
@@ -27,7 +27,7 @@ from cli.isolation.verdict import overall, timing_outcome
 from cli.output import utc_now
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
-_PART = 3  # of a tier, or of a prompt's bound, that the tests take at once
+_PART = 3  # of the device that a prompt of the timing test takes
 _ABSENT = (
     ("model", "another model", "one server serves one model"),
     ("adapter", "another adapter", "the server has no adapters"),
@@ -74,8 +74,8 @@ class Run:
         kept = False
         try:
             facts = await self._up_to_restart(stage)
-            test = PairedTest(self._asker(facts), stage, facts.block_size)
-            cells = cells_of(Tier.RESTARTED, each_entry=self.wanted.each_entry)
+            test = self._test(stage, facts)
+            cells = self._cells(Tier.RESTARTED, facts)
             with self.progress.counting("seeds", len(cells)) as advance:
                 seeds = []
                 for number, cell in enumerate(cells):
@@ -106,8 +106,10 @@ class Run:
         self.began, self.timing, self.findings = half.began, half.timing, half.findings
         try:
             await self._check_same(stage, half)
-            test = PairedTest(self._asker(half.server), stage, half.server.block_size)
-            cells = cells_of(Tier.RESTARTED, each_entry=half.each_entry)
+            test = self._test(stage, half.server)
+            cells = cells_of(
+                Tier.RESTARTED, publishes=half.server.publishes, each_entry=half.each_entry
+            )
             with self.progress.counting("after the restart", len(half.seeds)) as advance:
                 for seed in half.seeds:
                     self.findings.append(await test.harvest(cells[seed.cell], seed))
@@ -124,38 +126,36 @@ class Run:
             raise BadSetting("--after-restart", "another model is served now than before")
 
     async def _up_to_restart(self, stage: Stage) -> ServerFacts:
-        members = [await stage.tenant(f"{stage.mark}-{name}") for name in ("one", "two", "filler")]
+        members = [await stage.tenant(f"{stage.mark}-{name}") for name in ("one", "two")]
         facts = await look_at(self.client, self.session, self.wanted.url, members[0])
-        asker = self._asker(facts)
-        self.findings += [*(absent(*row) for row in _ABSENT), _published(facts)]
-        test = PairedTest(asker, stage, facts.block_size)
-        pressure = Pressure(asker, facts, members[2], self.wanted.max_fill_tokens)
+        self.findings += [absent(*row) for row in (*_ABSENT, *_unpublished(facts))]
+        test = self._test(stage, facts)
         for tier in self.wanted.tiers:
-            await self._paired(tier, test, pressure, facts)
+            await self._paired(tier, test, facts)
         if self.wanted.samples:
             length = min(self.wanted.timing_tokens, facts.max_model_len // 2, _most_at_once(facts))
-            clock = TimingTest(asker, members[0], members[1], length)
+            clock = TimingTest(self._asker(facts), members[0], members[1], length)
             with self.progress.counting("timing", self.wanted.samples) as advance:
                 self.timing = await clock.run(self.wanted.samples, advance)
         return facts
 
-    async def _paired(
-        self, tier: Tier, test: PairedTest, pressure: Pressure, facts: ServerFacts
-    ) -> None:
-        cells = cells_of(tier, each_entry=self.wanted.each_entry)
+    async def _paired(self, tier: Tier, test: PairedTest, facts: ServerFacts) -> None:
+        cells = self._cells(tier, facts)
         if not facts.has(tier):
             self.findings += [not_applicable(cell, f"no {tier} tier") for cell in cells]
             return
         with self.progress.counting(f"paired, {tier}", len(cells)) as advance:
-            if tier in (Tier.HOST, Tier.DISK):
-                size = max(1, facts.tier_tokens[tier] // _PART // (2 * test.prompt_tokens))
-                for batch in _batches(cells, size):
-                    self.findings += await test.pushed_down(batch, pressure, advance)
-                return
-            run = test.on_device if tier is Tier.DEVICE else test.after_eviction
             for cell in cells:
-                self.findings.append(await run(cell))
+                self.findings.append(await test.run(cell))
                 advance()
+
+    def _cells(self, tier: Tier, facts: ServerFacts) -> list[Cell]:
+        return cells_of(tier, publishes=facts.publishes, each_entry=self.wanted.each_entry)
+
+    def _test(self, stage: Stage, facts: ServerFacts) -> PairedTest:
+        asker = self._asker(facts)
+        pressure = Pressure(self.client, asker, facts, self.wanted.max_fill_tokens)
+        return PairedTest(asker, stage, pressure, facts.block_size)
 
     def _asker(self, facts: ServerFacts) -> Asker:
         return Asker(self.session, self.wanted.url, facts.model, always_load=facts.always_load)
@@ -179,16 +179,11 @@ def open_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=_TIMEOUT)
 
 
-def _published(facts: ServerFacts) -> Finding:
-    if not facts.publishes:
-        return absent("published", "another tenant", "the server publishes no prefixes")
-    why = "exactly the published part must be reused: this command does not test that yet"
-    return absent("published", "another tenant", why, Outcome.NOT_TESTED)
+def _unpublished(facts: ServerFacts) -> list[tuple[str, str, str]]:
+    if facts.publishes:
+        return []
+    return [(PUBLISHED, "another tenant", "the server publishes no prefixes")]
 
 
 def _most_at_once(facts: ServerFacts) -> int:
     return facts.tier_tokens[Tier.DEVICE] // _PART
-
-
-def _batches(cells: Sequence[Cell], size: int) -> list[Sequence[Cell]]:
-    return [cells[start : start + size] for start in range(0, len(cells), size)]

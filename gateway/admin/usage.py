@@ -28,9 +28,10 @@ def usage_router(ledger: UsageLedger, cache: CacheUses, clock: Callable[[], floa
         tenant: str | None = None,
         key: str | None = None,
         format: str | None = None,  # noqa: A002 (the parameter's name on the wire)
+        table: str | None = None,
     ) -> Response:
         days = Days.of(first, last, clock())
         rows = await ledger.usage(days.first, days.last, tenant_id=tenant, key_id=key)
-        return usage_response(request, format, days, rows, await cache.of(tenant))
+        return usage_response(request, format, table, days, rows, await cache.of(tenant))
 
     return router

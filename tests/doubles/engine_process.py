@@ -15,9 +15,9 @@ from engine.assembly import Computer, Limits, ModelFacts, assemble
 from engine.codec import Codec
 from engine.core import EngineCore
 from engine.link import Link, SocketLink
+from engine.plan import StepLimits
 from engine.process import StopSignal, serve
 from engine.queue import QueueLimits
-from engine.scheduler import StepLimits
 from engine.step import Launched, Runner, Step
 from tests.doubles.fake_runner import VOCAB_SIZE, FakeRunner
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from engine.assembly import Computer, Limits, ModelFacts, assemble
+from engine.charges import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST
 from engine.codec import pack_token_ids
 from engine.messages import Failed, Finished, Generate, Priority, SamplingParams, StepReply, Tokens
+from engine.plan import StepLimits
 from engine.queue import QueueLimits
-from engine.scheduler import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST, StepLimits
 from engine.step import Sampled, Step
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -32,9 +34,16 @@ class _Launched:
 
 
 class WeightlessRunner:
-    """Samples the same token for everybody, at once."""
+    """Samples the same token for everybody, at once. Keeps the tokens of each step by flow."""
+
+    def __init__(self) -> None:
+        self.steps: list[Counter[str]] = []
 
     def launch(self, step: Step) -> _Launched:
+        tokens: Counter[str] = Counter()
+        for row in step.rows:
+            tokens[row.sequence.flow] += row.num_new
+        self.steps.append(tokens)
         return _Launched([Sampled(_SERVED) for row in step.rows if row.samples])
 
 
@@ -76,8 +85,9 @@ class Market:
         self._random = random.Random(seed)
         self._by_request: dict[str, tuple[Shopper, int, int]] = {}
         facts = ModelFacts(b"f" * 32, VOCAB_SIZE, 100_000, (0,), "cpu", "float32")
+        self.runner = WeightlessRunner()
         self.core = assemble(
-            Computer(WeightlessRunner(), facts, num_blocks, BLOCK_SIZE, MemoryError),
+            Computer(self.runner, facts, num_blocks, BLOCK_SIZE, MemoryError),
             self.link,
             Limits(
                 StepLimits(max_batch_tokens, max_running),

@@ -14,8 +14,8 @@ from engine.copies import Disk
 from engine.core import EngineCore
 from engine.lower_tiers import LowerTiers
 from engine.messages import Failed, Finished, Generate, Loads, SamplingParams
+from engine.plan import StepLimits
 from engine.queue import QueueLimits
-from engine.scheduler import StepLimits
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.policies import PolicyName, by_name

@@ -136,8 +136,9 @@ def test_two_whose_requests_differ_by_16_times_stay_together(seed: int) -> None:
     largest = 16 * small + 2 * output
     for _ in range(40):
         market.run(10)
-        # What was begun is charged as it is done: each may have all that runs begun at once.
-        assert abs(pair[0].service - pair[1].service) <= quantum + running * largest
+        # What was begun is charged as it is done: each may have all that runs begun at once. And
+        # who has nothing running may owe a round and start all the same.
+        assert abs(pair[0].service - pair[1].service) <= 2 * quantum + running * largest
 
 
 def test_who_was_idle_gets_no_credit() -> None:

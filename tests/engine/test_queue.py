@@ -228,6 +228,36 @@ class TestFairness:
             queue.push(waiting(sequence.flow, flow=sequence.flow))
         assert served["steady"] == pytest.approx(served["one by one"], rel=0.02)
 
+    def test_debt_is_paid_off_by_what_others_have_for_nothing(self) -> None:
+        """Who owes waits for as much as it had, and for no more, however few rounds that takes."""
+
+        def wait_after(alone: int) -> int:
+            """Requests of the other that go first when one who owed 1,000 comes back."""
+            queue = queue_of()
+            for number in range(2):
+                queue.push(waiting(f"first {number}", flow="flood"))
+            debtor = waiting("mine", flow="debtor")
+            queue.push(debtor)
+            queue.take(debtor)
+            queue.charge(debtor, 10 * QUANTUM)
+            flooding = waiting("run", flow="flood")
+            queue.charge(flooding, alone)  # nobody else waits
+            queue.push(waiting("mine again", flow="debtor"))
+            for number in range(100):
+                sequence = queue.select(nothing_cached)
+                assert sequence is not None
+                queue.take(sequence)
+                if sequence.flow == "debtor":
+                    return number
+                queue.charge(sequence, QUANTUM)
+                queue.push(waiting(f"other {number}", flow="flood"))
+            raise AssertionError("it never came to its turn")
+
+        assert wait_after(0) == pytest.approx(10, abs=2)
+        assert wait_after(5 * QUANTUM) == pytest.approx(5, abs=2)
+        assert wait_after(10 * QUANTUM) <= 1
+        assert wait_after(1000 * QUANTUM) <= 1
+
     def test_a_held_flow_does_not_stop_the_others(self) -> None:
         queue = queue_of()
         debtor = waiting("debtor", flow="debtor")
@@ -284,3 +314,63 @@ class TestFairness:
                     inside.remove(chosen)
             assert len(queue) == len(inside)
             assert set(queue) == set(inside)
+
+
+class TestNewcomers:
+    def push(self, queue: FairQueue, name: str, flow: str) -> Sequence:
+        sequence = waiting(name, flow=flow)
+        queue.push(sequence)
+        return sequence
+
+    def test_only_flows_that_are_not_present(self) -> None:
+        queue = queue_of()
+        self.push(queue, "a", "here")
+        assert queue.newcomer({"here"}, nothing_cached) is None
+        new = self.push(queue, "b", "new")
+        assert queue.newcomer({"here"}, nothing_cached) is new
+        assert queue.newcomer({"here"}, lambda one: None) is None  # it may not start
+
+    @pytest.mark.parametrize(("owed", "is_next"), [(0, True), (99, True), (100, False)])
+    def test_who_owes_a_round_or_more_waits_its_turn(self, owed: int, is_next: bool) -> None:
+        queue = queue_of()
+        self.push(queue, "waits too", "flood")
+        first = self.push(queue, "first", "debtor")
+        queue.take(first)
+        queue.charge(first, owed)
+        again = self.push(queue, "again", "debtor")
+        assert queue.newcomer({"flood"}, nothing_cached) is (again if is_next else None)
+
+    def test_owing_less_than_those_who_run_is_owing_little(self) -> None:
+        queue = queue_of()
+        running = self.push(queue, "runs", "flood")
+        self.push(queue, "waits", "flood")
+        queue.take(running)
+        first = self.push(queue, "first", "debtor")
+        queue.take(first)
+        queue.charge(first, 5 * QUANTUM)
+        again = self.push(queue, "again", "debtor")
+        assert queue.newcomer({"flood"}, nothing_cached) is None
+        queue.charge(running, 3 * QUANTUM)
+        assert queue.newcomer({"flood"}, nothing_cached) is None
+        queue.charge(running, 1.5 * QUANTUM)
+        assert queue.newcomer({"flood"}, nothing_cached) is again
+
+    def test_batch_has_no_such_right(self) -> None:
+        queue = queue_of()
+        sequence = waiting("b", flow="new")
+        sequence.priority = "batch"
+        queue.push(sequence)
+        assert queue.newcomer(set(), nothing_cached) is None
+
+    def test_who_has_fewest_goes_first_and_of_equals_whose_turn_it_is(self) -> None:
+        queue = queue_of()
+        for flow, count in (("flood", 9), ("x", 2), ("y", 2), ("z", 1)):
+            for number in range(count):
+                self.push(queue, f"{flow}{number}", flow)
+        present: set[str] = set()
+        taken = []
+        while (sequence := queue.newcomer(present, nothing_cached)) is not None:
+            queue.take(sequence)
+            present.add(sequence.flow)
+            taken.append(sequence.request_id)
+        assert taken == ["z0", "x0", "y0", "flood0"]

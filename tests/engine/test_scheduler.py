@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from engine.messages import Cancel
-from engine.scheduler import SchedulerStuck, StepLimits
+from engine.plan import StepLimits
+from engine.scheduler import SchedulerStuck
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.fake_runner import expected_output
 from tests.engine.rig import NAMESPACE, Rig, generate

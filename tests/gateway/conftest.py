@@ -14,7 +14,7 @@ from tests.doubles.served import Served, config_of, serving
 from tests.doubles.tiny_model import write_tiny_model
 from tests.gateway.traced import Traced
 
-BOUNDS = Bounds(max_body_bytes=1 << 20, max_streams_per_key=64)
+BOUNDS = Bounds(max_body_bytes=1 << 20, max_streams_per_tenant=64)
 
 
 @pytest.fixture(scope="session")

@@ -380,7 +380,7 @@ def test_no_engine_is_503_with_retry_after(client: openai.OpenAI, engine: FakeEn
     assert client.models.list().data[0].id == MODEL
 
 
-def test_open_streams_of_a_key_are_bounded(
+def test_open_streams_of_a_tenant_are_bounded(
     client: openai.OpenAI, served: Served, engine: FakeEngine
 ) -> None:
     engine.pace = hanging_at(1)

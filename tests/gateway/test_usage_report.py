@@ -114,6 +114,7 @@ async def test_it_comes_as_json_or_csv(
         ({"from": "2026-01-02", "to": "2026-01-01"}, "from"),
         ({"from": "2024-01-01", "to": "2026-01-01"}, "from"),
         ({"format": "xml"}, "format"),
+        ({"table": "both"}, "table"),
     ],
 )
 async def test_what_cannot_be_answered_is_refused(
@@ -192,6 +193,10 @@ async def test_a_tenant_sees_its_own_and_nobody_else_s(store: Store) -> None:
         csv_text = (await http.get("/v1/usage", params={"format": "csv"})).text
         assert csv_text.count("\r\n") == 2
         assert rival.id not in csv_text
+        cache_text = (await http.get("/v1/usage", params={"format": "csv", "table": "cache"})).text
+        assert cache_text == (
+            "tenant_id,block_size,written_blocks,unread_blocks\r\n" + f"{acme.id},16,10,4\r\n"
+        )
     async with client_of(app, rival.key) as http:
         seen = body(await http.get("/v1/usage"))
         assert [row["requests"] for row in seen["usage"]] == [2]
@@ -202,6 +207,22 @@ async def test_a_tenant_sees_its_own_and_nobody_else_s(store: Store) -> None:
         ]
     async with client_of(app, "sk-" + "a" * 43) as http:
         assert (await http.get("/v1/usage")).status_code == 401
+
+
+async def test_what_was_written_and_not_read_comes_as_csv_too(office: Office) -> None:
+    office.engine.counters = some_stats(
+        {"tn_b": FlowStats(written_blocks=7, unread_blocks=7), "tn_a": FlowStats(written_blocks=3)}
+    )
+    wanted = {"format": "csv", "table": "cache"}
+    answer = await office.operator.get("/admin/usage", params=wanted)
+    assert [
+        (row["tenant_id"], row["written_blocks"], row["unread_blocks"])
+        for row in csv.DictReader(io.StringIO(answer.text))
+    ] == [("tn_a", "3", "0"), ("tn_b", "7", "7")]
+    office.engine.connected = False
+    office.clock.now += KEPT_S
+    away = await office.operator.get("/admin/usage", params=wanted)
+    assert away.status_code == 503  # nobody knows, which is not 0
 
 
 async def test_the_engine_is_not_asked_by_everybody_who_asks(office: Office) -> None:

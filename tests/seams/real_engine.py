@@ -16,9 +16,9 @@ from engine.core import COPY_WAIT_S, EngineCore
 from engine.loading import OpenedModel, open_model
 from engine.lower_tiers import GIB, open_tiers
 from engine.messages import Finished, Generate, Loads, SamplingParams
+from engine.plan import StepLimits
 from engine.queue import QueueLimits
 from engine.runner import ModelRunner
-from engine.scheduler import StepLimits
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.memory_link import MemoryLink

@@ -6,13 +6,14 @@ import pytest
 
 from cli.isolation.asking import Reading
 from cli.isolation.findings import Finding, Outcome, Readings, absent, inconclusive, judged
-from cli.isolation.plan import CASES, ENTRY_POINTS, Cell, Tier, cells_of
+from cli.isolation.plan import CASES, ENTRY_POINTS, PUBLISHED_CASES, Cell, Tier, cells_of
 from cli.isolation.statistics import Separation
 from cli.isolation.timing import Timing
 from cli.isolation.verdict import overall, timing_outcome
 
 FULL = Reading(72, 64, {"device": 64, "host": 0, "disk": 0})
-FROM_HOST = Reading(72, 64, {"device": 16, "host": 48, "disk": 0})
+PARTLY_HOST = Reading(72, 64, {"device": 16, "host": 48, "disk": 0})
+FROM_HOST = Reading(72, 64, {"device": 0, "host": 64, "disk": 0})
 COLD = Reading(72, 0)
 CELL = Cell(CASES[0], Tier.DEVICE, ENTRY_POINTS[0])
 
@@ -54,6 +55,7 @@ def test_full_is_all_whole_blocks_before_the_last_token(
 def test_a_control_from_another_tier_shows_nothing_of_this_one() -> None:
     host = replace(CELL, tier=Tier.HOST)
     assert finding(COLD, FULL, host).outcome is Outcome.INCONCLUSIVE
+    assert finding(COLD, PARTLY_HOST, host).outcome is Outcome.INCONCLUSIVE
     assert finding(COLD, FROM_HOST, host).outcome is Outcome.PASSED
 
 
@@ -71,13 +73,33 @@ def test_members_of_a_group_may_share() -> None:
 def test_exactly_what_is_published() -> None:
     def shared(cached: int) -> Outcome:
         readings = Readings(cold=COLD, control=FULL, other=Reading(72, cached), published=32)
-        return judged(CELL, readings, 16).outcome
+        return judged(replace(CELL, case=PUBLISHED_CASES[0]), readings, 16).outcome
 
     assert [shared(n) for n in (31, 32, 33)] == [
         Outcome.INCONCLUSIVE,
         Outcome.PASSED,
         Outcome.LEAKS,
     ]
+
+
+def test_what_is_published_for_a_group_is_nothing_to_a_stranger() -> None:
+    stranger = next(c for c in PUBLISHED_CASES if c.publishes and c.expected == "nothing")
+    readings = Readings(cold=COLD, control=FULL, other=Reading(72, 32), published=32)
+    assert judged(replace(CELL, case=stranger), readings, 16).outcome is Outcome.LEAKS
+
+
+def test_behind_what_is_published_all_must_have_come_from_the_tier() -> None:
+    host = replace(CELL, tier=Tier.HOST, case=PUBLISHED_CASES[0])
+
+    def outcome(device: int, lower: int) -> Outcome:
+        lay = {"device": device, "host": lower, "disk": 0}
+        control, other = Reading(72, device + lower, lay), Reading(72, 40)
+        readings = Readings(cold=COLD, control=control, other=other, published=40)
+        return judged(host, readings, 16).outcome
+
+    assert outcome(32, 32) is Outcome.PASSED  # 8 of the host's are published as well
+    assert outcome(48, 16) is Outcome.INCONCLUSIVE
+    assert outcome(64, 0) is Outcome.INCONCLUSIVE
 
 
 def between(low: float, high: float) -> Separation:
@@ -124,12 +146,13 @@ def test_the_worst_decides() -> None:
 def test_in_turn_every_case_has_a_place_in_every_tier_by_different_entry_points() -> None:
     entries: dict[str, list[str]] = {}
     for tier in Tier:
-        cells = cells_of(tier, each_entry=False)
-        assert [cell.case for cell in cells] == list(CASES)
+        cells = cells_of(tier, publishes=True, each_entry=False)
+        assert [cell.case for cell in cells] == [*CASES, *PUBLISHED_CASES]
         assert {cell.entry for cell in cells} == set(ENTRY_POINTS)
         for cell in cells:
             entries.setdefault(f"{cell.case.dimension} {cell.case.name}", []).append(
                 cell.entry.name
             )
     assert all(len(set(names)) == len(Tier) for names in entries.values())
-    assert len(cells_of(Tier.DEVICE)) == len(CASES) * len(ENTRY_POINTS)
+    every = cells_of(Tier.DEVICE, publishes=False)
+    assert len(every) == len(CASES) * len(ENTRY_POINTS)

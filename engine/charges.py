@@ -1,0 +1,35 @@
+"""What work costs in a flow's credit: a computed token 1, a cached one little, one sampled more.
+
+Knows: prices. Does not know: credit, or whose turn it is (`queue.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.queue import FairQueue
+from engine.sequence import Sequence
+from engine.step import Row
+
+CACHED_TOKEN_COST = 1 / 16
+OUTPUT_TOKEN_COST = 2.0
+
+
+def charge_cached(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
+    """For tokens that a sequence found."""
+    queue.charge(sequence, CACHED_TOKEN_COST * tokens)
+
+
+def charge_row(queue: FairQueue, row: Row) -> None:
+    """Computed tokens in full; the token that the row will sample by its own price."""
+    queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.samples)
+
+
+def charge_decodes(queue: FairQueue, rows: Iterable[Row]) -> None:
+    """The same for rows of one token, a flow at a time."""
+    rows_of: dict[str, list[Row]] = {}
+    for row in rows:
+        rows_of.setdefault(row.sequence.flow, []).append(row)
+    for of_flow in rows_of.values():
+        sampled = sum(row.samples for row in of_flow)
+        queue.charge(of_flow[0].sequence, len(of_flow) + (OUTPUT_TOKEN_COST - 1) * sampled)

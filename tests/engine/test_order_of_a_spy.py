@@ -1,0 +1,97 @@
+"""The order of the whole engine tells a spy nothing of what a victim has cached.
+
+The spy asks for its guess of the victim's prompt among dummies of its own, while the victim and a
+bystander ask as well, and sees in which order its own are answered. When they are answered is
+another matter: who finds more computes less, and everybody is done sooner.
+"""
+
+from __future__ import annotations
+
+import random
+
+from engine.messages import StepReply, Tokens
+from prefix_cache.namespace import Namespace
+from tests.engine.rig import CLIENT, Rig, generate
+
+SEEDS = range(20)
+LENGTH = 32  # tokens of a prompt, half of which are in the last blocks
+GUESS = 0
+
+
+def prompts(seed: int, kind: str) -> list[list[int]]:
+    drawn = random.Random(f"{seed} {kind}")
+    return [[drawn.randrange(1, 60) for _ in range(LENGTH)] for _ in range(8)]
+
+
+class Scene:
+    """A victim who has asked the secret before, or something else; then all ask at once."""
+
+    def __init__(self, seed: int, *, hit: bool, shared: bool) -> None:
+        self.rig = Rig(
+            num_blocks=2000, max_running=4, max_batch_tokens=48, quantum=32, check_every=50
+        )
+        self.shared = shared
+        self.secret, self.other = prompts(seed, "secret")[:2]
+        self.mine = prompts(seed, "spy")
+        self._before(hit)
+        self._at_once(random.Random(seed))
+
+    def order(self) -> list[str]:
+        """The spy's requests, by their first tokens."""
+        first: dict[str, None] = {}
+        steps = (m for m in self.rig.link.sent[CLIENT] if isinstance(m, StepReply))
+        for event in (event for step in steps for event in step.events):
+            if isinstance(event, Tokens) and event.request_id.startswith("spy "):
+                first.setdefault(event.request_id)
+        return [*first]
+
+    def _before(self, hit: bool) -> None:
+        self._ask("victim", "before", self.secret if hit else self.other)
+        for number in (2, 5):  # the spy has some of its own cached, and its order follows that
+            self._ask("spy-", f"before {number}", self.mine[number])
+        self.rig.run()
+
+    def _at_once(self, drawn: random.Random) -> None:
+        asks = [("spy", str(n), p) for n, p in enumerate([self.secret, *self.mine[1:]])]
+        asks += [("victim", str(n), [*self.secret[:16], *range(1, 17)]) for n in range(6)]
+        asks += [("bystander", str(n), p) for n, p in enumerate(prompts(1, "bystander"))]
+        drawn.shuffle(asks)
+        for who, name, prompt in asks:
+            self._ask(who, name, prompt)
+        self.rig.run()
+
+    def _ask(self, who: str, name: str, prompt: list[int]) -> None:
+        tenant = who.rstrip("-")
+        flow = "all" if self.shared else tenant
+        self.rig.submit(
+            generate(
+                f"{who} {name}",
+                prompt,
+                max_tokens=3,
+                flow=flow,
+                namespace=Namespace(flow.encode().ljust(16, b".")),
+            )
+        )
+
+
+def orders(hit: bool, *, shared: bool) -> list[list[str]]:
+    return [Scene(seed, hit=hit, shared=shared).order() for seed in SEEDS]
+
+
+def test_a_spys_requests_come_in_the_same_order_whatever_the_victim_has_cached() -> None:
+    assert orders(True, shared=False) == orders(False, shared=False)
+
+
+def test_its_order_does_follow_its_own_cache() -> None:
+    """Else there would be nothing to compare: what it has asked before comes sooner."""
+    places = [order.index("spy 2") + order.index("spy 5") for order in orders(True, shared=False)]
+    assert sum(places) / len(places) < 4  # of 0 + 1 to 6 + 7; 7 by chance
+
+
+def test_where_all_is_shared_the_guess_comes_sooner_if_it_is_right() -> None:
+    """The control: with one namespace and one flow the order gives it away."""
+
+    def mean(found: list[list[str]]) -> float:
+        return sum(order.index(f"spy {GUESS}") for order in found) / len(found)
+
+    assert mean(orders(False, shared=True)) - mean(orders(True, shared=True)) > 1

@@ -1,0 +1,185 @@
+"""A tenant with many keys has what it has with one: limits, budget, streams, turn, cache.
+
+Each test is made with one key, with many, and, as its control, with as many tenants.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.config import GatewayConfig
+from tests.doubles.fake_engine import FakeEngine, at_once, hanging_at, parrot, saying
+from tests.doubles.served import MODEL, Served, serving
+from tests.gateway.conftest import BOUNDS
+
+KEYS = 5
+QUOTA = {"floor": 0.1, "ceiling": 0.5}
+
+
+class Customer:
+    """Somebody who asks by several keys in turn, be they one tenant's or several's."""
+
+    def __init__(self, http: httpx.Client, keys: list[str]) -> None:
+        self.http = http
+        self._turns = cycle(keys)
+
+    def ask(self, **more: Any) -> httpx.Response:
+        """Ask by the next key."""
+        return self.http.post("/v1/completions", json=body(**more), headers=self.headers())
+
+    def headers(self) -> dict[str, str]:
+        """Of the next key."""
+        return {"authorization": f"Bearer {next(self._turns)}"}
+
+
+def body(**more: Any) -> dict[str, Any]:
+    return {"model": MODEL, "prompt": "x" * 99, "max_tokens": 1, **more}
+
+
+@pytest.fixture(scope="module")
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture(scope="module")
+def served(
+    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine
+) -> Iterator[Served]:
+    config = GatewayConfig(
+        model_dir=str(tiny_model),
+        model_name=MODEL,
+        data_dir=str(tmp_path_factory.mktemp("keys")),
+        engine_socket="",
+        port=0,
+        bounds=BOUNDS,
+        grace_s=1.0,
+    )
+    with serving(config, engine) as running:
+        yield running
+
+
+@pytest.fixture
+def hire(served: Served, engine: FakeEngine) -> Iterator[Callable[..., Customer]]:
+    engine.reset()
+    engine.script, engine.pace = parrot, at_once
+    headers = {"x-api-key": served.admin_key}
+    with (
+        httpx.Client(base_url=served.url, headers=headers, timeout=20) as admin,
+        httpx.Client(base_url=served.url, timeout=60) as http,
+    ):
+
+        def new(limits: dict[str, Any], *, tenants: int, keys: int) -> Customer:
+            """Whoever has so many keys of each of so many tenants."""
+            issued = []
+            for _ in range(tenants):
+                sent = {"name": uuid.uuid4().hex, "limits": limits, "cache": QUOTA}
+                tenant = admin.post("/admin/tenants", json=sent).raise_for_status().json()["id"]
+                for _ in range(keys):
+                    key = admin.post(f"/admin/tenants/{tenant}/keys", json={}).raise_for_status()
+                    issued.append(key.json()["key"])
+            return Customer(http, issued)
+
+        yield new
+    assert engine.wait_until(lambda engine: engine.running == 0)
+
+
+Hire = Callable[..., Customer]
+WITH_ONE_TENANT = pytest.mark.parametrize("keys", [1, KEYS])
+
+
+def admitted(customer: Customer, asks: int, **more: Any) -> int:
+    """How many of so many requests were."""
+    statuses = [customer.ask(**more).status_code for _ in range(asks)]
+    assert set(statuses) <= {200, 429}
+    return statuses.count(200)
+
+
+@WITH_ONE_TENANT
+@pytest.mark.parametrize(
+    ("limits", "let_in"),
+    [
+        ({"requests_per_minute": 4}, 4),
+        ({"tokens_per_minute": 450}, 4),  # 101 each, of which the cache has most behind the first
+        ({"budget": {"units": 0.00045, "period": "total"}}, 4),
+    ],
+)
+def test_limits_are_the_tenants(hire: Hire, keys: int, limits: dict[str, Any], let_in: int) -> None:
+    fresh = (f"{number:03}".ljust(99, ".") for number in range(1000))
+    one_tenant, tenants = hire(limits, tenants=1, keys=keys), hire(limits, tenants=KEYS, keys=1)
+
+    def count(customer: Customer) -> int:
+        prompts = islice(fresh, 2 * KEYS)
+        return sum(admitted(customer, 1, prompt=prompt) for prompt in prompts)
+
+    assert count(one_tenant) == let_in
+    assert count(tenants) == 2 * KEYS
+
+
+def test_200_in_parallel_by_many_keys_do_not_overshoot_a_budget_for_10(hire: Hire) -> None:
+    customer = hire({"budget": {"units": 10 * 104 / 1e6, "period": "total"}}, tenants=1, keys=8)
+
+    def one(number: int) -> int:
+        return customer.ask(prompt=f"{number:03}".ljust(99, "-")).status_code
+
+    with ThreadPoolExecutor(32) as pool:
+        statuses = list(pool.map(one, range(200)))
+    assert sorted(set(statuses)) == [200, 429]
+    assert statuses.count(200) == 10
+
+
+@WITH_ONE_TENANT
+@pytest.mark.parametrize(("limits", "prompts"), [({"max_concurrent": 2}, 1), ({}, 2)])
+def test_what_runs_at_once_is_the_tenants(
+    hire: Hire, engine: FakeEngine, served: Served, keys: int, limits: dict[str, Any], prompts: int
+) -> None:
+    """Two fit: by the tenant's limit, or by the gateway's own bound of 64 choices."""
+    engine.script, engine.pace = saying("a" * 900), hanging_at(1)
+    one_tenant, tenants = hire(limits, tenants=1, keys=keys), hire(limits, tenants=3, keys=1)
+    lines: list[Iterator[str]] = []  # kept: a stream is closed with them
+    with ExitStack() as open_streams:
+
+        def open_stream(customer: Customer) -> int:
+            sent = body(prompt=["x" * 99] * prompts, n=16, stream=True, max_tokens=50)
+            asked = customer.http.stream(
+                "POST", "/v1/completions", json=sent, headers=customer.headers()
+            )
+            answer = open_streams.enter_context(asked)
+            if answer.status_code == 200:
+                lines.append(answer.iter_lines())
+                next(lines[-1])
+            return answer.status_code
+
+        assert [open_stream(one_tenant) for _ in range(3)] == [200, 200, 429]
+        assert [open_stream(tenants) for _ in range(3)] == [200, 200, 200]
+    assert served.wait_idle()
+
+
+def test_the_engine_hears_of_one_flow_with_one_weight_and_one_quota(
+    hire: Hire, engine: FakeEngine
+) -> None:
+    def told(customer: Customer) -> set[tuple[object, ...]]:
+        engine.requests.clear()
+        assert admitted(customer, KEYS) == KEYS
+        return {(r.flow, r.weight, r.cache_quota, r.namespaces[0]) for r in engine.requests}
+
+    assert len(told(hire({}, tenants=1, keys=KEYS))) == 1
+    assert len(told(hire({}, tenants=KEYS, keys=1))) == KEYS
+
+
+def test_what_one_key_has_cached_the_others_have(hire: Hire) -> None:
+    def cached(customer: Customer) -> list[int]:
+        prompt = f"{id(customer)}".ljust(99, "+")
+        answers = [customer.ask(prompt=prompt).json()["usage"] for _ in range(KEYS)]
+        return [usage["prompt_tokens_details"]["cached_tokens"] for usage in answers]
+
+    assert cached(hire({}, tenants=1, keys=KEYS)) == [0, *[96] * (KEYS - 1)]
+    assert cached(hire({}, tenants=KEYS, keys=1)) == [0] * KEYS
