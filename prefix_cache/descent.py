@@ -217,7 +217,7 @@ class Descent:
         may_go = _may_go(tier, node, wanted)
         if self._forget_last(tier, node, trailing(may_go), owner):
             return True
-        end = _run_in(tier, node)[1]
+        end = node.edge.run_in(tier)[1]
         below = self._shelf_below(tier)
         must = end < len(node.edge) or len(node.children) > 0
         refusal = self._refusal(below, node, must)
@@ -302,13 +302,13 @@ class Descent:
 
     def _forget_last(self, tier: Tier, node: Node, length: int, owner: str) -> bool:
         if length:
-            end = _run_in(tier, node)[1]
+            end = node.edge.run_in(tier)[1]
             self._forget(tier, node, slice(end - length, end), Reason.COPIED, owner)
         return length > 0
 
     def _lose(self, tier: Tier, node: Node, wanted: int, owner: str, reason: Reason) -> None:
         """Drop up to `wanted` of the node's last blocks in `tier`, and all behind them."""
-        start, end = _run_in(tier, node)
+        start, end = node.edge.run_in(tier)
         count = min(wanted, end - start)
         self._count(tier, reason, node, count, owner)
         for child in list(node.children) if len(node.children) else ():
@@ -323,7 +323,7 @@ class Descent:
     def _count_from(self, node: Node, start: int, reason: Reason, owner: str) -> None:
         """Count the blocks from place `start` on as gone, each from its fastest tier."""
         for tier in (Tier.DEVICE, *self.shelves):
-            first, last = _run_in(tier, node)
+            first, last = node.edge.run_in(tier)
             if last > max(first, start):
                 self._count(tier, reason, node, last - max(first, start), owner)
 
@@ -386,7 +386,7 @@ class Descent:
             return False
         if not node.is_tail(flight.source):
             return False
-        start, end = _run_in(flight.source, node)
+        start, end = node.edge.run_in(flight.source)
         wanted = end - max(flight.start - node.start, start)
         return wanted > 0 and self._forget_copied(flight.source, node, wanted, flight.for_owner)
 
@@ -409,21 +409,13 @@ class Descent:
             self._holds.offer(node)
 
 
-def _run_in(tier: Tier, node: Node) -> tuple[int, int]:
-    """The places of the node's blocks that lie in `tier` and in none above it."""
-    edge = node.edge
-    if tier is Tier.DEVICE:
-        return 0, edge.num_device
-    return (edge.num_device, edge.num_upper) if tier is Tier.HOST else (edge.num_upper, len(edge))
-
-
 def _may_go(tier: Tier, node: Node, wanted: int) -> bytes:
     """Flags of the node's last `wanted` blocks in `tier`: which lie where they may stay alone.
 
     A block that lies in the host has none before it that lies on disk alone. So a device block in
     front of such a one may not go before it has a copy in the host.
     """
-    start, end = _run_in(tier, node)
+    start, end = node.edge.run_in(tier)
     states = node.edge.states_of(max(start, end - wanted), end)
     if tier is Tier.DISK:
         return bytes(len(states))  # nothing is slower

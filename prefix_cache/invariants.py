@@ -77,7 +77,7 @@ def _check_node(tree: RadixTree, node: Node) -> None:
     _check_residency(node)
     below = (node, node.end, node.attached)
     for child in node.children:
-        found = node.children.get(child.namespace + child.edge.first_block().tobytes())
+        found = node.children.get(child.namespace + child.edge.first_block())
         _expect("child by its first block", found, child)
         _expect("parent, start, attachment", (child.parent, child.start, child.attached), below)
 

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from sortedcontainers import SortedDict
 
-from prefix_cache.edge import Edge, common_prefix
+from prefix_cache.edge import TOKEN_BYTES, Edge, common_prefix
 from prefix_cache.hashing import ROOT_KEY, TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.move import Move, Tier
@@ -125,6 +126,7 @@ class Node:
     upper_children: int = 0  # children whose first block is on the device or in the host
     told: tuple[bool, bool] | None = None  # in which of these two its parent counts it; None:
     # it is not among its parent's children
+    first_key: bytes = b""  # namespace and tokens of the first block: its parent finds it by this
 
     @property
     def end(self) -> int:
@@ -151,8 +153,7 @@ class Node:
         return self.edge.last_key if len(self.edge) else ROOT_KEY
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """How far a walk came."""
 
     node: Node  # deepest node reached
@@ -212,14 +213,17 @@ class RadixTree:
         `start` is a node known to lie on the way; the walk begins behind it.
         """
         node = self.root if start is None else start
-        size = self.block_size
-        block, last = node.end, len(tokens) // size
+        step = TOKEN_BYTES * self.block_size
+        first = block = node.end
+        last = len(tokens) // self.block_size
+        data = tokens[first * self.block_size :].tobytes() if block < last else b""
         while block < last:
-            child = node.children.get(self._child_key(path.at(block), self._from(tokens, block)))
+            at = (block - first) * step
+            child = node.children.get(path.at(block) + data[at : at + step])
             if child is None:
                 break
             span_end = min(path.span_end(block) or last, last)
-            same = child.edge.common_blocks(tokens[block * size : span_end * size])
+            same = child.edge.common_blocks(data, at, (span_end - first) * step)
             node, block = child, block + same
             if same < child.edge.num_blocks:
                 return Position(node, same, block)
@@ -238,7 +242,7 @@ class RadixTree:
         if at.within:
             nearby = [(at.node, at.inside)]
         else:
-            keys = [self._child_key(namespace, wanted) for namespace in namespaces]
+            keys = [namespace + wanted.tobytes() for namespace in namespaces]
             nearby = [(child, 0) for key in keys for child in at.node.children.neighbours(key)]
         found = [
             Partial(
@@ -273,12 +277,14 @@ class RadixTree:
             worth=node.worth,
             kept=node.kept,
             told=node.told,
+            first_key=node.first_key,
         )
         if parent is not None:
-            parent.children.put(self._key_of(upper), upper)
+            parent.children.put(upper.first_key, upper)
         node.parent, node.start, node.told = upper, node.start + at, NOWHERE
         node.num_read = max(node.num_read - at, 0)
-        upper.children.put(self._key_of(node), node)
+        node.first_key = node.namespace + node.edge.first_block()
+        upper.children.put(node.first_key, node)
         self.tell(node)
         if node.flights:
             _divide_flights(upper, node)
@@ -289,8 +295,11 @@ class RadixTree:
         self, parent: Node, namespace: Namespace, edge: Edge, *, owner: str, now: float
     ) -> Node:
         """Hang a new leaf below `parent`, which has no child that begins with the same block."""
-        node = Node(namespace, edge, owner, parent.end, parent, now, told=NOWHERE)
-        parent.children.put(self._key_of(node), node)
+        first_key = namespace + edge.first_block()
+        node = Node(
+            namespace, edge, owner, parent.end, parent, now, told=NOWHERE, first_key=first_key
+        )
+        parent.children.put(node.first_key, node)
         self.tell(node)
         self.num_nodes += 1
         return node
@@ -309,7 +318,7 @@ class RadixTree:
         the children any more, or an equal one is. `num_nodes` is the caller's to settle.
         """
         if node.parent is not None:
-            key = self._key_of(node)
+            key = node.first_key
             if node.parent.children.get(key) is node:
                 node.parent.children.remove(key)
                 self._count_in(node, NOWHERE)
@@ -322,12 +331,6 @@ class RadixTree:
         node.parent.upper_children += now[1] - node.told[1]
         node.told = now
         return True
-
-    def _key_of(self, node: Node) -> bytes:
-        return self._child_key(node.namespace, node.edge.first_block())
-
-    def _child_key(self, namespace: Namespace, tokens: TokenIds) -> bytes:
-        return namespace + tokens.tobytes()
 
     def _from(self, tokens: TokenIds, block: int) -> TokenIds:
         return tokens[block * self.block_size : (block + 1) * self.block_size]

@@ -44,9 +44,17 @@ def test_common_prefix(left: tuple[int, ...], right: tuple[int, ...], length: in
 
 def test_only_whole_blocks_are_common() -> None:
     run = edge(0, 4)  # tokens 0 to 7
-    assert run.common_blocks(tokens(0, 1, 2)) == 1
-    assert run.common_blocks(tokens(0, 1, 2, 3, 4, 9)) == 2
-    assert run.common_blocks(np.arange(20, dtype=np.int32)) == 4
+    assert run.common_blocks(tokens(0, 1, 2).tobytes(), 0, 12) == 1
+    assert run.common_blocks(tokens(0, 1, 2, 3, 4, 9).tobytes(), 0, 24) == 2
+    assert run.common_blocks(np.arange(20, dtype=np.int32).tobytes(), 0, 80) == 4
+
+
+def test_what_is_compared_begins_and_ends_where_it_is_said_to() -> None:
+    run, data = edge(0, 4), tokens(9, 9, *range(8), 8).tobytes()
+    assert run.common_blocks(data, 8, 44) == 4
+    assert run.common_blocks(data, 8, 40) == 4
+    assert run.common_blocks(data, 8, 36) == 3
+    assert run.common_blocks(data, 0, 44) == 0
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
@@ -59,9 +67,9 @@ def test_split_and_append_undo_each_other(at: int) -> None:
     assert same(head, edge(0, 5))
 
 
-def test_trimming_returns_the_last_blocks() -> None:
+def test_trimming_drops_the_last_blocks() -> None:
     run = edge(0, 5)
-    assert run.trim(2).tolist() == [3, 4]
+    run.trim(2)
     assert same(run, edge(0, 3))
     assert run.last_key == bytes([2]) * KEY_BYTES
     run.append(edge(3, 1))
