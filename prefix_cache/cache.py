@@ -82,12 +82,13 @@ class PrefixCache:
         self._holds = Holds(self._tree, policy or LeastRecentlyUsed(), tiers.present())
         self._transit = Transit()
         self._supply = Supply(num_blocks, self._holds, tiers, self._transit)
-        self._descent = self._supply.descent
-        self.quotas = Quotas(self._holds, self._supply.standings, self._descent)
+        self._losses, self._descent = self._supply.losses, self._supply.descent
+        standings, traffic = self._supply.standings, self._losses.traffic
+        self.quotas = Quotas(self._holds, standings, self._descent, traffic)
         self._ascent = Ascent(self._holds, self._supply, self._transit)
         self.readership = Readership()  # to be read alone
         self._committer = Committer(self._tree, self._holds, self._supply, digest, self.readership)
-        self._restart = Restart(self._tree, self._holds, self._ascent, self._descent, digest)
+        self._restart = Restart(self._tree, self._holds, self._ascent, self._supply, digest)
         self._leases: set[Lease] = set()
 
     @property
@@ -112,12 +113,12 @@ class PrefixCache:
     @property
     def traffic(self) -> Traffic:
         """What has gone between the tiers so far, in blocks."""
-        return self._descent.traffic
+        return self._losses.traffic
 
     @property
     def ledger(self) -> Ledger:
         """The last evictions between different owners."""
-        return self._descent.ledger
+        return self._losses.ledger
 
     def set_quota(self, owner: str, quota: Quota) -> None:
         """Say what of each tier is `owner`'s; the first call gives everyone a quota."""
@@ -326,7 +327,7 @@ class PrefixCache:
         plan: a record that hangs in the air, lies beyond the disk tier's size, or is not what its
         key says. Returns how many blocks were taken. RestoreError where something is here already.
         """
-        if Tier.DISK not in self._descent.shelves or self._tree.num_nodes or len(self._transit):
+        if Tier.DISK not in self._supply.shelves or self._tree.num_nodes or len(self._transit):
             raise RestoreError("only a cache with a disk tier and nothing in it can be restored")
         return self._restart.restore(found, now)
 
@@ -345,7 +346,7 @@ class PrefixCache:
         `Tiers.max_disk_writes` are under way at once: take the plan, settle, call again. Returns
         how many have been begun; when none is and none is under way, all is there that can be.
         """
-        return self._restart.save(blocks) if Tier.DISK in self._descent.shelves else 0
+        return self._restart.save(blocks) if Tier.DISK in self._supply.shelves else 0
 
     def forget_disk(self) -> int:
         """The disk's file was emptied or is gone: nothing of what it held can be found any more.
@@ -361,7 +362,7 @@ class PrefixCache:
             for node, position in self._restart.on_disk_alone()
             if node.attached
         ]
-        if Tier.DISK in self._descent.shelves:
+        if Tier.DISK in self._supply.shelves:
             self._restart.forget_copies()
         return sum(gone)
 
@@ -373,7 +374,7 @@ class PrefixCache:
 
     def lower_tiers(self) -> dict[Tier, TierUse]:
         """Return the use of the tiers below the device that are there."""
-        shelves = self._descent.shelves.values()
+        shelves = self._supply.shelves.values()
         allocators = {shelf.tier: shelf.allocator for shelf in shelves}
         return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in allocators.items()}
 
@@ -396,7 +397,7 @@ class PrefixCache:
         return self._tree.walk(path, known[: blocks * self.block_size])
 
     def _settle(self, flight: Flight) -> None:
-        way = self._ascent if flight.target is Tier.DEVICE else self._descent
+        way = self._ascent if flight.target is Tier.DEVICE else self._supply.landing
         for node, position in way.settle(flight):
             if node.attached:  # else it is behind another that was lost
                 self._detach(self._from_block(node, position), Reason.LOST)
@@ -415,7 +416,7 @@ class PrefixCache:
 
     def _detach(self, node: Node, reason: Reason | None = None) -> int:
         if reason is not None:
-            self._descent.count_gone(node, reason)
+            self._losses.count_gone(node, reason)
         blocks, nobodys = self._holds.detach(node)
         self._supply.give_back_nodes(nobodys)
         return blocks

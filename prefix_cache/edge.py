@@ -103,6 +103,10 @@ class Edge:
         """A copy of where the blocks [start, end) lie."""
         return bytes(self._states[start:end])
 
+    def translated(self, table: bytes) -> bytes:
+        """What `table`, of 256 bytes, makes of where each block lies."""
+        return bytes(self._states.translate(table))
+
     @property
     def keys(self) -> bytes:
         """A copy of the keys, 16 bytes a block."""

@@ -54,15 +54,16 @@ class Holds:
         """Count one lease on `node`."""
         was_held = node.is_held
         node.leases += 1
-        current: Node | None = node
-        while current is not None and not was_held:
-            for leaves in self.leaves.values():
-                leaves.discard(current)
+        current = node
+        while not was_held:
+            if current.offered:
+                self._withdraw(current)
             self.evictable_blocks -= current.edge.num_device
+            if current.parent is None:
+                break
             current = current.parent
-            if current is not None:
-                was_held = current.is_held
-                current.held_children += 1
+            was_held = current.leases > 0 or current.held_children > 0
+            current.held_children += 1
 
     def let_go(self, node: Node) -> list[Node]:
         """Count one lease less; return the detached nodes that nobody holds any more."""
@@ -165,17 +166,28 @@ class Holds:
 
     def offer(self, node: Node) -> None:
         """Make a candidate of a node where it is an unheld leaf, and of no other."""
-        may_go = node.attached and not node.flights and not node.is_held
+        was_offered = node.offered
+        if node.is_held or node.flights or not node.attached or node.parent is None:
+            if was_offered:
+                self._withdraw(node)
+            return
+        node.offered = False
         for tier, leaves in self.leaves.items():
-            if may_go and node.is_tail(tier) and node is not self._tree.root:
+            if node.is_tail(tier):
                 leaves.add(node)
-            else:
+                node.offered = True
+            elif was_offered:
                 leaves.discard(node)
+
+    def _withdraw(self, node: Node) -> None:
+        node.offered = False
+        for leaves in self.leaves.values():
+            leaves.discard(node)
 
     def _leave(self, node: Node) -> None:
         node.attached = False
-        for leaves in self.leaves.values():
-            leaves.discard(node)
+        if node.offered:
+            self._withdraw(node)
         for noted in self.doubles.values():
             noted.pop(node, None)
 

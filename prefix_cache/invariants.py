@@ -44,7 +44,7 @@ def check(
     _check_holds([tree.root, *attached], detached, leases)
     _check_candidates(tree, holds, attached)
     _check_blocks(supply.allocator, [*attached, *detached], leases)
-    for tier, shelf in supply.descent.shelves.items():
+    for tier, shelf in supply.shelves.items():
         _check_slots(tier, shelf.allocator, [*attached, *detached])
     _check_flights([*attached, *detached], transit)
     _check_owners(supply.books, [*attached, *detached], leases)

@@ -19,7 +19,7 @@ from prefix_cache.descent import Descent
 from prefix_cache.holds import Holds
 from prefix_cache.quota import DEFAULT, PUBLISHED, Quota
 from prefix_cache.standing import Standing
-from prefix_cache.traffic import Reason
+from prefix_cache.traffic import Reason, Traffic
 from storage.move import Tier
 
 
@@ -46,9 +46,16 @@ class Evictions:
 class Quotas:
     """The quotas of one cache. One owner thread."""
 
-    def __init__(self, holds: Holds, standings: Mapping[Tier, Standing], descent: Descent) -> None:
+    def __init__(
+        self,
+        holds: Holds,
+        standings: Mapping[Tier, Standing],
+        descent: Descent,
+        traffic: Traffic,
+    ) -> None:
         self._holds = holds
         self._descent = descent
+        self._traffic = traffic
         self._standings = {tier: standings[tier] for tier in holds.leaves}
         self._by_owner: dict[str, Quota] = {}
         self._capped: set[str] = set()  # who has a ceiling below the whole
@@ -113,7 +120,7 @@ class Quotas:
     def evictions(self) -> dict[str, Evictions]:
         """What went for everyone, and of everyone; what went for nobody only on one side."""
         found: defaultdict[str, Evictions] = defaultdict(Evictions)
-        for eviction, blocks in self._descent.traffic.evicted.items():
+        for eviction, blocks in self._traffic.evicted.items():
             sort = (eviction.tier, eviction.reason)
             found[eviction.for_owner].caused[sort] += blocks
             found[eviction.of_owner].suffered[sort] += blocks

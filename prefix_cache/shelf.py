@@ -67,14 +67,10 @@ class Shelf:
         """
         while self._doubles:
             node = next(iter(self._doubles))
-            found = self._doubles_of(node)
-            if len(found) <= wanted:
+            doubles = node.edge.translated(_IS_DOUBLE[self.tier])
+            found = doubles.count(1)
+            if found <= wanted:
                 del self._doubles[node]
-            if len(found):
-                return node, found[-wanted:]
+            if found:
+                return node, np.frombuffer(doubles, np.uint8).nonzero()[0][-wanted:]
         return None
-
-    def _doubles_of(self, node: Node) -> Places:
-        edge = node.edge
-        doubles = edge.states_of(0, len(edge)).translate(_IS_DOUBLE[self.tier])
-        return np.frombuffer(doubles, np.uint8).nonzero()[0]

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from prefix_cache.allocator import BlockAllocator, BlockIds
 from prefix_cache.descent import Descent
 from prefix_cache.holds import Holds
+from prefix_cache.landing import Landing
+from prefix_cache.losses import Losses
 from prefix_cache.owners import OwnerBooks
-from prefix_cache.shelf import Tiers
+from prefix_cache.shelf import Shelf, Tiers
 from prefix_cache.standing import Standing
 from prefix_cache.transit import Transit
 from prefix_cache.tree import Node, Partial, Position
@@ -28,8 +32,14 @@ class Supply:
         sizes[Tier.DISK] = tiers.disk_blocks
         self.standings = {tier: Standing(size) for tier, size in sizes.items()}
         self.books = OwnerBooks(self.standings[Tier.DEVICE])
-        self.descent = Descent(tiers, holds, self.allocator, self.books, transit, self.standings)
+        lower = {tier: size for tier, size in sizes.items() if size and tier is not Tier.DEVICE}
+        shelves = self.shelves = {tier: Shelf(tier, n, holds) for tier, n in lower.items()}
+        parts = (holds, shelves, self.allocator)
+        self.losses = Losses(*parts, self.books, self.standings, transit)
+        self.landing = Landing(holds, shelves, self.standings, self.losses, transit)
+        self.descent = Descent(tiers, *parts, self.standings, self.losses, transit)
         self._holds = holds
+        self._transit = transit
 
     @property
     def obtainable(self) -> int:
@@ -76,7 +86,7 @@ class Supply:
         """Blocks of `owner` have become `node`'s, which had lower copies of them."""
         self.books.gave_back(owner, count)
         self.books.took(node.owner, count)
-        self.descent.settled(node)
+        self.landing.settled(node)
 
     def adopt(self, node: Node, owner: str) -> None:
         """Charge the blocks of `node` and of all on the way to it to `owner` from now on."""
@@ -88,6 +98,16 @@ class Supply:
             current.owner = owner
             current = current.parent
 
+    def found_on_disk(self, owner: str, blocks: int) -> None:
+        """After a start: some of what the disk holds is `owner`'s."""
+        self.standings[Tier.DISK].charge(owner, blocks)
+
+    def took_on_disk(self, taken: Iterable[int], erased: Iterable[int]) -> None:
+        """After a start: which slots are the tree's, and which hold what nobody will find."""
+        slots = np.array(list(taken), dtype=np.int32)
+        self.shelves[Tier.DISK].allocator.reserve(slots)
+        self._transit.erase(np.array(list(erased), dtype=np.int32))
+
     def give_back_nodes(self, nodes: Iterable[Node]) -> None:
         """Free the blocks of nodes that are in nobody's reach any more, on every tier."""
-        self.descent.free_nodes(nodes)
+        self.losses.free_nodes(nodes)

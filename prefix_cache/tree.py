@@ -126,6 +126,7 @@ class Node:
     upper_children: int = 0  # children whose first block is on the device or in the host
     told: tuple[bool, bool] | None = None  # in which of these two its parent counts it; None:
     # it is not among its parent's children
+    offered: bool = False  # whether it may be among the candidates of some tier
     first_key: bytes = b""  # namespace and tokens of the first block: its parent finds it by this
 
     @property
