@@ -25,10 +25,10 @@ import numpy as np
 from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
+from prefix_cache.node import Flight, Node, Position
 from prefix_cache.residency import DEVICE, HOST, MOVING, WAY, Event, States
 from prefix_cache.supply import Supply
 from prefix_cache.transit import Transit
-from prefix_cache.tree import Flight, Node, Position
 from storage.move import Tier
 
 COMING = WAY * DEVICE

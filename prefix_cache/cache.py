@@ -29,6 +29,7 @@ from prefix_cache.invariants import check
 from prefix_cache.lease import Lease
 from prefix_cache.ledger import Ledger
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.node import Flight, Node, Position
 from prefix_cache.owners import OwnerUse
 from prefix_cache.quota import Quota
 from prefix_cache.quotas import Quotas
@@ -38,7 +39,7 @@ from prefix_cache.shelf import Tiers
 from prefix_cache.supply import Supply
 from prefix_cache.traffic import Reason, Traffic
 from prefix_cache.transit import Outcome, Transit
-from prefix_cache.tree import Flight, Node, Position, RadixTree
+from prefix_cache.tree import RadixTree
 from storage.move import Move, Plan, Record, Tier
 
 NO_TIERS = Tiers()

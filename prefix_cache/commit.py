@@ -23,10 +23,11 @@ from prefix_cache.hashing import KEY_BYTES, Digest, TokenIds, block_keys
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace
+from prefix_cache.node import Node, Position
 from prefix_cache.readership import Readership
 from prefix_cache.residency import Event
 from prefix_cache.supply import Supply
-from prefix_cache.tree import Node, Position, RadixTree
+from prefix_cache.tree import RadixTree
 from storage.move import Tier
 
 
@@ -125,7 +126,7 @@ class Committer:
     def _append(self, lease: Lease, namespace: Namespace, run: Edge, now: float) -> None:
         """Grow the lease's node if nobody else relies on where it ends; else add a child."""
         node = lease.node
-        alone = node.leases == 1 and not node.held_children and not len(node.children)
+        alone = node.leases == 1 and not node.held_children and not node.children
         alike = (node.namespace, node.owner) == (namespace, lease.owner)
         if alone and alike and self._holds.policy.may_grow(node):
             node.edge.append(run)

@@ -27,12 +27,12 @@ import numpy as np
 from prefix_cache.allocator import BlockAllocator, BlockIds
 from prefix_cache.holds import Holds
 from prefix_cache.losses import Losses, copied_below
+from prefix_cache.node import Node
 from prefix_cache.residency import DEVICE, DISK, MOVING, trailing
 from prefix_cache.shelf import Shelf, Tiers
 from prefix_cache.standing import Standing
 from prefix_cache.traffic import Reason
 from prefix_cache.transit import Transit
-from prefix_cache.tree import Node
 from storage.move import Tier
 
 
@@ -164,7 +164,7 @@ class Descent:
         if losses.forget_last(tier, node, trailing(copied), owner):
             return True
         end = node.edge.run_in(tier)[1]
-        must = end < node.edge.num_blocks or len(node.children) > 0
+        must = end < node.edge.num_blocks or bool(node.children)
         refusal = self._refusal(below, node, must)
         if refusal is None:
             slots, waiting = self._room(below, trailing(copied, b"\0"), node, must, owner)

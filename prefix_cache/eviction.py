@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from prefix_cache.tree import Node
+from prefix_cache.node import Node
 
 SortKey = tuple[float, ...]
 Entry = tuple[SortKey, int, Node]

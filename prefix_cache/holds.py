@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping
 
 from prefix_cache.contest import Contest
 from prefix_cache.eviction import Candidates, EvictionPolicy
+from prefix_cache.node import Node, Position
 from prefix_cache.standing import Standing
-from prefix_cache.tree import Node, Position, RadixTree
+from prefix_cache.tree import RadixTree
 from storage.move import Tier
 
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from prefix_cache.holds import Holds
 from prefix_cache.losses import Losses
+from prefix_cache.node import Flight, Node
 from prefix_cache.residency import Event
 from prefix_cache.shelf import Shelf
 from prefix_cache.standing import Standing
 from prefix_cache.transit import Transit
-from prefix_cache.tree import Flight, Node
 from storage.move import Tier
 
 

@@ -35,7 +35,7 @@ import numpy as np
 
 from prefix_cache.allocator import BlockIds
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.tree import Node
+from prefix_cache.node import Node
 from storage.move import Move
 
 

@@ -20,13 +20,13 @@ from prefix_cache.allocator import BlockAllocator, BlockIds
 from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.ledger import Ledger
+from prefix_cache.node import Node
 from prefix_cache.owners import OwnerBooks
 from prefix_cache.residency import BIT, DISK, HOST, Event, flags, trailing
 from prefix_cache.shelf import ABOVE, Shelf
 from prefix_cache.standing import Standing
 from prefix_cache.traffic import Eviction, Reason, Traffic
 from prefix_cache.transit import Transit
-from prefix_cache.tree import Node
 from storage.move import Tier
 
 
@@ -83,7 +83,7 @@ class Losses:
         start, end = edge.run_in(tier)
         count, behind = min(wanted, end - start), edge.num_blocks - end
         self._count(tier, reason, node, count, owner)
-        if len(node.children):
+        if node.children:
             self._lose_below(node, owner)
         if behind:
             self._count_from(node, end, Reason.BEHIND, owner)
@@ -128,7 +128,7 @@ class Losses:
             self._count_from(node, 0, reason, owner)
 
     def _lose_below(self, node: Node, owner: str) -> None:
-        for child in list(node.children):
+        for child in list(node.children.values()):
             self.count_gone(child, Reason.BEHIND, owner)
             self.free_nodes(self._holds.detach(child)[1])
 

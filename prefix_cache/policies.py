@@ -23,8 +23,8 @@ from typing import Literal
 from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed, SortKey
 from prefix_cache.ghosts import Ghosts
 from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.node import Node
 from prefix_cache.sketch import FrequencySketch
-from prefix_cache.tree import Node
 
 PolicyName = Literal["lru", "slru", "tinylfu", "value", "saving"]
 

@@ -24,9 +24,10 @@ from prefix_cache.edge import Edge
 from prefix_cache.hashing import ROOT_KEY, Digest
 from prefix_cache.holds import Holds
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace
+from prefix_cache.node import Node, Position
 from prefix_cache.residency import DISK, WAY
 from prefix_cache.supply import Supply
-from prefix_cache.tree import Node, Position, RadixTree
+from prefix_cache.tree import RadixTree
 from storage.move import Record, Tier
 
 Stored = tuple[int, Record]  # a slot on disk, and what it holds

@@ -14,8 +14,8 @@ from prefix_cache.allocator import BlockAllocator
 from prefix_cache.edge import Places
 from prefix_cache.eviction import Candidates
 from prefix_cache.holds import Holds
+from prefix_cache.node import Node
 from prefix_cache.residency import BIT, DEVICE, HOST, MOVING
-from prefix_cache.tree import Node
 from storage.move import Tier
 
 ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}

@@ -15,11 +15,11 @@ from prefix_cache.descent import Descent
 from prefix_cache.holds import Holds
 from prefix_cache.landing import Landing
 from prefix_cache.losses import Losses
+from prefix_cache.node import Node, Partial, Position
 from prefix_cache.owners import OwnerBooks
 from prefix_cache.shelf import Shelf, Tiers
 from prefix_cache.standing import Standing
 from prefix_cache.transit import Transit
-from prefix_cache.tree import Node, Partial, Position
 from storage.move import Tier
 
 

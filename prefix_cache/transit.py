@@ -14,8 +14,8 @@ from enum import Enum
 from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
 from prefix_cache.hashing import ROOT_KEY
+from prefix_cache.node import Flight, Node
 from prefix_cache.residency import Event
-from prefix_cache.tree import Flight, Node
 from storage.move import Move, Plan, Record, Tier
 
 
