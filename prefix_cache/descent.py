@@ -20,17 +20,14 @@ Knows: which blocks go, and where to. Does not know: leases, what a block's goin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from prefix_cache.allocator import BlockAllocator, BlockIds
+from prefix_cache.allocator import BlockIds
 from prefix_cache.holds import Holds
 from prefix_cache.losses import Losses, copied_below
 from prefix_cache.node import Node
 from prefix_cache.residency import DEVICE, DISK, MOVING, trailing
-from prefix_cache.shelf import Shelf, Tiers
-from prefix_cache.standing import Standing
+from prefix_cache.shelf import Pools, Shelf, Tiers
 from prefix_cache.traffic import Reason
 from prefix_cache.transit import Transit
 from storage.move import Tier
@@ -40,23 +37,16 @@ class Descent:
     """Makes room in a tier. One owner thread."""
 
     def __init__(
-        self,
-        tiers: Tiers,
-        holds: Holds,
-        shelves: Mapping[Tier, Shelf],
-        allocator: BlockAllocator,
-        standings: Mapping[Tier, Standing],
-        losses: Losses,
-        transit: Transit,
+        self, tiers: Tiers, holds: Holds, pools: Pools, losses: Losses, transit: Transit
     ) -> None:
         self._tiers = tiers
         self._holds = holds
-        self._shelves = shelves
-        self._device = allocator
-        self._standings = standings
+        self._shelves = pools.shelves
+        self._device = pools.device
+        self._standings = pools.standings
         self._losses = losses
         self._transit = transit
-        host, disk = shelves.get(Tier.HOST), shelves.get(Tier.DISK)
+        host, disk = pools.shelves.get(Tier.HOST), pools.shelves.get(Tier.DISK)
         self._below = {Tier.DEVICE: host or disk, Tier.HOST: disk, Tier.DISK: None}
 
     def make_room(self, count: int, owner: str) -> bool:
@@ -209,7 +199,8 @@ class Descent:
         if shelf.tier is Tier.DISK:
             wanted = min(wanted, self._disk_writes_left())
         wanted = self._within_ceiling(shelf, wanted, node, must)
-        leaves, allocator, skipped = shelf.leaves, shelf.allocator, list[Node]()
+        leaves, allocator = shelf.leaves, shelf.allocator
+        skipped: list[Node] = []
         while (short := wanted - allocator.num_free) > 0:
             if self._losses.forget_doubles(shelf, short):
                 continue

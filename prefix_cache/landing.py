@@ -11,34 +11,23 @@ Knows: flights that have ended. Does not know: why they were begun (`descent`), 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from prefix_cache.holds import Holds
 from prefix_cache.losses import Losses
 from prefix_cache.node import Flight, Node
 from prefix_cache.residency import Event
-from prefix_cache.shelf import Shelf
-from prefix_cache.standing import Standing
+from prefix_cache.shelf import Pools
 from prefix_cache.transit import Transit
-from storage.move import Tier
 
 
 class Landing:
     """Settles flights. One owner thread."""
 
-    def __init__(
-        self,
-        holds: Holds,
-        shelves: Mapping[Tier, Shelf],
-        standings: Mapping[Tier, Standing],
-        losses: Losses,
-        transit: Transit,
-    ) -> None:
+    def __init__(self, holds: Holds, pools: Pools, losses: Losses, transit: Transit) -> None:
         self._holds = holds
-        self._shelves = list(shelves.values())
-        self._standings = standings
+        self._shelves = list(pools.shelves.values())
+        self._standings = pools.standings
         self._losses = losses
         self._transit = transit
 

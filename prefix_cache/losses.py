@@ -12,19 +12,17 @@ Knows: slots, accounts, counts. Does not know: what is to go, or why just then (
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
-from prefix_cache.allocator import BlockAllocator, BlockIds
+from prefix_cache.allocator import BlockIds
 from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.ledger import Ledger
 from prefix_cache.node import Node
-from prefix_cache.owners import OwnerBooks
 from prefix_cache.residency import BIT, DISK, HOST, Event, flags, trailing
-from prefix_cache.shelf import ABOVE, Shelf
-from prefix_cache.standing import Standing
+from prefix_cache.shelf import ABOVE, Pools, Shelf
 from prefix_cache.traffic import Eviction, Reason, Traffic
 from prefix_cache.transit import Transit
 from storage.move import Tier
@@ -33,22 +31,14 @@ from storage.move import Tier
 class Losses:
     """Gives slots back. One owner thread."""
 
-    def __init__(
-        self,
-        holds: Holds,
-        shelves: Mapping[Tier, Shelf],
-        allocator: BlockAllocator,
-        books: OwnerBooks,
-        standings: Mapping[Tier, Standing],
-        transit: Transit,
-    ) -> None:
+    def __init__(self, holds: Holds, pools: Pools, transit: Transit) -> None:
         self.traffic = Traffic()
         self.ledger = Ledger()
         self._holds = holds
-        self._shelves = shelves
-        self._device = allocator
-        self._books = books
-        self._standings = standings
+        self._shelves = pools.shelves
+        self._device = pools.device
+        self._books = pools.books
+        self._standings = pools.standings
         self._transit = transit
 
     def free(self, node: Node, start: int = 0) -> None:
@@ -108,7 +98,7 @@ class Losses:
         return length > 0
 
     def forget_doubles(self, shelf: Shelf, wanted: int) -> bool:
-        """Forget up to `wanted` of a tier's copies of blocks that lie higher too; False: of none."""
+        """Forget up to `wanted` of a tier's copies of blocks that lie higher; False: of none."""
         found = shelf.doubles(wanted)
         if found is None:
             return False

@@ -10,15 +10,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from prefix_cache.allocator import BlockAllocator, BlockIds
+from prefix_cache.allocator import BlockIds
 from prefix_cache.descent import Descent
 from prefix_cache.holds import Holds
 from prefix_cache.landing import Landing
 from prefix_cache.losses import Losses
 from prefix_cache.node import Node, Partial, Position
-from prefix_cache.owners import OwnerBooks
-from prefix_cache.shelf import Shelf, Tiers
-from prefix_cache.standing import Standing
+from prefix_cache.shelf import Tiers, make_pools
 from prefix_cache.transit import Transit
 from storage.move import Tier
 
@@ -27,17 +25,12 @@ class Supply:
     """The allocator and the owners' books, always changed together."""
 
     def __init__(self, num_blocks: int, holds: Holds, tiers: Tiers, transit: Transit) -> None:
-        self.allocator = BlockAllocator(num_blocks)
-        sizes = {Tier.DEVICE: num_blocks, Tier.HOST: tiers.host_blocks}
-        sizes[Tier.DISK] = tiers.disk_blocks
-        self.standings = {tier: Standing(size) for tier, size in sizes.items()}
-        self.books = OwnerBooks(self.standings[Tier.DEVICE])
-        lower = {tier: size for tier, size in sizes.items() if size and tier is not Tier.DEVICE}
-        shelves = self.shelves = {tier: Shelf(tier, n, holds) for tier, n in lower.items()}
-        parts = (holds, shelves, self.allocator)
-        self.losses = Losses(*parts, self.books, self.standings, transit)
-        self.landing = Landing(holds, shelves, self.standings, self.losses, transit)
-        self.descent = Descent(tiers, *parts, self.standings, self.losses, transit)
+        pools = make_pools(num_blocks, tiers, holds)
+        self.allocator, self.books = pools.device, pools.books
+        self.shelves, self.standings = pools.shelves, pools.standings
+        self.losses = Losses(holds, pools, transit)
+        self.landing = Landing(holds, pools, self.losses, transit)
+        self.descent = Descent(tiers, holds, pools, self.losses, transit)
         self._holds = holds
         self._transit = transit
 
