@@ -16,10 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
-from prefix_cache.allocator import BlockIds
-from prefix_cache.ascent import Ascent, Whereabouts, reachable, to_load, whereabouts
+from prefix_cache.ascent import Ascent, Whereabouts, whereabouts
 from prefix_cache.commit import Committer
 from prefix_cache.errors import LeaseError, RestoreError
 from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
@@ -27,10 +24,12 @@ from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.holds import Holds
 from prefix_cache.invariants import check
 from prefix_cache.lease import Lease
+from prefix_cache.leasing import Leasing
 from prefix_cache.ledger import Ledger
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.node import Flight, Node, Position
+from prefix_cache.node import Flight
 from prefix_cache.owners import OwnerUse
+from prefix_cache.pruning import Pruning
 from prefix_cache.quota import Quota
 from prefix_cache.quotas import Quotas
 from prefix_cache.readership import Readership
@@ -90,7 +89,10 @@ class PrefixCache:
         self.readership = Readership()  # to be read alone
         self._committer = Committer(self._tree, self._holds, self._supply, digest, self.readership)
         self._restart = Restart(self._tree, self._holds, self._ascent, self._supply, digest)
-        self._leases: set[Lease] = set()
+        self._leasing = Leasing(
+            self._tree, self._holds, self._supply, self._ascent, self.readership
+        )
+        self._pruning = Pruning(self._tree, self._holds, self._supply)
 
     @property
     def num_nodes(self) -> int:
@@ -157,41 +159,10 @@ class PrefixCache:
         """
         self.ledger.now = now
         known = token_ids[:-1] if shares else token_ids[:0]
-        at = self._within_reach(path, known, load_blocks)
-        missing = self.blocks_for(len(token_ids)) - at.num_blocks
-        loads = to_load(at)
-        if missing + loads > self._supply.obtainable - self._holds.cost(at):
-            return None
-        is_here = at.inside <= at.node.edge.num_device  # a lease that waits copies nothing
-        partial = self._tree.partial(at, path, known) if is_here else None
-        node = self._holds.split_at(at)
-        self._holds.hold(node)
-        partial = self._supply.keepable(partial, missing + loads)
-        if not self._supply.make_room(missing + loads, owner, partial):
-            self._supply.give_back_nodes(self._holds.let_go(node))
-            return None
-        self._holds.found(node, now)
-        self.readership.found(node)
-        lease = Lease(
-            path=path,
-            owner=owner,
-            shares=shares,
-            block_ids=np.empty(0, np.int32),
-            num_blocks=at.num_blocks + missing,
-            num_shared=at.num_blocks,
-            node=node,
-            cached_tokens=at.num_blocks * self.block_size,
-            moves=(),
-        )
-        if not is_here:
-            self._ascent.begin(node, owner, lease)
-        fresh = self._supply.take(missing, owner)
-        lease.block_ids = np.concatenate([_block_ids_to(node), fresh])
-        if partial is not None:
-            lease.cached_tokens += partial.num_tokens
-            lease.moves = (Move(Tier.DEVICE, partial.block_id, Tier.DEVICE, int(fresh[0])),)
-        self._leases.add(lease)
-        self.quotas.keep(owner)
+        lease = self._leasing.give(path, token_ids, known, owner, now, load_blocks)
+        if lease is not None:
+            lease.shares = shares
+            self.quotas.keep(owner)
         return lease
 
     def pin(
@@ -202,27 +173,7 @@ class PrefixCache:
         `token_ids` are whole blocks, and every one of them has to be on the device. Such a lease
         has no private block. From now on the blocks are charged to `owner`.
         """
-        at = self._tree.walk(path, token_ids)
-        is_here = 0 < at.inside <= at.node.edge.num_device
-        if not is_here or at.num_blocks * self.block_size < len(token_ids):
-            return None
-        node = self._holds.split_at(at)
-        self._holds.hold(node)
-        self._holds.found(node, now)
-        self._supply.adopt(node, owner)
-        lease = Lease(
-            path=path,
-            owner=owner,
-            shares=True,
-            block_ids=_block_ids_to(node),
-            num_blocks=at.num_blocks,
-            num_shared=at.num_blocks,
-            node=node,
-            cached_tokens=len(token_ids),
-            moves=(),
-        )
-        self._leases.add(lease)
-        return lease
+        return self._leasing.pin(path, token_ids, owner, now)
 
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
         """Make room for `num_tokens` in all; False: not now, and nothing has changed.
@@ -271,19 +222,14 @@ class PrefixCache:
     def release(self, lease: Lease, *, now: float) -> None:
         """Give everything back; what was committed stays in the tree. Exactly once."""
         _check_open(lease)
-        lease.released = True
-        self._leases.discard(lease)
-        self._supply.give_back(lease.own_blocks(), lease.owner)
-        self._holds.touch(lease.node, now)
-        self._holds.ended(lease.node, lease.num_added)
-        self._supply.give_back_nodes(self._holds.let_go(lease.node))
+        self._leasing.take_back(lease, now)
         self.quotas.keep(lease.owner)
 
     def discard(self, lease: Lease, *, now: float) -> None:
         """Release, and forget each block this lease put in the tree and all that builds on it."""
         _check_open(lease)
-        if lease.first_added is not None and lease.node.attached:
-            self._detach(self._from_block(lease.node, lease.first_added))
+        if lease.first_added is not None:
+            self._pruning.forget_from(lease.node, lease.first_added)
         self.release(lease, now=now)
 
     def flush(self, *, namespace: Namespace | None = None, owner: str | None = None) -> int:
@@ -292,12 +238,7 @@ class PrefixCache:
         What hangs below a forgotten block goes with it. Leased blocks stay valid for their
         holders and are freed on release. Returns how many blocks the tree forgot.
         """
-        chosen = [
-            node
-            for node in self._tree.nodes()
-            if namespace in (None, node.namespace) and owner in (None, node.owner)
-        ]
-        return sum(self._detach(node) for node in chosen if node.attached)
+        return self._pruning.flush(namespace, owner)
 
     def take_plan(self) -> Plan:
         """Return the copies to be made, and what is to be erased, since the last time.
@@ -359,9 +300,8 @@ class PrefixCache:
         """
         self._transit.void(Tier.DISK)
         gone = [
-            self._detach(self._from_block(node, position), Reason.TIER_GONE)
+            self._pruning.forget_from(node, position, Reason.TIER_GONE)
             for node, position in self._restart.on_disk_alone()
-            if node.attached
         ]
         if Tier.DISK in self._supply.shelves:
             self._restart.forget_copies()
@@ -385,53 +325,18 @@ class PrefixCache:
 
     def check_invariants(self) -> None:
         """Recompute every count from scratch; raise InvariantBroken where one differs."""
-        check(self._tree, self._holds, self._supply, self._transit, self._leases)
-
-    def _within_reach(
-        self, path: NamespacePath, known: TokenIds, load_blocks: int | None
-    ) -> Position:
-        """Return how far a lease may count on the tree."""
-        at = self._tree.walk(path, known)
-        blocks = reachable(at, load_blocks)
-        if blocks == at.num_blocks:
-            return at
-        return self._tree.walk(path, known[: blocks * self.block_size])
+        check(self._tree, self._holds, self._supply, self._transit, self._leasing.leases)
 
     def _settle(self, flight: Flight) -> None:
         way = self._ascent if flight.target is Tier.DEVICE else self._supply.landing
         for node, position in way.settle(flight):
-            if node.attached:  # else it is behind another that was lost
-                self._detach(self._from_block(node, position), Reason.LOST)
+            self._pruning.forget_from(node, position, Reason.LOST)
 
     def blocks_for(self, num_tokens: int) -> int:
         """Return how many blocks hold so many tokens."""
         return -(-num_tokens // self.block_size)
 
-    def _from_block(self, node: Node, block: int) -> Node:
-        """Return the node on the way to `node` that begins with `block`, splitting if need be."""
-        while node.start > block and node.parent is not None:
-            node = node.parent
-        if node.start < block:
-            self._holds.split_at(Position(node, block - node.start, block))
-        return node
-
-    def _detach(self, node: Node, reason: Reason | None = None) -> int:
-        if reason is not None:
-            self._losses.count_gone(node, reason)
-        blocks, nobodys = self._holds.detach(node)
-        self._supply.give_back_nodes(nobodys)
-        return blocks
-
 
 def _check_open(lease: Lease) -> None:
     if lease.released:
         raise LeaseError("the lease has been released")
-
-
-def _block_ids_to(node: Node) -> BlockIds:
-    """Return the block ids of all positions up to the node's end."""
-    parts = [node.edge.block_ids]
-    while node.parent is not None:
-        node = node.parent
-        parts.append(node.edge.block_ids)
-    return np.concatenate(parts[::-1])

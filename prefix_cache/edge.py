@@ -26,6 +26,7 @@ from prefix_cache.residency import (
     DEVICE,
     HOST,
     WAY,
+    WITHOUT,
     Event,
     States,
     change,
@@ -36,6 +37,7 @@ from storage.move import Tier
 Places = npt.NDArray[np.intp]
 ROW = {Tier.DEVICE: 0, Tier.HOST: 1, Tier.DISK: 2}
 TOKEN_BYTES = 4
+NOT_ON_DEVICE, NOT_ABOVE_DISK = WITHOUT[DEVICE], WITHOUT[DEVICE | HOST]
 NO_SLOTS: BlockIds = np.empty(0, np.int32)
 
 
@@ -187,8 +189,9 @@ class Edge:
 
     def recount(self) -> None:
         """Work out `num_device` and `num_upper` anew."""
-        self.num_device = count(self._states, DEVICE)
-        self.num_upper = count(self._states, DEVICE | HOST)
+        states = self._states
+        self.num_device = len(states.translate(None, NOT_ON_DEVICE))
+        self.num_upper = len(states.translate(None, NOT_ABOVE_DISK))
 
     def append(self, run: Edge) -> None:
         """Add the blocks of `run` at the tail."""

@@ -67,7 +67,7 @@ class LeastRecentlyUsed(EvictionPolicy):
 
     def sort_key(self, node: Node) -> SortKey:
         """Time of last use, then depth in blocks."""
-        return (node.last_used, -node.end)
+        return (node.last_used, -node.start - node.edge.num_blocks)
 
 
 class Candidates:

@@ -53,7 +53,7 @@ class Holds:
 
     def hold(self, node: Node) -> None:
         """Count one lease on `node`."""
-        was_held = node.is_held
+        was_held = node.leases > 0 or node.held_children > 0
         node.leases += 1
         current = node
         while not was_held:
@@ -100,15 +100,15 @@ class Holds:
 
     def touch(self, node: Node, now: float) -> None:
         """A held node and all on the way to it were used."""
-        current: Node | None = node
-        while current is not None:
+        current = node
+        while current.parent is not None:
             current.last_used = now
             current = current.parent
 
     def found(self, node: Node, now: float) -> None:
         """A request has found a held node and all on the way to it."""
-        current: Node | None = node
-        while current is not None:
+        current = node
+        while current.parent is not None:
             current.last_used = now
             current.hits += 1
             current.kept = True
@@ -122,13 +122,13 @@ class Holds:
 
     def trim(self, node: Node, count: int) -> None:
         """Take the last `count` blocks of a leaf out of the tree; their slots are the caller's."""
-        keys = node.edge.last_keys(count)
-        self.evictable_blocks -= node.edge.num_device
-        node.edge.trim(count)
-        node.num_read = min(node.num_read, len(node.edge))
-        self.evictable_blocks += node.edge.num_device
+        edge = node.edge
+        keys, before = edge.last_keys(count), edge.num_device
+        edge.trim(count)
+        node.num_read = min(node.num_read, edge.num_blocks)
+        self.evictable_blocks += edge.num_device - before
         self.policy.left(node, keys)
-        if len(node.edge):
+        if edge.num_blocks:
             self.changed(node)
         else:
             self._remove_leaf(node)
@@ -168,7 +168,8 @@ class Holds:
     def offer(self, node: Node) -> None:
         """Make a candidate of a node where it is an unheld leaf, and of no other."""
         was_offered = node.offered
-        if node.is_held or node.flights or not node.attached or node.parent is None:
+        held = node.leases or node.held_children
+        if held or node.flights or not node.attached or node.parent is None:
             if was_offered:
                 self._withdraw(node)
             return
@@ -201,15 +202,16 @@ class Holds:
 
     def _no_longer_held(self, node: Node) -> list[Node]:
         nobodys: list[Node] = []
-        current: Node | None = node
-        while current is not None and not current.is_held:
+        current = node
+        while not (current.leases or current.held_children):
             if current.attached:
                 self.evictable_blocks += current.edge.num_device
                 self.offer(current)
             else:
                 nobodys.append(current)
                 self._tree.unlink(current)
+            if current.parent is None:
+                break
             current = current.parent
-            if current is not None:
-                current.held_children -= 1
+            current.held_children -= 1
         return nobodys

@@ -70,6 +70,8 @@ class Lease:
 
     def own_blocks(self) -> BlockIds:
         """Return the ids that are freed with the lease: the duplicates and the private ones."""
+        if not self.duplicates:
+            return self.block_ids[self.num_shared : self.num_blocks]
         return np.concatenate([self.block_ids[start:end] for start, end in self._own_ranges()])
 
     def append(self, block_ids: BlockIds) -> None:

@@ -42,7 +42,7 @@ class _Paced(EvictionPolicy):
 
     def sort_key(self, node: Node) -> SortKey:
         """Worth, then time of last use, then depth in blocks."""
-        return (node.worth, node.last_used, -node.end)
+        return (node.worth, node.last_used, -node.start - node.edge.num_blocks)
 
     def entered(self, node: Node) -> None:
         """Give it the worth of a node nobody else has used."""

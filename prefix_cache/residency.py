@@ -98,7 +98,7 @@ def _table(event: Event, tier: Tier) -> bytes:
 
 _TABLES = {(event, tier): _table(event, tier) for event in Event for tier in Tier}
 _FLAGS = [bytes(bool(state & bits) for state in range(256)) for bits in range(64)]
-_WITHOUT = [bytes(state for state in range(64) if not state & bits) for bits in range(64)]
+WITHOUT = [bytes(state for state in range(64) if not state & bits) for bits in range(64)]
 
 
 def change(states: bytes | bytearray, event: Event, tier: Tier) -> bytes | bytearray:
@@ -119,7 +119,7 @@ def flags(states: bytes, bits: int) -> bytes:
 
 def count(states: bytes | bytearray, bits: int) -> int:
     """How many states have any of these bits."""
-    return len(states.translate(None, _WITHOUT[bits]))
+    return len(states.translate(None, WITHOUT[bits]))
 
 
 def trailing(flags: bytes, flag: bytes = b"\1") -> int:

@@ -63,7 +63,9 @@ class Supply:
 
         False: not now. Copies may have been begun that will free some.
         """
-        if beside is None or count <= self.allocator.num_free:
+        if count <= self.allocator.num_free:
+            return True
+        if beside is None:
             return self.descent.make_room(count, owner)
         self._holds.hold(beside.node)
         enough = self.descent.make_room(count, owner)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import repeat
 
 from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
@@ -74,14 +75,14 @@ class Transit:
         edge.change(slice(start, end), Event.BEGIN, target)
         edge.assign(start, target, slots)
         first, last = node.start + start, node.start + end
-        pairs = zip(edge.slots(source)[start:end].tolist(), slots.tolist(), strict=True)
-        moves = [Move(source, slot, target, to) for slot, to in pairs]
+        froms, tos = edge.slots(source)[start:end].tolist(), slots.tolist()
+        moves = list(map(Move, repeat(source), froms, repeat(target), tos))
         flight = Flight(
             source, target, first, last, [node], for_owner, makes_room, moves, len(moves)
         )
         node.flights.append(flight)
         self._flights[flight] = None
-        self._under_way.update(dict.fromkeys(moves, flight))
+        self._under_way.update(zip(moves, repeat(flight)))
         self._moves += moves
         if Tier.DISK in ends:
             self._records.update((move, _record(node, at)) for at, move in enumerate(moves, start))
@@ -94,17 +95,19 @@ class Transit:
 
         UnknownMove at the first that is not under way.
         """
+        under_way, is_done = self._under_way, outcome is Outcome.DONE
         for move in moves:
-            flight = self._under_way.pop(move, None)
+            flight = under_way.pop(move, None)
             if flight is None:
                 raise UnknownMove(f"{move} is not under way")
             flight.open -= 1
-            if outcome is not Outcome.DONE:
+            if not is_done:
                 flight.missed.add(_position(flight, move))
             if outcome is Outcome.LOST:
                 flight.lost.add(_position(flight, move))
             self._arriving[flight.target] -= 1
-            self._leaving[flight.source] -= flight.makes_room
+            if flight.makes_room:
+                self._leaving[flight.source] -= 1
             if not flight.open:
                 yield flight
 
