@@ -23,7 +23,7 @@ from cli.simulation import plot
 from cli.simulation.clock import CopyClock, Way
 from cli.simulation.machine import Machine, ModelShape
 from cli.simulation.options import MachineFlags, OutputFlags, ShapeFlags, TierTokenFlags
-from cli.simulation.replay import Replay, Sizes
+from cli.simulation.replay import Replay, Sizes, admit
 from cli.simulation.results import Point, Run, hit_rates, make_report
 from cli.simulation.tables import show
 from cli.simulation.trace import Trace, read_trace
@@ -31,6 +31,7 @@ from storage.move import Tier
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+TOLD_AT_ONCE = 1000  # blocks: telling takes longer than replaying a few
 Advance = Callable[[int], None]
 
 
@@ -79,7 +80,8 @@ class _Simulation:
     def __init__(
         self, trace: Trace, tiers: TierTokenFlags, shape: ModelShape, machine: Machine
     ) -> None:
-        self._trace = trace
+        self._admitted = admit(trace)
+        self._num_blocks = trace.num_blocks
         self._block_size = tiers.block_size
         in_time = tiers.settle == "in-time"
         self._seconds = _copy_seconds(shape, machine, tiers.block_size) if in_time else None
@@ -88,8 +90,8 @@ class _Simulation:
         """Replay it once."""
         replay = Replay(self._block_size, sizes, policy, CopyClock(self._seconds))
         started_at = time.perf_counter()
-        replayed = replay.run(self._trace, advance)
-        speed = self._trace.num_blocks / (time.perf_counter() - started_at)
+        replayed = replay.run(self._admitted, advance)
+        speed = self._num_blocks / (time.perf_counter() - started_at)
         return Run(policy, self._block_size, sizes, replayed, speed)
 
     def curve(self, policy: str, each: Sequence[Sizes], advance: Advance) -> list[Point]:
@@ -112,7 +114,17 @@ def progress_bar(total: int) -> Iterator[Advance]:
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("blocks", total=total)
-        yield lambda blocks: progress.update(task, advance=blocks)
+        untold = 0
+
+        def advance(blocks: int) -> None:
+            nonlocal untold
+            untold += blocks
+            if untold >= TOLD_AT_ONCE:
+                progress.update(task, advance=untold)
+                untold = 0
+
+        yield advance
+        progress.update(task, advance=untold)
 
 
 def parse_tokens(text: str) -> int:

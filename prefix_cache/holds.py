@@ -168,8 +168,9 @@ class Holds:
     def offer(self, node: Node) -> None:
         """Make a candidate of a node where it is an unheld leaf, and of no other."""
         was_offered = node.offered
-        held = node.leases or node.held_children
-        if held or node.flights or not node.attached or node.parent is None:
+        is_held = node.leases or node.held_children
+        may_go = not is_held and not node.flights and node.attached and node.parent is not None
+        if not may_go or (node.device_children and node.edge.is_on_device):
             if was_offered:
                 self._withdraw(node)
             return
@@ -203,15 +204,13 @@ class Holds:
     def _no_longer_held(self, node: Node) -> list[Node]:
         nobodys: list[Node] = []
         current = node
-        while not (current.leases or current.held_children):
+        while not (current.leases or current.held_children) and current.parent is not None:
             if current.attached:
                 self.evictable_blocks += current.edge.num_device
                 self.offer(current)
             else:
                 nobodys.append(current)
                 self._tree.unlink(current)
-            if current.parent is None:
-                break
             current = current.parent
             current.held_children -= 1
         return nobodys
