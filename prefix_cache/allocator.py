@@ -46,7 +46,7 @@ class BlockAllocator:
         count = len(ids)
         if not count:
             return
-        if np.count_nonzero(self._is_free.take(ids)) or self.num_free + count > self.total:
+        if 1 in self._is_free.take(ids).tobytes() or self.num_free + count > self.total:
             raise InvariantBroken(f"a block of {ids.tolist()} is freed twice")
         self._stack[self.num_free : self.num_free + count] = ids[::-1]
         self.num_free += count

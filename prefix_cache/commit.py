@@ -111,7 +111,8 @@ class Committer:
         first = lease.num_shared
         while lease.num_shared < last:
             start = lease.num_shared
-            end = min(lease.path.span_end(start) or last, last)
+            namespace, span_end = lease.path.span_at(start)
+            end = min(span_end or last, last)
             run_keys = keys[(start - first) * KEY_BYTES : (end - first) * KEY_BYTES]
             apart = self._holds.policy.new_blocks(run_keys)
             if apart:
@@ -121,7 +122,7 @@ class Committer:
             )
             lease.note_added(start)
             self._readership.wrote(lease.owner, len(run))
-            self._append(lease, lease.path.at(start), run, now)
+            self._append(lease, namespace, run, now)
 
     def _append(self, lease: Lease, namespace: Namespace, run: Edge, now: float) -> None:
         """Grow the lease's node if nobody else relies on where it ends; else add a child."""

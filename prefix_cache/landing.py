@@ -47,6 +47,8 @@ class Landing:
         for node in reversed(flight.nodes):  # what is vacated has been offered anew by that
             if not self._vacate(flight, node):
                 self._stands_still(node)
+        if not flight.lost:
+            return []
         return [(flight.node_at(position), position) for position in sorted(flight.lost)]
 
     def settled(self, node: Node) -> None:

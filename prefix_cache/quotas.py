@@ -95,9 +95,10 @@ class Quotas:
 
     def keep_again(self) -> None:
         """Try again for those whose blocks were in use, or had no room to go to."""
-        over, self._over = self._over, set()
-        for owner in sorted(over):
-            self.keep(owner)
+        if self._over:
+            over, self._over = self._over, set()
+            for owner in sorted(over):
+                self.keep(owner)
 
     @property
     def floors_scale(self) -> dict[Tier, float]:

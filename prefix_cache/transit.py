@@ -19,6 +19,8 @@ from prefix_cache.node import Flight, Node
 from prefix_cache.residency import Event
 from storage.move import Move, Plan, Record, Tier
 
+NOTHING = Plan()
+
 
 class Outcome(Enum):
     """What has become of a move."""
@@ -101,19 +103,23 @@ class Transit:
             if flight is None:
                 raise UnknownMove(f"{move} is not under way")
             flight.open -= 1
-            if not is_done:
-                flight.missed.add(_position(flight, move))
-            if outcome is Outcome.LOST:
-                flight.lost.add(_position(flight, move))
             self._arriving[flight.target] -= 1
             if flight.makes_room:
                 self._leaving[flight.source] -= 1
+            if not is_done:
+                self._miss(flight, move, outcome)
             if not flight.open:
                 yield flight
 
     def close(self, flight: Flight) -> None:
         """What has become of all copies of a flight has been applied."""
         del self._flights[flight]
+
+    def _miss(self, flight: Flight, move: Move, outcome: Outcome) -> None:
+        position = _position(flight, move)
+        flight.missed.add(position)
+        if outcome is Outcome.LOST:
+            flight.lost.add(position)
 
     def void(self, tier: Tier) -> None:
         """What is on its way to `tier` has not arrived, whatever was or will be reported of it."""
@@ -127,6 +133,8 @@ class Transit:
 
     def take_plan(self) -> Plan:
         """What has been asked for since the last time."""
+        if not self._moves and not self._erase:
+            return NOTHING
         plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))
         self._moves, self._records, self._erase = [], {}, []
         return plan

@@ -72,11 +72,12 @@ class RadixTree:
         data = tokens[first * self.block_size :].tobytes() if block < last else b""
         while block < last:
             at = (block - first) * step
-            child = node.children.get(path.at(block) + data[at : at + step])
+            namespace, end = path.span_at(block)
+            child = node.children.get(namespace + data[at : at + step])
             if child is None:
                 break
-            span_end = min(path.span_end(block) or last, last)
-            same = child.edge.common_blocks(data, at, (span_end - first) * step)
+            end = last if end is None else min(end, last)
+            same = child.edge.common_blocks(data, at, (end - first) * step)
             node, block = child, block + same
             if same < child.edge.num_blocks:
                 return Position(node, same, block)
