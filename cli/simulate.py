@@ -92,6 +92,7 @@ class _Simulation:
         started_at = time.perf_counter()
         replayed = replay.run(self._admitted, advance)
         speed = self._num_blocks / (time.perf_counter() - started_at)
+        replay.check()
         return Run(policy, self._block_size, sizes, replayed, speed)
 
     def curve(self, policy: str, each: Sequence[Sizes], advance: Advance) -> list[Point]:

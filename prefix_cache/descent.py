@@ -212,7 +212,8 @@ class Descent:
             if not self._push_down(shelf.tier, *chosen, owner):
                 leaves.discard(chosen[0])
                 skipped.append(chosen[0])
-        self._offer_again(skipped)
+        if skipped:
+            self._offer_again(skipped)
         slots = allocator.allocate(min(wanted, allocator.num_free))
         return slots, self._transit.leaving(shelf.tier) > 0
 

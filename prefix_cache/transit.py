@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from itertools import repeat
+from itertools import groupby, repeat
 
 from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
@@ -97,29 +97,26 @@ class Transit:
 
         UnknownMove at the first that is not under way.
         """
-        under_way, is_done = self._under_way, outcome is Outcome.DONE
-        for move in moves:
-            flight = under_way.pop(move, None)
+        ended = list(moves)
+        at = 0
+        # Moves of one flight come together, and it is told once how many of its have ended.
+        for flight, same in groupby(map(self._under_way.pop, ended, repeat(None))):
             if flight is None:
-                raise UnknownMove(f"{move} is not under way")
-            flight.open -= 1
-            self._arriving[flight.target] -= 1
+                raise UnknownMove(f"{ended[at]} is not under way")
+            count = len(list(same))
+            if outcome is not Outcome.DONE:
+                _miss(flight, ended[at : at + count], outcome)
+            at += count
+            flight.open -= count
+            self._arriving[flight.target] -= count
             if flight.makes_room:
-                self._leaving[flight.source] -= 1
-            if not is_done:
-                self._miss(flight, move, outcome)
+                self._leaving[flight.source] -= count
             if not flight.open:
                 yield flight
 
     def close(self, flight: Flight) -> None:
         """What has become of all copies of a flight has been applied."""
         del self._flights[flight]
-
-    def _miss(self, flight: Flight, move: Move, outcome: Outcome) -> None:
-        position = _position(flight, move)
-        flight.missed.add(position)
-        if outcome is Outcome.LOST:
-            flight.lost.add(position)
 
     def void(self, tier: Tier) -> None:
         """What is on its way to `tier` has not arrived, whatever was or will be reported of it."""
@@ -138,6 +135,14 @@ class Transit:
         plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))
         self._moves, self._records, self._erase = [], {}, []
         return plan
+
+
+def _miss(flight: Flight, moves: list[Move], outcome: Outcome) -> None:
+    """The blocks of these moves have not arrived, and are no good if they are lost."""
+    positions = [_position(flight, move) for move in moves]
+    flight.missed.update(positions)
+    if outcome is Outcome.LOST:
+        flight.lost.update(positions)
 
 
 def _position(flight: Flight, move: Move) -> int:

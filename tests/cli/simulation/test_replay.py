@@ -25,7 +25,10 @@ def replay(tmp_path: Any) -> Any:
         rows: Sequence[Row], sizes: Sizes, policy: str = "lru", clock: CopyClock | None = None
     ) -> Replayed:
         trace = read_trace(write(tmp_path / "t", rows), 10)
-        return Replay(10, sizes, policy, clock or CopyClock()).run(admit(trace), lambda _: None)
+        replay = Replay(10, sizes, policy, clock or CopyClock())
+        replayed = replay.run(admit(trace), lambda _: None)
+        replay.check()
+        return replayed
 
     return run
 
