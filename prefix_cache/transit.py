@@ -78,7 +78,8 @@ class Transit:
         edge.assign(start, target, slots)
         first, last = node.start + start, node.start + end
         froms, tos = edge.slots(source)[start:end].tolist(), slots.tolist()
-        moves = list(map(Move, repeat(source), froms, repeat(target), tos))
+        ways = zip(repeat(source), froms, repeat(target), tos)
+        moves = list(map(tuple.__new__, repeat(Move), ways))  # `Move(...)` takes twice the time
         flight = Flight(
             source, target, first, last, [node], for_owner, makes_room, moves, len(moves)
         )
