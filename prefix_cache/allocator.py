@@ -29,7 +29,7 @@ class BlockAllocator:
         left = self.num_free - count
         ids = self._stack[left : self.num_free][::-1].copy()
         self.num_free = left
-        self._is_free[ids] = False
+        self._is_free.put(ids, False)
         return ids
 
     def reserve(self, ids: BlockIds) -> None:
@@ -46,11 +46,11 @@ class BlockAllocator:
         count = len(ids)
         if not count:
             return
-        if np.count_nonzero(self._is_free[ids]) or self.num_free + count > self.total:
+        if 1 in self._is_free.take(ids).tobytes() or self.num_free + count > self.total:
             raise InvariantBroken(f"a block of {ids.tolist()} is freed twice")
         self._stack[self.num_free : self.num_free + count] = ids[::-1]
         self.num_free += count
-        self._is_free[ids] = True
+        self._is_free.put(ids, True)
 
     def free_ids(self) -> BlockIds:
         """Return a copy of the ids that are free, for checks."""

@@ -25,10 +25,10 @@ import numpy as np
 from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
+from prefix_cache.node import Flight, Node, Position
 from prefix_cache.residency import DEVICE, HOST, MOVING, WAY, Event, States
 from prefix_cache.supply import Supply
 from prefix_cache.transit import Transit
-from prefix_cache.tree import Flight, Node, Position
 from storage.move import Tier
 
 COMING = WAY * DEVICE
@@ -110,7 +110,8 @@ class Ascent:
     def __init__(self, holds: Holds, supply: Supply, transit: Transit) -> None:
         self._holds = holds
         self._supply = supply
-        self._descent = supply.descent
+        self._traffic = supply.losses.traffic
+        self._landing = supply.landing
         self._transit = transit
         self._load_of: dict[Flight, Load] = {}
 
@@ -194,12 +195,11 @@ class Ascent:
         edge.change(slice(start, start + landed), Event.LAND, Tier.DEVICE)
         edge.change(slice(start + landed, end), Event.FAIL, Tier.DEVICE)
         self._supply.give_back(edge.slots(Tier.DEVICE)[start + landed : end].copy(), node.owner)
-        traffic = self._descent.traffic
-        traffic.loaded[flight.source] += landed
-        traffic.failed[Tier.DEVICE] += end - start - landed
+        self._traffic.loaded[flight.source] += landed
+        self._traffic.failed[Tier.DEVICE] += end - start - landed
         if node.attached and not node.is_held:
             self._holds.evictable_blocks += landed
-        self._descent.settled(node)
+        self._landing.settled(node)
         return landed
 
 

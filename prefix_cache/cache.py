@@ -14,12 +14,8 @@ copied. A copy within the device is returned in the lease.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-import numpy as np
-
-from prefix_cache.allocator import BlockIds
-from prefix_cache.ascent import Ascent, Whereabouts, reachable, to_load, whereabouts
+from prefix_cache.ascent import Ascent, Whereabouts, whereabouts
 from prefix_cache.commit import Committer
 from prefix_cache.errors import LeaseError, RestoreError
 from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
@@ -27,9 +23,11 @@ from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.holds import Holds
 from prefix_cache.invariants import check
 from prefix_cache.lease import Lease
+from prefix_cache.leasing import Leasing
 from prefix_cache.ledger import Ledger
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.owners import OwnerUse
+from prefix_cache.pruning import Pruning
 from prefix_cache.quota import Quota
 from prefix_cache.quotas import Quotas
 from prefix_cache.readership import Readership
@@ -38,29 +36,11 @@ from prefix_cache.shelf import Tiers
 from prefix_cache.supply import Supply
 from prefix_cache.traffic import Reason, Traffic
 from prefix_cache.transit import Outcome, Transit
-from prefix_cache.tree import Flight, Node, Position, RadixTree
+from prefix_cache.tree import RadixTree
+from prefix_cache.usage import PoolUse, TierUse
 from storage.move import Move, Plan, Record, Tier
 
 NO_TIERS = Tiers()
-
-
-@dataclass(frozen=True, slots=True)
-class PoolUse:
-    """The device pool, in blocks: total = free + used, used = evictable + leased."""
-
-    total: int
-    free: int
-    used: int
-    evictable: int  # could be had by evicting
-    leased: int  # held in the tree, private to a lease, or detached and not yet let go
-
-
-@dataclass(frozen=True, slots=True)
-class TierUse:
-    """A tier below the device, in blocks."""
-
-    total: int
-    used: int  # hold a block, or are being filled
 
 
 class PrefixCache:
@@ -77,18 +57,18 @@ class PrefixCache:
     ) -> None:
         """`digest` makes the keys of generated blocks; give the one that made the prompts'."""
         self.block_size = block_size
-        self._tiers = tiers
         self._tree = RadixTree(block_size)
         self._holds = Holds(self._tree, policy or LeastRecentlyUsed(), tiers.present())
         self._transit = Transit()
         self._supply = Supply(num_blocks, self._holds, tiers, self._transit)
-        self._descent = self._supply.descent
-        self.quotas = Quotas(self._holds, self._supply.standings, self._descent)
+        self.quotas = Quotas(self._holds, self._supply)
         self._ascent = Ascent(self._holds, self._supply, self._transit)
         self.readership = Readership()  # to be read alone
-        self._committer = Committer(self._tree, self._holds, self._supply, digest, self.readership)
-        self._restart = Restart(self._tree, self._holds, self._ascent, self._descent, digest)
-        self._leases: set[Lease] = set()
+        self._restart = Restart(self._tree, self._holds, self._ascent, self._supply, digest)
+        parts = (self._tree, self._holds, self._supply)
+        self._leasing = Leasing(*parts, self._ascent, self.readership)
+        self._committer = Committer(*parts, digest, self.readership)
+        self._pruning = Pruning(*parts)
 
     @property
     def num_nodes(self) -> int:
@@ -104,6 +84,10 @@ class PrefixCache:
         """Whether the whole pool, were it empty, could hold so many tokens."""
         return self.blocks_for(num_tokens) <= self._supply.allocator.total
 
+    def blocks_for(self, num_tokens: int) -> int:
+        """Return how many blocks hold so many tokens."""
+        return -(-num_tokens // self.block_size)
+
     @property
     def num_copies(self) -> int:
         """Copies between tiers that were planned and not settled."""
@@ -112,12 +96,12 @@ class PrefixCache:
     @property
     def traffic(self) -> Traffic:
         """What has gone between the tiers so far, in blocks."""
-        return self._descent.traffic
+        return self._supply.losses.traffic
 
     @property
     def ledger(self) -> Ledger:
         """The last evictions between different owners."""
-        return self._descent.ledger
+        return self._supply.losses.ledger
 
     def set_quota(self, owner: str, quota: Quota) -> None:
         """Say what of each tier is `owner`'s; the first call gives everyone a quota."""
@@ -155,41 +139,10 @@ class PrefixCache:
         """
         self.ledger.now = now
         known = token_ids[:-1] if shares else token_ids[:0]
-        at = self._within_reach(path, known, load_blocks)
-        missing = self.blocks_for(len(token_ids)) - at.num_blocks
-        loads = to_load(at)
-        if missing + loads > self._supply.obtainable - self._holds.cost(at):
-            return None
-        is_here = at.inside <= at.node.edge.num_device  # a lease that waits copies nothing
-        partial = self._tree.partial(at, path, known) if is_here else None
-        node = self._holds.split_at(at)
-        self._holds.hold(node)
-        partial = self._supply.keepable(partial, missing + loads)
-        if not self._supply.make_room(missing + loads, owner, partial):
-            self._supply.give_back_nodes(self._holds.let_go(node))
-            return None
-        self._holds.found(node, now)
-        self.readership.found(node)
-        lease = Lease(
-            path=path,
-            owner=owner,
-            shares=shares,
-            block_ids=np.empty(0, np.int32),
-            num_blocks=at.num_blocks + missing,
-            num_shared=at.num_blocks,
-            node=node,
-            cached_tokens=at.num_blocks * self.block_size,
-            moves=(),
-        )
-        if not is_here:
-            self._ascent.begin(node, owner, lease)
-        fresh = self._supply.take(missing, owner)
-        lease.block_ids = np.concatenate([_block_ids_to(node), fresh])
-        if partial is not None:
-            lease.cached_tokens += partial.num_tokens
-            lease.moves = (Move(Tier.DEVICE, partial.block_id, Tier.DEVICE, int(fresh[0])),)
-        self._leases.add(lease)
-        self.quotas.keep(owner)
+        lease = self._leasing.give(path, token_ids, known, owner, now, load_blocks)
+        if lease is not None:
+            lease.shares = shares
+            self.quotas.keep(owner)
         return lease
 
     def pin(
@@ -200,45 +153,22 @@ class PrefixCache:
         `token_ids` are whole blocks, and every one of them has to be on the device. Such a lease
         has no private block. From now on the blocks are charged to `owner`.
         """
-        at = self._tree.walk(path, token_ids)
-        is_here = 0 < at.inside <= at.node.edge.num_device
-        if not is_here or at.num_blocks * self.block_size < len(token_ids):
-            return None
-        node = self._holds.split_at(at)
-        self._holds.hold(node)
-        self._holds.found(node, now)
-        self._supply.adopt(node, owner)
-        lease = Lease(
-            path=path,
-            owner=owner,
-            shares=True,
-            block_ids=_block_ids_to(node),
-            num_blocks=at.num_blocks,
-            num_shared=at.num_blocks,
-            node=node,
-            cached_tokens=len(token_ids),
-            moves=(),
-        )
-        self._leases.add(lease)
-        return lease
+        return self._leasing.pin(path, token_ids, owner, now)
 
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
         """Make room for `num_tokens` in all; False: not now, and nothing has changed.
 
         A sequence that runs does not wait: other blocks are rather lost than copied down first.
         """
-        _check_open(lease)
+        lease.check_open()
         missing = self.blocks_for(num_tokens) - lease.num_blocks
         if missing <= 0:
             return True
         self.ledger.now = now
-        fresh = self._supply.take_now(missing, lease.owner)
-        if fresh is None:
-            return False
-        lease.append(fresh)
-        self._holds.touch(lease.node, now)
-        self.quotas.keep(lease.owner)
-        return True
+        is_longer = self._leasing.lengthen(lease, missing, now)
+        if is_longer:
+            self.quotas.keep(lease.owner)
+        return is_longer
 
     def commit(
         self,
@@ -256,7 +186,7 @@ class PrefixCache:
         generated blocks are made here. Where the tree has an equal block, the lease keeps its
         own and goes on behind that one.
         """
-        _check_open(lease)
+        lease.check_open()
         if not lease.ready:
             raise LeaseError("the lease's prefix is not on the device")
         whole = num_computed // self.block_size
@@ -268,20 +198,15 @@ class PrefixCache:
 
     def release(self, lease: Lease, *, now: float) -> None:
         """Give everything back; what was committed stays in the tree. Exactly once."""
-        _check_open(lease)
-        lease.released = True
-        self._leases.discard(lease)
-        self._supply.give_back(lease.own_blocks(), lease.owner)
-        self._holds.touch(lease.node, now)
-        self._holds.ended(lease.node, lease.num_added)
-        self._supply.give_back_nodes(self._holds.let_go(lease.node))
+        lease.check_open()
+        self._leasing.take_back(lease, now)
         self.quotas.keep(lease.owner)
 
     def discard(self, lease: Lease, *, now: float) -> None:
         """Release, and forget each block this lease put in the tree and all that builds on it."""
-        _check_open(lease)
-        if lease.first_added is not None and lease.node.attached:
-            self._detach(self._from_block(lease.node, lease.first_added))
+        lease.check_open()
+        if lease.first_added is not None:
+            self._pruning.forget_from(lease.node, lease.first_added)
         self.release(lease, now=now)
 
     def flush(self, *, namespace: Namespace | None = None, owner: str | None = None) -> int:
@@ -290,12 +215,7 @@ class PrefixCache:
         What hangs below a forgotten block goes with it. Leased blocks stay valid for their
         holders and are freed on release. Returns how many blocks the tree forgot.
         """
-        chosen = [
-            node
-            for node in self._tree.nodes()
-            if namespace in (None, node.namespace) and owner in (None, node.owner)
-        ]
-        return sum(self._detach(node) for node in chosen if node.attached)
+        return self._pruning.flush(namespace, owner)
 
     def take_plan(self) -> Plan:
         """Return the copies to be made, and what is to be erased, since the last time.
@@ -303,7 +223,7 @@ class PrefixCache:
         Each move is to be reported to `settle`, once. First makes `Tiers.ahead` blocks free.
         """
         self.quotas.keep_again()
-        self._descent.make_ahead()
+        self._supply.descent.make_ahead()
         return self._transit.take_plan()
 
     def settle(
@@ -317,7 +237,8 @@ class PrefixCache:
         ends = ((Outcome.DONE, done), (Outcome.FAILED, failed), (Outcome.LOST, lost))
         for outcome, moves in ends:
             for flight in self._transit.end(moves, outcome):
-                self._settle(flight)
+                way = self._ascent if flight.target is Tier.DEVICE else self._supply.landing
+                self._pruning.forget_all(way.settle(flight), Reason.LOST)
 
     def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
         """Take up what a disk was found to hold, as (slot, record) in any order, after a start.
@@ -326,7 +247,7 @@ class PrefixCache:
         plan: a record that hangs in the air, lies beyond the disk tier's size, or is not what its
         key says. Returns how many blocks were taken. RestoreError where something is here already.
         """
-        if Tier.DISK not in self._descent.shelves or self._tree.num_nodes or len(self._transit):
+        if Tier.DISK not in self._supply.shelves or self._tree.num_nodes or len(self._transit):
             raise RestoreError("only a cache with a disk tier and nothing in it can be restored")
         return self._restart.restore(found, now)
 
@@ -345,7 +266,7 @@ class PrefixCache:
         `Tiers.max_disk_writes` are under way at once: take the plan, settle, call again. Returns
         how many have been begun; when none is and none is under way, all is there that can be.
         """
-        return self._restart.save(blocks) if Tier.DISK in self._descent.shelves else 0
+        return self._restart.save(blocks) if Tier.DISK in self._supply.shelves else 0
 
     def forget_disk(self) -> int:
         """The disk's file was emptied or is gone: nothing of what it held can be found any more.
@@ -356,26 +277,18 @@ class PrefixCache:
         the tree forgot.
         """
         self._transit.void(Tier.DISK)
-        gone = [
-            self._detach(self._from_block(node, position), Reason.TIER_GONE)
-            for node, position in self._restart.on_disk_alone()
-            if node.attached
-        ]
-        if Tier.DISK in self._descent.shelves:
+        gone = self._pruning.forget_all(self._restart.on_disk_alone(), Reason.TIER_GONE)
+        if Tier.DISK in self._supply.shelves:
             self._restart.forget_copies()
-        return sum(gone)
+        return gone
 
     def pool(self) -> PoolUse:
         """Return the use of the pool now."""
-        total, free = self._supply.allocator.total, self._supply.allocator.num_free
-        evictable = self._holds.evictable_blocks
-        return PoolUse(total, free, total - free, evictable, total - free - evictable)
+        return self._supply.pool()
 
     def lower_tiers(self) -> dict[Tier, TierUse]:
         """Return the use of the tiers below the device that are there."""
-        shelves = self._descent.shelves.values()
-        allocators = {shelf.tier: shelf.allocator for shelf in shelves}
-        return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in allocators.items()}
+        return self._supply.lower_tiers()
 
     def owners(self) -> dict[str, OwnerUse]:
         """Return what each owner holds, took from others and lost."""
@@ -383,53 +296,4 @@ class PrefixCache:
 
     def check_invariants(self) -> None:
         """Recompute every count from scratch; raise InvariantBroken where one differs."""
-        check(self._tree, self._holds, self._supply, self._transit, self._leases)
-
-    def _within_reach(
-        self, path: NamespacePath, known: TokenIds, load_blocks: int | None
-    ) -> Position:
-        """Return how far a lease may count on the tree."""
-        at = self._tree.walk(path, known)
-        blocks = reachable(at, load_blocks)
-        if blocks == at.num_blocks:
-            return at
-        return self._tree.walk(path, known[: blocks * self.block_size])
-
-    def _settle(self, flight: Flight) -> None:
-        way = self._ascent if flight.target is Tier.DEVICE else self._descent
-        for node, position in way.settle(flight):
-            if node.attached:  # else it is behind another that was lost
-                self._detach(self._from_block(node, position), Reason.LOST)
-
-    def blocks_for(self, num_tokens: int) -> int:
-        """Return how many blocks hold so many tokens."""
-        return -(-num_tokens // self.block_size)
-
-    def _from_block(self, node: Node, block: int) -> Node:
-        """Return the node on the way to `node` that begins with `block`, splitting if need be."""
-        while node.start > block and node.parent is not None:
-            node = node.parent
-        if node.start < block:
-            self._holds.split_at(Position(node, block - node.start, block))
-        return node
-
-    def _detach(self, node: Node, reason: Reason | None = None) -> int:
-        if reason is not None:
-            self._descent.count_gone(node, reason)
-        blocks, nobodys = self._holds.detach(node)
-        self._supply.give_back_nodes(nobodys)
-        return blocks
-
-
-def _check_open(lease: Lease) -> None:
-    if lease.released:
-        raise LeaseError("the lease has been released")
-
-
-def _block_ids_to(node: Node) -> BlockIds:
-    """Return the block ids of all positions up to the node's end."""
-    parts = [node.edge.block_ids]
-    while node.parent is not None:
-        node = node.parent
-        parts.append(node.edge.block_ids)
-    return np.concatenate(parts[::-1])
+        check(self._tree, self._holds, self._supply, self._transit, self._leasing.leases)

@@ -23,10 +23,11 @@ from prefix_cache.hashing import KEY_BYTES, Digest, TokenIds, block_keys
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace
+from prefix_cache.node import Node, Position
 from prefix_cache.readership import Readership
 from prefix_cache.residency import Event
 from prefix_cache.supply import Supply
-from prefix_cache.tree import Node, Position, RadixTree
+from prefix_cache.tree import RadixTree
 from storage.move import Tier
 
 
@@ -110,7 +111,8 @@ class Committer:
         first = lease.num_shared
         while lease.num_shared < last:
             start = lease.num_shared
-            end = min(lease.path.span_end(start) or last, last)
+            namespace, span_end = lease.path.span_at(start)
+            end = min(span_end or last, last)
             run_keys = keys[(start - first) * KEY_BYTES : (end - first) * KEY_BYTES]
             apart = self._holds.policy.new_blocks(run_keys)
             if apart:
@@ -120,12 +122,12 @@ class Committer:
             )
             lease.note_added(start)
             self._readership.wrote(lease.owner, len(run))
-            self._append(lease, lease.path.at(start), run, now)
+            self._append(lease, namespace, run, now)
 
     def _append(self, lease: Lease, namespace: Namespace, run: Edge, now: float) -> None:
         """Grow the lease's node if nobody else relies on where it ends; else add a child."""
         node = lease.node
-        alone = node.leases == 1 and not node.held_children and not len(node.children)
+        alone = node.leases == 1 and not node.held_children and not node.children
         alike = (node.namespace, node.owner) == (namespace, lease.owner)
         if alone and alike and self._holds.policy.may_grow(node):
             node.edge.append(run)

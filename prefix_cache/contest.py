@@ -15,8 +15,8 @@ from itertools import chain
 from sortedcontainers import SortedList
 
 from prefix_cache.eviction import Candidates, EvictionPolicy
+from prefix_cache.node import Node
 from prefix_cache.standing import Class, Rank, Standing
-from prefix_cache.tree import Node
 
 
 class Contest(Candidates):

@@ -1,5 +1,6 @@
 """A run of whole blocks that lie in one namespace: their tokens, keys, and where they lie.
 
+    tokens   4 bytes each, as they lie in memory: compared and looked up without any array
     states   n bytes  where each block has a copy, and where one is on its way (`residency`)
     slots    (3, n)   its slot in each tier; it means something where the state says so
 
@@ -19,11 +20,25 @@ import numpy.typing as npt
 
 from prefix_cache.allocator import BlockIds
 from prefix_cache.hashing import KEY_BYTES, TokenIds
-from prefix_cache.residency import BIT, DEVICE, HOST, WAY, Event, States, change, count
+from prefix_cache.residency import (
+    BIT,
+    CHANGES_COPIES,
+    DEVICE,
+    HOST,
+    WAY,
+    WITHOUT,
+    Event,
+    States,
+    change,
+    count,
+)
 from storage.move import Tier
 
 Places = npt.NDArray[np.intp]
 ROW = {Tier.DEVICE: 0, Tier.HOST: 1, Tier.DISK: 2}
+TOKEN_BYTES = 4
+NOT_ON_DEVICE, NOT_ABOVE_DISK = WITHOUT[DEVICE], WITHOUT[DEVICE | HOST]
+NO_SLOTS: BlockIds = np.empty(0, np.int32)
 
 
 def common_prefix(left: TokenIds, right: TokenIds) -> int:
@@ -59,7 +74,7 @@ class Edge:
         """Copy (n * block_size,) tokens, (n,) slots of `tier` and n keys of 16 bytes."""
         self._block_size = block_size
         self.num_blocks = len(block_ids)
-        self._tokens = tokens.astype(np.int32, copy=True)
+        self._tokens = bytearray(tokens.astype(np.int32, copy=False).data)
         self._slots: npt.NDArray[np.int32] = np.zeros((3, len(block_ids)), dtype=np.int32)
         self._slots[ROW[tier]] = block_ids
         self._states = bytearray([BIT[tier]]) * len(block_ids)
@@ -73,8 +88,8 @@ class Edge:
 
     @property
     def tokens(self) -> TokenIds:
-        """A view of all tokens, (n * block_size,)."""
-        return self._tokens[: self.num_blocks * self._block_size]
+        """A copy of all tokens, (n * block_size,)."""
+        return np.frombuffer(bytes(self._tokens), np.int32)
 
     @property
     def block_ids(self) -> BlockIds:
@@ -89,6 +104,10 @@ class Edge:
     def states_of(self, start: int, end: int) -> bytes:
         """A copy of where the blocks [start, end) lie."""
         return bytes(self._states[start:end])
+
+    def translated(self, table: bytes) -> bytes:
+        """What `table`, of 256 bytes, makes of where each block lies."""
+        return bytes(self._states.translate(table))
 
     @property
     def keys(self) -> bytes:
@@ -119,33 +138,51 @@ class Edge:
 
     def held_slots(self, tier: Tier, start: int = 0) -> BlockIds:
         """Return the slots of `tier` that the blocks from `start` on take up, or are to."""
-        slots, bits = self.slots(tier)[start:], BIT[tier] | WAY * BIT[tier]
-        held = count(self.states_of(start, self.num_blocks), bits)
-        if held in (0, len(slots)):
-            return slots[:held]
+        bits = BIT[tier] | WAY * BIT[tier]
+        held = count(self._states[start:], bits)
+        if not held:
+            return NO_SLOTS
+        slots = self._slots[ROW[tier], start : self.num_blocks]
+        if held == len(slots):
+            return slots
         return np.compress(self.states[start:] & bits != 0, slots)
 
-    def first_block(self) -> TokenIds:
-        """A view of the first block's tokens, which a parent finds even a trimmed-out node by."""
-        return self._tokens[: self._block_size]
+    def run_in(self, tier: Tier) -> tuple[int, int]:
+        """The places of the blocks that lie in `tier` and in none above it."""
+        if tier is Tier.DEVICE:
+            return 0, self.num_device
+        if tier is Tier.HOST:
+            return self.num_device, self.num_upper
+        return self.num_upper, self.num_blocks
+
+    def first_block(self) -> bytes:
+        """The first block's tokens, as they lie in memory."""
+        return bytes(self._tokens[: TOKEN_BYTES * self._block_size])
 
     def block(self, index: int) -> TokenIds:
-        """A view of one block's tokens."""
-        return self.tokens[index * self._block_size : (index + 1) * self._block_size]
+        """A copy of one block's tokens."""
+        step = TOKEN_BYTES * self._block_size
+        return np.frombuffer(bytes(self._tokens[index * step : (index + 1) * step]), np.int32)
 
-    def common_blocks(self, tokens: TokenIds) -> int:
-        """Return how many whole leading blocks are equal to `tokens`."""
-        return common_prefix(self.tokens, tokens) // self._block_size
+    def common_blocks(self, tokens: memoryview) -> int:
+        """Return how many whole leading blocks are equal to `tokens`, given as bytes."""
+        mine = self._tokens
+        if len(tokens) >= len(mine) and mine.startswith(tokens[: len(mine)]):
+            return self.num_blocks  # as a rule, and without any array
+        length = min(len(mine), len(tokens)) // TOKEN_BYTES
+        left, right = (np.frombuffer(one, np.int32, length) for one in (mine, tokens))
+        return common_prefix(left, right) // self._block_size
 
     def change(self, places: slice | Places, event: Event, tier: Tier) -> None:
         """Let `event` happen to the blocks in these places; IllegalTransition."""
         if isinstance(places, slice):
-            self._states[places] = change(bytes(self._states[places]), event, tier)
+            self._states[places] = change(self._states[places], event, tier)
         else:
             states = self.states
             follow = change(states[places].tobytes(), event, tier)
             states[places] = np.frombuffer(follow, np.uint8)
-        self.recount()
+        if event in CHANGES_COPIES:
+            self.recount()
 
     def assign(self, start: int, tier: Tier, slots: BlockIds) -> None:
         """Give the blocks from `start` on these slots in `tier`."""
@@ -153,16 +190,16 @@ class Edge:
 
     def recount(self) -> None:
         """Work out `num_device` and `num_upper` anew."""
-        states = bytes(self._states)
-        self.num_device = count(states, DEVICE)
-        self.num_upper = count(states, DEVICE | HOST)
+        states = self._states
+        self.num_device = len(states.translate(None, NOT_ON_DEVICE))
+        self.num_upper = len(states.translate(None, NOT_ABOVE_DISK))
 
     def append(self, run: Edge) -> None:
         """Add the blocks of `run` at the tail."""
         total = self.num_blocks + len(run)
         if total > self._slots.shape[1]:
             self._reserve(total + total // 2)
-        self._tokens[self.num_blocks * self._block_size : total * self._block_size] = run.tokens
+        self._tokens += run._tokens
         self._slots[:, self.num_blocks : total] = run._slots[:, : len(run)]
         self._states += run._states
         self._keys += run._keys
@@ -170,18 +207,19 @@ class Edge:
         self.num_device += run.num_device
         self.num_upper += run.num_upper
 
-    def trim(self, count: int) -> BlockIds:
-        """Drop the last `count` blocks and return their slots on the device."""
-        self.num_blocks -= count
-        del self._keys[self.num_blocks * KEY_BYTES :], self._states[self.num_blocks :]
-        self.num_device = min(self.num_device, self.num_blocks)
-        self.num_upper = min(self.num_upper, self.num_blocks)
-        return self._slots[0, self.num_blocks : self.num_blocks + count].copy()
+    def trim(self, count: int) -> None:
+        """Drop the last `count` blocks."""
+        self.num_blocks = left = self.num_blocks - count
+        del self._keys[left * KEY_BYTES :], self._states[left:]
+        del self._tokens[left * TOKEN_BYTES * self._block_size :]
+        self.num_device = min(self.num_device, left)
+        self.num_upper = min(self.num_upper, left)
 
     def split(self, at: int) -> Edge:
         """Cut off and return the first `at` blocks; the rest stays here."""
+        head_bytes = at * TOKEN_BYTES * self._block_size
         head = Edge(
-            self.tokens[: at * self._block_size],
+            np.frombuffer(bytes(self._tokens[:head_bytes]), np.int32),
             self._slots[0, :at],
             bytes(self._keys[: at * KEY_BYTES]),
             self._block_size,
@@ -190,7 +228,7 @@ class Edge:
         head._states[:] = self._states[:at]
         del self._states[:at]
         head.num_device, head.num_upper = min(self.num_device, at), min(self.num_upper, at)
-        self._tokens = self.tokens[at * self._block_size :].copy()
+        del self._tokens[:head_bytes]
         self._slots = self._slots[:, at : self.num_blocks].copy()
         del self._keys[: at * KEY_BYTES]
         self.num_blocks -= at
@@ -199,8 +237,6 @@ class Edge:
         return head
 
     def _reserve(self, num_blocks: int) -> None:
-        tokens = np.empty(num_blocks * self._block_size, dtype=np.int32)
-        tokens[: len(self.tokens)] = self.tokens
         slots = np.zeros((3, num_blocks), dtype=np.int32)
         slots[:, : self.num_blocks] = self._slots[:, : self.num_blocks]
-        self._tokens, self._slots = tokens, slots
+        self._slots = slots

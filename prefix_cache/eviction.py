@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from prefix_cache.tree import Node
+from prefix_cache.node import Node
 
 SortKey = tuple[float, ...]
 Entry = tuple[SortKey, int, Node]
@@ -67,7 +67,7 @@ class LeastRecentlyUsed(EvictionPolicy):
 
     def sort_key(self, node: Node) -> SortKey:
         """Time of last use, then depth in blocks."""
-        return (node.last_used, -node.end)
+        return (node.last_used, -node.start - node.edge.num_blocks)
 
 
 class Candidates:
@@ -80,7 +80,7 @@ class Candidates:
     def __init__(self, policy: EvictionPolicy) -> None:
         self._policy = policy
         self._serial = count()  # orders equal keys, so that nodes are never compared
-        self._entries: dict[Node, Entry] = {}
+        self._entries: dict[Node, int] = {}  # the serial of the entry that counts
         self._heap: list[Entry] = []
 
     def __len__(self) -> int:
@@ -94,11 +94,10 @@ class Candidates:
 
     def add(self, node: Node) -> None:
         """Put a leaf in its place; one that is here already is placed anew."""
-        entry = (self._policy.sort_key(node), next(self._serial), node)
-        self._entries[node] = entry
-        heappush(self._heap, entry)
+        self._entries[node] = serial = next(self._serial)
+        heappush(self._heap, (self._policy.sort_key(node), serial, node))
         if len(self._heap) > 2 * len(self._entries) + SLACK:
-            self._heap = list(self._entries.values())
+            self._heap = [entry for entry in self._heap if self._counts(entry)]
             heapify(self._heap)
 
     def discard(self, node: Node) -> None:
@@ -107,11 +106,12 @@ class Candidates:
 
     def first(self) -> Node | None:
         """Return the leaf to evict first."""
-        while self._heap:
-            entry = self._heap[0]
-            if self._entries.get(entry[2]) is entry:
-                return entry[2]
-            heappop(self._heap)
+        heap, entries = self._heap, self._entries
+        while heap:
+            _, serial, node = heap[0]
+            if entries.get(node) == serial:
+                return node
+            heappop(heap)
         return None
 
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:  # noqa: ARG002 - quotas ask
@@ -137,8 +137,12 @@ class Candidates:
 
     def misplaced(self) -> list[Node]:
         """Return the nodes whose key has changed since they were added, for checks."""
-        return [n for n, (key, _, _) in self._entries.items() if key != self._policy.sort_key(n)]
+        counted = [entry for entry in self._heap if self._counts(entry)]
+        return [node for key, _, node in counted if key != self._policy.sort_key(node)]
 
     def mislaid(self) -> int:
         """Return how many candidates the heap would never bring up, for checks."""
-        return len(self._entries) - sum(self._entries.get(e[2]) is e for e in self._heap)
+        return len(self._entries) - sum(map(self._counts, self._heap))
+
+    def _counts(self, entry: Entry) -> bool:
+        return self._entries.get(entry[2]) == entry[1]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from operator import itemgetter
+from struct import iter_unpack
 
 from prefix_cache.hashing import KEY_BYTES
 
@@ -54,6 +56,9 @@ class Ghosts:
 
     def alike(self, keys: bytes) -> int:
         """How many leading blocks of a run have been used equally often; all of them: 0."""
+        blocks = map(itemgetter(0), iter_unpack(f"{KEY_BYTES}s", keys))
+        if self._by_first.keys().isdisjoint(blocks):
+            return 0  # as a rule: nothing of it was here before
         total, at = len(keys) // KEY_BYTES, 0
         uses = self.uses(keys)
         while at < total:

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping
 
 from prefix_cache.contest import Contest
 from prefix_cache.eviction import Candidates, EvictionPolicy
+from prefix_cache.node import Node, Position
 from prefix_cache.standing import Standing
-from prefix_cache.tree import Node, Position, RadixTree
+from prefix_cache.tree import RadixTree
 from storage.move import Tier
 
 
@@ -52,17 +53,18 @@ class Holds:
 
     def hold(self, node: Node) -> None:
         """Count one lease on `node`."""
-        was_held = node.is_held
+        was_held = node.leases > 0 or node.held_children > 0
         node.leases += 1
-        current: Node | None = node
-        while current is not None and not was_held:
-            for leaves in self.leaves.values():
-                leaves.discard(current)
+        current = node
+        while not was_held:
+            if current.offered:
+                self._withdraw(current)
             self.evictable_blocks -= current.edge.num_device
+            if current.parent is None:
+                break
             current = current.parent
-            if current is not None:
-                was_held = current.is_held
-                current.held_children += 1
+            was_held = current.leases > 0 or current.held_children > 0
+            current.held_children += 1
 
     def let_go(self, node: Node) -> list[Node]:
         """Count one lease less; return the detached nodes that nobody holds any more."""
@@ -98,15 +100,15 @@ class Holds:
 
     def touch(self, node: Node, now: float) -> None:
         """A held node and all on the way to it were used."""
-        current: Node | None = node
-        while current is not None:
+        current = node
+        while current.parent is not None:
             current.last_used = now
             current = current.parent
 
     def found(self, node: Node, now: float) -> None:
         """A request has found a held node and all on the way to it."""
-        current: Node | None = node
-        while current is not None:
+        current = node
+        while current.parent is not None:
             current.last_used = now
             current.hits += 1
             current.kept = True
@@ -120,13 +122,13 @@ class Holds:
 
     def trim(self, node: Node, count: int) -> None:
         """Take the last `count` blocks of a leaf out of the tree; their slots are the caller's."""
-        keys = node.edge.last_keys(count)
-        self.evictable_blocks -= node.edge.num_device
-        node.edge.trim(count)
-        node.num_read = min(node.num_read, len(node.edge))
-        self.evictable_blocks += node.edge.num_device
+        edge = node.edge
+        keys, before = edge.last_keys(count), edge.num_device
+        edge.trim(count)
+        node.num_read = min(node.num_read, edge.num_blocks)
+        self.evictable_blocks += edge.num_device - before
         self.policy.left(node, keys)
-        if len(node.edge):
+        if edge.num_blocks:
             self.changed(node)
         else:
             self._remove_leaf(node)
@@ -165,17 +167,30 @@ class Holds:
 
     def offer(self, node: Node) -> None:
         """Make a candidate of a node where it is an unheld leaf, and of no other."""
-        may_go = node.attached and not node.flights and not node.is_held
+        was_offered = node.offered
+        is_held = node.leases or node.held_children
+        may_go = not is_held and not node.flights and node.attached and node.parent is not None
+        if not may_go or (node.device_children and node.edge.is_on_device):
+            if was_offered:
+                self._withdraw(node)
+            return
+        node.offered = False
         for tier, leaves in self.leaves.items():
-            if may_go and node.is_tail(tier) and node is not self._tree.root:
+            if node.is_tail(tier):
                 leaves.add(node)
-            else:
+                node.offered = True
+            elif was_offered:
                 leaves.discard(node)
+
+    def _withdraw(self, node: Node) -> None:
+        node.offered = False
+        for leaves in self.leaves.values():
+            leaves.discard(node)
 
     def _leave(self, node: Node) -> None:
         node.attached = False
-        for leaves in self.leaves.values():
-            leaves.discard(node)
+        if node.offered:
+            self._withdraw(node)
         for noted in self.doubles.values():
             noted.pop(node, None)
 
@@ -188,8 +203,8 @@ class Holds:
 
     def _no_longer_held(self, node: Node) -> list[Node]:
         nobodys: list[Node] = []
-        current: Node | None = node
-        while current is not None and not current.is_held:
+        current = node
+        while not (current.leases or current.held_children) and current.parent is not None:
             if current.attached:
                 self.evictable_blocks += current.edge.num_device
                 self.offer(current)
@@ -197,6 +212,5 @@ class Holds:
                 nobodys.append(current)
                 self._tree.unlink(current)
             current = current.parent
-            if current is not None:
-                current.held_children -= 1
+            current.held_children -= 1
         return nobodys

@@ -16,12 +16,13 @@ from prefix_cache.errors import InvariantBroken
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
+from prefix_cache.node import Node
 from prefix_cache.owners import OwnerBooks
 from prefix_cache.residency import BIT, DEVICE, HOST, MOVING, WAY, is_legal
 from prefix_cache.standing import Standing
 from prefix_cache.supply import Supply
 from prefix_cache.transit import Transit
-from prefix_cache.tree import Node, RadixTree
+from prefix_cache.tree import RadixTree
 from storage.move import Tier
 
 
@@ -44,7 +45,7 @@ def check(
     _check_holds([tree.root, *attached], detached, leases)
     _check_candidates(tree, holds, attached)
     _check_blocks(supply.allocator, [*attached, *detached], leases)
-    for tier, shelf in supply.descent.shelves.items():
+    for tier, shelf in supply.shelves.items():
         _check_slots(tier, shelf.allocator, [*attached, *detached])
     _check_flights([*attached, *detached], transit)
     _check_owners(supply.books, [*attached, *detached], leases)
@@ -76,8 +77,8 @@ def _check_node(tree: RadixTree, node: Node) -> None:
     _expect("tokens and keys of an edge", (len(edge.tokens), len(edge.keys)), lengths)
     _check_residency(node)
     below = (node, node.end, node.attached)
-    for child in node.children:
-        found = node.children.get(child.namespace + child.edge.first_block().tobytes())
+    for child in node.children.values():
+        found = node.children.get(child.namespace + child.edge.first_block())
         _expect("child by its first block", found, child)
         _expect("parent, start, attachment", (child.parent, child.start, child.attached), below)
 
@@ -90,8 +91,10 @@ def _check_residency(node: Node) -> None:
     _expect("tiers along an edge", tiers.tolist(), sorted(tiers.tolist()))
     counts = (int((tiers == 0).sum()), int((tiers < 2).sum()))
     _expect("blocks by tier", (node.edge.num_device, node.edge.num_upper), counts)
-    on_top = [(child.edge.num_device > 0, child.edge.num_upper > 0) for child in node.children]
-    _expect("what children told", [child.told for child in node.children], on_top)
+    on_top = [
+        (child.edge.num_device > 0, child.edge.num_upper > 0) for child in node.children.values()
+    ]
+    _expect("what children told", [child.told for child in node.children.values()], on_top)
     sums = (sum(device for device, _ in on_top), sum(upper for _, upper in on_top))
     _expect("children by tier", (node.device_children, node.upper_children), sums)
     if sums[0]:
@@ -130,7 +133,9 @@ def _check_holds(attached: list[Node], detached: list[Node], leases: list[Lease]
         _expect("held children", node.held_children, held[node])
     for node in detached:
         _expect("a detached node is held or copied", node.is_held or bool(node.flights), True)
-        _expect("its children are held", all(child.is_held for child in node.children), True)
+        _expect(
+            "its children are held", all(child.is_held for child in node.children.values()), True
+        )
 
 
 def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> None:

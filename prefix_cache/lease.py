@@ -34,8 +34,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from prefix_cache.allocator import BlockIds
+from prefix_cache.errors import LeaseError
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.tree import Node
+from prefix_cache.node import Node
 from storage.move import Move
 
 
@@ -68,8 +69,15 @@ class Lease:
         """Whether all its cached tokens are on the device."""
         return not self.loads and not self.failed
 
+    def check_open(self) -> None:
+        """LeaseError where it has been released."""
+        if self.released:
+            raise LeaseError("the lease has been released")
+
     def own_blocks(self) -> BlockIds:
         """Return the ids that are freed with the lease: the duplicates and the private ones."""
+        if not self.duplicates:
+            return self.block_ids[self.num_shared : self.num_blocks]
         return np.concatenate([self.block_ids[start:end] for start, end in self._own_ranges()])
 
     def append(self, block_ids: BlockIds) -> None:

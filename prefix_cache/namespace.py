@@ -59,6 +59,12 @@ class NamespacePath:
                 return namespace
         raise ValueError(f"no block {block}")
 
+    def span_at(self, block: int) -> tuple[Namespace, int | None]:
+        """The namespace of block number `block`, and the first block behind it in another one."""
+        if len(self.spans) == 1:
+            return self.spans[0][1], None
+        return self.at(block), self.span_end(block)
+
     def span_end(self, block: int) -> int | None:
         """The first block behind `block` that lies in another namespace; None if there is none."""
         if len(self.spans) == 1:

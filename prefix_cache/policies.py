@@ -23,8 +23,8 @@ from typing import Literal
 from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed, SortKey
 from prefix_cache.ghosts import Ghosts
 from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.node import Node
 from prefix_cache.sketch import FrequencySketch
-from prefix_cache.tree import Node
 
 PolicyName = Literal["lru", "slru", "tinylfu", "value", "saving"]
 
@@ -42,7 +42,7 @@ class _Paced(EvictionPolicy):
 
     def sort_key(self, node: Node) -> SortKey:
         """Worth, then time of last use, then depth in blocks."""
-        return (node.worth, node.last_used, -node.end)
+        return (node.worth, node.last_used, -node.start - node.edge.num_blocks)
 
     def entered(self, node: Node) -> None:
         """Give it the worth of a node nobody else has used."""

@@ -12,13 +12,11 @@ Knows: owners, tiers, quotas. Does not know: which block goes (`contest`), or ho
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prefix_cache.descent import Descent
 from prefix_cache.holds import Holds
 from prefix_cache.quota import DEFAULT, PUBLISHED, Quota
-from prefix_cache.standing import Standing
+from prefix_cache.supply import Supply
 from prefix_cache.traffic import Reason
 from storage.move import Tier
 
@@ -46,10 +44,11 @@ class Evictions:
 class Quotas:
     """The quotas of one cache. One owner thread."""
 
-    def __init__(self, holds: Holds, standings: Mapping[Tier, Standing], descent: Descent) -> None:
+    def __init__(self, holds: Holds, supply: Supply) -> None:
         self._holds = holds
-        self._descent = descent
-        self._standings = {tier: standings[tier] for tier in holds.leaves}
+        self._descent = supply.descent
+        self._traffic = supply.losses.traffic
+        self._standings = {tier: supply.standings[tier] for tier in holds.leaves}
         self._by_owner: dict[str, Quota] = {}
         self._capped: set[str] = set()  # who has a ceiling below the whole
         self._over: set[str] = set()  # who was over it in some tier when it was last looked at
@@ -88,9 +87,10 @@ class Quotas:
 
     def keep_again(self) -> None:
         """Try again for those whose blocks were in use, or had no room to go to."""
-        over, self._over = self._over, set()
-        for owner in sorted(over):
-            self.keep(owner)
+        if self._over:
+            over, self._over = self._over, set()
+            for owner in sorted(over):
+                self.keep(owner)
 
     @property
     def floors_scale(self) -> dict[Tier, float]:
@@ -113,7 +113,7 @@ class Quotas:
     def evictions(self) -> dict[str, Evictions]:
         """What went for everyone, and of everyone; what went for nobody only on one side."""
         found: defaultdict[str, Evictions] = defaultdict(Evictions)
-        for eviction, blocks in self._descent.traffic.evicted.items():
+        for eviction, blocks in self._traffic.evicted.items():
             sort = (eviction.tier, eviction.reason)
             found[eviction.for_owner].caused[sort] += blocks
             found[eviction.of_owner].suffered[sort] += blocks

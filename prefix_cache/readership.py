@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from prefix_cache.tree import Node
+from prefix_cache.node import Node
 
 
 class Readership:

@@ -59,6 +59,10 @@ class Event(Enum):
     __hash__ = object.__hash__  # a member is the only one of its kind; Enum's is far slower
 
 
+# All others begin or end a copy's way, and leave every copy where it is.
+CHANGES_COPIES = frozenset({Event.LAND, Event.PLACE, Event.FORGET})
+
+
 def is_legal(state: int) -> bool:
     """Whether a block of the tree may be in `state`."""
     resident, moving = state & RESIDENT, state // WAY
@@ -94,10 +98,10 @@ def _table(event: Event, tier: Tier) -> bytes:
 
 _TABLES = {(event, tier): _table(event, tier) for event in Event for tier in Tier}
 _FLAGS = [bytes(bool(state & bits) for state in range(256)) for bits in range(64)]
-_WITHOUT = [bytes(state for state in range(64) if not state & bits) for bits in range(64)]
+WITHOUT = [bytes(state for state in range(64) if not state & bits) for bits in range(64)]
 
 
-def change(states: bytes, event: Event, tier: Tier) -> bytes:
+def change(states: bytes | bytearray, event: Event, tier: Tier) -> bytes | bytearray:
     """Return what follows each of `states` when `event` happens to them; IllegalTransition."""
     follow = states.translate(_TABLES[event, tier])
     if ILLEGAL in follow:
@@ -113,9 +117,9 @@ def flags(states: bytes, bits: int) -> bytes:
     return states.translate(_FLAGS[bits])
 
 
-def count(states: bytes, bits: int) -> int:
+def count(states: bytes | bytearray, bits: int) -> int:
     """How many states have any of these bits."""
-    return len(states.translate(None, _WITHOUT[bits]))
+    return len(states.translate(None, WITHOUT[bits]))
 
 
 def trailing(flags: bytes, flag: bytes = b"\1") -> int:

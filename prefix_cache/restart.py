@@ -20,13 +20,14 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from prefix_cache.ascent import Ascent, reachable, to_load
-from prefix_cache.descent import Descent
 from prefix_cache.edge import Edge
 from prefix_cache.hashing import ROOT_KEY, Digest
 from prefix_cache.holds import Holds
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace
+from prefix_cache.node import Node, Position
 from prefix_cache.residency import DISK, WAY
-from prefix_cache.tree import Node, Position, RadixTree
+from prefix_cache.supply import Supply
+from prefix_cache.tree import RadixTree
 from storage.move import Record, Tier
 
 Stored = tuple[int, Record]  # a slot on disk, and what it holds
@@ -36,12 +37,12 @@ class Restart:
     """Reads and fills the tree as a whole; not for a step that somebody waits for."""
 
     def __init__(
-        self, tree: RadixTree, holds: Holds, ascent: Ascent, descent: Descent, digest: Digest
+        self, tree: RadixTree, holds: Holds, ascent: Ascent, supply: Supply, digest: Digest
     ) -> None:
         self._tree = tree
         self._holds = holds
         self._ascent = ascent
-        self._descent = descent
+        self._supply = supply
         self._digest = digest
 
     def restore(self, found: Iterable[Stored], now: float) -> int:
@@ -59,7 +60,7 @@ class Restart:
             taken += [slot for slot, _ in run]
             node = self._add(parent, run, now)
             waiting += [(node, then) for then in below[run[-1][1].key]]
-        self._descent.took_on_disk(taken, slots.difference(taken))
+        self._supply.took_on_disk(taken, slots.difference(taken))
         return len(taken)
 
     def hottest(self, blocks: int, free: int) -> int:
@@ -83,7 +84,7 @@ class Restart:
         left, key = blocks, self._holds.policy.sort_key
         for node in sorted(self._tree.nodes(), key=key, reverse=True):
             for part in _way_to(node):
-                left -= self._descent.save(part, left)
+                left -= self._supply.descent.save(part, left)
                 if not _is_saved(part):
                     break  # a block on disk is of no use without those before it
             if not left:
@@ -99,7 +100,7 @@ class Restart:
     def forget_copies(self) -> None:
         """Forget the disk's copies of blocks that lie higher as well."""
         for node in self._tree.nodes():
-            self._descent.forget_below(node, Tier.DISK)
+            self._supply.losses.forget_below(node, Tier.DISK)
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> list[Stored]:
         """Those that may be believed, each key once; `slots` becomes all there are."""
@@ -121,7 +122,7 @@ class Restart:
         content = record.namespace + record.parent_key + record.token_ids
         return (
             whole
-            and 0 <= slot < self._descent.shelves[Tier.DISK].allocator.total
+            and 0 <= slot < self._supply.shelves[Tier.DISK].allocator.total
             and len(record.namespace) == NAMESPACE_BYTES
             and self._digest(content) == record.key
         )
@@ -137,7 +138,7 @@ class Restart:
         )
         first = records[0]
         node = self._tree.add(parent, Namespace(first.namespace), edge, owner=first.owner, now=now)
-        self._descent.found_on_disk(node.owner, len(records))
+        self._supply.found_on_disk(node.owner, len(records))
         self._holds.entered(node)
         node.seen = max(node.seen, first.hits)
         node.num_read = len(edge)  # nobody here wrote it

@@ -1,4 +1,4 @@
-"""The tiers below the device: how large they are, and which slots of one are whose.
+"""The tiers: how large they are, which slots of one are free, and who is charged for the others.
 
 Knows: slots, leaves, and which nodes have copies here that lie higher as well. Does not know:
 when a block goes up or down (`ascent`, `descent`).
@@ -6,6 +6,7 @@ when a block goes up or down (`ascent`, `descent`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,10 @@ from prefix_cache.allocator import BlockAllocator
 from prefix_cache.edge import Places
 from prefix_cache.eviction import Candidates
 from prefix_cache.holds import Holds
+from prefix_cache.node import Node
+from prefix_cache.owners import OwnerBooks
 from prefix_cache.residency import BIT, DEVICE, HOST, MOVING
-from prefix_cache.tree import Node
+from prefix_cache.standing import Standing
 from storage.move import Tier
 
 ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
@@ -67,14 +70,33 @@ class Shelf:
         """
         while self._doubles:
             node = next(iter(self._doubles))
-            found = self._doubles_of(node)
-            if len(found) <= wanted:
+            doubles = node.edge.translated(_IS_DOUBLE[self.tier])
+            found = doubles.count(1)
+            if found <= wanted:
                 del self._doubles[node]
-            if len(found):
-                return node, found[-wanted:]
+            if found:
+                return node, np.frombuffer(doubles, np.uint8).nonzero()[0][-wanted:]
         return None
 
-    def _doubles_of(self, node: Node) -> Places:
-        edge = node.edge
-        doubles = edge.states_of(0, len(edge)).translate(_IS_DOUBLE[self.tier])
-        return np.frombuffer(doubles, np.uint8).nonzero()[0]
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The slots of all tiers, and the accounts of those who hold some."""
+
+    device: BlockAllocator
+    books: OwnerBooks  # of the device
+    shelves: Mapping[Tier, Shelf]  # the tiers below it that are there
+    standings: Mapping[Tier, Standing]
+
+
+def make_pools(num_blocks: int, tiers: Tiers, holds: Holds) -> Pools:
+    """Pools in which every slot is free."""
+    lower = {Tier.HOST: tiers.host_blocks, Tier.DISK: tiers.disk_blocks}
+    standings = {Tier.DEVICE: Standing(num_blocks)}
+    standings.update((tier, Standing(blocks)) for tier, blocks in lower.items())
+    return Pools(
+        device=BlockAllocator(num_blocks),
+        books=OwnerBooks(standings[Tier.DEVICE]),
+        shelves={tier: Shelf(tier, blocks, holds) for tier, blocks in lower.items() if blocks},
+        standings=standings,
+    )

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prefix_cache.allocator import BlockAllocator, BlockIds
+import numpy as np
+
+from prefix_cache.allocator import BlockIds
 from prefix_cache.descent import Descent
 from prefix_cache.holds import Holds
-from prefix_cache.owners import OwnerBooks
-from prefix_cache.shelf import Tiers
-from prefix_cache.standing import Standing
+from prefix_cache.landing import Landing
+from prefix_cache.losses import Losses
+from prefix_cache.node import Node, Partial, Position
+from prefix_cache.shelf import Tiers, make_pools
 from prefix_cache.transit import Transit
-from prefix_cache.tree import Node, Partial, Position
+from prefix_cache.usage import PoolUse, TierUse
 from storage.move import Tier
 
 
@@ -23,18 +26,30 @@ class Supply:
     """The allocator and the owners' books, always changed together."""
 
     def __init__(self, num_blocks: int, holds: Holds, tiers: Tiers, transit: Transit) -> None:
-        self.allocator = BlockAllocator(num_blocks)
-        sizes = {Tier.DEVICE: num_blocks, Tier.HOST: tiers.host_blocks}
-        sizes[Tier.DISK] = tiers.disk_blocks
-        self.standings = {tier: Standing(size) for tier, size in sizes.items()}
-        self.books = OwnerBooks(self.standings[Tier.DEVICE])
-        self.descent = Descent(tiers, holds, self.allocator, self.books, transit, self.standings)
+        pools = make_pools(num_blocks, tiers, holds)
+        self.allocator, self.books = pools.device, pools.books
+        self.shelves, self.standings = pools.shelves, pools.standings
+        self.losses = Losses(holds, pools, transit)
+        self.landing = Landing(holds, pools, self.losses, transit)
+        self.descent = Descent(tiers, holds, pools, self.losses, transit)
         self._holds = holds
+        self._transit = transit
 
     @property
     def obtainable(self) -> int:
         """How many blocks could be had, sooner or later: free ones and evictable ones."""
         return self.allocator.num_free + self._holds.evictable_blocks
+
+    def pool(self) -> PoolUse:
+        """The use of the device now."""
+        total, free = self.allocator.total, self.allocator.num_free
+        evictable = self._holds.evictable_blocks
+        return PoolUse(total, free, total - free, evictable, total - free - evictable)
+
+    def lower_tiers(self) -> dict[Tier, TierUse]:
+        """The use of the tiers below the device that are there."""
+        allocators = {tier: shelf.allocator for tier, shelf in self.shelves.items()}
+        return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in allocators.items()}
 
     def take(self, count: int, owner: str) -> BlockIds:
         """Return `count` free blocks; the caller has made room for them."""
@@ -60,7 +75,9 @@ class Supply:
 
         False: not now. Copies may have been begun that will free some.
         """
-        if beside is None or count <= self.allocator.num_free:
+        if count <= self.allocator.num_free:
+            return True
+        if beside is None:
             return self.descent.make_room(count, owner)
         self._holds.hold(beside.node)
         enough = self.descent.make_room(count, owner)
@@ -76,7 +93,7 @@ class Supply:
         """Blocks of `owner` have become `node`'s, which had lower copies of them."""
         self.books.gave_back(owner, count)
         self.books.took(node.owner, count)
-        self.descent.settled(node)
+        self.landing.settled(node)
 
     def adopt(self, node: Node, owner: str) -> None:
         """Charge the blocks of `node` and of all on the way to it to `owner` from now on."""
@@ -88,6 +105,16 @@ class Supply:
             current.owner = owner
             current = current.parent
 
+    def found_on_disk(self, owner: str, blocks: int) -> None:
+        """After a start: some of what the disk holds is `owner`'s."""
+        self.standings[Tier.DISK].charge(owner, blocks)
+
+    def took_on_disk(self, taken: Iterable[int], erased: Iterable[int]) -> None:
+        """After a start: which slots are the tree's, and which hold what nobody will find."""
+        slots = np.array(list(taken), dtype=np.int32)
+        self.shelves[Tier.DISK].allocator.reserve(slots)
+        self._transit.erase(np.array(list(erased), dtype=np.int32))
+
     def give_back_nodes(self, nodes: Iterable[Node]) -> None:
         """Free the blocks of nodes that are in nobody's reach any more, on every tier."""
-        self.descent.free_nodes(nodes)
+        self.losses.free_nodes(nodes)

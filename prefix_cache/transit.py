@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import groupby, repeat
 
 from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
 from prefix_cache.hashing import ROOT_KEY
+from prefix_cache.node import Flight, Node
 from prefix_cache.residency import Event
-from prefix_cache.tree import Flight, Node
 from storage.move import Move, Plan, Record, Tier
+
+NOTHING = Plan()
 
 
 class Outcome(Enum):
@@ -74,14 +77,15 @@ class Transit:
         edge.change(slice(start, end), Event.BEGIN, target)
         edge.assign(start, target, slots)
         first, last = node.start + start, node.start + end
-        pairs = zip(edge.slots(source)[start:end].tolist(), slots.tolist(), strict=True)
-        moves = [Move(source, slot, target, to) for slot, to in pairs]
+        froms, tos = edge.slots(source)[start:end].tolist(), slots.tolist()
+        ways = zip(repeat(source), froms, repeat(target), tos)
+        moves = list(map(tuple.__new__, repeat(Move), ways))  # `Move(...)` takes twice the time
         flight = Flight(
             source, target, first, last, [node], for_owner, makes_room, moves, len(moves)
         )
         node.flights.append(flight)
         self._flights[flight] = None
-        self._under_way.update(dict.fromkeys(moves, flight))
+        self._under_way.update(zip(moves, repeat(flight)))
         self._moves += moves
         if Tier.DISK in ends:
             self._records.update((move, _record(node, at)) for at, move in enumerate(moves, start))
@@ -94,17 +98,20 @@ class Transit:
 
         UnknownMove at the first that is not under way.
         """
-        for move in moves:
-            flight = self._under_way.pop(move, None)
+        ended = list(moves)
+        at = 0
+        # Moves of one flight come together, and it is told once how many of its have ended.
+        for flight, same in groupby(map(self._under_way.pop, ended, repeat(None))):
             if flight is None:
-                raise UnknownMove(f"{move} is not under way")
-            flight.open -= 1
+                raise UnknownMove(f"{ended[at]} is not under way")
+            count = len(list(same))
             if outcome is not Outcome.DONE:
-                flight.missed.add(_position(flight, move))
-            if outcome is Outcome.LOST:
-                flight.lost.add(_position(flight, move))
-            self._arriving[flight.target] -= 1
-            self._leaving[flight.source] -= flight.makes_room
+                _miss(flight, ended[at : at + count], outcome)
+            at += count
+            flight.open -= count
+            self._arriving[flight.target] -= count
+            if flight.makes_room:
+                self._leaving[flight.source] -= count
             if not flight.open:
                 yield flight
 
@@ -124,9 +131,19 @@ class Transit:
 
     def take_plan(self) -> Plan:
         """What has been asked for since the last time."""
+        if not self._moves and not self._erase:
+            return NOTHING
         plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))
         self._moves, self._records, self._erase = [], {}, []
         return plan
+
+
+def _miss(flight: Flight, moves: list[Move], outcome: Outcome) -> None:
+    """The blocks of these moves have not arrived, and are no good if they are lost."""
+    positions = [_position(flight, move) for move in moves]
+    flight.missed.update(positions)
+    if outcome is Outcome.LOST:
+        flight.lost.update(positions)
 
 
 def _position(flight: Flight, move: Move) -> int:

@@ -16,13 +16,14 @@ the numbers (`report`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cli.simulation.clock import CopyClock
 from cli.simulation.trace import Request, Trace
 from prefix_cache.cache import PrefixCache
-from prefix_cache.hashing import TokenIds, block_keys
+from prefix_cache.hashing import block_keys
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import NamespacePath, derive_namespace
 from prefix_cache.policies import by_name
@@ -49,8 +50,7 @@ class Sizes:
         return Sizes(total - host - disk, host, disk)
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(NamedTuple):
     """How one request was served, in tokens."""
 
     tenant: str
@@ -64,6 +64,24 @@ class Served:
     def cached(self) -> int:
         """Tokens that were not computed."""
         return self.from_device + self.from_host + self.from_disk
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request as the gateway hands it on: whose namespace it is in, and its blocks' keys."""
+
+    request: Request
+    path: NamespacePath
+    keys: bytes
+
+
+def admit(trace: Trace) -> list[Admitted]:
+    """Do the gateway's part for every request, once for all replays."""
+    paths = {tenant: _path(tenant) for tenant in trace.tenants}
+    return [
+        Admitted(one, paths[one.tenant], block_keys(paths[one.tenant], one.ids, 1))
+        for one in trace.requests
+    ]
 
 
 @dataclass(slots=True)
@@ -93,25 +111,26 @@ class Replay:
             ),
         )
         self._clock = clock
-        self._paths: dict[str, NamespacePath] = {}
         self._result = Replayed()
 
-    def run(self, trace: Trace, advance: Callable[[int], None]) -> Replayed:
+    def run(self, admitted: Sequence[Admitted], advance: Callable[[int], None]) -> Replayed:
         """Replay everything; `advance` is told the blocks of each request that is over."""
-        for request in trace.requests:
-            self._result.served.append(self._serve(request))
-            advance(len(request.ids))
+        for one in admitted:
+            self._result.served.append(self._serve(one))
+            advance(len(one.request.ids))
         traffic = self._cache.traffic
         self._result.written, self._result.loaded = dict(traffic.written), dict(traffic.loaded)
-        self._cache.check_invariants()
         return self._result
 
-    def _serve(self, request: Request) -> Served:
-        cache, clock = self._cache, self._clock
+    def check(self) -> None:
+        """Compare all of the cache's books with what they are of; InvariantBroken."""
+        self._cache.check_invariants()
+
+    def _serve(self, admitted: Admitted) -> Served:
+        cache, clock, request, path = self._cache, self._clock, admitted.request, admitted.path
         arrived = clock.arrive(request.at, cache)
         loaded = cache.traffic.loaded
         before = loaded[Tier.HOST], loaded[Tier.DISK]
-        path = self._path(request.tenant)
         lease = self._lease(path, request)
         if lease is None:
             self._result.too_long += 1
@@ -119,7 +138,7 @@ class Replay:
         host, disk = loaded[Tier.HOST] - before[0], loaded[Tier.DISK] - before[1]
         cached, waited = lease.cached_tokens, clock.now - arrived
         whole = request.input_tokens // self._block_size
-        cache.commit(lease, request.ids, whole, self._keys(path, request.ids), now=clock.now)
+        cache.commit(lease, request.ids, whole, admitted.keys, now=clock.now)
         cache.release(lease, now=clock.now)
         return self._served(request, cached, host, disk, waited)
 
@@ -148,11 +167,6 @@ class Replay:
             waited_s=waited,
         )
 
-    def _keys(self, path: NamespacePath, ids: TokenIds) -> bytes:
-        return block_keys(path, ids, 1)
 
-    def _path(self, tenant: str) -> NamespacePath:
-        if tenant not in self._paths:
-            namespace = derive_namespace(b"simulation", b"", (tenant,))
-            self._paths[tenant] = NamespacePath.single(namespace)
-        return self._paths[tenant]
+def _path(tenant: str) -> NamespacePath:
+    return NamespacePath.single(derive_namespace(b"simulation", b"", (tenant,)))

@@ -25,7 +25,7 @@ from engine.step import Row, Runner, Sampled, Step
 from kernels.ops import Ops, ops_for
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.tree import Node
+from prefix_cache.node import Node
 from storage.device_pool import BlockShape, DevicePool
 from storage.mover import Mover
 

@@ -10,7 +10,7 @@ import numpy as np
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.tree import Node
+from prefix_cache.node import Node
 from tests.prefix_cache.oracle import Chain, Held, Oracle
 from tests.prefix_cache.scene import Scene, namespace, path
 
@@ -210,5 +210,5 @@ def chains(scene: Scene) -> dict[Chain, int]:
             block = tuple(int(token) for token in node.edge.block(index))
             chain = (*chain, (node.namespace, block))
             found[chain] = int(block_id)
-        waiting.extend((child, chain) for child in node.children)
+        waiting.extend((child, chain) for child in node.children.values())
     return found

@@ -8,7 +8,7 @@ import numpy as np
 
 from prefix_cache.edge import Edge
 from prefix_cache.eviction import Candidates, EvictionPolicy, LeastRecentlyUsed, SortKey
-from prefix_cache.tree import Node
+from prefix_cache.node import Node
 from tests.prefix_cache.scene import namespace
 
 

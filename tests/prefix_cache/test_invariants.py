@@ -9,7 +9,7 @@ import pytest
 
 from prefix_cache.errors import InvariantBroken
 from prefix_cache.lease import Lease
-from prefix_cache.tree import Node
+from prefix_cache.node import Node
 from tests.prefix_cache.scene import Scene, namespace, path, tokens
 
 IDS = np.arange(100, 120, dtype=np.int32)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from prefix_cache.edge import Edge
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.tree import Node, RadixTree
+from prefix_cache.node import Node
+from prefix_cache.tree import RadixTree
 from tests.prefix_cache.scene import namespace, path, tokens
 
 
@@ -64,7 +65,7 @@ def test_splitting_keeps_the_lower_half_the_same_object() -> None:
     assert lower.edge.block_ids.tolist() == [12]
     assert (upper.leases, upper.held_children, lower.leases) == (0, 1, 1)
     assert lower.parent is upper
-    assert list(tree.root.children) == [upper]
+    assert list(tree.root.children.values()) == [upper]
     assert length(tree, path("a"), 1, 2, 3, 4, 5, 6) == 3
 
 

@@ -227,6 +227,6 @@ class TiersDriver:
         assert scene.cache.num_copies == scene.cache.num_nodes == 0
         assert scene.cache.pool().free == len(scene.memory)
         assert scene.records == {}
-        for shelf in scene.cache._descent.shelves.values():
+        for shelf in scene.cache._supply.shelves.values():
             assert shelf.allocator.num_free == shelf.allocator.total
         assert all(use.blocks_held == 0 for use in scene.cache.owners().values())

@@ -14,10 +14,10 @@ from prefix_cache.eviction import EvictionPolicy
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import NamespacePath
+from prefix_cache.node import Node
 from prefix_cache.residency import BIT, MOVING
 from prefix_cache.shelf import Tiers
 from prefix_cache.transit import Outcome
-from prefix_cache.tree import Node
 from storage.move import Move, Plan, Record, Tier
 from tests.prefix_cache.scene import Scene
 
@@ -184,7 +184,9 @@ class TierScene(Scene):
     def check_contents(self) -> None:
         """Every copy of every block of the tree holds what its tokens and namespaces say."""
         self.move()
-        waiting: list[tuple[Node, int]] = [(child, 0) for child in self.cache._tree.root.children]
+        waiting: list[tuple[Node, int]] = [
+            (child, 0) for child in self.cache._tree.root.children.values()
+        ]
         while waiting:
             node, past = waiting.pop()
             states = node.edge.states.tolist()
@@ -202,7 +204,7 @@ class TierScene(Scene):
                         assert self.places[tier][slot] == expected, (tier, slot)
                         if tier is Tier.DISK:
                             assert self.records[slot].key == node.edge.key(index)
-            waiting += [(child, past) for child in node.children]
+            waiting += [(child, past) for child in node.children.values()]
 
 
 def _identity(record: Record) -> tuple[bytes, bytes, bytes, str, bytes]:

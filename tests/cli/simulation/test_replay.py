@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.simulation.clock import CopyClock
-from cli.simulation.replay import Replay, Replayed, Sizes
+from cli.simulation.replay import Replay, Replayed, Sizes, admit
 from cli.simulation.results import hit_rates
 from cli.simulation.trace import Request, Trace, read_trace
 from storage.move import Tier
@@ -25,7 +25,10 @@ def replay(tmp_path: Any) -> Any:
         rows: Sequence[Row], sizes: Sizes, policy: str = "lru", clock: CopyClock | None = None
     ) -> Replayed:
         trace = read_trace(write(tmp_path / "t", rows), 10)
-        return Replay(10, sizes, policy, clock or CopyClock()).run(trace, lambda _: None)
+        replay = Replay(10, sizes, policy, clock or CopyClock())
+        replayed = replay.run(admit(trace), lambda _: None)
+        replay.check()
+        return replayed
 
     return run
 
@@ -126,7 +129,7 @@ def test_lru_is_as_good_as_a_plain_one(seed: int, tmp_path: Any) -> None:
         session, turns = random.randrange(40), random.randrange(1, 9)
         rows.append(row(at, [100 * session + n for n in range(turns)], tail=random.randrange(10)))
     trace = read_trace(write(tmp_path / "t", rows), 10)
-    ours = Replay(10, Sizes(600), "lru", CopyClock()).run(trace, lambda _: None)
+    ours = Replay(10, Sizes(600), "lru", CopyClock()).run(admit(trace), lambda _: None)
     plain = 10 * sum(least_recently_used(trace, 60))
     # A request's own last block needs room while it runs, which the plain one does not know.
     assert sum(one.cached for one in ours.served) == pytest.approx(plain, rel=0.05)
@@ -136,7 +139,7 @@ def test_lru_is_as_good_as_a_plain_one(seed: int, tmp_path: Any) -> None:
 def test_progress_is_told_in_blocks(tmp_path: Any) -> None:
     told: list[int] = []
     trace = read_trace(write(tmp_path / "t", [row(0, [1]), row(1, [1, 2, 3])]), 10)
-    Replay(10, Sizes(100), "value", CopyClock()).run(trace, told.append)
+    Replay(10, Sizes(100), "value", CopyClock()).run(admit(trace), told.append)
     assert told == [1, 3]
 
 

@@ -1,0 +1,96 @@
+"""What becomes of blocks whose copies downwards have ended.
+
+    arrived       they lie in the slower tier as well
+    failed        the slot there is free again; the node is not copied once more before it is used
+    to make room  their faster copies are forgotten, unless they are used meanwhile
+    lost          what was to be read is no good: told to the caller
+
+Knows: flights that have ended. Does not know: why they were begun (`descent`), or flights up
+(`ascent`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prefix_cache.holds import Holds
+from prefix_cache.losses import Losses
+from prefix_cache.node import Flight, Node
+from prefix_cache.residency import Event
+from prefix_cache.shelf import Pools
+from prefix_cache.transit import Transit
+
+
+class Landing:
+    """Settles flights. One owner thread."""
+
+    def __init__(self, holds: Holds, pools: Pools, losses: Losses, transit: Transit) -> None:
+        self._holds = holds
+        self._shelves = list(pools.shelves.values())
+        self._standings = pools.standings
+        self._losses = losses
+        self._transit = transit
+
+    def settle(self, flight: Flight) -> list[tuple[Node, int]]:
+        """All copies of a flight to a slower tier have ended; each that did not land has failed.
+
+        Returns where blocks were found to be no good, as nodes and positions.
+        """
+        self._transit.close(flight)
+        for node, start, end in flight.parts():
+            node.flights.remove(flight)
+            self._land(flight, node, start, end)
+            self._note_doubles(node)
+        if flight.makes_room:
+            owner, blocks = flight.nodes[0].owner, flight.end - flight.start
+            self._standings[flight.source].leaving(owner, -blocks)
+        for node in reversed(flight.nodes):  # what is vacated has been offered anew by that
+            if not self._vacate(flight, node):
+                self._stands_still(node)
+        if not flight.lost:
+            return []
+        return [(flight.node_at(position), position) for position in sorted(flight.lost)]
+
+    def settled(self, node: Node) -> None:
+        """A copy of some of the node's blocks has ended, whichever way it went."""
+        self._note_doubles(node)
+        self._stands_still(node)
+
+    def _land(self, flight: Flight, node: Node, start: int, end: int) -> None:
+        """What has arrived lies in the target as well; the other slots are free again."""
+        traffic = self._losses.traffic
+        if not flight.missed:
+            node.edge.change(slice(start, end), Event.LAND, flight.target)
+            traffic.written[flight.target] += end - start
+            return
+        missed = {position - node.start for position in flight.missed}
+        landed = np.array([at for at in range(start, end) if at not in missed], dtype=np.intp)
+        failed = np.array([at for at in range(start, end) if at in missed], dtype=np.intp)
+        node.edge.change(landed, Event.LAND, flight.target)
+        traffic.written[flight.target] += len(landed)
+        if len(failed):
+            node.edge.change(failed, Event.FAIL, flight.target)
+            slots = node.edge.slots(flight.target)[failed]
+            self._losses.free_slots(flight.target, slots, node.owner)
+            traffic.failed[flight.target] += len(failed)
+            node.kept = False
+
+    def _vacate(self, flight: Flight, node: Node) -> bool:
+        """Forget the blocks that were to go, unless they are used or being copied again."""
+        source, edge = flight.source, node.edge
+        if not flight.makes_room or not node.attached or node.is_held or node.flights:
+            return False
+        if not node.is_tail(source):
+            return False
+        start, end = edge.run_in(source)
+        wanted = end - max(flight.start - node.start, start)
+        return wanted > 0 and self._losses.forget_copied(source, node, wanted, flight.for_owner)
+
+    def _note_doubles(self, node: Node) -> None:
+        for shelf in self._shelves:
+            shelf.note_doubles(node)
+
+    def _stands_still(self, node: Node) -> None:
+        self._holds.changed(node)
+        if not node.attached and not node.is_held:
+            self._losses.free_nodes([node])

@@ -1,0 +1,159 @@
+"""What the tree is made of: nodes, their children, the copies they carry, and places among them.
+
+A node says of its blocks what others work out and need at hand: who holds it, how it was used,
+which of its children begin on which tier.
+
+Knows: itself, and the nodes next to it. Does not know: how the tree is walked or changed (`tree`),
+or what any of its counts is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sortedcontainers import SortedList
+
+from prefix_cache.edge import Edge
+from prefix_cache.hashing import ROOT_KEY
+from prefix_cache.namespace import Namespace
+from storage.move import Move, Tier
+
+
+class Children(dict[bytes, "Node"]):
+    """A node's children, by namespace and first block; their order is kept once it is asked for."""
+
+    __slots__ = ("_order",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._order: SortedList[bytes] | None = None
+
+    def put(self, key: bytes, child: Node) -> None:
+        """Add a child, or put another node in the place of one."""
+        if self._order is not None and key not in self:
+            self._order.add(key)
+        self[key] = child
+
+    def remove(self, key: bytes) -> None:
+        """Forget the child with this key."""
+        del self[key]
+        if self._order is not None:
+            self._order.remove(key)
+
+    def neighbours(self, key: bytes) -> list[Node]:
+        """Return the children on either side of `key`'s place in byte order.
+
+        No other child has more leading bytes in common with `key` than one of these two.
+        """
+        if not self:
+            return []
+        if self._order is None:
+            self._order = SortedList(self)
+        at = self._order.bisect_left(key)
+        return [self[near] for near in self._order[max(at - 1, 0) : at + 1]]
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """Copies under way of a run of blocks, from one tier to another.
+
+    No node loses a block of it before all of the copies have ended; then they count as one.
+    Positions are counted from the prompt's block 0.
+    """
+
+    source: Tier
+    target: Tier
+    start: int
+    end: int
+    nodes: list[Node]  # where the blocks lie, in order of position; a split adds one
+    for_owner: str  # whom the room is made for, or who wants the blocks
+    makes_room: bool  # the blocks are to go from `source` as soon as they lie in `target`
+    moves: list[Move]  # in order of position
+    open: int  # copies that have not ended
+    missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
+    lost: set[int] = field(default_factory=set)  # those of them that are no good in `source`
+
+    def parts(self) -> Iterator[tuple[Node, int, int]]:
+        """Each node with the places [start, end) of its blocks that are being copied."""
+        for node in self.nodes:
+            yield node, max(self.start - node.start, 0), min(self.end, node.end) - node.start
+
+    def node_at(self, position: int) -> Node:
+        """The node in which the block at `position` lies."""
+        return next(node for node in self.nodes if position < node.end)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A run of blocks behind its parent's; identity is the object itself."""
+
+    namespace: Namespace
+    edge: Edge
+    owner: str  # who computed these blocks
+    start: int  # position of the first block, counted from the prompt's block 0
+    parent: Node | None  # None for the root alone
+    last_used: float
+    children: Children = field(default_factory=Children)
+    leases: int = 0  # leases whose deepest node is this one
+    held_children: int = 0  # held nodes whose parent this is, detached ones too
+    attached: bool = True  # False: flushed or discarded; no match finds it any more
+    hits: int = 0  # requests that found it since it was put in
+    num_read: int = 0  # of its first blocks: found by a request since they were put in
+    seen: int = 0  # uses of its blocks before that, as far as the policy remembers
+    worth: float = 0.0  # the policy's own number, set when the node is used
+    kept: bool = True  # False: copying it down has failed since it was last used
+    flights: list[Flight] = field(default_factory=list)
+    device_children: int = 0  # children whose first block is on the device
+    upper_children: int = 0  # children whose first block is on the device or in the host
+    told: tuple[bool, bool] | None = None  # in which of these two its parent counts it; None:
+    # it is not among its parent's children
+    offered: bool = False  # whether it may be among the candidates of some tier
+    first_key: bytes = b""  # namespace and tokens of the first block: its parent finds it by this
+
+    @property
+    def end(self) -> int:
+        """Position of the first block behind this node."""
+        return self.start + self.edge.num_blocks
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a lease holds this node or one below it."""
+        return self.leases > 0 or self.held_children > 0
+
+    def is_tail(self, tier: Tier) -> bool:
+        """Whether its last blocks in `tier`, and in none above, have none of that sort below."""
+        edge = self.edge
+        if tier is Tier.DEVICE:
+            return edge.num_device > 0 and not self.device_children
+        if tier is Tier.HOST:
+            return edge.num_upper > edge.num_device and not self.upper_children
+        return edge.num_blocks > edge.num_upper and not self.children
+
+    @property
+    def last_key(self) -> bytes:
+        """The key of the last block on the way here; that of no block for the root."""
+        return self.edge.last_key if self.edge.num_blocks else ROOT_KEY
+
+
+class Position(NamedTuple):
+    """How far a walk came."""
+
+    node: Node  # deepest node reached
+    inside: int  # blocks of its edge that matched; all of them unless the walk ended within
+    num_blocks: int  # blocks matched from position 0
+
+    @property
+    def within(self) -> bool:
+        """Whether the walk ended inside the node's edge, and not at its end."""
+        return self.inside < self.node.edge.num_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A block in the tree whose leading tokens are those wanted next, but not all of them."""
+
+    node: Node
+    block_id: int
+    num_tokens: int
