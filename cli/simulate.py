@@ -21,7 +21,7 @@ from cli.simulation import plot
 from cli.simulation.clock import CopyClock, Way
 from cli.simulation.machine import Machine, ModelShape
 from cli.simulation.options import MachineFlags, OutputFlags, ShapeFlags, TierTokenFlags
-from cli.simulation.replay import Replay, Sizes
+from cli.simulation.replay import Replay, Sizes, admit
 from cli.simulation.results import Point, Run, hit_rates, make_report
 from cli.simulation.tables import show
 from cli.simulation.trace import Trace, read_trace
@@ -77,7 +77,8 @@ class _Simulation:
     def __init__(
         self, trace: Trace, tiers: TierTokenFlags, shape: ModelShape, machine: Machine
     ) -> None:
-        self._trace = trace
+        self._admitted = admit(trace)
+        self._num_blocks = trace.num_blocks
         self._block_size = tiers.block_size
         in_time = tiers.settle == "in-time"
         self._seconds = _copy_seconds(shape, machine, tiers.block_size) if in_time else None
@@ -86,8 +87,9 @@ class _Simulation:
         """Replay it once."""
         replay = Replay(self._block_size, sizes, policy, CopyClock(self._seconds))
         started_at = time.perf_counter()
-        replayed = replay.run(self._trace, advance)
-        speed = self._trace.num_blocks / (time.perf_counter() - started_at)
+        replayed = replay.run(self._admitted, advance)
+        speed = self._num_blocks / (time.perf_counter() - started_at)
+        replay.check()
         return Run(policy, self._block_size, sizes, replayed, speed)
 
     def curve(self, policy: str, each: Sequence[Sizes], advance: Advance) -> list[Point]:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from prefix_cache.allocator import BlockIds
+from prefix_cache.node import Partial
 from prefix_cache.shelf import Tiers
-from prefix_cache.tree import Partial
 from storage.move import Move, Tier
 from tests.engine.rig import Rig, generate
 
