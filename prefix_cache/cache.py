@@ -14,7 +14,6 @@ copied. A copy within the device is returned in the lease.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from prefix_cache.ascent import Ascent, Whereabouts, whereabouts
 from prefix_cache.commit import Committer
@@ -39,28 +38,10 @@ from prefix_cache.supply import Supply
 from prefix_cache.traffic import Reason, Traffic
 from prefix_cache.transit import Outcome, Transit
 from prefix_cache.tree import RadixTree
+from prefix_cache.usage import PoolUse, TierUse
 from storage.move import Move, Plan, Record, Tier
 
 NO_TIERS = Tiers()
-
-
-@dataclass(frozen=True, slots=True)
-class PoolUse:
-    """The device pool, in blocks: total = free + used, used = evictable + leased."""
-
-    total: int
-    free: int
-    used: int
-    evictable: int  # could be had by evicting
-    leased: int  # held in the tree, private to a lease, or detached and not yet let go
-
-
-@dataclass(frozen=True, slots=True)
-class TierUse:
-    """A tier below the device, in blocks."""
-
-    total: int
-    used: int  # hold a block, or are being filled
 
 
 class PrefixCache:
@@ -87,12 +68,11 @@ class PrefixCache:
         self.quotas = Quotas(self._holds, standings, self._descent, traffic)
         self._ascent = Ascent(self._holds, self._supply, self._transit)
         self.readership = Readership()  # to be read alone
-        self._committer = Committer(self._tree, self._holds, self._supply, digest, self.readership)
         self._restart = Restart(self._tree, self._holds, self._ascent, self._supply, digest)
-        self._leasing = Leasing(
-            self._tree, self._holds, self._supply, self._ascent, self.readership
-        )
-        self._pruning = Pruning(self._tree, self._holds, self._supply)
+        parts = (self._tree, self._holds, self._supply)
+        self._leasing = Leasing(*parts, self._ascent, self.readership)
+        self._committer = Committer(*parts, digest, self.readership)
+        self._pruning = Pruning(*parts)
 
     @property
     def num_nodes(self) -> int:
@@ -107,6 +87,10 @@ class PrefixCache:
     def fits(self, num_tokens: int) -> bool:
         """Whether the whole pool, were it empty, could hold so many tokens."""
         return self.blocks_for(num_tokens) <= self._supply.allocator.total
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Return how many blocks hold so many tokens."""
+        return -(-num_tokens // self.block_size)
 
     @property
     def num_copies(self) -> int:
@@ -180,18 +164,15 @@ class PrefixCache:
 
         A sequence that runs does not wait: other blocks are rather lost than copied down first.
         """
-        _check_open(lease)
+        lease.check_open()
         missing = self.blocks_for(num_tokens) - lease.num_blocks
         if missing <= 0:
             return True
         self.ledger.now = now
-        fresh = self._supply.take_now(missing, lease.owner)
-        if fresh is None:
-            return False
-        lease.append(fresh)
-        self._holds.touch(lease.node, now)
-        self.quotas.keep(lease.owner)
-        return True
+        is_longer = self._leasing.lengthen(lease, missing, now)
+        if is_longer:
+            self.quotas.keep(lease.owner)
+        return is_longer
 
     def commit(
         self,
@@ -209,7 +190,7 @@ class PrefixCache:
         generated blocks are made here. Where the tree has an equal block, the lease keeps its
         own and goes on behind that one.
         """
-        _check_open(lease)
+        lease.check_open()
         if not lease.ready:
             raise LeaseError("the lease's prefix is not on the device")
         whole = num_computed // self.block_size
@@ -221,13 +202,13 @@ class PrefixCache:
 
     def release(self, lease: Lease, *, now: float) -> None:
         """Give everything back; what was committed stays in the tree. Exactly once."""
-        _check_open(lease)
+        lease.check_open()
         self._leasing.take_back(lease, now)
         self.quotas.keep(lease.owner)
 
     def discard(self, lease: Lease, *, now: float) -> None:
         """Release, and forget each block this lease put in the tree and all that builds on it."""
-        _check_open(lease)
+        lease.check_open()
         if lease.first_added is not None:
             self._pruning.forget_from(lease.node, lease.first_added)
         self.release(lease, now=now)
@@ -299,25 +280,18 @@ class PrefixCache:
         the tree forgot.
         """
         self._transit.void(Tier.DISK)
-        gone = [
-            self._pruning.forget_from(node, position, Reason.TIER_GONE)
-            for node, position in self._restart.on_disk_alone()
-        ]
+        gone = self._pruning.forget_all(self._restart.on_disk_alone(), Reason.TIER_GONE)
         if Tier.DISK in self._supply.shelves:
             self._restart.forget_copies()
-        return sum(gone)
+        return gone
 
     def pool(self) -> PoolUse:
         """Return the use of the pool now."""
-        total, free = self._supply.allocator.total, self._supply.allocator.num_free
-        evictable = self._holds.evictable_blocks
-        return PoolUse(total, free, total - free, evictable, total - free - evictable)
+        return self._supply.pool()
 
     def lower_tiers(self) -> dict[Tier, TierUse]:
         """Return the use of the tiers below the device that are there."""
-        shelves = self._supply.shelves.values()
-        allocators = {shelf.tier: shelf.allocator for shelf in shelves}
-        return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in allocators.items()}
+        return self._supply.lower_tiers()
 
     def owners(self) -> dict[str, OwnerUse]:
         """Return what each owner holds, took from others and lost."""
@@ -329,14 +303,4 @@ class PrefixCache:
 
     def _settle(self, flight: Flight) -> None:
         way = self._ascent if flight.target is Tier.DEVICE else self._supply.landing
-        for node, position in way.settle(flight):
-            self._pruning.forget_from(node, position, Reason.LOST)
-
-    def blocks_for(self, num_tokens: int) -> int:
-        """Return how many blocks hold so many tokens."""
-        return -(-num_tokens // self.block_size)
-
-
-def _check_open(lease: Lease) -> None:
-    if lease.released:
-        raise LeaseError("the lease has been released")
+        self._pruning.forget_all(way.settle(flight), Reason.LOST)

@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from prefix_cache.allocator import BlockIds
+from prefix_cache.errors import LeaseError
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.node import Node
 from storage.move import Move
@@ -67,6 +68,11 @@ class Lease:
     def ready(self) -> bool:
         """Whether all its cached tokens are on the device."""
         return not self.loads and not self.failed
+
+    def check_open(self) -> None:
+        """LeaseError where it has been released."""
+        if self.released:
+            raise LeaseError("the lease has been released")
 
     def own_blocks(self) -> BlockIds:
         """Return the ids that are freed with the lease: the duplicates and the private ones."""

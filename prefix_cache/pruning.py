@@ -8,6 +8,8 @@ by `descent`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prefix_cache.holds import Holds
 from prefix_cache.namespace import Namespace
 from prefix_cache.node import Node, Position
@@ -32,6 +34,10 @@ class Pruning:
             if namespace in (None, node.namespace) and owner in (None, node.owner)
         ]
         return sum(self._detach(node) for node in chosen if node.attached)
+
+    def forget_all(self, found: Iterable[tuple[Node, int]], reason: Reason) -> int:
+        """Forget several blocks; returns how many the tree forgot in all."""
+        return sum(self.forget_from(node, position, reason) for node, position in found)
 
     def forget_from(self, node: Node, position: int, reason: Reason | None = None) -> int:
         """Forget the block at `position`, on the way to `node`, and all that builds on it.

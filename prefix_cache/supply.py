@@ -18,6 +18,7 @@ from prefix_cache.losses import Losses
 from prefix_cache.node import Node, Partial, Position
 from prefix_cache.shelf import Tiers, make_pools
 from prefix_cache.transit import Transit
+from prefix_cache.usage import PoolUse, TierUse
 from storage.move import Tier
 
 
@@ -38,6 +39,17 @@ class Supply:
     def obtainable(self) -> int:
         """How many blocks could be had, sooner or later: free ones and evictable ones."""
         return self.allocator.num_free + self._holds.evictable_blocks
+
+    def pool(self) -> PoolUse:
+        """The use of the device now."""
+        total, free = self.allocator.total, self.allocator.num_free
+        evictable = self._holds.evictable_blocks
+        return PoolUse(total, free, total - free, evictable, total - free - evictable)
+
+    def lower_tiers(self) -> dict[Tier, TierUse]:
+        """The use of the tiers below the device that are there."""
+        allocators = {tier: shelf.allocator for tier, shelf in self.shelves.items()}
+        return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in allocators.items()}
 
     def take(self, count: int, owner: str) -> BlockIds:
         """Return `count` free blocks; the caller has made room for them."""

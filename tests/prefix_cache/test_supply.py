@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prefix_cache.cache import PoolUse, PrefixCache
+from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction import EvictionPolicy, SortKey
 from prefix_cache.node import Node
 from prefix_cache.owners import OwnerUse
+from prefix_cache.usage import PoolUse
 from tests.prefix_cache.scene import Scene, path, tokens
 
 A, B = path("tenant a"), path("tenant b")
