@@ -58,7 +58,6 @@ class PrefixCache:
     ) -> None:
         """`digest` makes the keys of generated blocks; give the one that made the prompts'."""
         self.block_size = block_size
-        self._tiers = tiers
         self._tree = RadixTree(block_size)
         self._holds = Holds(self._tree, policy or LeastRecentlyUsed(), tiers.present())
         self._transit = Transit()

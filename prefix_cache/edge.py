@@ -74,7 +74,7 @@ class Edge:
         """Copy (n * block_size,) tokens, (n,) slots of `tier` and n keys of 16 bytes."""
         self._block_size = block_size
         self.num_blocks = len(block_ids)
-        self._tokens = bytearray(tokens.astype(np.int32, copy=False).tobytes())
+        self._tokens = bytearray(tokens.astype(np.int32, copy=False).data)
         self._slots: npt.NDArray[np.int32] = np.zeros((3, len(block_ids)), dtype=np.int32)
         self._slots[ROW[tier]] = block_ids
         self._states = bytearray([BIT[tier]]) * len(block_ids)
@@ -164,13 +164,14 @@ class Edge:
         step = TOKEN_BYTES * self._block_size
         return np.frombuffer(bytes(self._tokens[index * step : (index + 1) * step]), np.int32)
 
-    def common_blocks(self, data: bytes, start: int, end: int) -> int:
-        """Return how many whole leading blocks are equal to the tokens in bytes [start, end)."""
-        if data.startswith(self._tokens, start, end):  # as a rule, and without any arithmetic
-            return self.num_blocks
-        length = min(len(self._tokens), end - start) // TOKEN_BYTES
-        mine = np.frombuffer(self._tokens, np.int32, length)
-        return common_prefix(mine, np.frombuffer(data, np.int32, length, start)) // self._block_size
+    def common_blocks(self, tokens: memoryview) -> int:
+        """Return how many whole leading blocks are equal to `tokens`, given as bytes."""
+        mine = self._tokens
+        if len(tokens) >= len(mine) and mine.startswith(tokens[: len(mine)]):
+            return self.num_blocks  # as a rule, and without any array
+        length = min(len(mine), len(tokens)) // TOKEN_BYTES
+        left, right = (np.frombuffer(one, np.int32, length) for one in (mine, tokens))
+        return common_prefix(left, right) // self._block_size
 
     def change(self, places: slice | Places, event: Event, tier: Tier) -> None:
         """Let `event` happen to the blocks in these places; IllegalTransition."""

@@ -67,17 +67,16 @@ class RadixTree:
         """
         node = self.root if start is None else start
         step = TOKEN_BYTES * self.block_size
-        first = block = node.end
-        last = len(tokens) // self.block_size
-        data = tokens[first * self.block_size :].tobytes() if block < last else b""
+        block, last = node.end, len(tokens) // self.block_size
+        if block < last:
+            data = tokens.data.cast("B")
         while block < last:
-            at = (block - first) * step
             namespace, end = path.span_at(block)
-            child = node.children.get(namespace + data[at : at + step])
+            child = node.children.get(namespace + data[block * step : (block + 1) * step])
             if child is None:
                 break
             end = last if end is None else min(end, last)
-            same = child.edge.common_blocks(data, at, (end - first) * step)
+            same = child.edge.common_blocks(data[block * step : end * step])
             node, block = child, block + same
             if same < child.edge.num_blocks:
                 return Position(node, same, block)

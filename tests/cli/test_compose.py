@@ -53,7 +53,7 @@ def test_every_engine_flag_arrives() -> None:
         disk_cache_dir="/var/cache/blocks",
         disk_cache_gib=3.0,
         disk_encryption=True,
-        cache_policy="value",
+        cache_policy="slru",
         spill_grace_s=1.0,
         memory_fraction=0.5,
         max_model_len=2048,

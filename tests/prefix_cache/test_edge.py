@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prefix_cache.edge import Edge, common_prefix
-from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.hashing import KEY_BYTES, TokenIds
 from tests.prefix_cache.scene import tokens
 
 
@@ -42,19 +42,24 @@ def test_common_prefix(left: tuple[int, ...], right: tuple[int, ...], length: in
     assert common_prefix(tokens(*right), tokens(*left)) == length
 
 
+def in_bytes(ids: TokenIds) -> memoryview:
+    return ids.data.cast("B")
+
+
 def test_only_whole_blocks_are_common() -> None:
     run = edge(0, 4)  # tokens 0 to 7
-    assert run.common_blocks(tokens(0, 1, 2).tobytes(), 0, 12) == 1
-    assert run.common_blocks(tokens(0, 1, 2, 3, 4, 9).tobytes(), 0, 24) == 2
-    assert run.common_blocks(np.arange(20, dtype=np.int32).tobytes(), 0, 80) == 4
+    assert run.common_blocks(in_bytes(tokens(0, 1, 2))) == 1
+    assert run.common_blocks(in_bytes(tokens(0, 1, 2, 3, 4, 9))) == 2
+    assert run.common_blocks(in_bytes(tokens(9, 1))) == 0
+    assert run.common_blocks(in_bytes(np.arange(8, dtype=np.int32))) == 4
+    assert run.common_blocks(in_bytes(np.arange(20, dtype=np.int32))) == 4
 
 
-def test_what_is_compared_begins_and_ends_where_it_is_said_to() -> None:
-    run, data = edge(0, 4), tokens(9, 9, *range(8), 8).tobytes()
-    assert run.common_blocks(data, 8, 44) == 4
-    assert run.common_blocks(data, 8, 40) == 4
-    assert run.common_blocks(data, 8, 36) == 3
-    assert run.common_blocks(data, 0, 44) == 0
+def test_a_part_of_other_tokens_is_compared_where_it_begins() -> None:
+    run, data = edge(0, 4), in_bytes(tokens(9, 9, *range(8), 8))
+    assert run.common_blocks(data[8:44]) == 4
+    assert run.common_blocks(data[8:36]) == 3
+    assert run.common_blocks(data) == 0
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
