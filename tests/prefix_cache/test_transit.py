@@ -1,0 +1,102 @@
+"""Copies under way, without a cache around them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from prefix_cache.edge import Edge
+from prefix_cache.errors import UnknownMove
+from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.namespace import Namespace
+from prefix_cache.node import Flight, Node
+from prefix_cache.transit import Outcome, Transit
+from storage.move import Move, Plan, Tier
+
+DOWN = (Tier.DEVICE, Tier.HOST)
+
+
+class Station:
+    """Nodes of three blocks each, in slots 0, 1, 2 and 10, 11, 12 and so on."""
+
+    def __init__(self) -> None:
+        self.transit = Transit()
+
+    def begin(self, number: int, *, makes_room: bool = True) -> Flight:
+        slots = np.arange(10 * number, 10 * number + 3, dtype=np.int32)
+        edge = Edge(slots, slots, bytes(3 * KEY_BYTES), 1)
+        node = Node(Namespace(b"n" * 16), edge, "owner", 0, None, 0.0)
+        return self.transit.begin(
+            node, 0, DOWN, slots + 100, for_owner="owner", makes_room=makes_room
+        )
+
+    def ended(self, moves: list[Move], outcome: Outcome = Outcome.DONE) -> list[Flight]:
+        return list(self.transit.end(moves, outcome))
+
+    def counts(self) -> tuple[int, int, int]:
+        transit = self.transit
+        return len(transit), transit.leaving(Tier.DEVICE), transit.arriving(Tier.HOST)
+
+
+def test_a_move_says_where_from_and_where_to() -> None:
+    flight = Station().begin(1)
+    assert flight.moves == [Move(Tier.DEVICE, 10 + n, Tier.HOST, 110 + n) for n in range(3)]
+    assert all(type(move) is Move for move in flight.moves)
+
+
+def test_a_flight_ends_with_its_last_move_in_whatever_order() -> None:
+    station = Station()
+    one, two = station.begin(1), station.begin(2)
+    mixed = [one.moves[2], two.moves[0], one.moves[0], two.moves[1]]
+    assert station.ended(mixed) == []
+    assert station.counts() == (2, 2, 2)
+    assert station.ended([two.moves[2], one.moves[1]]) == [two, one]
+    assert station.counts() == (0, 0, 0)
+    assert (one.missed, two.missed) == (set(), set())
+
+
+def test_what_makes_no_room_is_not_leaving() -> None:
+    station = Station()
+    flight = station.begin(1, makes_room=False)
+    assert station.counts() == (3, 0, 3)
+    assert station.ended(flight.moves) == [flight]
+    assert station.counts() == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("outcome", "lost"), [(Outcome.FAILED, set()), (Outcome.LOST, {1})])
+def test_what_has_not_arrived_is_told_by_position(outcome: Outcome, lost: set[int]) -> None:
+    station = Station()
+    flight = station.begin(3)
+    assert station.ended([flight.moves[1]], outcome) == []
+    assert station.ended([flight.moves[0], flight.moves[2]]) == [flight]
+    assert (flight.missed, flight.lost) == ({1}, lost)
+
+
+def test_an_unknown_move_is_named_and_what_came_before_it_counts() -> None:
+    station = Station()
+    one, two = station.begin(1), station.begin(2)
+    stranger = Move(Tier.DEVICE, 77, Tier.HOST, 7)
+    ends = station.transit.end([*one.moves, two.moves[0], stranger, two.moves[1]], Outcome.DONE)
+    assert next(ends) is one
+    with pytest.raises(UnknownMove, match="source=77"):
+        next(ends)
+    assert station.counts() == (2, 2, 2)
+    assert station.ended(two.moves[1:]) == [two]
+
+
+def test_a_move_ends_once() -> None:
+    station = Station()
+    flight = station.begin(1)
+    station.ended(flight.moves)
+    with pytest.raises(UnknownMove):
+        station.ended(flight.moves[:1])
+
+
+def test_a_plan_has_what_was_asked_for_since_the_one_before() -> None:
+    station = Station()
+    assert station.transit.take_plan() == Plan()
+    flight = station.begin(1)
+    assert station.transit.take_plan().moves == tuple(flight.moves)
+    assert station.transit.take_plan() == Plan()
+    station.transit.erase(np.array([4, 4, 5], dtype=np.int32))
+    assert station.transit.take_plan().erase == (4, 5)
