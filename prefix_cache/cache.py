@@ -26,7 +26,6 @@ from prefix_cache.lease import Lease
 from prefix_cache.leasing import Leasing
 from prefix_cache.ledger import Ledger
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.node import Flight
 from prefix_cache.owners import OwnerUse
 from prefix_cache.pruning import Pruning
 from prefix_cache.quota import Quota
@@ -62,9 +61,7 @@ class PrefixCache:
         self._holds = Holds(self._tree, policy or LeastRecentlyUsed(), tiers.present())
         self._transit = Transit()
         self._supply = Supply(num_blocks, self._holds, tiers, self._transit)
-        self._losses, self._descent = self._supply.losses, self._supply.descent
-        standings, traffic = self._supply.standings, self._losses.traffic
-        self.quotas = Quotas(self._holds, standings, self._descent, traffic)
+        self.quotas = Quotas(self._holds, self._supply)
         self._ascent = Ascent(self._holds, self._supply, self._transit)
         self.readership = Readership()  # to be read alone
         self._restart = Restart(self._tree, self._holds, self._ascent, self._supply, digest)
@@ -99,12 +96,12 @@ class PrefixCache:
     @property
     def traffic(self) -> Traffic:
         """What has gone between the tiers so far, in blocks."""
-        return self._losses.traffic
+        return self._supply.losses.traffic
 
     @property
     def ledger(self) -> Ledger:
         """The last evictions between different owners."""
-        return self._losses.ledger
+        return self._supply.losses.ledger
 
     def set_quota(self, owner: str, quota: Quota) -> None:
         """Say what of each tier is `owner`'s; the first call gives everyone a quota."""
@@ -226,7 +223,7 @@ class PrefixCache:
         Each move is to be reported to `settle`, once. First makes `Tiers.ahead` blocks free.
         """
         self.quotas.keep_again()
-        self._descent.make_ahead()
+        self._supply.descent.make_ahead()
         return self._transit.take_plan()
 
     def settle(
@@ -240,7 +237,8 @@ class PrefixCache:
         ends = ((Outcome.DONE, done), (Outcome.FAILED, failed), (Outcome.LOST, lost))
         for outcome, moves in ends:
             for flight in self._transit.end(moves, outcome):
-                self._settle(flight)
+                way = self._ascent if flight.target is Tier.DEVICE else self._supply.landing
+                self._pruning.forget_all(way.settle(flight), Reason.LOST)
 
     def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
         """Take up what a disk was found to hold, as (slot, record) in any order, after a start.
@@ -299,7 +297,3 @@ class PrefixCache:
     def check_invariants(self) -> None:
         """Recompute every count from scratch; raise InvariantBroken where one differs."""
         check(self._tree, self._holds, self._supply, self._transit, self._leasing.leases)
-
-    def _settle(self, flight: Flight) -> None:
-        way = self._ascent if flight.target is Tier.DEVICE else self._supply.landing
-        self._pruning.forget_all(way.settle(flight), Reason.LOST)

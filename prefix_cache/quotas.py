@@ -12,14 +12,12 @@ Knows: owners, tiers, quotas. Does not know: which block goes (`contest`), or ho
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prefix_cache.descent import Descent
 from prefix_cache.holds import Holds
 from prefix_cache.quota import DEFAULT, PUBLISHED, Quota
-from prefix_cache.standing import Standing
-from prefix_cache.traffic import Reason, Traffic
+from prefix_cache.supply import Supply
+from prefix_cache.traffic import Reason
 from storage.move import Tier
 
 
@@ -46,17 +44,11 @@ class Evictions:
 class Quotas:
     """The quotas of one cache. One owner thread."""
 
-    def __init__(
-        self,
-        holds: Holds,
-        standings: Mapping[Tier, Standing],
-        descent: Descent,
-        traffic: Traffic,
-    ) -> None:
+    def __init__(self, holds: Holds, supply: Supply) -> None:
         self._holds = holds
-        self._descent = descent
-        self._traffic = traffic
-        self._standings = {tier: standings[tier] for tier in holds.leaves}
+        self._descent = supply.descent
+        self._traffic = supply.losses.traffic
+        self._standings = {tier: supply.standings[tier] for tier in holds.leaves}
         self._by_owner: dict[str, Quota] = {}
         self._capped: set[str] = set()  # who has a ceiling below the whole
         self._over: set[str] = set()  # who was over it in some tier when it was last looked at
