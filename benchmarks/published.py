@@ -80,9 +80,10 @@ class Bench:
         return len(tokens)
 
     def prompt(self, number: int) -> TokenIds:
-        """Tenant `number`'s chat."""
+        """Tenant `number`'s chat. Its question begins like no other's: the system prompt is all
+        that tenants have in common."""
         [question] = make_questions(self.handbook, number)
-        chat = [self.system, {"role": "user", "content": question.text}]
+        chat = [self.system, {"role": "user", "content": f"{number}: {question.text}"}]
         text = self.template.render(chat, add_generation_prompt=True)
         return self.tokenizer.encode(text, add_special_tokens=False)
 

@@ -32,7 +32,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     disk_cache_dir: str | None = None  # None: no disk tier
     disk_cache_gib: float = 1.0  # 0: no disk tier
     disk_encryption: bool = False  # under a data key for every flow
-    cache_policy: PolicyName = "value"
+    cache_policy: PolicyName = "lru"
     memory_fraction: float = 0.9  # of the device's free memory, when cache_tokens is None
     max_model_len: int | None = None  # None: the model's own
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
