@@ -37,6 +37,7 @@ from tests.seams.real_engine import CLIENT, Bounds, RealEngine
 MODEL = Path(__file__).parents[1] / "handbook" / "model"
 BOUNDS = Bounds(num_blocks=1024, block_size=16, max_batch_tokens=512, max_running=8, steps_ahead=1)
 SECRET = b"s" * 32
+FIRST_OF_ITS_OWN = 300  # an id; each tenant has the one behind the one before
 SAMPLING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 WARM_UP = 5  # tenants whose times are not counted
 
@@ -63,6 +64,7 @@ class Bench:
         self.system = {"role": "system", "content": self.handbook.text}
         self.index = PublishedIndex()
         self.asked = 0
+        self.published = 0  # tokens of the system prompt, once it is
 
     def publish(self, way: Way) -> int:
         """Publish and pin the system prompt; returns its tokens."""
@@ -77,15 +79,21 @@ class Bench:
         pin = Pin(query_id="q", pin_id="p", token_ids=ids, namespace=namespace, block_keys=keys)
         self.engine.link.say(pin, CLIENT)
         self.engine.run()
-        return len(tokens)
+        self.published = len(tokens)
+        return self.published
 
     def prompt(self, number: int) -> TokenIds:
-        """Tenant `number`'s chat. Its question begins like no other's: the system prompt is all
-        that tenants have in common."""
+        """Tenant `number`'s chat.
+
+        The first token of its question is like no other's: what is published is all that
+        tenants have in common.
+        """
         [question] = make_questions(self.handbook, number)
-        chat = [self.system, {"role": "user", "content": f"{number}: {question.text}"}]
+        chat = [self.system, {"role": "user", "content": question.text}]
         text = self.template.render(chat, add_generation_prompt=True)
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        tokens = self.tokenizer.encode(text, add_special_tokens=False)
+        tokens[self.published] = FIRST_OF_ITS_OWN + number
+        return tokens
 
     def first_token(self, way: Way, tenant: str, prompt: TokenIds) -> tuple[float, int]:
         """Seconds to the first token, and the prompt's cached tokens."""
