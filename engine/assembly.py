@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from engine.copies import Copies
-from engine.core import EngineCore, Parts
+from engine.core import EngineCore
 from engine.holdings import Holdings
 from engine.intake import Intake
 from engine.link import Link
 from engine.lower_tiers import LowerTiers
 from engine.messages import Welcome
+from engine.parts import Parts
 from engine.pins import Pins, most_pinned
 from engine.plan import StepLimits
 from engine.queue import FairQueue, QueueLimits

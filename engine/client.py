@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from collections.abc import AsyncGenerator
+from typing import Any, TypeAlias
 
 import zmq
 import zmq.asyncio
@@ -32,9 +31,10 @@ from engine.errors import (
     InvalidRequest,
     error_from_code,
 )
+from engine.inbox import Inbox
+from engine.interface import Late, PinnedPrefix
 from engine.messages import (
     Cancel,
-    EngineStats,
     Event,
     Failed,
     Finished,
@@ -54,62 +54,7 @@ from engine.messages import (
     Unpinned,
     Welcome,
 )
-
-Late: TypeAlias = Callable[[Finished], None]
-"""Is told, once, how a request ended whose caller had left before."""
-
-
-@dataclass(frozen=True, slots=True)
-class PinnedPrefix:
-    """What is to stay on the device: whole blocks from position 0, in one namespace."""
-
-    pin_id: str
-    token_ids: bytes  # int32, little endian
-    namespace: bytes
-    block_keys: bytes
-
-
-class Engine(Protocol):
-    """What the gateway may ask of an engine; `tests/doubles/fake_engine.py` implements it too."""
-
-    @property
-    def welcome(self) -> Welcome | None:
-        """What the connected engine is; None while none is connected."""
-        ...
-
-    def generate(
-        self, request: Generate, late: Late | None = None
-    ) -> AsyncGenerator[Tokens | Finished, None]:
-        """Yield `Tokens` as they come, then one `Finished`.
-
-        Raises a subclass of `EngineError` in place of the rest when the request failed.
-        Closing the generator early cancels the request in the engine; what the engine says of
-        its end then, if it still does, is told to `late`.
-        """
-        ...
-
-    async def stats(self, *, evictions: int = 0) -> EngineStats:
-        """The engine's counters, and so many of the last evictions between flows.
-
-        EngineUnavailable while none is connected.
-        """
-        ...
-
-    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
-        """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten."""
-        ...
-
-    async def pin(self, prefix: PinnedPrefix) -> int:
-        """Keep a prefix on the device for good; returns its blocks once they are there.
-
-        Raises PinTooLarge, NoRoomToPin, and what `generate` raises. Saying it again is no harm.
-        """
-        ...
-
-    async def unpin(self, pin_id: str) -> int:
-        """Let a pinned prefix go; returns its blocks, 0 where it was not pinned."""
-        ...
-
+from engine.stats_messages import EngineStats
 
 _Reply: TypeAlias = Flushed | Pinned | Unpinned | StatsReply
 _Socket: TypeAlias = "zmq.Socket[bytes]"
@@ -121,31 +66,6 @@ BEAT_S = 1.0
 # Between two steps an engine always answers, so these are bounds on what one step may take.
 SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
 _FRAMES_AT_ONCE = 64  # then others have their turn of the loop
-
-
-class _Inbox:
-    """Events of one request that nobody has taken yet. `asyncio.Queue` costs thrice as much."""
-
-    __slots__ = ("_events", "_waiter")
-
-    def __init__(self) -> None:
-        self._events: list[Event | EngineError] = []
-        self._waiter: asyncio.Future[None] | None = None
-
-    def put(self, event: Event | EngineError) -> None:
-        self._events.append(event)
-        if self._waiter is not None:
-            if not self._waiter.done():
-                self._waiter.set_result(None)
-            self._waiter = None
-
-    async def take(self) -> list[Event | EngineError]:
-        """All there is; waits for the first. For one reader."""
-        if not self._events:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        events, self._events = self._events, []
-        return events
 
 
 class EngineClient:
@@ -162,7 +82,7 @@ class EngineClient:
         self._welcome: Welcome | None = None
         self._welcomed = asyncio.Event()
         self._socket: _Socket | None = None
-        self._requests: dict[str, _Inbox] = {}
+        self._requests: dict[str, Inbox] = {}
         self._left: dict[str, Late] = {}  # cancelled here, and not yet ended by the engine
         self._queries: dict[str, _Answer] = {}
         self._query_ids = itertools.count()
@@ -259,12 +179,12 @@ class EngineClient:
 
     # What callers say
 
-    def _begin(self, request: Generate) -> _Inbox:
+    def _begin(self, request: Generate) -> Inbox:
         if request.request_id in self._requests:
             raise InvalidRequest("this request id is already running")
         if self._welcome is None or not self._say(request):
             raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
-        inbox = _Inbox()
+        inbox = Inbox()
         self._requests[request.request_id] = inbox
         return inbox
 

@@ -16,17 +16,14 @@ them is done; nor signals, the process, or its end (`process.py`).
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from engine.copies import Copies
 from engine.errors import EngineError, EngineFailure, EngineUnavailable, InvalidRequest
 from engine.holdings import lease_of
-from engine.intake import Intake, quota_of
-from engine.link import Incoming, Link
+from engine.intake import quota_of
+from engine.link import Incoming
 from engine.messages import (
     Cancel,
-    EngineStats,
     Event,
     Flush,
     Flushed,
@@ -39,19 +36,15 @@ from engine.messages import (
     StepReply,
     Unpin,
     Unpinned,
-    Welcome,
 )
-from engine.pins import OURSELVES, Answer, Pins
-from engine.quota_stats import floors_scale, flow_shares, last_evictions
-from engine.scheduler import Scheduler
+from engine.parts import Parts
+from engine.pins import OURSELVES, Answer
+from engine.report import report
 from engine.sequence import Sequence
-from engine.settle import Reply, Settler, failed
-from engine.stats import Meter, pool_stats
-from engine.step import Launched, Runner, Step
-from engine.tier_stats import tier_stats
-from prefix_cache.cache import PrefixCache
+from engine.settle import Reply, failed
+from engine.stats_messages import EngineStats
+from engine.step import Launched, Step
 from prefix_cache.namespace import Namespace
-from prefix_cache.recompute import LoadOrRecompute
 
 IDLE_WAIT_S = 0.1
 WARM_S = 1.0  # the longest that a start waits for the disk, its tree and the hottest blocks
@@ -61,27 +54,6 @@ SAVED_AT_ONCE = 256  # blocks
 MEASURED_TOKENS = 64  # of prompts in a step; fewer tell more of the step than of the tokens
 COPY_WAIT_S = 0.001  # while there is nothing to do but wait for copies
 RETRY_AFTER_S = 2.0  # what an engine that drains asks for: its successor is up by then
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the core is made of, built by the composition root."""
-
-    link: Link
-    intake: Intake
-    scheduler: Scheduler
-    settler: Settler
-    runner: Runner
-    cache: PrefixCache
-    pins: Pins
-    copies: Copies
-    rates: LoadOrRecompute
-    meter: Meter
-    welcome: Welcome
-    clock: Callable[[], float]  # seconds, monotonic
-    pause: Callable[[float], None]  # wait so many seconds
-    out_of_memory: type[Exception]  # what the runner raises when the device has no room
-    steps_ahead: int  # steps that may be on their way when the next is decided
 
 
 class EngineCore:
@@ -172,30 +144,7 @@ class EngineCore:
 
     def stats(self, evictions: int = 0) -> EngineStats:
         """The counters as they are now, and so many of the last evictions between flows."""
-        flows = self.parts.meter.flows(self.parts.cache)
-        parts, now = self.parts, self.parts.clock()
-        return EngineStats(
-            engine_id=parts.welcome.engine_id,
-            fingerprint=parts.welcome.fingerprint,
-            uptime_s=parts.meter.uptime(now),
-            running=len(self._scheduler.running),
-            waiting=len(self._scheduler.queue),
-            preemptions=self._scheduler.num_preemptions,
-            steps=parts.meter.steps,
-            generated_tokens=parts.meter.generated_tokens,
-            windows=parts.meter.windows(now),
-            pool=pool_stats(parts.cache),
-            tree_nodes=parts.cache.num_nodes,
-            tree_depth=parts.cache.depth,
-            flows=flows,
-            loading=len(self._scheduler.loading),
-            failed_loads=self._scheduler.num_failed_loads,
-            tiers=tier_stats(parts.cache, parts.copies, parts.rates, parts.meter.found),
-            shares=flow_shares(parts.cache, flows),
-            floors_scale=floors_scale(parts.cache),
-            evictions=last_evictions(parts.cache, evictions, now),
-            pins=parts.pins.stats(),
-        )
+        return report(self.parts, evictions)
 
     # Take
 

@@ -16,6 +16,8 @@ from typing import Literal
 
 import msgspec
 
+from engine.stats_messages import EngineStats, TierTokens
+
 FinishReason = Literal["stop", "length", "cancelled"]
 Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
 
@@ -141,14 +143,6 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     prefill: float  # from then on until the step that sampled its first token was settled
 
 
-class TierTokens(msgspec.Struct, frozen=True, array_like=True):
-    """Cached tokens of a prompt by the tier they came from; together they are `cached_tokens`."""
-
-    device: int = 0
-    host: int = 0
-    disk: int = 0
-
-
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     """Tokens a step appended to a sequence."""
 
@@ -217,149 +211,6 @@ class Unpinned(msgspec.Struct, frozen=True, kw_only=True, tag="unpinned"):
 
     query_id: str
     blocks: int
-
-
-class FlowStats(msgspec.Struct, kw_only=True):
-    """One flow's use of the cache since the engine started. Tokens and blocks."""
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    generated_tokens: int = 0
-    blocks_held: int = 0
-    evictions_caused: int = 0
-    evictions_suffered: int = 0
-    written_blocks: int = 0
-    unread_blocks: int = 0  # of those written: found by no request so far, here still or not
-
-
-class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Prompt tokens looked up, found and computed within a window of time."""
-
-    queried_tokens: int
-    hit_tokens: int
-    computed_tokens: int
-
-
-class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The device pool, in blocks; used = evictable + leased."""
-
-    block_size: int
-    total: int
-    free: int
-    used: int
-    evictable: int
-    leased: int
-
-
-class WayStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Copies from one tier to another since the start, in blocks."""
-
-    source: str
-    target: str
-    blocks: int
-    failed: int  # or lost
-    seconds: float  # in which at least one was under way
-    under_way: int
-
-
-class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier below the device, in blocks."""
-
-    total: int
-    used: int
-    loads_chosen: int  # of the blocks that requests found there
-    loads_refused: int  # computed instead
-
-
-class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The disk tier's file and process."""
-
-    state: str  # up, starting, down, off
-    bytes: int
-    records: int
-    lost: int  # records that were not what was asked for
-    refused: int  # writes that found no room
-    late: int  # reads that missed their deadline
-    quarantines: int
-    failures: int  # deaths of its process
-
-
-class TierStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What has gone between the tiers. Counts since the engine started."""
-
-    block_bytes: int = 0
-    found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
-    lower: dict[str, LowerTierStats] = {}  # "host", "disk"; those that are there
-    ways: list[WayStats] = []
-    evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
-    prefill: dict[int, float] = {}  # tokens a second, by the longest context measured with
-    disk: DiskStats | None = None
-
-
-BlocksByReason = dict[str, dict[str, int]]
-"""Blocks by tier and reason."""
-
-
-class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How a flow stands in one tier, in blocks."""
-
-    held: int
-    floor: int  # what it is promised: less than its quota says where not all floors fit
-    ceiling: int
-    fair: float  # what it would have if everyone wanted more
-
-
-class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
-    """How a flow stands in each tier, and what went for it and of it since the start."""
-
-    tiers: dict[str, ShareStats] = {}
-    caused: BlocksByReason = {}
-    suffered: BlocksByReason = {}
-
-
-class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one flow that went for another."""
-
-    age_s: float  # how long ago
-    of_flow: str
-    for_flow: str
-    tier: str
-    reason: str
-    blocks: int
-
-
-class PinStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What is pinned, in blocks."""
-
-    most: int = 0  # may be pinned in all
-    claimed: int = 0  # are pinned, or will be when they have been computed
-    pinned: dict[str, int] = {}  # by pin id; those that are on the device
-
-
-class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's counters at one moment."""
-
-    engine_id: str
-    fingerprint: bytes
-    uptime_s: float
-    running: int
-    waiting: int
-    preemptions: int
-    steps: int
-    generated_tokens: int
-    windows: dict[str, WindowStats]  # "1m", "10m", "all"
-    pool: PoolStats
-    tree_nodes: int
-    tree_depth: int
-    flows: dict[str, FlowStats]
-    loading: int = 0  # sequences whose prefix is on its way from a lower tier
-    failed_loads: int = 0  # sequences that had to start over
-    tiers: TierStats = TierStats()
-    shares: dict[str, FlowShares] = {}  # by flow
-    floors_scale: dict[str, float] = {}  # by tier: 1, or less where not all floors fit
-    evictions: list[EvictionStats] = []  # as many as were asked for, the newest first
-    pins: PinStats = PinStats()
 
 
 class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):

@@ -34,16 +34,8 @@ from engine.errors import (
     RequestRefused,
     error_from_code,
 )
-from engine.messages import (
-    Event,
-    Failed,
-    Finished,
-    Generate,
-    Pin,
-    Pinned,
-    PinStats,
-    SamplingParams,
-)
+from engine.messages import Event, Failed, Finished, Generate, Pin, Pinned, SamplingParams
+from engine.stats_messages import PinStats
 from prefix_cache.cache import PrefixCache
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from engine.messages import BlocksByReason, EvictionStats, FlowShares, ShareStats
+from engine.stats_messages import BlocksByReason, EvictionStats, FlowShares, ShareStats
 from prefix_cache.cache import PrefixCache
 from prefix_cache.ledger import Entry
 from prefix_cache.quotas import Evictions

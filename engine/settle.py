@@ -24,18 +24,11 @@ from typing import NamedTuple
 
 from engine.errors import EngineError, NumericFailure
 from engine.holdings import Holdings
-from engine.messages import (
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    TierTokens,
-    Timing,
-    Tokens,
-)
+from engine.messages import Event, Failed, Finished, FinishReason, Timing, Tokens
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.stats import Meter
+from engine.stats_messages import TierTokens
 from engine.step import Row, Sampled, Step
 from prefix_cache.recompute import PrefillCurve
 

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from engine.messages import FlowStats, PoolStats, WindowStats
 from engine.sequence import Found
+from engine.stats_messages import FlowStats, PoolStats, WindowStats
 from prefix_cache.cache import PrefixCache
 
 WINDOWS_S = {"1m": 60, "10m": 600}

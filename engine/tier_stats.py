@@ -6,8 +6,8 @@ Knows: where each number is kept. Does not know: who reads them.
 from __future__ import annotations
 
 from engine.copies import Copies, Disk
-from engine.messages import DiskStats, LowerTierStats, TierStats, TierTokens, WayStats
 from engine.sequence import Found
+from engine.stats_messages import DiskStats, LowerTierStats, TierStats, TierTokens, WayStats
 from prefix_cache.cache import PrefixCache
 from prefix_cache.recompute import LoadOrRecompute
 from storage.move import Tier

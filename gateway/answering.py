@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from engine.client import Engine
+from engine.interface import Engine
 from engine.messages import Finished
 from gateway.admission import Admission, Ask
 from gateway.caller import Caller

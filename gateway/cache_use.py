@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from engine.errors import EngineError
-from engine.messages import EngineStats
+from engine.stats_messages import EngineStats
 from gateway.admin.bounded_engine import BoundedEngine
 
 KEPT_S = 5.0

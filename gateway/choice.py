@@ -14,7 +14,8 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
-from engine.messages import Finished, Generate, TierTokens, Timing, TokenLogprobs, Tokens
+from engine.messages import Finished, Generate, Timing, TokenLogprobs, Tokens
+from engine.stats_messages import TierTokens
 from gateway.admission import TextRules
 from gateway.detokenizer import Decoder, Detokenizer
 from gateway.stop_strings import StopScanner

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.messages import DiskStats, EngineStats, PoolStats, TierStats
+from engine.stats_messages import DiskStats, EngineStats, PoolStats, TierStats
 
 
 class EngineCollector(Collector):

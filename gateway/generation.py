@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
-from engine.client import Engine, Late
 from engine.errors import EngineUnavailable
+from engine.interface import Engine, Late
 from gateway.admission import Admitted
 from gateway.choice import Choice, Event, run_choice
 from gateway.detokenizer import Decoder

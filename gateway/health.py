@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from fastapi import APIRouter, Response
 
-from engine.client import Engine
+from engine.interface import Engine
 from gateway.described import described
 
 

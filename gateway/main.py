@@ -23,7 +23,8 @@ import msgspec
 import uvloop
 from fastapi import APIRouter
 
-from engine.client import Engine, EngineClient
+from engine.client import EngineClient
+from engine.interface import Engine
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.routes import admin_router
 from gateway.admission import Admission

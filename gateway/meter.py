@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.errors import EngineError
-from engine.messages import TierTokens
+from engine.stats_messages import TierTokens
 from gateway.admission import Admitted
 from gateway.choice import Delta, Event
 from gateway.limits.prices import Tokens

@@ -29,7 +29,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from engine.messages import EngineStats
+from engine.stats_messages import EngineStats
 from gateway.engine_metrics import EngineCollector
 
 # The boundaries that inference dashboards know, and finer ones below them: a cached prefix

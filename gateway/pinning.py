@@ -16,8 +16,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any
 
-from engine.client import Engine, PinnedPrefix
 from engine.errors import EngineError
+from engine.interface import Engine, PinnedPrefix
 
 RETRY_S = 10.0
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.client import Engine, PinnedPrefix
+from engine.interface import Engine, PinnedPrefix
 from engine.messages import Welcome
 from gateway.errors import BadRequest, Unavailable
 from gateway.namespaces import Namespaces

@@ -32,56 +32,11 @@ from kernels.attention_tile import LOG2_E, attend_tile, average
 from kernels.batch_layout import BatchLayout, SharedLevel
 from kernels.deal_units import deal, keys_of_items
 from kernels.early_start import early_start, start_early
-from kernels.merge_attention import PARTS_AT_ONCE, add_parts
+from kernels.merge_attention import PARTS_AT_ONCE, bring_together
 from kernels.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
 
 _ITEMS_AT_ONCE = 128  # lengths a program reads in one go
 _LEAST_QUERIES = 16  # the least that the matrix units take
-
-
-@triton.jit
-def _bring_together(
-    partial: tl.tensor,
-    partial_lse: tl.tensor,
-    spans: tl.tensor,
-    out: tl.tensor,
-    row: tl.tensor,
-    rows: tl.tensor,
-    first_slot: tl.tensor,
-    units: tl.tensor,
-    kv_head: tl.tensor,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    MEMBERS: tl.constexpr,
-    D: tl.constexpr,
-    D_PADDED: tl.constexpr,
-    SHARED: tl.constexpr,
-    AT_ONCE: tl.constexpr,
-) -> None:
-    """Write a row's heads of one KV head from its own parts and those of SHARED levels."""
-    heads = KV_HEADS * GROUP
-    member = tl.arange(0, AT_ONCE * MEMBERS) % MEMBERS
-    inside = member < GROUP
-    head = kv_head * GROUP + member
-    m = tl.full([MEMBERS], float("-inf"), dtype=tl.float32)
-    total = tl.zeros([MEMBERS], dtype=tl.float32)
-    acc = tl.zeros([MEMBERS, D_PADDED], dtype=tl.float32)
-    m, total, acc = add_parts(
-        m, total, acc, partial, partial_lse, first_slot * heads, heads, units, head, inside,
-        D, D_PADDED, MEMBERS, AT_ONCE,
-    )  # fmt: skip
-    for level in tl.static_range(SHARED):
-        span = spans + (level * rows + row) * 4
-        first, step, count = tl.load(span), tl.load(span + 1), tl.load(span + 2)
-        m, total, acc = add_parts(
-            m, total, acc, partial, partial_lse, first * heads, step * heads, count, head, inside,
-            D, D_PADDED, MEMBERS, AT_ONCE,
-        )  # fmt: skip
-    index, column = tl.arange(0, MEMBERS), tl.arange(0, D_PADDED)
-    result = acc / tl.where(total == 0.0, 1.0, total)[:, None]
-    into = out + ((row.to(tl.int64) * heads + kv_head * GROUP + index) * D)[:, None]
-    wanted = (index < GROUP)[:, None] & (column < D)[None, :]
-    tl.store(into + column[None, :], result.to(out.dtype.element_ty), mask=wanted)
 
 
 @triton.jit(do_not_specialize=["table_stride", "items", "passes", "fine", "coarse", "first_slot"])
@@ -201,7 +156,7 @@ def _attend_kernel(
                 if arrived == units - 1:
                     tl.store(counter, 0)
             if arrived == units - 1:
-                _bring_together(
+                bring_together(
                     partial, partial_lse, spans, out, row, items, first_slot + first, units,
                     kv_head, KV_HEADS, GROUP, MEMBERS, D, D_PADDED, SHARED, PARTS_AT_ONCE,
                 )  # fmt: skip

@@ -3,8 +3,8 @@
     out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)
 
 A kernel of its own for parts at equal distances (`merge_splits`), and device code for a program
-that merges what others have written before it (`add_parts`). Does not know keys, queries or who
-wrote the parts.
+that merges what others have written before it (`bring_together`). Does not know keys, queries or
+who wrote the parts.
 """
 
 from __future__ import annotations
@@ -60,6 +60,51 @@ def add_parts(
         total = total * shrink + tl.sum(weight, axis=0)
         m = m_new
     return m, total, acc
+
+
+@triton.jit
+def bring_together(
+    partial: tl.tensor,
+    partial_lse: tl.tensor,
+    spans: tl.tensor,
+    out: tl.tensor,
+    row: tl.tensor,
+    rows: tl.tensor,
+    first_slot: tl.tensor,
+    units: tl.tensor,
+    kv_head: tl.tensor,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    MEMBERS: tl.constexpr,
+    D: tl.constexpr,
+    D_PADDED: tl.constexpr,
+    SHARED: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+) -> None:
+    """Write a row's heads of one KV head from its own parts and those of SHARED levels."""
+    heads = KV_HEADS * GROUP
+    member = tl.arange(0, AT_ONCE * MEMBERS) % MEMBERS
+    inside = member < GROUP
+    head = kv_head * GROUP + member
+    m = tl.full([MEMBERS], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([MEMBERS], dtype=tl.float32)
+    acc = tl.zeros([MEMBERS, D_PADDED], dtype=tl.float32)
+    m, total, acc = add_parts(
+        m, total, acc, partial, partial_lse, first_slot * heads, heads, units, head, inside,
+        D, D_PADDED, MEMBERS, AT_ONCE,
+    )  # fmt: skip
+    for level in tl.static_range(SHARED):
+        span = spans + (level * rows + row) * 4
+        first, step, count = tl.load(span), tl.load(span + 1), tl.load(span + 2)
+        m, total, acc = add_parts(
+            m, total, acc, partial, partial_lse, first * heads, step * heads, count, head, inside,
+            D, D_PADDED, MEMBERS, AT_ONCE,
+        )  # fmt: skip
+    index, column = tl.arange(0, MEMBERS), tl.arange(0, D_PADDED)
+    result = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    into = out + ((row.to(tl.int64) * heads + kv_head * GROUP + index) * D)[:, None]
+    wanted = (index < GROUP)[:, None] & (column < D)[None, :]
+    tl.store(into + column[None, :], result.to(out.dtype.element_ty), mask=wanted)
 
 
 @triton.jit(do_not_specialize=["rows", "splits"])

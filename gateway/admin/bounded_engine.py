@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from engine.client import Engine
 from engine.errors import EngineUnavailable
-from engine.messages import EngineStats, Welcome
+from engine.interface import Engine
+from engine.messages import Welcome
+from engine.stats_messages import EngineStats
 
 T = TypeVar("T")
 

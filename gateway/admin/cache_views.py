@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.messages import (
+from engine.stats_messages import (
     BlocksByReason,
     DiskStats,
     EngineStats,

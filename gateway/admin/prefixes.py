@@ -18,7 +18,8 @@ from fastapi import APIRouter, Request, Response
 from msgspec.structs import replace
 
 from engine.errors import EngineError
-from engine.messages import PinStats, Welcome
+from engine.messages import Welcome
+from engine.stats_messages import PinStats
 from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body

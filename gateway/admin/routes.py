@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Depends, Response
 
-from engine.client import Engine
 from engine.errors import EngineError
-from engine.messages import EngineStats
+from engine.interface import Engine
+from engine.stats_messages import EngineStats
 from gateway.admin.audit import AuditTrail, audit_router
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache import cache_router

@@ -5,7 +5,7 @@ Knows: its name. Does not know: the model.
 
 from __future__ import annotations
 
-from engine.client import Engine
+from engine.interface import Engine
 from gateway.errors import NotFound
 from gateway.openai.replies import Model, ModelList
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from cli.cache_tables import percent, show
-from engine.messages import FlowStats
+from engine.stats_messages import FlowStats
 from gateway.admin.cache_views import cache_stats
 from tests.gateway.operated_engine import some_stats, some_tiers
 

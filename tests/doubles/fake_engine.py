@@ -13,19 +13,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import numpy as np
 
-from engine.client import Late, PinnedPrefix
 from engine.errors import EngineError
-from engine.messages import (
-    EngineStats,
-    Finished,
-    Generate,
-    PinStats,
-    PoolStats,
-    Timing,
-    TokenLogprobs,
-    Tokens,
-    Welcome,
-)
+from engine.interface import Late, PinnedPrefix
+from engine.messages import Finished, Generate, Timing, TokenLogprobs, Tokens, Welcome
+from engine.stats_messages import EngineStats, PinStats, PoolStats
 
 Script = Callable[[Generate], Sequence[int]]
 Pace = Callable[[Generate, int], Awaitable[None]]

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from engine.client import Engine
+from engine.interface import Engine
 from gateway.config import GatewayConfig
 from gateway.first_start import FirstStart, ensure_first_start
 from gateway.main import composed

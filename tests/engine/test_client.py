@@ -14,7 +14,7 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from engine.client import EngineClient, PinnedPrefix
+from engine.client import EngineClient
 from engine.codec import Codec
 from engine.errors import (
     EngineDied,
@@ -26,17 +26,9 @@ from engine.errors import (
     PinTooLarge,
     PromptTooLong,
 )
-from engine.messages import (
-    EngineStats,
-    Finished,
-    Flush,
-    Flushed,
-    FromEngine,
-    Generate,
-    Pin,
-    Tokens,
-    Unpin,
-)
+from engine.interface import PinnedPrefix
+from engine.messages import Finished, Flush, Flushed, FromEngine, Generate, Pin, Tokens, Unpin
+from engine.stats_messages import EngineStats
 from tests.doubles.engine_thread import EngineThread
 from tests.doubles.fake_engine import WELCOME
 from tests.doubles.fake_runner import expected_output

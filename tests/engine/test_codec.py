@@ -18,7 +18,6 @@ from engine.codec import (
 )
 from engine.messages import (
     Cancel,
-    EngineStats,
     Failed,
     Finished,
     Flush,
@@ -38,6 +37,7 @@ from engine.messages import (
     Unpinned,
     Welcome,
 )
+from engine.stats_messages import EngineStats
 from tests.engine.rig import Rig, generate
 
 T = TypeVar("T")

@@ -10,8 +10,9 @@ import pytest
 
 from engine.codec import pack_token_ids
 from engine.errors import NumericFailure
-from engine.messages import Flush, Pin, Pinned, PinStats, Unpin, Unpinned
+from engine.messages import Flush, Pin, Pinned, Unpin, Unpinned
 from engine.pins import FLOW, RETRY_S, most_pinned
+from engine.stats_messages import PinStats
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.shelf import Tiers

@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.messages import WindowStats
 from engine.sequence import Found
 from engine.stats import OTHER_FLOWS, Meter, WindowCounter
+from engine.stats_messages import WindowStats
 from prefix_cache.cache import PrefixCache
 from tests.engine.rig import Rig, generate
 

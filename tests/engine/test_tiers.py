@@ -8,7 +8,8 @@ import pytest
 
 from engine.core import COPY_WAIT_S, IDLE_WAIT_S
 from engine.errors import EngineUnavailable
-from engine.messages import Cancel, Flush, TierTokens
+from engine.messages import Cancel, Flush
+from engine.stats_messages import TierTokens
 from prefix_cache.shelf import Tiers
 from storage.move import Move, Tier
 from tests.doubles.fake_runner import expected_output

@@ -7,24 +7,21 @@ from collections.abc import AsyncGenerator
 
 from msgspec.structs import replace
 
-from engine.client import Late, PinnedPrefix
 from engine.errors import EngineError, EngineUnavailable
-from engine.messages import (
+from engine.interface import Late, PinnedPrefix
+from engine.messages import Finished, Generate, Tokens, Welcome
+from engine.stats_messages import (
     DiskStats,
     EngineStats,
     EvictionStats,
-    Finished,
     FlowShares,
     FlowStats,
-    Generate,
     LowerTierStats,
     PinStats,
     PoolStats,
     TierStats,
     TierTokens,
-    Tokens,
     WayStats,
-    Welcome,
     WindowStats,
 )
 

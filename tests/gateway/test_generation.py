@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.client import Late
 from engine.errors import EngineDied, EngineFailure, EngineUnavailable
+from engine.interface import Late
 from engine.messages import Finished, Generate, SamplingParams, Tokens
 from gateway.admission import Admitted, TextRules
 from gateway.choice import Delta, Ended, Event

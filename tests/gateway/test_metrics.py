@@ -12,10 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.messages import (
-    EngineStats,
-    FlowStats,
-)
+from engine.stats_messages import EngineStats, FlowStats
 from gateway.metrics import (
     FIRST_TOKEN_BUCKETS,
     GAP_BUCKETS,

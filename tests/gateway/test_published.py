@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from engine.client import PinnedPrefix
 from engine.errors import NoRoomToPin
+from engine.interface import PinnedPrefix
 from gateway.chat_template import ChatTemplate
 from gateway.errors import Unavailable
 from gateway.namespaces import Namespaces

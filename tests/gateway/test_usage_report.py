@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from engine.messages import FlowStats
+from engine.stats_messages import FlowStats
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.auth import Authenticator
 from gateway.cache_use import KEPT_S, CacheUses

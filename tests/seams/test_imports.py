@@ -11,8 +11,10 @@ import pytest
 ROOMS = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
 OF_OTHER_ROOMS = {
     "engine.client",
+    "engine.interface",
     "engine.errors",
     "engine.messages",
+    "engine.stats_messages",
     "prefix_cache.hashing",
     "prefix_cache.namespace",
     "prefix_cache.tree",

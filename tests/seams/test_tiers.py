@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.fingerprint import BlockOrigin
-from engine.messages import EngineStats, SamplingParams
+from engine.messages import SamplingParams
+from engine.stats_messages import EngineStats
 from storage.disk.config import DiskConfig
 from tests.engine.checkpoints import Checkpoint
 from tests.engine.origins import ORIGIN, another

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from engine.messages import (
+from engine.stats_messages import (
     DiskStats,
     EvictionStats,
     FlowShares,

@@ -1,0 +1,68 @@
+"""What a gateway may ask of an engine, whoever it is that answers.
+
+Knows: requests, answers, errors. Does not know: how they get there (`client`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from engine.messages import Finished, Generate, Tokens, Welcome
+from engine.stats_messages import EngineStats
+
+Late: TypeAlias = Callable[[Finished], None]
+"""Is told, once, how a request ended whose caller had left before."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPrefix:
+    """What is to stay on the device: whole blocks from position 0, in one namespace."""
+
+    pin_id: str
+    token_ids: bytes  # int32, little endian
+    namespace: bytes
+    block_keys: bytes
+
+
+class Engine(Protocol):
+    """What the gateway may ask of an engine; `tests/doubles/fake_engine.py` implements it too."""
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the connected engine is; None while none is connected."""
+        ...
+
+    def generate(
+        self, request: Generate, late: Late | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
+        """Yield `Tokens` as they come, then one `Finished`.
+
+        Raises a subclass of `EngineError` in place of the rest when the request failed.
+        Closing the generator early cancels the request in the engine; what the engine says of
+        its end then, if it still does, is told to `late`.
+        """
+        ...
+
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
+        """The engine's counters, and so many of the last evictions between flows.
+
+        EngineUnavailable while none is connected.
+        """
+        ...
+
+    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+        """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten."""
+        ...
+
+    async def pin(self, prefix: PinnedPrefix) -> int:
+        """Keep a prefix on the device for good; returns its blocks once they are there.
+
+        Raises PinTooLarge, NoRoomToPin, and what `generate` raises. Saying it again is no harm.
+        """
+        ...
+
+    async def unpin(self, pin_id: str) -> int:
+        """Let a pinned prefix go; returns its blocks, 0 where it was not pinned."""
+        ...
