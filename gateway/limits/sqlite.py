@@ -85,7 +85,7 @@ class SqliteLimiter:
             return Account()
         try:
             return _DECODER.decode(row[0])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LimiterDown("an account in the file of the limits cannot be read") from error
 
     def _write(self, tenant_id: str, account: Account) -> None:

@@ -53,10 +53,11 @@ async def test_one_that_is_locked_is_down_and_not_broken(path: Path) -> None:
     await limiter.close()
 
 
-async def test_an_account_that_cannot_be_read_is_told(path: Path) -> None:
+@pytest.mark.parametrize("account", [b"\xff", b"\xa1\xff", b'{"\xff": 1}'])
+async def test_an_account_that_cannot_be_read_is_told(path: Path, account: bytes) -> None:
     limiter = SqliteLimiter(path)
     with sqlite3.connect(path) as vandal:
-        vandal.execute("INSERT INTO accounts VALUES ('tn_a', x'ff')")
+        vandal.execute("INSERT INTO accounts VALUES ('tn_a', ?)", (account,))
     vandal.close()
     with pytest.raises(LimiterDown, match="cannot be read"):
         await limiter.reserve(demand("a"))
