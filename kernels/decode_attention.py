@@ -148,9 +148,9 @@ def _attend_kernel(
                 tl.store(into + 1, index * 0 + ROWS, mask=written)
                 tl.store(into + 2, index * 0 + units, mask=written)
         elif (SPLIT or SHARED > 0) and (SHARED > 0 or units > 1):
+            tl.debug_barrier()  # other threads read what this one has stored
             arrived = units - 1
             if units > 1:
-                tl.debug_barrier()  # what all threads have stored is told by the one that counts
                 counter = arrivals + row * KV_HEADS + kv_head
                 arrived = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
                 if arrived == units - 1:

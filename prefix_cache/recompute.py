@@ -27,7 +27,8 @@ Loads = Literal["auto", "always", "never"]
 """What a request asks for: by measured curves; whatever there is; nothing."""
 
 LOWER = (Tier.HOST, Tier.DISK)  # in the order in which they lie along a prefix
-# Bytes a second of a copy to the device, until one has been measured: modest for either.
+# Bytes a second of a copy to the device, until one has been measured. The host's is not modest:
+# of a rate that makes every load look slow nothing would ever be measured.
 FIRST_GUESS = {Tier.HOST: 2e10, Tier.DISK: 2e8}
 WEIGHT = 0.2  # of a new measurement in the running mean
 SMALLEST_CONTEXT = 256  # tokens; contexts below are measured together
