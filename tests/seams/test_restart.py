@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ def kill(server: Server) -> None:
     """End supervisor, gateway and engine at once, and wait until they are gone."""
     pids = [server.process.pid, *server.children().values()]
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # gone with the one before: it saw that it is alone
+            os.kill(pid, signal.SIGKILL)
     server.process.wait(10)
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids[1:]), 10)
 
