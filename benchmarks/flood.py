@@ -28,12 +28,14 @@ from urllib.parse import urlsplit
 import httpx
 
 from benchmarks.gateway import percentile
-from tests.seams.server import running_server
+from benchmarks.running import running
+from benchmarks.shapes import model_directory
 
 WARM_UP = 3
 FIRST_ID = 300  # below lie special tokens and bytes
 BUSY_S = 0.2  # a flood that is refused comes again so soon
 FLOOD_ON_S = 2.0  # until it is in full swing
+START_S = 120.0
 _CLOSE_S = 60.0
 
 
@@ -205,15 +207,14 @@ def place_of(options: argparse.Namespace) -> Iterator[Place]:
     if options.url is not None:
         yield looked_at(options.url.rstrip("/"), options.admin_key, options.vocab)
         return
-    settings = {"RATOON_CACHE_TOKENS": "65536"}
+    settings = {"cache_tokens": "65536"}
     for name in ("max_batch_tokens", "max_batch_tokens_beside_decodes"):
         if getattr(options, name) is not None:
-            settings[f"RATOON_{name.upper()}"] = str(getattr(options, name))
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        running_server(Path(directory) / "data", settings) as server,
-    ):
-        yield looked_at(server.url, server.admin_key, options.vocab)
+            settings[name] = str(getattr(options, name))
+    with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
+        model = model_directory("handbook", Path(scratch))
+        with running(model, Path(scratch) / "data", start_s=START_S, **settings) as server:
+            yield looked_at(server.url, server.admin_key, options.vocab)
 
 
 def looked_at(url: str, admin_key: str, vocab: int) -> Place:
