@@ -10,11 +10,18 @@ There the library splits K among programs and adds up their sums in a second ker
 which no weight is read. With fewer strips than fill the device it has to, and with many more it
 reads as fast as this; both are left to it, and so are other dtypes.
 
+The library has two fronts that choose among its kernels by rules of their own: for some more
+rows cuBLASLt chooses better than cuBLAS, which torch asks otherwise.
+
 Does not know what the product is for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
@@ -26,6 +33,8 @@ MOST_ROWS = 32
 LEAST_STRIPS, MOST_STRIPS = 48, 128
 _STRIP, _TILE, _STAGES = 64, 128, 6
 _LEAST_ROWS = 16  # the least that the matrix units take
+_LT_ROWS = range(MOST_ROWS + 1, 113)  # for which cuBLASLt was measured to choose better
+_LT_FEATURES = 32_768  # and up to so many; a head has more
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -71,7 +80,7 @@ def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     (rows, width), features = x.shape, weight.shape[0]
     strips = triton.cdiv(features, _STRIP)
     if not (_is_for_few_rows(x) and LEAST_STRIPS <= strips <= MOST_STRIPS):
-        return F.linear(x, weight, bias)
+        return _by_library(x, weight, bias)
     out = x.new_empty((rows, features))
     _kernel[(strips,)](
         x,
@@ -96,3 +105,21 @@ def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _is_for_few_rows(x: Tensor) -> bool:
     rows, width = x.shape
     return 0 < rows <= MOST_ROWS and width % _TILE == 0 and x.element_size() == 2
+
+
+def _by_library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if x.is_cuda and x.shape[0] in _LT_ROWS and weight.shape[0] <= _LT_FEATURES:
+        with _asking("cublaslt"):
+            return F.linear(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+@contextmanager
+def _asking(front: str) -> Iterator[None]:
+    """Have torch ask this front of the library; it knows one choice for the whole process."""
+    usual = torch.backends.cuda.preferred_blas_library()
+    torch.backends.cuda.preferred_blas_library(front)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.preferred_blas_library(usual)

@@ -1,14 +1,17 @@
 """The recorded steps of one model, by how many tokens and rows they have room for.
 
-    decodes   1, 2, 4, 8, 16, 24 ... rows of one token, as many as may run
-    mixed     0, 8, 16, 32, 64 ... decodes, and 64, 128 ... tokens of one, two or more other rows
+    decodes   1, 2, 4, 8, 16, 24, 32, 64, 72 ... rows of one token, as many as may run
+    mixed     0, 8, 16, 32, 64 ... decodes, and 64, 128, 256 tokens of one, two or more other
+              rows, or as many as make 384, 512 ... in all
     sharing   4, 8, 16, 32 ... decodes, alone and with 128, 256, 512 tokens of other rows
 
 A step takes the smallest room that holds it. What attention launches follows from the room, not
 from the step: so there are rooms for one and for two rows of new tokens, whose keys it splits
 finely, and apart from the others rooms whose decodes read prefixes together, for which it
-launches twice. From embedding to the tokens drawn and written
-down for their seats all is one launch; rows that ask for more than a draw take the logits.
+launches twice. Products take their time by all tokens together, and some counts cost more than
+larger ones do: 448 rows more than 512, 40 to 56 as much as 64. From embedding to the tokens drawn
+and written down for their seats all is one launch; rows that ask for more than a draw take the
+logits.
 
 Knows: the decoder's inputs and outputs. Does not know: how launches are recorded, or steps.
 """
@@ -32,7 +35,9 @@ from engine.shared_prefixes import SharingFields
 from kernels.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 
 BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
-NEW_TOKENS = (64, 128, 256, 384, 512, 768, 1024)
+NEW_TOKENS = (64, 128, 256)
+TOTALS = (384, 512, 640, 768, 1024, 1280)  # with the decodes; where there are more, these decide
+FEW_DECODES, MANY_DECODES = 32, 64  # between them no room for decodes alone pays
 FEW_PREFILLS = (1, 2)
 FEWEST_PREFILLS, MOST_PREFILLS = 8, 32
 SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # decodes that read together
@@ -108,15 +113,15 @@ class RecordedSteps:
 def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
     """The rooms of decodes and of mixed steps."""
     most = min(num_seats, max_tokens)
-    for decodes in sorted({1, 2, 4, *range(8, most + 1, 8), most}):
+    small = range(8, FEW_DECODES + 1, 8)
+    for decodes in sorted({1, 2, 4, *small, *range(MANY_DECODES, most + 1, 8), most}):
         if 0 < decodes <= most:
             yield Room(decodes)
-    for new in NEW_TOKENS:
-        for decodes, prefills in product(
-            sorted({*BESIDE, num_seats}), (*FEW_PREFILLS, _many_prefills(new))
-        ):
-            if new <= max_tokens and decodes <= num_seats:
-                yield Room(decodes, new, prefills)
+    for decodes in sorted({*BESIDE, num_seats}):
+        if decodes <= num_seats:
+            for new in sorted(_new_tokens(decodes, max_tokens)):
+                for prefills in (*FEW_PREFILLS, _many_prefills(new)):
+                    yield Room(decodes, new, prefills)
 
 
 def sharing_rooms(num_seats: int, max_tokens: int, group_rows: int) -> Iterator[Room]:
@@ -132,6 +137,13 @@ def sharing_rooms(num_seats: int, max_tokens: int, group_rows: int) -> Iterator[
         if new <= max_tokens and 1 < decodes <= num_seats:
             for prefills in (FEW_PREFILLS[-1], _many_prefills(new)):
                 yield Room(decodes, new, prefills, group_rows)
+
+
+def _new_tokens(decodes: int, max_tokens: int) -> set[int]:
+    """How many tokens the rooms for others than these decodes have."""
+    few = {new for new in NEW_TOKENS if decodes + new < TOTALS[0]}
+    many = {total - decodes for total in TOTALS if total - decodes >= NEW_TOKENS[0]}
+    return {new for new in few | many if new <= max_tokens}
 
 
 def _many_prefills(new: int) -> int:

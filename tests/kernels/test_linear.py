@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels.linear import LEAST_STRIPS, MOST_ROWS
+from kernels.linear import LEAST_STRIPS, MOST_ROWS, launch
 from kernels.ops import Ops
 from tests.kernels.cases import relative_error
 
@@ -45,3 +45,15 @@ def test_rows_may_lie_apart(ops: Ops) -> None:
     x, weight = draw(5, 2 * WIDTH)[:, :WIDTH], draw(LEAST_STRIPS * STRIP, WIDTH)
     got = ops.linear(x, weight, None)
     assert relative_error(got, F.linear(x.double(), weight.double())) < 1e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [MOST_ROWS + 1, 64, 112, 113])
+def test_whichever_front_chooses_the_product_is_right_and_the_choice_is_put_back(
+    rows: int,
+) -> None:
+    usual = torch.backends.cuda.preferred_blas_library()
+    x, weight = (draw(size, 4096).cuda() for size in (rows, 6144))
+    got = launch(x, weight, None)
+    assert relative_error(got, F.linear(x.double(), weight.double())) < 1e-3
+    assert torch.backends.cuda.preferred_blas_library() == usual

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.graphs.inputs import Room
 from engine.graphs.runner import GraphRunner
-from engine.graphs.steps import NEW_TOKENS, rooms_for, sharing_rooms
+from engine.graphs.steps import NEW_TOKENS, TOTALS, rooms_for, sharing_rooms
 from engine.runner import ModelRunner
 from engine.sequence import Sequence
 from engine.shared_prefixes import SharedPrefixes, SharingRule
@@ -141,12 +141,28 @@ def test_a_step_that_shares_takes_a_room_that_does_and_others_none_of_those(
 @pytest.mark.parametrize("seats", [1, 6, 24, 256])
 def test_rooms_are_not_too_many_and_each_is_there_once(seats: int) -> None:
     rooms = [*rooms_for(seats, 1024), *sharing_rooms(seats, 1024, 16)]
-    assert len(set(rooms)) == len(rooms) <= 240
+    assert len(set(rooms)) == len(rooms) <= 260
     assert all(room.num_decodes <= seats for room in rooms)
     for new in NEW_TOKENS:
         prefills = {room.num_prefills for room in rooms if room.num_new == new}
         assert {1, 2} < prefills
         assert len(prefills) == 3
+
+
+def test_a_mixed_room_of_many_tokens_has_a_number_that_products_like() -> None:
+    mixed = [room for room in rooms_for(256, 1024) if room.num_new]
+    assert {room.num_tokens for room in mixed if room.num_tokens >= TOTALS[0]} == set(TOTALS)
+    assert min(room.num_new for room in mixed) == NEW_TOKENS[0]
+    assert max(room.num_new for room in mixed) == 1024
+
+
+@pytest.mark.parametrize("decodes", [0, 3, 33, 64, 100, 256])
+@pytest.mark.parametrize("new", [1, 64, 200, 384, 700])
+def test_every_small_step_has_a_room(decodes: int, new: int) -> None:
+    rooms = list(rooms_for(256, 1024))
+    for prefills in (1, 2, 8):
+        needed = Room(decodes, new, min(prefills, new))
+        assert any(room.holds(needed) for room in rooms)
 
 
 def test_a_room_s_fields_lie_apart() -> None:
