@@ -1,7 +1,8 @@
 """Residual add and RMS norm in one pass: r' = x + residual, y = rms_norm(r', weight, eps).
 
 The sum is rounded to the dtype of x before it is normed, as it is when the two steps run one
-after the other. Knows two tensors and one weight; does not know layers.
+after the other; so is x where it comes in parts. Knows two tensors and one weight; does not know
+layers.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels import rms_norm
+from kernels import parts, rms_norm
 from kernels.early_start import early_start, start_early
 from kernels.limits import check_hidden_size
+from kernels.parts import load_summed
 from kernels.rms_norm import row_warps, scaled_rows
 
 
 def reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """x, residual (T, H), weight (H,) of one dtype -> (normed, new residual), both (T, H).
 
-    Neither input is changed. Raises UnsupportedShape.
+    x may come in parts (S, T, H) float32. Neither input is changed. Raises UnsupportedShape.
     """
-    total = x + residual
+    total = parts.whole(x, residual.dtype) + residual
     return rms_norm.reference(total, weight, eps), total
 
 
@@ -34,8 +36,10 @@ def _kernel(
     normed: tl.tensor,
     total: tl.tensor,
     eps: tl.tensor,
+    part_stride: tl.tensor,
     x_stride: tl.tensor,
     residual_stride: tl.tensor,
+    PARTS: tl.constexpr,
     H: tl.constexpr,
     H_PADDED: tl.constexpr,
     EARLY: tl.constexpr,
@@ -44,9 +48,9 @@ def _kernel(
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, H_PADDED)[None, :]
     inside = column < H
-    left = tl.load(x + row * x_stride + column, mask=inside, other=0.0)
     right = tl.load(residual + row * residual_stride + column, mask=inside, other=0.0)
-    summed = (left.to(tl.float32) + right.to(tl.float32)).to(left.dtype)
+    left = load_summed(x + row * x_stride + column, part_stride, inside, PARTS).to(right.dtype)
+    summed = (left.to(tl.float32) + right.to(tl.float32)).to(right.dtype)
     tl.store(total + row * H + column, summed, mask=inside)
     scale = tl.load(weight + column, mask=inside, other=0.0)
     result = scaled_rows(summed.to(tl.float32), scale, eps, H)
@@ -55,13 +59,13 @@ def _kernel(
 
 def launch(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """As `reference`, on the device, for inputs whose rows are contiguous; any row stride."""
-    tokens, hidden = x.shape
+    tokens, hidden = residual.shape
     check_hidden_size(hidden)
-    normed = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)
-    total = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)
+    normed = torch.empty((tokens, hidden), dtype=residual.dtype, device=x.device)
+    total = torch.empty((tokens, hidden), dtype=residual.dtype, device=x.device)
     if tokens:
         padded = triton.next_power_of_2(hidden)
-        strides = (x.stride(0), residual.stride(0))
+        num_parts, *strides = parts.layout(x)
         _kernel[(tokens,)](
             x,
             residual,
@@ -70,6 +74,8 @@ def launch(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Ten
             total,
             eps,
             *strides,
+            residual.stride(0),
+            PARTS=num_parts,
             H=hidden,
             H_PADDED=padded,
             num_warps=row_warps(padded),

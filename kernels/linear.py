@@ -6,6 +6,9 @@ The library's product serves, but for few rows, where reading the weight is all 
     [========]      tiles of 64 x 128 in flight, six at a time      comes from the L2 cache
     [========]
 
+On Hopper up to 8 rows are `hopper_linear`'s, which may leave the product in parts where its
+reader adds them.
+
 There the library splits K among programs and adds up their sums in a second kernel, time in
 which no weight is read. With fewer strips than fill the device it has to, and with many more it
 reads as fast as this; both are left to it, and so are other dtypes.
@@ -27,6 +30,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels import hopper_linear
 from kernels.early_start import early_start, start_early
 
 MOST_ROWS = 32
@@ -77,6 +81,8 @@ def _kernel(
 
 def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """As `reference`, on the device; x has rows that are contiguous, weight is contiguous."""
+    if _is_whole_on_hopper(x, weight, bias):
+        return hopper_linear.product(x, weight)
     (rows, width), features = x.shape, weight.shape[0]
     strips = triton.cdiv(features, _STRIP)
     if not (_is_for_few_rows(x) and LEAST_STRIPS <= strips <= MOST_STRIPS):
@@ -100,6 +106,21 @@ def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         **early_start(x.device),
     )
     return out
+
+
+def launch_in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """As `launch`, (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    if bias is None and hopper_linear.serves(x, weight):
+        return hopper_linear.product(x, weight)
+    return launch(x, weight, bias)
+
+
+def _is_whole_on_hopper(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    return (
+        bias is None
+        and hopper_linear.serves(x, weight)
+        and hopper_linear.shares_of(*weight.shape) == 1
+    )
 
 
 def _is_for_few_rows(x: Tensor) -> bool:

@@ -33,7 +33,7 @@ class RmsNorm(Protocol):
 
 
 class AddRmsNorm(Protocol):
-    """x, residual (T, H), weight (H,) -> (normed (T, H), new residual (T, H))."""
+    """x (T, H) or in parts, residual (T, H), weight (H,) -> (normed, new residual), both (T, H)."""
 
     def __call__(  # noqa: D102
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float
@@ -47,7 +47,7 @@ class SiluMul(Protocol):
 
 
 class RopeWriteKv(Protocol):
-    """qkv (T, (Hq + 2 Hkv) * D) -> q (T, Hq, D), with k and v written to their slots."""
+    """qkv (T, (Hq + 2 Hkv) * D) or in parts -> q (T, Hq, D); k and v go to their slots."""
 
     def __call__(  # noqa: D102
         self,
@@ -111,6 +111,7 @@ class Ops:
     """One way to compute each op. All of them on tensors of one device."""
 
     linear: Linear
+    linear_in_parts: Linear  # whose reader takes the product whole, (T, N), or in parts
     rms_norm: RmsNorm
     add_rms_norm: AddRmsNorm
     silu_mul: SiluMul
@@ -125,6 +126,7 @@ def torch_ops() -> Ops:
     """Plain PyTorch, for any device; it waits for the device where lengths are read."""
     return Ops(
         linear=linear.reference,
+        linear_in_parts=linear.reference,
         rms_norm=rms_norm.reference,
         add_rms_norm=add_rms_norm.reference,
         silu_mul=silu_mul.reference,
@@ -140,6 +142,7 @@ def triton_ops() -> Ops:
     """Triton kernels, for CUDA; nothing waits for the device, and nothing compiles before use."""
     return Ops(
         linear=linear.launch,
+        linear_in_parts=linear.launch_in_parts,
         rms_norm=rms_norm.launch,
         add_rms_norm=add_rms_norm.launch,
         silu_mul=silu_mul.launch,

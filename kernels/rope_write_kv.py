@@ -18,9 +18,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels import rms_norm
+from kernels import parts, rms_norm
 from kernels.early_start import early_start, start_early
 from kernels.limits import check_attention
+from kernels.parts import load_summed
 
 _HEADS = 8  # heads one program handles
 
@@ -40,10 +41,11 @@ def reference(
 
     positions, slots (T,) int64, slots distinct; cos_sin (P, D) float32, a row being D/2 cosines
     then D/2 sines; q_norm, k_norm (D,) or None; kv (N, 2, Hkv, B, D), one layer of the pool,
-    strided, of the dtype of qkv. Raises UnsupportedShape.
+    strided, of the dtype of qkv, which may come in parts instead. Raises UnsupportedShape.
     """
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
+    qkv = parts.whole(qkv, kv.dtype)
     heads = qkv.view(qkv.shape[0], num_q_heads + 2 * num_kv_heads, head_dim)
     q, k, v = heads.split([num_q_heads, num_kv_heads, num_kv_heads], dim=1)
     cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=-1)
@@ -94,10 +96,12 @@ def _kernel(
     kv: tl.tensor,
     slots: tl.tensor,
     q_out: tl.tensor,
+    part_stride: tl.tensor,
     qkv_stride: tl.tensor,
     block_stride: tl.tensor,
     value_stride: tl.tensor,
     head_stride: tl.tensor,
+    PARTS: tl.constexpr,
     HQ: tl.constexpr,
     HKV: tl.constexpr,
     B: tl.constexpr,
@@ -114,8 +118,9 @@ def _kernel(
     half = tl.arange(0, HALF)[None, :]
     inside = (head < HQ + 2 * HKV) & (half < D // 2)
     source = qkv + token * qkv_stride + head * D + half
-    raw_low = tl.load(source, mask=inside, other=0.0)
-    raw_high = tl.load(source + D // 2, mask=inside, other=0.0)
+    dtype = q_out.dtype.element_ty
+    raw_low = load_summed(source, part_stride, inside, PARTS).to(dtype)
+    raw_high = load_summed(source + D // 2, part_stride, inside, PARTS).to(dtype)
     low, high = raw_low.to(tl.float32), raw_high.to(tl.float32)
     is_query, is_value = head < HQ, head >= HQ + HKV
     if HAS_Q_NORM:
@@ -129,7 +134,6 @@ def _kernel(
     table = cos_sin + tl.load(positions + token) * D + half
     cos = tl.load(table, mask=half < D // 2, other=0.0)
     sin = tl.load(table + D // 2, mask=half < D // 2, other=0.0)
-    dtype = raw_low.dtype
     out_low = tl.where(is_value, raw_low, (low * cos - high * sin).to(dtype))
     out_high = tl.where(is_value, raw_high, (high * cos + low * sin).to(dtype))
 
@@ -159,9 +163,10 @@ def launch(
     """As `reference`, on the device, in one kernel. A slot of kv is D contiguous numbers."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
-    tokens = qkv.shape[0]
-    q_out = torch.empty((tokens, num_q_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
+    tokens = qkv.shape[-2]
+    q_out = torch.empty((tokens, num_q_heads, head_dim), dtype=kv.dtype, device=qkv.device)
     if tokens:
+        num_parts, *strides = parts.layout(qkv)
         grid = (tokens, triton.cdiv(num_q_heads + 2 * num_kv_heads, _HEADS))
         _kernel[grid](
             qkv,
@@ -173,8 +178,9 @@ def launch(
             kv,
             slots,
             q_out,
-            qkv.stride(0),
+            *strides,
             *kv.stride()[:3],
+            PARTS=num_parts,
             HQ=num_q_heads,
             HKV=num_kv_heads,
             B=block_size,

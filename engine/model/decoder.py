@@ -40,17 +40,17 @@ class Decoder:
         eps = self.config.rms_norm_eps
         hidden, residual = self._layers(token_ids, layout, pool)
         if outputs.shape[0] == 0:
-            return hidden.new_empty((0, self.config.vocab_size))
+            return residual.new_empty((0, self.config.vocab_size))
         # Only the tokens that are followed by a sampled one need the head, and few are.
         hidden, _ = self.ops.add_rms_norm(
-            hidden[outputs], residual[outputs], self.parameters.final_norm, eps
+            hidden[..., outputs, :], residual[outputs], self.parameters.final_norm, eps
         )
         return self.ops.linear(hidden, self.parameters.head, None)
 
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The last layer's output and the residual it is still to be added to, (T, H) each."""
+        """The last layer's output, whole or in parts, and the residual (T, H) it is to be added to."""
         eps, layers = self.config.rms_norm_eps, self.parameters.layers
         residual = F.embedding(token_ids, self.parameters.embedding)
         hidden = self.ops.rms_norm(residual, layers[0].input_norm, eps)
@@ -67,7 +67,7 @@ class Decoder:
     ) -> Tensor:
         config = self.config
         queries = self.ops.rope_write_kv(
-            self.ops.linear(hidden, layer.qkv.weight, layer.qkv.bias),
+            self.ops.linear_in_parts(hidden, layer.qkv.weight, layer.qkv.bias),
             layout.positions,
             self.cos_sin,
             layer.q_norm,
@@ -78,11 +78,13 @@ class Decoder:
             config.num_heads,
         )
         attended = self.ops.paged_attention(queries, kv, layout, config.head_dim**-0.5)
-        return self.ops.linear(attended.flatten(1), layer.output.weight, layer.output.bias)
+        attended = attended.flatten(1)
+        return self.ops.linear_in_parts(attended, layer.output.weight, layer.output.bias)
 
     def _mlp(self, layer: LayerParameters, hidden: Tensor) -> Tensor:
         gate_up = self.ops.linear(hidden, layer.gate_up.weight, layer.gate_up.bias)
-        return self.ops.linear(self.ops.silu_mul(gate_up), layer.down.weight, layer.down.bias)
+        gated = self.ops.silu_mul(gate_up)
+        return self.ops.linear_in_parts(gated, layer.down.weight, layer.down.bias)
 
 
 def build_decoder(

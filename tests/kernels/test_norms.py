@@ -40,6 +40,18 @@ def test_adds_then_norms(ops: Ops, size: int, dtype: torch.dtype, bound: float) 
     assert relative_error(normed, naive.rms_norm(total, weight, EPS)) < bound
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("num_parts", [1, 2, 5])
+def test_adds_what_comes_in_parts(ops: Ops, num_parts: int, dtype: torch.dtype) -> None:
+    parts, residual = draw(num_parts, 5, 80), draw(5, 80, dtype=dtype, seed=1)
+    weight = draw(80, dtype=dtype, seed=2)
+    with poisoned_memory():
+        normed, total = ops.add_rms_norm(parts, residual, weight, EPS)
+    assert total.dtype == normed.dtype == dtype
+    assert relative_error(total, parts.double().sum(0) + residual.double()) < 2e-3
+    assert relative_error(normed, naive.rms_norm(total, weight, EPS)) < 1e-3
+
+
 def test_leaves_its_inputs_alone(ops: Ops) -> None:
     x, residual, weight = draw(3, 64), draw(3, 64, seed=1), draw(64, seed=2)
     before = x.clone(), residual.clone()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -91,6 +91,20 @@ def written(inputs: Inputs, which: int) -> Tensor:
     """What lies in the slots of the tokens, (T, Hkv, D): 0 for keys, 1 for values."""
     size = inputs.pool.shape[4]
     return torch.stack([inputs.pool[s // size, LAYER, which, :, s % size] for s in SLOTS])
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_takes_the_product_in_parts(ops: Ops, geometry: Geometry) -> None:
+    plain, inputs = make_inputs(geometry), make_inputs(geometry)
+    noise = torch.randn(2, *inputs.qkv.shape, generator=torch.Generator().manual_seed(4))
+    parts = torch.stack((inputs.qkv.float() - noise.sum(0), *noise))
+    got = run(ops, geometry, replace(inputs, qkv=parts), q_norm=True, k_norm=False)
+    wanted = run(ops, geometry, plain, q_norm=True, k_norm=False)
+    bound = 1e-5 if geometry.dtype == torch.float32 else 2e-3
+    assert got.dtype == wanted.dtype == geometry.dtype
+    assert relative_error(got, wanted.double()) < bound
+    for which in (0, 1):
+        assert relative_error(written(inputs, which), written(plain, which).double()) < bound
 
 
 @pytest.mark.parametrize("norms", [(False, False), (True, True), (True, False), (False, True)])

@@ -1,0 +1,219 @@
+"""A product of few rows that begins to read its weight before its input is there, for Hopper.
+
+y = x @ weight.T of up to 8 rows is the time of reading the weight, and the memory stands still
+whenever a kernel waits for the one before it. Here the weight does not wait:
+
+    before   | norm, attention ... |
+    copier   | weight tiles until shared memory is full ... | tiles of x | weight and x ...
+    halves                         (wait)                   | multiply what is full, free it ...
+
+A program has a strip of 128 rows of the weight and a share of K; with several shares the product
+is left in parts (`parts`). Two groups of four warps multiply 64 rows each, one warp copies.
+
+Serves 16-bit numbers; runs on compute capability 9.0 alone, and not in the interpreter. Does not
+know when it is the right one; `linear` does.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+MOST_ROWS = 8  # the least that the matrix units take as columns
+TILE = 64  # columns: the 128 bytes that shared memory is swizzled by
+_STRIP = 128
+_PROGRAMS = 132  # that run at once with all of the shared memory; twice as many with half of it
+_STAGES = 12  # tiles of a program that has all of it
+_LEAST_TILES = 8  # of a share of K
+_MOST_SHARES = 8
+_REGISTERS = 152
+
+
+@gluon.jit
+def _copier(
+    weight_boxes: gl.tensor,
+    x_boxes: gl.tensor,
+    weights: gl.tensor,
+    inputs: gl.tensor,
+    full: gl.tensor,
+    free: gl.tensor,
+    first_row: gl.tensor,
+    first_column: gl.tensor,
+    tiles: gl.tensor,
+    STRIP: gl.constexpr,
+    ROWS: gl.constexpr,
+    TILE: gl.constexpr,
+    STAGES: gl.constexpr,
+) -> None:
+    """Copy tile after tile as stages become free; the first weights before the kernel's turn."""
+    ahead = gl.minimum(tiles, STAGES)
+    for i in range(ahead):
+        mbarrier.expect(full.index(i), (STRIP + ROWS) * TILE * 2)
+        column = first_column + i * TILE
+        tma.async_copy_global_to_shared(
+            weight_boxes, [first_row, column], full.index(i), weights.index(i)
+        )
+    # Whatever was launched before has ended behind this, and x is written.
+    gl.inline_asm_elementwise(
+        "griddepcontrol.wait; // dummy $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+    for i in range(ahead):
+        column = first_column + i * TILE
+        tma.async_copy_global_to_shared(x_boxes, [0, column], full.index(i), inputs.index(i))
+    for i in range(ahead, tiles):
+        stage = i % STAGES
+        column = first_column + i * TILE
+        mbarrier.wait(free.index(stage), ((i // STAGES) & 1) ^ 1)
+        mbarrier.expect(full.index(stage), (STRIP + ROWS) * TILE * 2)
+        tma.async_copy_global_to_shared(
+            weight_boxes, [first_row, column], full.index(stage), weights.index(stage)
+        )
+        tma.async_copy_global_to_shared(
+            x_boxes, [0, column], full.index(stage), inputs.index(stage)
+        )
+
+
+@gluon.jit
+def _multiplier(
+    which: gl.constexpr,
+    halves: gl.tensor,
+    inputs: gl.tensor,
+    full: gl.tensor,
+    free: gl.tensor,
+    out: gl.tensor,
+    rows: gl.tensor,
+    features: gl.tensor,
+    first_row: gl.tensor,
+    tiles: gl.tensor,
+    M: gl.constexpr,
+    ROWS: gl.constexpr,
+    STAGES: gl.constexpr,
+) -> None:
+    """Multiply the `which`-th M rows of the strip, and write what comes to `out` (rows, N)."""
+    ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, ROWS, 16])
+    acc = gl.zeros([M, ROWS], gl.float32, ACC)
+    for i in range(tiles):
+        stage = i % STAGES
+        mbarrier.wait(full.index(stage), (i // STAGES) & 1)
+        x = inputs.index(stage).permute((1, 0))
+        acc = warpgroup_mma(halves.index(2 * stage + which), x, acc)
+        mbarrier.arrive(free.index(stage), count=1)
+    feature = first_row + which * M + gl.arange(0, M, gl.SliceLayout(1, ACC))
+    row = gl.arange(0, ROWS, gl.SliceLayout(0, ACC))
+    real = (feature < features)[:, None] & (row < rows)[None, :]
+    goal = out + row[None, :] * features + feature[:, None]
+    gl.store(goal, acc.to(out.dtype.element_ty), mask=real)
+
+
+@gluon.jit(do_not_specialize=["rows"])
+def _kernel(
+    weight_boxes: gl.tensor,
+    x_boxes: gl.tensor,
+    out: gl.tensor,
+    rows: gl.tensor,
+    features: gl.tensor,
+    all_tiles: gl.tensor,
+    STRIP: gl.constexpr,
+    ROWS: gl.constexpr,
+    TILE: gl.constexpr,
+    STAGES: gl.constexpr,
+) -> None:
+    gl.inline_asm_elementwise(
+        "griddepcontrol.launch_dependents; // dummy $0",
+        "=r", [], dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+    share, shares = gl.program_id(1), gl.num_programs(1)
+    begin = share * all_tiles // shares
+    tiles = (share + 1) * all_tiles // shares - begin
+    first_row = gl.program_id(0) * STRIP
+    goal = out + share * rows * features
+
+    M: gl.constexpr = STRIP // 2
+    dtype: gl.constexpr = weight_boxes.dtype
+    layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
+    barrier: gl.constexpr = mbarrier.MBarrierLayout()
+    weights = gl.allocate_shared_memory(dtype, [STAGES, STRIP, TILE], layout)
+    inputs = gl.allocate_shared_memory(dtype, [STAGES, ROWS, TILE], layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=2)
+    halves = weights._reinterpret(dtype, [2 * STAGES, M, TILE], layout)
+    gl.warp_specialize(
+        [
+            (_multiplier, (
+                0, halves, inputs, full, free, goal, rows, features, first_row, tiles,
+                M, ROWS, STAGES,
+            )),
+            (_multiplier, (
+                1, halves, inputs, full, free, goal, rows, features, first_row, tiles,
+                M, ROWS, STAGES,
+            )),
+            (_copier, (
+                weight_boxes, x_boxes, weights, inputs, full, free, first_row, begin * TILE, tiles,
+                STRIP, ROWS, TILE, STAGES,
+            )),
+        ],
+        [4, 1],
+        [152, 40],
+    )  # fmt: skip
+
+
+def serves(x: Tensor, weight: Tensor) -> bool:
+    """Whether `product` can take x (T, K) and weight (N, K), and all its programs run at once."""
+    rows, width = x.shape
+    return (
+        x.is_cuda
+        and 0 < rows <= MOST_ROWS
+        and x.dtype == weight.dtype
+        and x.dtype.itemsize == 2
+        and width % TILE == 0
+        and x.stride(0) % 8 == 0  # the copy engine wants multiples of 16 bytes
+        and strips_of(weight.shape[0]) <= 2 * _PROGRAMS
+        and torch.cuda.get_device_capability(x.device) == (9, 0)
+    )
+
+
+def strips_of(features: int) -> int:
+    """How many strips a weight of so many rows has."""
+    return -(-features // _STRIP)
+
+
+def shares_of(features: int, width: int) -> int:
+    """Among how many programs K is cut: as many as fill the device, each with tiles enough."""
+    most = min(_MOST_SHARES, width // (TILE * _LEAST_TILES))
+    return max(min(_PROGRAMS // strips_of(features), most), 1)
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """x (T, K) with contiguous rows, weight (N, K) contiguous -> (T, N), or parts (S, T, N)."""
+    (rows, width), features = x.shape, weight.shape[0]
+    strips, shares = strips_of(features), shares_of(features, width)
+    if shares == 1:
+        out = x.new_empty((rows, features))
+    else:
+        out = x.new_empty((shares, rows, features), dtype=torch.float32)
+    layout = gl.NVMMASharedLayout(128, 16, rank=2)
+    weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [_STRIP, TILE], layout)
+    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [MOST_ROWS, TILE], layout)
+    _kernel[(strips, shares)](
+        weight_boxes,
+        x_boxes,
+        out,
+        rows,
+        features,
+        width // TILE,
+        STRIP=_STRIP,
+        ROWS=MOST_ROWS,
+        TILE=TILE,
+        STAGES=_STAGES if strips * shares <= _PROGRAMS else _STAGES // 2,
+        num_warps=4,
+        maxnreg=_REGISTERS,
+        launch_pdl=True,
+    )
+    return out

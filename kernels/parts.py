@@ -1,0 +1,37 @@
+"""Sums in parts: a product whose K was cut among programs, not yet added up.
+
+    whole (T, N), of the model's dtype        parts (S, T, N) float32, whose sum over S it is
+
+Whoever reads the product next adds its parts in passing, in order: that spares a kernel between
+the two, and the parts are still in the L2 cache. Knows both forms. Does not know who cuts, or why.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def whole(product: Tensor, dtype: torch.dtype) -> Tensor:
+    """The product itself, (T, N) of `dtype`; one that is whole is returned as it is."""
+    return product if product.dim() == 2 else product.sum(0).to(dtype)
+
+
+def layout(product: Tensor) -> tuple[int, int, int]:
+    """Number of parts, and the strides of parts and of rows, in numbers."""
+    if product.dim() == 2:
+        return 1, 0, product.stride(0)
+    return product.shape[0], product.stride(0), product.stride(1)
+
+
+@triton.jit
+def load_summed(
+    source: tl.tensor, part_stride: tl.tensor, inside: tl.tensor, PARTS: tl.constexpr
+) -> tl.tensor:
+    """What lies at `source` of the product: as it is stored of one part, float32 of several."""
+    total = tl.load(source, mask=inside, other=0.0)
+    for part in tl.static_range(1, PARTS):
+        total += tl.load(source + part * part_stride, mask=inside, other=0.0)
+    return total
