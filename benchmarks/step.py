@@ -61,7 +61,9 @@ def shapes() -> list[Shape]:
     """Batches of decodes alone, of those that share, and with a prompt."""
     mixed = tuple(int(128 * 256 ** (n / 63)) for n in range(64))
     return [
-        *(Shape(f"{rows} x 1k", (1_100,) * rows) for rows in (1, 32, 128, 256)),
+        *(Shape(f"{rows} x 1k", (1_100,) * rows) for rows in (1, 4, 8, 32, 48, 64, 96, 128, 256)),
+        Shape("64 x 2k", (2_030,) * 64),
+        Shape("64 x 2k + 384 new", (2_030,) * 64, ((384, 2_030),)),
         Shape("64 x 4.2k", (4_200,) * 64),
         Shape("64 of 128 to 32k", mixed),
         Shape("64 x 4.2k, 4 on 4k", (4_200,) * 64, group=4, shared=4_096),

@@ -1,0 +1,104 @@
+"""What the four products of a layer take by how many rows go through them together.
+
+    python -m benchmarks.products [--rows 64 --rows 448] [--quick]
+
+An 8B's shapes. A line tells us by cuBLAS and by cuBLASLt, the library's two fronts, and by what
+serves; `rows_us` is the time of all four by what serves over their rows: where it rises with the
+rows, a room of more tokens is the better one. Launches are replayed from a graph over weights
+that are not in the cache. On a CPU, or with --quick, small shapes by what serves alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor
+
+from benchmarks.ceilings import seconds_of
+from benchmarks.record import tell
+from kernels.ops import Linear, ops_for
+
+SHAPES = {
+    "qkv": (6144, 4096),
+    "output": (4096, 4096),
+    "gate_up": (28_672, 4096),
+    "down": (4096, 14_336),
+}
+SMALL_SHAPES = {"qkv": (192, 64), "down": (64, 256)}
+ROWS = (1, 8, 16, 32, *range(40, 129, 8), 192, 256, 320, 384, 448, 512, 576, 640, 768, 832, 1024)
+COLD_BYTES = 2**30  # of weights that take turns
+FRONTS = ("cublas", "cublaslt")
+
+
+def main(
+    rows: Annotated[list[int] | None, typer.Option(min=1)] = None, quick: bool = False
+) -> None:
+    """Print one JSON line a number of rows."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    small = quick or device == "cpu"
+    serving = ops_for(torch.device(device)).linear_in_parts
+    for count in rows or ((1, 8) if small else ROWS):
+        all_us = 0.0
+        for name, (features, width) in (SMALL_SHAPES if small else SHAPES).items():
+            weights = _weights(features, width, device, 2**20 if small else COLD_BYTES)
+            x = torch.randn(count, width, device=device).to(weights[0].dtype)
+            took = {"us": _each_us(serving, x, weights)}
+            if not small:
+                took |= {f"{front}_us": _by_front(front, x, weights) for front in FRONTS}
+            all_us += took["us"]
+            tell(f"{name} of {count} rows", **took)
+        tell(f"a layer of {count} rows", us=all_us, rows_us=all_us / count)
+
+
+def _weights(features: int, width: int, device: str, size: int) -> list[Tensor]:
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    count = max(size // (features * width * dtype.itemsize), 2)
+    return [torch.randn(features, width, device=device).to(dtype) / 64 for _ in range(count)]
+
+
+def _by_front(front: str, x: Tensor, weights: list[Tensor]) -> float:
+    usual = torch.backends.cuda.preferred_blas_library()
+    torch.backends.cuda.preferred_blas_library(front)
+    try:
+        return _each_us(F.linear, x, weights)
+    finally:
+        torch.backends.cuda.preferred_blas_library(usual)
+
+
+def _each_us(linear: Linear | Callable[..., Tensor], x: Tensor, weights: list[Tensor]) -> float:
+    def all_of_them() -> None:
+        for weight in weights:
+            linear(x, weight, None)
+
+    if not x.is_cuda:
+        return 1e6 * seconds_of(all_of_them, "cpu") / len(weights)
+    all_of_them()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        all_of_them()
+    return 1e3 * statistics.median(_replays(graph)) / len(weights)
+
+
+def _replays(graph: torch.cuda.CUDAGraph, repeats: int = 7) -> list[float]:
+    """Milliseconds on the device, by its own clock."""
+    times = []
+    for _ in range(repeats):
+        start, end = (
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(2)
+        )
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return times[2:]
+
+
+if __name__ == "__main__":
+    typer.run(main)
