@@ -1,15 +1,13 @@
-"""The gateway's end of the link.
-
-Knows: request ids, events, connection state. Does not know: HTTP, tenants or prompts.
+"""The gateway's end of the link: who waits for what, and what becomes of them.
 
 Every connection is a new socket, so nothing of a dead engine can be heard by its successor:
 
-    open socket -> Hello -> Welcome ... events ... -> the peer is gone, or silent for too long
-         ^                                                |
-         `------- every running request fails <-----------'
+    Hello -> Welcome ... events ... -> the connection is lost
+      ^                                    |
+      `---- every running request fails <--'
 
-An engine that hangs keeps its connections. So one that says nothing is greeted again, once a
-second; it answers between two steps, and what it says on a connection given up is not heard.
+Knows: request ids, events, queries and their answers. Does not know: HTTP, tenants or prompts;
+nor sockets, and when an engine counts as gone (`connection`).
 """
 
 from __future__ import annotations
@@ -17,13 +15,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import zmq
-import zmq.asyncio
-from zmq.utils.monitor import recv_monitor_message
 
-from engine.codec import Codec, DecodeError, EncodeError
+from engine.codec import Codec, EncodeError
+from engine.connection import Connection, Socket
 from engine.errors import (
     EngineDied,
     EngineError,
@@ -42,7 +39,6 @@ from engine.messages import (
     Flushed,
     FromEngine,
     Generate,
-    Hello,
     Pin,
     Pinned,
     StatsQuery,
@@ -57,15 +53,9 @@ from engine.messages import (
 from engine.stats_messages import EngineStats
 
 _Reply: TypeAlias = Flushed | Pinned | Unpinned | StatsReply
-_Socket: TypeAlias = "zmq.Socket[bytes]"
 _Answer: TypeAlias = "asyncio.Future[_Reply]"
 
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
-RECONNECT_MS = 50
-BEAT_S = 1.0
-# Between two steps an engine always answers, so these are bounds on what one step may take.
-SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
-_FRAMES_AT_ONCE = 64  # then others have their turn of the loop
 
 
 class EngineClient:
@@ -77,16 +67,14 @@ class EngineClient:
         """`silence_s` is how long an engine may say nothing (None: by its device)."""
         self._path = socket_path
         self._silence_s = silence_s
-        self._has_spoken = False  # since the last beat
         self._codec = codec or Codec()
         self._welcome: Welcome | None = None
         self._welcomed = asyncio.Event()
-        self._socket: _Socket | None = None
+        self._connection: Connection | None = None
         self._requests: dict[str, Inbox] = {}
         self._left: dict[str, Late] = {}  # cancelled here, and not yet ended by the engine
         self._queries: dict[str, _Answer] = {}
         self._query_ids = itertools.count()
-        self._nonsense = asyncio.Event()  # the engine said what is no message
         self._serving: asyncio.Task[None] | None = None
 
     @property
@@ -199,19 +187,13 @@ class EngineClient:
             self._queries.pop(query_id, None)
 
     def _say(self, message: ToEngine) -> bool:
-        """Hand a message to the socket now; False when there is no peer to take it."""
-        if self._socket is None:
+        """Hand a message to the engine now; False when there is none to take it."""
+        if self._connection is None:
             return False
         try:
-            frame = self._codec.encode(message)
+            return self._connection.say(message)
         except EncodeError as error:
             raise InvalidRequest(str(error)) from error
-        try:
-            self._socket.send(frame, zmq.NOBLOCK)
-        except zmq.ZMQError:
-            return False
-        self._listen_again(self._socket)
-        return True
 
     # What the engine says
 
@@ -241,93 +223,29 @@ class EngineClient:
 
     def _greet(self, welcome: Welcome) -> None:
         if self._welcome is not None and self._welcome.engine_id != welcome.engine_id:
-            self._forsake()
+            self._forsake("the engine died")
         self._welcome = welcome
         self._welcomed.set()
 
     # The connection
 
     async def _serve(self) -> None:
-        context: zmq.Context[_Socket] = zmq.Context()
+        context: zmq.Context[Socket] = zmq.Context()
         try:
             while True:
-                await self._connection(context)
+                self._connection = Connection(
+                    context,
+                    self._path,
+                    codec=self._codec,
+                    silence_s=self._silence_s,
+                    hear=self._hear,
+                    lose=self._forsake,
+                )
+                await self._connection.run()
         finally:
             context.destroy(linger=0)
 
-    async def _connection(self, context: zmq.Context[_Socket]) -> None:
-        """One connection, from the socket's opening to the peer's end."""
-        socket = _open(context, self._path, self._codec.max_frame_bytes)
-        monitor = zmq.asyncio.Socket.from_socket(socket.get_monitor_socket(zmq.EVENT_DISCONNECTED))
-        loop = asyncio.get_running_loop()
-        gone = asyncio.create_task(self._peer_gone(socket, monitor), name="engine-client-monitor")
-        self._nonsense.clear()
-        nonsense = asyncio.create_task(self._nonsense.wait(), name="engine-client-nonsense")
-        silent = asyncio.create_task(self._silent(), name="engine-client-silence")
-        ends: tuple[asyncio.Task[Any], ...] = (gone, nonsense, silent)
-        try:
-            loop.add_reader(socket.FD, self._listen, socket)
-            self._socket = socket
-            self._say(Hello())
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._socket = None
-            loop.remove_reader(socket.FD)
-            self._forsake("the engine does not answer" if silent.done() else "the engine died")
-            for end in ends:
-                end.cancel()
-            try:
-                await asyncio.wait(ends)
-            finally:
-                socket.disable_monitor()
-                monitor.close(linger=0)
-                socket.close(linger=0)
-
-    def _listen(self, socket: _Socket) -> None:
-        """Hear what has come, until it is nonsense: then the connection begins anew."""
-        if socket is not self._socket:
-            return  # it was closed meanwhile
-        try:
-            for _ in range(_FRAMES_AT_ONCE):
-                self._hear(self._codec.decode_from_engine(socket.recv(zmq.NOBLOCK)))
-                self._has_spoken = True
-        except zmq.Again:
-            return
-        except DecodeError:
-            self._nonsense.set()  # another version's engine, or a broken one
-        else:
-            self._listen_again(socket)
-
-    def _listen_again(self, socket: _Socket) -> None:
-        """The descriptor tells of news once, and whatever is done with the socket takes note."""
-        asyncio.get_running_loop().call_soon(self._listen, socket)
-
-    async def _peer_gone(self, socket: _Socket, monitor: zmq.asyncio.Socket) -> None:
-        """Return once the peer is gone and what it said last has been heard."""
-        while (await recv_monitor_message(monitor))["event"] != zmq.EVENT_DISCONNECTED:
-            continue
-        while socket.poll(0) and not self._nonsense.is_set():
-            self._listen(socket)
-            await asyncio.sleep(0)
-
-    async def _silent(self) -> None:
-        """Return once a connected engine has said nothing for too long.
-
-        Beats are counted, not seconds: time in which this process did not run counts for one.
-        """
-        missed = 0
-        while self._welcome is None or missed * BEAT_S < self._patience(self._welcome):
-            self._has_spoken = False
-            if self._welcome is not None:
-                self._say(Hello())
-            await asyncio.sleep(BEAT_S)
-            missed = 0 if self._has_spoken else missed + 1
-
-    def _patience(self, welcome: Welcome) -> float:
-        usual = SILENCE_S["cuda" if welcome.device.startswith("cuda") else "cpu"]
-        return usual if self._silence_s is None else self._silence_s
-
-    def _forsake(self, why: str = "the engine died") -> None:
+    def _forsake(self, why: str) -> None:
         """The engine is gone: whatever waits for it fails now."""
         self._welcome = None
         self._welcomed.clear()
@@ -344,16 +262,3 @@ def _as_error(event: Failed | EngineError) -> EngineError:
     if isinstance(event, EngineError):
         return event
     return error_from_code(event.code, event.message, event.retry_after_s)
-
-
-def _open(context: zmq.Context[_Socket], path: str, max_frame_bytes: int) -> _Socket:
-    socket = context.socket(zmq.DEALER)
-    socket.set(zmq.LINGER, 0)
-    # Not IMMEDIATE: that drops what the engine said last. Nothing is queued to an absent engine
-    # all the same, since requests are taken only after its welcome.
-    socket.set(zmq.SNDHWM, 0)
-    socket.set(zmq.RCVHWM, 0)
-    socket.set(zmq.MAXMSGSIZE, max_frame_bytes)
-    socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
-    socket.connect(f"ipc://{path}")
-    return socket

@@ -1,6 +1,6 @@
 """An engine without a model: tells what it was scripted to, and counts what became of requests.
 
-It implements `engine.client.Engine`. Its prefix cache is a set of block keys, so `cached_tokens`
+It implements `engine.interface.Engine`. Its prefix cache is a set of block keys, so `cached_tokens`
 behaves as in the real one: nothing is shared between namespaces. Counters may be read, and
 waited for, from any thread.
 """

@@ -84,7 +84,7 @@ def some_stats(
 
 
 class OperatedEngine:
-    """Implements `engine.client.Engine`; `flushes` holds what it was told to forget."""
+    """Implements `engine.interface.Engine`; `flushes` holds what it was told to forget."""
 
     def __init__(self) -> None:
         self.connected = True
