@@ -10,17 +10,18 @@ Copies between tiers go on beside it (`copies.py`): what has ended is told to th
 step is scheduled, what has been planned is begun after.
 
 Knows: which requests are alive, and in what order things happen. Does not know: how any of
-them is done; nor signals, the process, or its end (`process.py`).
+them is done; how long steps take (`launches.py`); nor signals, the process, or its end
+(`process.py`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable
 
-from engine.errors import EngineError, EngineFailure, EngineUnavailable, InvalidRequest
-from engine.holdings import lease_of
+from engine.errors import EngineError, EngineUnavailable, InvalidRequest
 from engine.intake import quota_of
+from engine.launches import Launches
 from engine.link import Incoming
 from engine.messages import (
     Cancel,
@@ -43,7 +44,7 @@ from engine.report import report
 from engine.sequence import Sequence
 from engine.settle import Reply, failed
 from engine.stats_messages import EngineStats
-from engine.step import Launched, Step
+from engine.step import Step
 from prefix_cache.namespace import Namespace
 
 IDLE_WAIT_S = 0.1
@@ -51,7 +52,6 @@ WARM_S = 1.0  # the longest that a start waits for the disk, its tree and the ho
 WARM_AT_ONCE = 32  # blocks: none that is still to come when the time is up delays a request
 WARM_SHARE = 2  # of the device's blocks, one in so many is filled with them
 SAVED_AT_ONCE = 256  # blocks
-MEASURED_TOKENS = 64  # of prompts in a step; fewer tell more of the step than of the tokens
 COPY_WAIT_S = 0.001  # while there is nothing to do but wait for copies
 RETRY_AFTER_S = 2.0  # what an engine that drains asks for: its successor is up by then
 
@@ -65,12 +65,9 @@ class EngineCore:
         self._scheduler = parts.scheduler
         self._settler = parts.settler
         self._alive: dict[tuple[bytes, str], Sequence] = {}
-        self._flights: deque[tuple[Step, Launched, float]] = deque()  # on their way, since when
-        self._settled_at = 0.0  # when the last one was
+        self._launches = Launches(parts)
         self._outbox: list[Reply] = []
-        self._budget: int | None = None  # lowered when the device had no room
         self._is_still = False  # the last step computed nothing
-        self._strikes = 0  # steps in a row for which the device had no room
         self._is_draining = False
 
     @property
@@ -83,7 +80,7 @@ class EngineCore:
         self._take(self._link.receive(timeout_s=self._patience()))
         self.parts.copies.settle(self.parts.clock())
         self._warm_pins()
-        step = self._scheduler.schedule(self.parts.clock(), max_tokens=self._budget)
+        step = self._scheduler.schedule(self.parts.clock(), max_tokens=self._launches.budget)
         is_ahead = self._begin(step)
         self._settle(leaving=self.parts.steps_ahead if is_ahead else 0)
         self._reply()
@@ -237,59 +234,20 @@ class EngineCore:
         is_ahead = bool(step.rows) and self._launch(step)
         if step.moves:
             self.parts.copies.start(self.parts.clock())
-        self._is_still = not (is_ahead or self._flights)
+        self._is_still = not self._launches
         return is_ahead
 
     def _launch(self, step: Step) -> bool:
         """Send the step on its way; False when the device had no room for it."""
-        begun = self.parts.clock()
-        try:
-            launched = self.parts.runner.launch(step)
-        except self.parts.out_of_memory:
-            self._make_do(step)
-            return False
-        self._strikes = 0
-        self._settler.begin(step)
-        self._flights.append((step, launched, begun))
-        return True
+        if self._launches.launch(step):
+            return True
+        self._post(self._launches.make_do(step))
+        return False
 
     def _settle(self, *, leaving: int) -> None:
         """Settle the steps on their way but for the last `leaving`; all when nobody is alive."""
-        while self._flights and (len(self._flights) > leaving or self.is_idle):
-            step, launched, begun = self._flights.popleft()
-            sampled = launched.collect()
-            now = self.parts.clock()
-            self.parts.meter.steps += 1
-            seconds = now - max(begun, self._settled_at)
-            self._measure(step, seconds)
-            self._settled_at = now
-            self._post(self._settler.settle(step, sampled, now, seconds))
-
-    def _measure(self, step: Step, seconds: float) -> None:
-        """Learn from a step of prompts what a token of one takes."""
-        chunks = [row for row in step.rows if row.num_new > 1]
-        tokens = sum(row.num_new for row in chunks)
-        if tokens >= MEASURED_TOKENS:
-            context = sum(row.num_new * row.end for row in chunks) // tokens
-            self.parts.rates.prefill.add(tokens, context, seconds)
-
-    def _make_do(self, step: Step) -> None:
-        """The device had no room: try a smaller step once, then fail the largest row.
-
-        Sequences that started in this step start over, since their first blocks may have been
-        half copied. What the others wrote is written again, the same.
-        """
-        now = self.parts.clock()
-        self._strikes += 1
-        largest = max(step.rows, key=lambda row: row.num_new).sequence
-        for row in step.rows:
-            if row.start == lease_of(row.sequence).cached_tokens:
-                self._scheduler.preempt(row.sequence, now)
-        if self._strikes == 1:
-            self._budget = step.num_tokens // 2
-        else:
-            error = EngineFailure("the device has no memory left for this request")
-            self._post([self._settler.fail(largest, error, now)])
+        while self._launches and (len(self._launches) > leaving or self.is_idle):
+            self._post(self._launches.settle_next())
 
     # Reply
 

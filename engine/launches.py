@@ -1,0 +1,81 @@
+"""Steps on their way: launched, waited for in order, timed; and a device without room for one.
+
+Knows: which steps the device has and has not given back, how long they took, how large a step
+may be. Does not know: what a step is made of (`scheduler`), what its tokens mean (`settle`), or
+when the next one is to be launched (`core`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from engine.errors import EngineFailure
+from engine.holdings import lease_of
+from engine.parts import Parts
+from engine.settle import Reply
+from engine.step import Launched, Step
+
+MEASURED_TOKENS = 64  # of prompts in a step; fewer tell more of the step than of the tokens
+
+
+class Launches:
+    """The steps on their way of one engine. One owner thread."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.budget: int | None = None  # tokens of a step; lowered when the device had no room
+        self._parts = parts
+        self._under_way: deque[tuple[Step, Launched, float]] = deque()  # and since when
+        self._settled_at = 0.0  # when the last one was
+        self._strikes = 0  # steps in a row for which the device had no room
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def launch(self, step: Step) -> bool:
+        """Send the step on its way; False when the device had no room for it."""
+        begun = self._parts.clock()
+        try:
+            launched = self._parts.runner.launch(step)
+        except self._parts.out_of_memory:
+            return False
+        self._strikes = 0
+        self._parts.settler.begin(step)
+        self._under_way.append((step, launched, begun))
+        return True
+
+    def settle_next(self) -> list[Reply]:
+        """Wait for the step that was launched first, and settle it."""
+        step, launched, begun = self._under_way.popleft()
+        sampled = launched.collect()
+        now = self._parts.clock()
+        self._parts.meter.steps += 1
+        seconds = now - max(begun, self._settled_at)
+        self._measure(step, seconds)
+        self._settled_at = now
+        return self._parts.settler.settle(step, sampled, now, seconds)
+
+    def make_do(self, step: Step) -> list[Reply]:
+        """The device had no room: try a smaller step once, then fail the largest row.
+
+        Sequences that started in this step start over, since their first blocks may have been
+        half copied. What the others wrote is written again, the same.
+        """
+        now = self._parts.clock()
+        self._strikes += 1
+        largest = max(step.rows, key=lambda row: row.num_new).sequence
+        for row in step.rows:
+            if row.start == lease_of(row.sequence).cached_tokens:
+                self._parts.scheduler.preempt(row.sequence, now)
+        if self._strikes == 1:
+            self.budget = step.num_tokens // 2
+            return []
+        error = EngineFailure("the device has no memory left for this request")
+        return [self._parts.settler.fail(largest, error, now)]
+
+    def _measure(self, step: Step, seconds: float) -> None:
+        """Learn from a step of prompts what a token of one takes."""
+        chunks = [row for row in step.rows if row.num_new > 1]
+        tokens = sum(row.num_new for row in chunks)
+        if tokens >= MEASURED_TOKENS:
+            context = sum(row.num_new * row.end for row in chunks) // tokens
+            self._parts.rates.prefill.add(tokens, context, seconds)

@@ -1,0 +1,77 @@
+"""Steps on their way: what they teach of a prompt's cost, and a device without room for one."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.launches import MEASURED_TOKENS
+from tests.engine.rig import Rig, generate
+
+
+class TestMeasuring:
+    @pytest.mark.parametrize("tokens", [MEASURED_TOKENS - 1, MEASURED_TOKENS])
+    def test_a_step_of_few_prompt_tokens_teaches_nothing(self, tokens: int) -> None:
+        rig = Rig(max_batch_tokens=128)
+        rig.submit(generate("a", [n % 60 for n in range(tokens)], max_tokens=4))
+        rig.run()
+        assert rig.core.parts.rates.prefill.is_measured is (tokens == MEASURED_TOKENS)
+
+    def test_a_step_counts_from_its_launch_to_its_settling(self) -> None:
+        rig = Rig(max_batch_tokens=64, steps_ahead=1)  # so it is settled a turn later
+        rig.submit(generate("a", [n % 60 for n in range(128)], max_tokens=1))
+        rig.run()
+        assert rig.core.parts.rates.prefill.seconds(0, 64) == pytest.approx(0.001)
+
+
+class TestOutOfMemory:
+    def test_once_is_survived_by_all(self) -> None:
+        rig = Rig(max_batch_tokens=32)
+        requests = [generate(str(n), range(n, n + 20), max_tokens=4) for n in range(4)]
+        rig.submit(generate("warm", range(18), max_tokens=12))
+        rig.step(2)
+        rig.runner.raising = [MemoryError()]
+        for request in requests:
+            rig.submit(request)
+        rig.run()
+        assert rig.runner.raising == []
+        for request in requests:
+            rig.expect_output(request)
+        rig.expect_output(generate("warm", range(18), max_tokens=12))
+        rig.expect_nothing_left()
+
+    def test_the_retry_is_smaller(self) -> None:
+        rig = Rig(max_batch_tokens=32, max_running=4)
+        rig.runner.raising = [MemoryError()]
+        rig.submit(generate("a", range(30)))
+        rig.step(2)
+        assert rig.runner.steps[-1].num_tokens == 15
+
+    def test_twice_in_a_row_fails_the_largest_alone(self) -> None:
+        rig = Rig(max_batch_tokens=32)
+        small = generate("small", [1, 2, 3], max_tokens=12)
+        rig.submit(small)
+        rig.step(2)
+        rig.runner.raising = [MemoryError(), MemoryError()]
+        rig.submit(generate("large", range(30)))
+        rig.run()
+        assert rig.failed("large").code == "engine_failure"
+        rig.expect_output(small)
+        rig.expect_nothing_left()
+
+    def test_a_copy_that_was_half_done_is_done_again(self) -> None:
+        rig = Rig(max_batch_tokens=32)
+        rig.submit(generate("first", range(10), max_tokens=1))
+        rig.run()
+        second = generate("second", [*range(7), 50, 51], max_tokens=4)
+        rig.submit(second)
+        rig.runner.raising = [MemoryError()]
+        rig.run()
+        assert rig.finished("second").cached_tokens == 7
+        rig.expect_output(second)
+
+    def test_another_error_ends_the_step_loudly(self) -> None:
+        rig = Rig()
+        rig.runner.raising = [RuntimeError("CUDA error: an illegal memory access")]
+        rig.submit(generate("a", range(6)))
+        with pytest.raises(RuntimeError, match="CUDA error"):
+            rig.step()
