@@ -20,13 +20,12 @@ import typer
 
 from benchmarks.record import progress, tell
 from benchmarks.shapes import model_directory
-from engine.codec import pack_token_ids
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.link import Incoming
 from engine.loading import open_model
 from engine.main import build_core
-from engine.messages import FromEngine, Generate, SamplingParams, ToEngine
+from engine.messages import FromEngine, Generate, SamplingParams, ToEngine, pack_token_ids
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 

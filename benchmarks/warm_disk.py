@@ -19,14 +19,21 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.codec import pack_token_ids
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.link import Incoming
 from engine.loading import OpenedModel, open_model
 from engine.lower_tiers import open_tiers
 from engine.main import build_core
-from engine.messages import FromEngine, Generate, SamplingParams, StepReply, ToEngine, Tokens
+from engine.messages import (
+    FromEngine,
+    Generate,
+    SamplingParams,
+    StepReply,
+    ToEngine,
+    Tokens,
+    pack_token_ids,
+)
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 

@@ -65,13 +65,8 @@ class Codec:
             raise DecodeError(f"not a message: {type(error).__name__}") from None
 
 
-def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
-    """Token ids as they travel: int32, little endian."""
-    return np.asarray(token_ids, dtype="<i4").tobytes()
-
-
 def unpack_token_ids(data: bytes) -> npt.NDArray[np.int32]:
-    """The inverse of `pack_token_ids`, as a fresh array; raises DecodeError on a cut-off id."""
+    """Undo `pack_token_ids`, into a fresh array; raises DecodeError on a cut-off id."""
     if len(data) % 4:
         raise DecodeError(f"{len(data)} bytes are no whole number of token ids")
     return np.frombuffer(data, dtype="<i4").astype(np.int32)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from engine.stats_messages import EngineStats, TierTokens
 
@@ -24,6 +26,11 @@ Priority = Literal["interactive", "batch"]  # batch waits for interactive, withi
 
 Loads = Literal["auto", "always", "never"]
 """Whether prefixes that lie lower than the device are loaded: by measured curves, all, none."""
+
+
+def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
+    """Token ids as they travel: int32, little endian."""
+    return np.asarray(token_ids, dtype="<i4").tobytes()
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):

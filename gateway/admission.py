@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from engine.messages import Generate, Loads, Priority, SamplingParams, Welcome
+from engine.messages import Generate, Loads, Priority, SamplingParams, Welcome, pack_token_ids
 from gateway.caller import Caller
 from gateway.chat_template import ChatTemplate, Message, Scalar
 from gateway.config import Bounds
@@ -146,7 +146,7 @@ class Admission:
                 generates.append(
                     Generate(
                         request_id=f"{ask.request_id}-{len(generates)}",
-                        token_ids=prompt.token_ids.astype("<i4", copy=False).tobytes(),
+                        token_ids=pack_token_ids(prompt.token_ids),
                         namespaces=prompt.path.spans,
                         block_keys=prompt.keys,
                         flow=caller.tenant_id,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.interface import Engine, PinnedPrefix
-from engine.messages import Welcome
+from engine.messages import Welcome, pack_token_ids
 from gateway.errors import BadRequest, Unavailable
 from gateway.namespaces import Namespaces
 from gateway.pinning import Pinning
@@ -164,7 +164,7 @@ class Published:
         namespace = self._parts.namespaces.published(scope, welcome.fingerprint)
         return PinnedPrefix(
             pin_id=prefix_id,
-            token_ids=whole.astype("<i4", copy=False).tobytes(),
+            token_ids=pack_token_ids(whole),
             namespace=namespace,
             block_keys=block_keys(NamespacePath.single(namespace), whole, size),
         )

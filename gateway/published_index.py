@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.messages import pack_token_ids
 from gateway.state.records import EVERYONE
 from gateway.tokenizer import TokenIds
 
@@ -66,7 +67,7 @@ class PublishedIndex:
         by_scope: dict[str, list[bytes]] = {}
         for entry in entries:
             whole = len(entry.token_ids) // block_size * block_size
-            by_scope.setdefault(entry.scope, []).append(_bytes_of(entry.token_ids[:whole]))
+            by_scope.setdefault(entry.scope, []).append(pack_token_ids(entry.token_ids[:whole]))
         shelves = {
             scope: _Shelf(tuple(sorted(prefixes)), max(map(len, prefixes)))
             for scope, prefixes in by_scope.items()
@@ -81,7 +82,7 @@ class PublishedIndex:
         size, shelves = self._shelves
         if size != block_size or not shelves:
             return None
-        prompt = _bytes_of(token_ids)
+        prompt = pack_token_ids(token_ids)
         scopes = (EVERYONE,) if group_id is None else (EVERYONE, group_id)
         found = [
             Match(scope, shelves[scope].common_bytes(prompt) // (_TOKEN_BYTES * size))
@@ -90,10 +91,6 @@ class PublishedIndex:
         ]
         best = max(found, key=lambda match: match.blocks, default=None)  # the first of equals
         return best if best is not None and best.blocks else None
-
-
-def _bytes_of(token_ids: TokenIds) -> bytes:
-    return token_ids.astype("<i4", copy=False).tobytes()
 
 
 def _common_bytes(left: bytes, right: bytes) -> int:

@@ -10,8 +10,16 @@ import numpy as np
 
 from engine.assembly import Computer, Limits, ModelFacts, assemble
 from engine.charges import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST
-from engine.codec import pack_token_ids
-from engine.messages import Failed, Finished, Generate, Priority, SamplingParams, StepReply, Tokens
+from engine.messages import (
+    Failed,
+    Finished,
+    Generate,
+    Priority,
+    SamplingParams,
+    StepReply,
+    Tokens,
+    pack_token_ids,
+)
 from engine.plan import StepLimits
 from engine.queue import QueueLimits
 from engine.step import Sampled, Step

@@ -9,11 +9,10 @@ from random import Random
 import numpy as np
 
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
-from engine.codec import pack_token_ids
 from engine.copies import Disk
 from engine.core import EngineCore
 from engine.lower_tiers import LowerTiers
-from engine.messages import Failed, Finished, Generate, Loads, SamplingParams
+from engine.messages import Failed, Finished, Generate, Loads, SamplingParams, pack_token_ids
 from engine.plan import StepLimits
 from engine.queue import QueueLimits
 from prefix_cache.hashing import block_keys

@@ -13,7 +13,6 @@ from engine.codec import (
     Codec,
     DecodeError,
     EncodeError,
-    pack_token_ids,
     unpack_token_ids,
 )
 from engine.messages import (
@@ -36,6 +35,7 @@ from engine.messages import (
     Unpin,
     Unpinned,
     Welcome,
+    pack_token_ids,
 )
 from engine.stats_messages import EngineStats
 from tests.engine.rig import Rig, generate

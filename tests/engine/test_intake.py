@@ -6,10 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from engine.codec import pack_token_ids
 from engine.errors import InvalidRequest, PromptTooLong
 from engine.intake import Intake
-from engine.messages import Generate, SamplingParams
+from engine.messages import Generate, SamplingParams, pack_token_ids
 from tests.engine.rig import generate
 
 INTAKE = Intake(vocab_size=64, block_size=4, max_model_len=40, fits=lambda tokens: tokens <= 32)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.codec import pack_token_ids
 from engine.errors import NumericFailure
-from engine.messages import Flush, Pin, Pinned, Unpin, Unpinned
+from engine.messages import Flush, Pin, Pinned, Unpin, Unpinned, pack_token_ids
 from engine.pins import FLOW, RETRY_S, most_pinned
 from engine.stats_messages import PinStats
 from prefix_cache.hashing import block_keys

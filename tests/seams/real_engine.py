@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
-from engine.codec import pack_token_ids
 from engine.config import DeviceName, EngineConfig
 from engine.core import COPY_WAIT_S, EngineCore
 from engine.loading import OpenedModel, open_model
 from engine.lower_tiers import GIB, open_tiers
-from engine.messages import Finished, Generate, Loads, SamplingParams
+from engine.messages import Finished, Generate, Loads, SamplingParams, pack_token_ids
 from engine.plan import StepLimits
 from engine.queue import QueueLimits
 from engine.runner import ModelRunner
