@@ -33,11 +33,6 @@ class Shape:
         return self.hidden_size // self.num_attention_heads
 
 
-TINY = Shape(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
-             num_key_value_heads=1)  # fmt: skip
-"""Small enough to train a few steps on a CPU in a test."""
-
-
 class Attention(nn.Module):
     """Causal grouped-query attention with rotary positions."""
 

@@ -8,7 +8,8 @@ from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
 from handbook.checkpoint import load_checkpoint, save_checkpoint
-from handbook.decoder import TINY, Decoder, Shape, rotary_table, rotate
+from handbook.decoder import Decoder, Shape, rotary_table, rotate
+from tests.handbook.shapes import TINY
 
 
 def some_ids(rows: int = 2, length: int = 50) -> torch.Tensor:

@@ -7,9 +7,10 @@ import torch
 from rich.console import Console
 from tokenizers import Tokenizer
 
-from handbook.decoder import TINY, Decoder
+from handbook.decoder import Decoder
 from handbook.evaluate import Case, Outcome, accuracy, answer_cases, draw_cases, report
 from handbook.facts import Question
+from tests.handbook.shapes import TINY
 
 
 class Oracle(Decoder):

@@ -10,13 +10,13 @@ from rich.console import Console
 from tokenizers import Tokenizer
 
 from handbook.checkpoint import load_checkpoint
-from handbook.decoder import TINY
 from handbook.feed import Stage
 from handbook.names import Source, Split
 from handbook.rows import write_rows
 from handbook.tokenizer import load_tokenizer
 from handbook.train import train
 from handbook.trainer import Plan, Trainer, answer_loss, learning_share
+from tests.handbook.shapes import TINY
 
 SMOKE = Plan(
     minutes=0.01,
