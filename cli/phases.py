@@ -45,11 +45,6 @@ class Phase:
     concurrency: int
     chains: tuple[Chain, ...]
 
-    @property
-    def num_requests(self) -> int:
-        """Turns of all chains."""
-        return sum(len(chain) for chain in self.chains)
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:

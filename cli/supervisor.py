@@ -49,7 +49,6 @@ class State:
     """All that the decisions depend on."""
 
     phase: Phase = Phase.SERVING
-    gateway_alive: bool = True
     engine_alive: bool = True
     engine_ready: bool = False
     engine_silent: bool = False  # it was ready, it lives, and it does not answer
@@ -184,7 +183,6 @@ def _engine_exited(state: State, status: int, at: float, policy: Policy) -> Deci
 
 
 def _gateway_exited(state: State, status: int, at: float, policy: Policy) -> Decision:
-    state = replace(state, gateway_alive=False)
     if state.phase is Phase.SERVING:
         state = replace(state, failure=f"the gateway {describe_status(status)}")
     if state.phase is Phase.DONE or not state.engine_alive:

@@ -68,17 +68,6 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def hanley_mcneil(area: float, hits: int, misses: int) -> float:
-    """The standard error of an AUC of independent classes (Hanley and McNeil 1982)."""
-    both_hits, both_misses = area / (2 - area), 2 * area**2 / (1 + area)
-    variance = (
-        area * (1 - area)
-        + (hits - 1) * (both_hits - area**2)
-        + (misses - 1) * (both_misses - area**2)
-    ) / (hits * misses)
-    return float(np.sqrt(max(variance, 0.0)))
-
-
 def best_advantage(hits: Times, misses: Times) -> float:
     """The most that guessing "hit" below some threshold gains: TPR less FPR."""
     thresholds = np.concatenate((hits, misses))

@@ -41,7 +41,7 @@ POLICY = Policy(
 SERVING = State()
 READY = State(engine_ready=True, announced=True)
 DRAINING = replace(READY, phase=Phase.DRAINING, wake_at=135.0)
-STOPPING = replace(READY, phase=Phase.STOPPING, gateway_alive=False, wake_at=110.0)
+STOPPING = replace(READY, phase=Phase.STOPPING, wake_at=110.0)
 
 
 def orders(actions: list[Action]) -> list[Action]:
@@ -300,7 +300,6 @@ class World:
     def check(self) -> None:
         assert self.greetings <= 1
         assert self.state.engine_alive == self.alive["engine"]
-        assert self.state.gateway_alive == self.alive["gateway"]
         assert (self.state.phase is Phase.DONE) <= (not any(self.alive.values()))
         if self.state.phase is Phase.SERVING and not self.alive["engine"]:
             assert self.state.wake_at is not None, "nobody will start the engine"

@@ -7,13 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cli.isolation.statistics import (
-    auc,
-    best_advantage,
-    bootstrap_interval,
-    hanley_mcneil,
-    separation,
-)
+from cli.isolation.statistics import auc, best_advantage, bootstrap_interval, separation
 
 RANDOM = 20261121
 
@@ -27,6 +21,17 @@ def drawn(shift: float, count: int, seed: int = RANDOM) -> tuple[np.ndarray, np.
 def true_auc(shift: float) -> float:
     """Of two such classes: the normal distribution at shift / sqrt(2)."""
     return 0.5 * (1 + math.erf(shift / 2))
+
+
+def hanley_mcneil(area: float, hits: int, misses: int) -> float:
+    """The standard error of an AUC of independent classes (Hanley and McNeil 1982)."""
+    both_hits, both_misses = area / (2 - area), 2 * area**2 / (1 + area)
+    variance = (
+        area * (1 - area)
+        + (hits - 1) * (both_hits - area**2)
+        + (misses - 1) * (both_misses - area**2)
+    ) / (hits * misses)
+    return float(np.sqrt(max(variance, 0.0)))
 
 
 @pytest.mark.parametrize("ties", [False, True])
