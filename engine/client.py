@@ -61,13 +61,11 @@ RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
 class EngineClient:
     """An `Engine` behind a Unix socket. Belongs to one event loop; reconnects by itself."""
 
-    def __init__(
-        self, socket_path: str, *, codec: Codec | None = None, silence_s: float | None = None
-    ) -> None:
+    def __init__(self, socket_path: str, *, silence_s: float | None = None) -> None:
         """`silence_s` is how long an engine may say nothing (None: by its device)."""
         self._path = socket_path
         self._silence_s = silence_s
-        self._codec = codec or Codec()
+        self._codec = Codec()
         self._welcome: Welcome | None = None
         self._welcomed = asyncio.Event()
         self._connection: Connection | None = None

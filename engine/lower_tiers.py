@@ -37,7 +37,6 @@ class LowerTiers:
     mover: TierMover = field(default_factory=NoTiers)
     disk: Disk | None = None
     block_bytes: int = 1
-    host_seconds: float = 0.0  # what allocating and pinning the host's memory took
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +69,7 @@ def open_tiers(
         disk_blocks=0 if disk is None else disk.num_blocks,
         ahead=blocks_ahead(num_blocks, config.block_size),
     )
-    lower = LowerTiers(
-        tiers,
-        tier_mover.TierMover(pool, host, disk),
-        disk,
-        pool.block_bytes,
-        0.0 if host is None else host.seconds,
-    )
+    lower = LowerTiers(tiers, tier_mover.TierMover(pool, host, disk), disk, pool.block_bytes)
     return OpenTiers(lower, host, disk)
 
 
