@@ -36,7 +36,7 @@ VOCABULARY = 151_936
 RUNS = 50
 _DECODER = msgspec.json.Decoder(CompletionRequest)
 _BOUNDS = Bounds()
-_CALLER = Caller("tenant", "name", "key")
+_CALLER = Caller("tenant", "key")
 _WELCOME = msgspec.structs.replace(WELCOME, vocab_size=VOCABULARY, max_model_len=1 << 20)
 
 

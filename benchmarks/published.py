@@ -19,8 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.codec import pack_token_ids
-from engine.messages import Generate, Pin, SamplingParams, Tokens
+from engine.messages import Generate, Pin, SamplingParams, Tokens, pack_token_ids
 from gateway.caller import Caller
 from gateway.chat_template import ChatTemplate
 from gateway.namespaces import Namespaces
@@ -99,7 +98,7 @@ class Bench:
         """Seconds to the first token, and the prompt's cached tokens."""
         self.asked += 1
         request_id, size = f"r{self.asked}", BOUNDS.block_size
-        caller = Caller(tenant, tenant, "key")
+        caller = Caller(tenant, "key")
         began = time.perf_counter()
         path = way.namespaces.path(caller, None, prompt, self.engine.fingerprint, size)
         request = Generate(

@@ -17,7 +17,6 @@ class Caller:
     """An authenticated tenant, by one of its keys."""
 
     tenant_id: str
-    tenant_name: str
     key_id: str
     weight: float = 1.0
     group_id: str | None = None

@@ -150,7 +150,6 @@ class Keyring:
             raise Forbidden("The tenant of this API key is disabled.", code="tenant_disabled")
         return Caller(
             tenant.id,
-            tenant.name,
             record.id,
             weight=tenant.weight,
             group_id=tenant.group_id,

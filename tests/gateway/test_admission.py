@@ -25,8 +25,8 @@ from prefix_cache.namespace import NamespacePath
 from tests.doubles.fake_engine import WELCOME, prompt_of
 from tests.doubles.tiny_model import BOS, TURN
 
-ADA = Caller("tenant-a", "ada", "key-1", weight=2.0)
-BOB = Caller("tenant-b", "bob", "key-2")
+ADA = Caller("tenant-a", "key-1", weight=2.0)
+BOB = Caller("tenant-b", "key-2")
 NAMESPACES = Namespaces(b"s" * 32)
 
 

@@ -190,14 +190,14 @@ async def test_a_guard_works_as_annotated_dependency() -> None:
     app = small_app()
     app.add_api_route("/me", _annotated(Authenticator(keyring)))
     async with client_of(app, (await keyring.issue(ACME.id)).secret) as http:
-        assert (await http.get("/me")).json() == "acme"
+        assert (await http.get("/me")).json() == ACME.id
     async with client_of(app) as http:
         assert told(await http.get("/me")) == REFUSAL
 
 
 def _annotated(authenticator: Authenticator) -> Any:
     async def me(caller: Caller) -> str:
-        return caller.tenant_name
+        return caller.tenant_id
 
     me.__annotations__["caller"] = Annotated[Caller, Depends(authenticator)]
     return me

@@ -57,7 +57,8 @@ async def tenant_of(data_dir: Path, key: str | None) -> str:
     store = SqliteStore(data_dir / STATE_FILE)
     try:
         keyring = Keyring(store, load_secrets(data_dir).pepper, CLOCK)
-        return (await keyring.identify(key or "")).tenant_name
+        caller = await keyring.identify(key or "")
+        return (await store.get_tenant(caller.tenant_id)).name
     finally:
         await store.close()
 

@@ -106,7 +106,7 @@ async def test_a_key_is_sk_and_256_random_bits(ring: Ring) -> None:
 async def test_a_good_key_names_its_tenant(ring: Ring) -> None:
     issued = await ring.keyring.issue(ACME.id)
     caller = await ring.keyring.identify(issued.secret)
-    assert caller == Caller("tn_acme", "acme", issued.record.id, 2.0)
+    assert caller == Caller("tn_acme", issued.record.id, 2.0)
 
 
 async def test_the_record_holds_the_hmac_and_a_hint(ring: Ring) -> None:

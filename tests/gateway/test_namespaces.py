@@ -21,7 +21,7 @@ SIZE = 4
 
 
 def caller(tenant: str = "a", group: str | None = None, key: str = "key-1") -> Caller:
-    return Caller(tenant, "a name", key, group_id=group)
+    return Caller(tenant, key, group_id=group)
 
 
 def ids(*numbers: int) -> TokenIds:

@@ -69,7 +69,8 @@ async def contents(data_dir: Path, shared: Shared) -> dict[str, int]:
 async def opens(data_dir: Path, shared: Shared, key: str | None) -> str:
     pepper = find_secrets(data_dir, shared).pepper
     async with open_home(data_dir, shared) as home:
-        return (await Keyring(home.store, pepper, CLOCK).identify(key or "")).tenant_name
+        caller = await Keyring(home.store, pepper, CLOCK).identify(key or "")
+        return (await home.store.get_tenant(caller.tenant_id)).name
 
 
 async def test_gateways_that_start_at_once_agree(tmp_path: Path, shared: Shared) -> None:

@@ -13,7 +13,7 @@ from gateway.usage import Tally, day_of
 from tests.gateway.manual_clock import ManualClock
 from tests.gateway.state.memory_store import MemoryStore
 
-ADA = Caller("tn_ada", "ada", "key_1")
+ADA = Caller("tn_ada", "key_1")
 MIDNIGHT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 
@@ -51,7 +51,7 @@ async def test_requests_add_up_by_key_and_day() -> None:
     tally = Tally(ledger, clock)
     count(tally)
     count(tally, computed_tokens=1)
-    count(tally, Caller("tn_ada", "ada", "key_2"))
+    count(tally, Caller("tn_ada", "key_2"))
     clock.advance(1)
     count(tally)
     await tally.store()
@@ -96,7 +96,7 @@ async def test_many_keys_go_in_several_batches() -> None:
     ledger = ShakyLedger()
     tally = Tally(ledger, ManualClock(MIDNIGHT))
     for number in range(1200):
-        count(tally, Caller("tn_ada", "ada", f"key_{number}"))
+        count(tally, Caller("tn_ada", f"key_{number}"))
     await tally.store()
     assert len(await rows(ledger)) == 1200
     assert len(ledger.batches) == 3

@@ -103,7 +103,7 @@ def _tenant_router(authenticator: Authenticator) -> APIRouter:
     router = APIRouter()
 
     async def me(caller: Caller) -> dict[str, Any]:
-        return {"id": caller.tenant_id, "name": caller.tenant_name, "weight": caller.weight}
+        return {"id": caller.tenant_id, "weight": caller.weight}
 
     me.__annotations__["caller"] = Annotated[Caller, Depends(authenticator)]
     router.add_api_route("/me", me)
