@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.doubles.ports import free_port
 
 START_S = 10.0
 ATTEMPTS = 3
@@ -24,7 +25,7 @@ class RedisServer:
         """`options` go to the server as they are: "--maxmemory", "1mb"."""
         self._directory = directory
         self._options = options
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -106,10 +107,3 @@ def _listens(pid: int, port: int) -> bool:
     }
     held = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
     return any(f"socket:[{inode}]" in held for inode in inodes)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.config import GatewayConfig
 from gateway.first_start import FirstStart, ensure_first_start
-from tests.seams.server import free_port
+from tests.doubles.ports import free_port
 
 
 @contextmanager

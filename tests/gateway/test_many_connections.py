@@ -17,6 +17,7 @@ import pytest
 
 from gateway.config import GatewayConfig
 from tests.doubles.fake_engine import FakeEngine, saying
+from tests.doubles.ports import free_port
 from tests.doubles.served import MODEL, Served, serving
 from tests.gateway.raw_http import connected, post, read_answer
 from tests.gateway.test_main import first_start, get_when_up, process
@@ -69,8 +70,8 @@ def alone(tiny_model: Path, tmp_path: Path) -> Iterator[tuple[Popen[str], int]]:
         model_name=MODEL,
         data_dir=str(tmp_path),
         engine_socket=str(tmp_path / "engine.sock"),
-        port=_free_port(),
-        admin_port=_free_port(),
+        port=free_port(),
+        admin_port=free_port(),
     )
     with process(config) as running:
         assert get_when_up(f"http://127.0.0.1:{config.port}/healthz").status_code == 200
@@ -109,12 +110,6 @@ def test_without_descriptors_those_who_are_in_are_served_and_the_others_turned_a
 def _ask_anew(port: int) -> int | None:
     with _connect(port) as connection:
         return health(connection)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def _connect(port: int) -> socket.socket:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from gateway.published_index import PublishedIndex
 from gateway.state.records import EVERYONE, PrefixSource, PublishedPrefix
 from gateway.tokenizer import TokenIds, Tokenizer
 from tests.doubles.fake_engine import WELCOME, FakeEngine
+from tests.doubles.waiting import until
 from tests.gateway.manual_clock import ManualClock
 from tests.gateway.state.memory_store import MemoryStore
 
@@ -72,12 +73,6 @@ async def gateway(tiny_model: Path, pool: ThreadPoolExecutor) -> AsyncIterator[G
         yield gateway
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while not holds():  # noqa: ASYNC110 (what is waited for has no event)
-            await asyncio.sleep(0.01)
-
-
 def prefix(name: str = "rules", version: int = 1, text: str = TEXT) -> PublishedPrefix:
     source = PrefixSource(text=text)
     return PublishedPrefix.new(name, version, EVERYONE, source, created_at=float(version))
@@ -95,23 +90,23 @@ async def test_what_another_gateway_stores_is_found_and_pinned_without_news(
 ) -> None:
     record = prefix()
     await gateway.store.create_prefix(record)
-    await until(lambda: record.id in gateway.engine.pinned)
+    await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
     assert gateway.blocks() == 3
     assert gateway.engine.pinned[record.id] == 4  # the last one is not full
     await gateway.store.update_prefix(replace(record, deleted_at=5.0))
-    await until(lambda: record.id not in gateway.engine.pinned)
+    await until(lambda: record.id not in gateway.engine.pinned, WITHIN_S)
     assert gateway.blocks() == 0
 
 
 async def test_a_new_engine_is_told_everything_again(gateway: Gateway) -> None:
     record = prefix()
     await gateway.store.create_prefix(record)
-    await until(lambda: record.id in gateway.engine.pinned)
+    await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
     gateway.engine.pinned.clear()
     await gateway.published.renew()
     assert gateway.engine.pinned == {}  # the control: the same engine is not told twice
     gateway.engine.welcome = replace(WELCOME, engine_id="another")
-    await until(lambda: record.id in gateway.engine.pinned)
+    await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
 
 
 async def test_an_engine_that_outlived_a_deletion_lets_go(gateway: Gateway) -> None:
@@ -119,14 +114,14 @@ async def test_an_engine_that_outlived_a_deletion_lets_go(gateway: Gateway) -> N
     await gateway.store.create_prefix(gone)
     gateway.engine.pinned = {gone.id: 3, unknown: 3}
     gateway.engine.welcome = replace(WELCOME, engine_id="another")
-    await until(lambda: gone.id not in gateway.engine.pinned)
+    await until(lambda: gone.id not in gateway.engine.pinned, WITHIN_S)
     assert unknown in gateway.engine.pinned
 
 
 async def test_while_the_state_is_away_what_was_known_stays(gateway: Gateway) -> None:
     assert isinstance(gateway.store, Away)
     await gateway.store.create_prefix(prefix())
-    await until(lambda: gateway.blocks() == 3)
+    await until(lambda: gateway.blocks() == 3, WITHIN_S)
     gateway.store.is_away = True
     with pytest.raises(Unavailable):
         await gateway.published.renew()
@@ -138,7 +133,7 @@ async def test_what_the_model_cannot_say_harms_nobody_else(gateway: Gateway) -> 
     good = prefix("good")
     await gateway.store.create_prefix(bad)
     await gateway.store.create_prefix(good)
-    await until(lambda: good.id in gateway.engine.pinned)
+    await until(lambda: good.id in gateway.engine.pinned, WITHIN_S)
     assert "no tools here" in (gateway.published.refusal(bad.id) or "")
     assert gateway.published.refusal(good.id) is None
 
@@ -147,7 +142,7 @@ async def test_one_shorter_than_a_block_is_not_pinned(gateway: Gateway) -> None:
     short, good = prefix("short", text="short"), prefix("good")
     await gateway.store.create_prefix(short)
     await gateway.store.create_prefix(good)
-    await until(lambda: good.id in gateway.engine.pinned)
+    await until(lambda: good.id in gateway.engine.pinned, WITHIN_S)
     assert set(gateway.engine.pinned) == {good.id}
 
 
@@ -172,7 +167,7 @@ async def test_a_refusal_is_asked_again_later() -> None:
         pinning.bring("engine", {"a"}, set(), lambda name: PinnedPrefix(name, b"", b"", b""))
 
     bring()
-    await until(lambda: pinning.refusal("a") == "full")
+    await until(lambda: pinning.refusal("a") == "full", WITHIN_S)
     engine.pin_error = None
     bring()
     await asyncio.sleep(0)
@@ -180,6 +175,6 @@ async def test_a_refusal_is_asked_again_later() -> None:
     assert engine.pinned == {}
     clock.advance(RETRY_S)
     bring()
-    await until(lambda: "a" in engine.pinned)
+    await until(lambda: "a" in engine.pinned, WITHIN_S)
     assert pinning.refusal("a") is None
     await pinning.close()

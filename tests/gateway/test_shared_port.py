@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from gateway.shared_port import reserved, sockets_on
-from tests.seams.server import free_port
+from tests.doubles.ports import free_port
 
 
 def test_two_listen_on_one_port_and_both_are_given_connections() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -15,6 +14,7 @@ import pytest
 from tests.doubles.fake_engine import FakeEngine
 from tests.doubles.redis_server import RedisServer, redis_server
 from tests.doubles.served import MODEL, Served, config_of, serving
+from tests.doubles.waiting import wait_for
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 4}
 WITHIN_S = 20.0
@@ -70,15 +70,6 @@ def admin(gateway: Served, method: str, path: str, **sent: object) -> httpx.Resp
     return httpx.request(method, url, headers=headers, timeout=20, **sent)  # type: ignore[arg-type]
 
 
-def eventually(holds: Callable[[], bool], within_s: float = WITHIN_S) -> bool:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
-
-
 def test_both_have_the_same_keys(pair: Pair) -> None:
     assert (pair.one.key, pair.one.admin_key) == (pair.two.key, pair.two.admin_key)
     for gateway in (pair.one, pair.two):
@@ -91,7 +82,7 @@ def test_what_one_makes_and_revokes_the_other_knows(pair: Pair) -> None:
     assert chat(pair.two, issued["key"]).status_code == 200
     path = f"/tenants/{tenant['id']}/keys/{issued['record']['id']}"
     assert admin(pair.one, "DELETE", path).status_code == 200
-    assert eventually(lambda: chat(pair.two, issued["key"]).status_code == 401, within_s=6.0)
+    wait_for(lambda: chat(pair.two, issued["key"]).status_code == 401, 6.0)
     assert chat(pair.two, pair.two.key).status_code == 200
 
 
@@ -111,10 +102,10 @@ def test_what_one_publishes_the_other_has_and_has_no_more(pair: Pair) -> None:
 
     salts = (f"salt-{number}" for number in count())
     assert cached(pair.one, next(salts)) == full  # its engine was told before the answer came
-    assert eventually(lambda: cached(pair.two, next(salts)) == full, within_s=6.0)
+    wait_for(lambda: cached(pair.two, next(salts)) == full, 6.0)
     assert admin(pair.two, "GET", f"/prefixes/{made['id']}").json()["state"] == "warm"
     assert admin(pair.two, "DELETE", f"/prefixes/{made['id']}").status_code == 200
-    assert eventually(lambda: cached(pair.one, next(salts)) == 0, within_s=6.0)
+    wait_for(lambda: cached(pair.one, next(salts)) == 0, 6.0)
     assert admin(pair.one, "GET", "/prefixes").json() == {"prefixes": []}
 
 
@@ -131,7 +122,7 @@ def test_usage_of_both_adds_up(pair: Pair) -> None:
         assert isinstance(found, list)
         return found
 
-    assert eventually(lambda: bool(own()) and own()[0]["requests"] == 3)
+    wait_for(lambda: bool(own()) and own()[0]["requests"] == 3, WITHIN_S)
     [row] = own()
     assert row["computed_tokens"] + row["cached_tokens"] == prompts
     assert row["generated_tokens"] == completions
@@ -156,4 +147,4 @@ def test_without_redis_known_keys_work_and_others_are_told_to_come_back(pair: Pa
             )
     finally:
         pair.server.thaw()
-    assert eventually(lambda: chat(pair.one, "sk-" + "y" * 43).status_code == 401)
+    wait_for(lambda: chat(pair.one, "sk-" + "y" * 43).status_code == 401, WITHIN_S)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 from gateway.config import default_workers
 from gateway.workers import Patience, Worker, Workers
+from tests.doubles.waiting import until
 
 SCRIPT = Path(__file__).with_name("fake_worker.py")
 LIMIT_S = 30
@@ -28,19 +29,13 @@ def pids(directory: Path) -> set[int]:
     return {int(entry.name) for entry in directory.iterdir() if entry.name.isdigit()}
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not is_so():  # noqa: ASYNC110 - other processes are looked at
-            await asyncio.sleep(0.01)
-
-
 @asynccontextmanager
 async def running(directory: Path, count: int) -> AsyncIterator[tuple[Workers, asyncio.Task[int]]]:
     """Workers of which each has served; whatever the test leaves is stopped."""
     workers = Workers(command(directory), count, str(directory / "metrics"), HASTY)
     task = asyncio.create_task(workers.run())
     try:
-        await until(lambda: len(pids(directory)) == count)
+        await until(lambda: len(pids(directory)) == count, LIMIT_S)
         yield workers, task
     finally:
         workers.stop()
@@ -54,7 +49,7 @@ async def test_a_worker_that_is_killed_has_a_successor_and_the_others_live_on(
         first = pids(tmp_path)
         killed, *others = first
         os.kill(killed, signal.SIGKILL)
-        await until(lambda: len(pids(tmp_path)) == 4)
+        await until(lambda: len(pids(tmp_path)) == 4, LIMIT_S)
         for pid in others:
             os.kill(pid, 0)
         assert not task.done()
@@ -66,7 +61,7 @@ async def test_workers_that_die_again_and_again_are_started_again(tmp_path: Path
         for number in range(1, 5):
             (alive,) = [pid for pid in pids(tmp_path) if Path(f"/proc/{pid}").exists()]
             os.kill(alive, signal.SIGKILL)
-            await until(lambda: len(pids(tmp_path)) > number)  # noqa: B023 - awaited here
+            await until(lambda: len(pids(tmp_path)) > number, LIMIT_S)  # noqa: B023 - awaited here
         assert not task.done()
 
 
@@ -94,10 +89,10 @@ async def test_one_that_cannot_start_any_more_is_tried_while_others_serve(tmp_pa
     async with running(tmp_path, 2) as (_, task):
         (tmp_path / "broken").touch()
         os.kill(pids(tmp_path).pop(), signal.SIGKILL)
-        await until(lambda: len([*tmp_path.glob("broken-*")]) == 3)
+        await until(lambda: len([*tmp_path.glob("broken-*")]) == 3, LIMIT_S)
         assert not task.done()
         (tmp_path / "broken").unlink()
-        await until(lambda: len(pids(tmp_path)) == 3)
+        await until(lambda: len(pids(tmp_path)) == 3, LIMIT_S)
 
 
 async def test_a_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:

@@ -12,12 +12,14 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.seams.server import free_port, wait_for
+from tests.doubles.ports import free_port
+from tests.doubles.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 SERVICES = ("front", "gateway-1", "gateway-2", "engine", "redis")
@@ -118,7 +120,7 @@ class Composed:
     def wait_ready(self, timeout_s: float = START_S) -> None:
         """Return when gateways are reached by tenants and operator, and have an engine."""
         for url in (self.url, self.admin_url):
-            wait_for(lambda url=url: _status(url + "/readyz") == 200, timeout_s)
+            wait_for(partial(_is_ready, url), timeout_s)
 
     def wait_successor(self, service: str, killed: int, timeout_s: float = 60.0) -> None:
         """Return when another process runs where `killed` ran."""
@@ -130,11 +132,11 @@ class Composed:
         return str(state["Health"]["Status"] if state["Running"] else state["Status"])
 
 
-def _status(url: str) -> int | None:
+def _is_ready(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=5).status_code
+        return httpx.get(url + "/readyz", timeout=5).status_code == 200
     except httpx.HTTPError:
-        return None
+        return False
 
 
 def _torch() -> dict[str, str]:

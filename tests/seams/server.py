@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +14,9 @@ from typing import Any
 
 import httpx
 from openai import OpenAI
+
+from tests.doubles.ports import free_port
+from tests.doubles.waiting import wait_for
 
 START_S = 120.0
 STOP_S = 30.0
@@ -94,23 +95,6 @@ class Server:
         wait_for(lambda: self.process.poll() is not None or self.is_ready(), timeout_s)
         if self.process.poll() is not None:
             raise RuntimeError(f"the server ended with {self.process.returncode}")
-
-
-def wait_for(is_so: Any, timeout_s: float) -> None:
-    """Poll until `is_so()`; TimeoutError when it never is."""
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {timeout_s} s")
-        time.sleep(0.05)
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.waiting import wait_for
 from tests.seams.canaries import canary, files_of, finds, forms
-from tests.seams.server import Server, running_server, wait_for
+from tests.seams.server import Server, running_server
 
 BLOCK = 16
 TOKENS = 200

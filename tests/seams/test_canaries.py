@@ -20,8 +20,9 @@ import pytest
 
 from tests.doubles.collector import Collector, collecting
 from tests.doubles.redis_server import redis_server
+from tests.doubles.waiting import wait_for
 from tests.seams.canaries import canary, files_of, finds, forms
-from tests.seams.server import Server, running_server, wait_for
+from tests.seams.server import Server, running_server
 
 LONG = {"stream": True, "max_tokens": 3000, "ignore_eos": True}
 

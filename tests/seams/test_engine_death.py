@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.seams.server import Server, running_server, wait_for
+from tests.doubles.waiting import wait_for
+from tests.seams.server import Server, running_server
 
 PROMPT = {"model": "handbook", "prompt": list(range(300, 340)), "temperature": 0}
 

@@ -19,7 +19,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.seams.server import START_S, Server, free_port, running_server, wait_for
+from tests.doubles.ports import free_port
+from tests.doubles.waiting import wait_for
+from tests.seams.server import START_S, Server, running_server
 
 SOON_S = 10.0
 LONG = {"model": "handbook", "prompt": "The harbour", "stream": True, "ignore_eos": True}

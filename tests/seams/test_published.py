@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from handbook.text import make_handbook
-from tests.seams.server import Server, running_server, wait_for
+from tests.doubles.waiting import wait_for
+from tests.seams.server import Server, running_server
 
 PREFIXES = "/admin/prefixes"
 WARM_S = 60.0

@@ -16,8 +16,8 @@ import pytest
 
 from cli.child import python_environment
 from gateway.first_start import DEMO2_KEY, DEMO_KEY, read_keys
+from tests.doubles.ports import free_port
 from tests.doubles.tiny_model import write_tiny_model
-from tests.seams.server import free_port
 
 SERVE = "from cli.main import main; main()"
 CONFIG = {

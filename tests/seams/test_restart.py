@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 
-from tests.seams.server import Server, running_server, wait_for
+from tests.doubles.waiting import wait_for
+from tests.seams.server import Server, running_server
 
 PROMPT = "The harbour master keeps the ledger of every ship that ties up at the quay. " * 20
 

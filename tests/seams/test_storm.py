@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.seams.server import Server, wait_for
+from tests.doubles.waiting import wait_for
+from tests.seams.server import Server
 
 GOOD = {"model": "handbook", "prompt": list(range(300, 330)), "max_tokens": 4, "temperature": 0}
 BAD_FIELDS: list[dict[str, Any]] = [

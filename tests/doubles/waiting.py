@@ -1,0 +1,23 @@
+"""Waiting for what has no event: another process, another thread, a store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+def wait_for(is_so: Callable[[], bool], timeout_s: float, *, every_s: float = 0.05) -> None:
+    """Look until `is_so()`; TimeoutError when it never is."""
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout_s} s")
+        time.sleep(every_s)
+
+
+async def until(is_so: Callable[[], bool], timeout_s: float) -> None:
+    """The same on an event loop."""
+    async with asyncio.timeout(timeout_s):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
