@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from time import thread_time_ns
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -28,6 +29,7 @@ from prefix_cache.policies import PolicyName, by_name
 from prefix_cache.shelf import Tiers
 
 BLOCK_SIZE = 16
+EVICTIONS = 20
 PATH = NamespacePath(((0, Namespace(b"published.......")), (64, Namespace(b"tenant.........."))))
 Times = list[float]
 
@@ -38,6 +40,7 @@ class Bench:
     def __init__(self, *, prefixes: int, num_tokens: int, repeats: int) -> None:
         self.random = np.random.default_rng(7)
         self.num_tokens = num_tokens
+        self.evicted_at_once = min(1000, 4 * prefixes // EVICTIONS)
         room = 2 * num_tokens // BLOCK_SIZE + repeats
         self.cache = PrefixCache(num_blocks=64 + 4 * prefixes + room, block_size=BLOCK_SIZE)
         self.now = 0.0
@@ -139,11 +142,12 @@ def commit_one_block(bench: Bench, repeats: int) -> Times:
 
 
 def evict(bench: Bench, repeats: int) -> Times:
-    """Acquire 1,000 blocks when none is free, from 250 other prompts."""
+    """Acquire blocks when none is free, from others' prompts of four blocks each."""
     bench.acquire(bench.draw(bench.cache.pool().free * BLOCK_SIZE))
-    prompts = [bench.draw(1000 * BLOCK_SIZE) for _ in range(repeats)]
+    blocks = bench.evicted_at_once
+    prompts = [bench.draw(blocks * BLOCK_SIZE) for _ in range(repeats)]
     times = [micros(bench.acquire, ids) for ids in prompts]
-    if bench.cache.owners()["others"].evictions_suffered != 1000 * repeats:
+    if bench.cache.owners()["others"].evictions_suffered != blocks * repeats:
         raise RuntimeError("this measured something other than eviction")
     return times
 
@@ -186,7 +190,7 @@ MEASUREMENTS: dict[str, tuple[Callable[[Bench, int], Times], int]] = {
     "block_keys": (hash_prompt, 100),
     "insert (commit of the whole prompt)": (insert, 100),
     "commit of one block": (commit_one_block, 500),
-    "acquire that evicts 1000 blocks": (evict, 20),
+    "acquire that evicts {evicted} blocks": (evict, EVICTIONS),
 }
 
 
@@ -197,7 +201,13 @@ PRESSURES = {
 }
 
 
-def main(prefixes: int = 10_000, num_tokens: int = 32_768, policy: PolicyName = "lru") -> None:
+def main(
+    prefixes: Annotated[int, typer.Option(min=10, help="Other prompts in the tree.")] = 10_000,
+    num_tokens: Annotated[
+        int, typer.Option(min=1040, help="Of the prompt; 1024 are published.")
+    ] = 32_768,
+    policy: Annotated[PolicyName, typer.Option(help="Of the full pool.")] = "lru",
+) -> None:
     """Fill, measure, print."""
     bench = Bench(prefixes=prefixes, num_tokens=num_tokens, repeats=500)
     nodes = bench.cache.num_nodes
@@ -205,7 +215,7 @@ def main(prefixes: int = 10_000, num_tokens: int = 32_768, policy: PolicyName = 
     medians: dict[str, float] = {}
     rows: dict[str, Times] = {}
     for name, (measure, repeats) in MEASUREMENTS.items():
-        rows[name] = measure(bench, repeats)
+        rows[name.format(evicted=bench.evicted_at_once)] = measure(bench, repeats)
         bench.tidy()
     for name, (host, ahead) in PRESSURES.items():
         rows[name] = Pressure(bench, host=host, ahead=ahead, policy=policy).times(200)
