@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
+import typer
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
@@ -180,6 +181,8 @@ def print_shared() -> None:
 
 def main() -> None:
     """Print one line a batch."""
+    if not torch.cuda.is_available():
+        raise SystemExit("this measures a GPU's kernels; benchmarks.kernels runs anywhere")
     bandwidth = copy_bandwidth()
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}:"
@@ -192,4 +195,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 import typer
 
+from benchmarks.desk import Desk
 from benchmarks.record import progress, tell
 from benchmarks.shapes import model_directory
 from engine.config import EngineConfig
 from engine.core import EngineCore
-from engine.link import Incoming
 from engine.loading import open_model
 from engine.main import build_core
-from engine.messages import FromEngine, Generate, SamplingParams, ToEngine, pack_token_ids
+from engine.messages import Generate, SamplingParams, pack_token_ids
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 
@@ -46,22 +46,6 @@ class Size:
 FULL, QUICK = Size(512, 768, 192, 5), Size(4, 40, 8, 2)
 
 
-class ListLink:
-    """A link without a socket: what is to be received, and nothing kept of what is sent."""
-
-    def __init__(self) -> None:
-        self.waiting: list[ToEngine] = []
-
-    def receive(self, *, timeout_s: float) -> list[Incoming]:  # noqa: ARG002
-        """All that waits, at once."""
-        messages, self.waiting = self.waiting, []
-        return [Incoming(b"", message) for message in messages]
-
-    def send(self, client: bytes, message: FromEngine) -> bool:  # noqa: ARG002
-        """Gone."""
-        return True
-
-
 def main(model: str = "handbook", quick: bool = False) -> None:
     """Print JSON lines: each round, then what is lost."""
     size, rng = QUICK if quick else FULL, np.random.default_rng(7)
@@ -75,7 +59,7 @@ def main(model: str = "handbook", quick: bool = False) -> None:
             max_running=8 if quick else 256,
         )
         opened = open_model(config)
-    link = ListLink()
+    link = Desk()
     core = build_core(config, opened, link)
     speeds: dict[bool, list[float]] = {True: [], False: []}
     _run(core, link, requests_for(rng, size, opened.model.vocab_size, use_cache=True))  # warms up
@@ -109,9 +93,10 @@ def requests_for(
     ]
 
 
-def _run(core: EngineCore, link: ListLink, requests: list[Generate]) -> float:
+def _run(core: EngineCore, link: Desk, requests: list[Generate]) -> float:
     """Seconds until all have ended."""
-    link.waiting += requests
+    for request in requests:
+        link.say(request)
     before = time.perf_counter()
     core.step()
     while not core.is_idle:

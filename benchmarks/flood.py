@@ -13,7 +13,6 @@ the flood take turns, so that whatever else the machine does weighs on both.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
@@ -23,13 +22,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import httpx
+import typer
 
-from benchmarks.gateway import percentile
 from benchmarks.running import running
 from benchmarks.shapes import model_directory
+from cli.flags import flattened
+from cli.percentiles import percentile
 
 WARM_UP = 3
 FIRST_ID = 300  # below lie special tokens and bytes
@@ -37,6 +39,37 @@ BUSY_S = 0.2  # a flood that is refused comes again so soon
 FLOOD_ON_S = 2.0  # until it is in full swing
 START_S = 120.0
 _CLOSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFlags:
+    """The server that is asked, or how one is started."""
+
+    url: Annotated[
+        str | None, typer.Option("--url", help="Of a server that runs; none: one is started.")
+    ] = None
+    admin_key: Annotated[str | None, typer.Option("--admin-key", help="Of that server.")] = None
+    vocab: Annotated[int, typer.Option("--vocab", help="Ids are drawn from below it.")] = 2000
+    max_batch_tokens: Annotated[
+        int | None, typer.Option("--max-batch-tokens", help="Of a server that is started.")
+    ] = None
+    max_batch_tokens_beside_decodes: Annotated[
+        int | None, typer.Option("--max-batch-tokens-beside-decodes", help="The same.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How much is asked by whom."""
+
+    streams: Annotated[int, typer.Option("--streams", help="Of the flood, at once.")] = 16
+    floods: Annotated[int, typer.Option("--floods", help="Tenants that the flood comes from.")] = 1
+    flood_prompt: Annotated[int, typer.Option("--flood-prompt", help="Tokens of each.")] = 1500
+    flood_output: Annotated[int, typer.Option("--flood-output", help="Tokens of each.")] = 32
+    victim_output: Annotated[int, typer.Option("--victim-output", help="Tokens.")] = 8
+    asks: Annotated[int, typer.Option("--asks", help="Of the victim, alone and beside.")] = 60
+    rounds: Annotated[int, typer.Option("--rounds", help="Of alone and beside in turn.")] = 3
+    pause: Annotated[float, typer.Option("--pause", help="Seconds, before each ask.")] = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,32 +158,32 @@ class Flood:
                 await asyncio.sleep(BUSY_S)
 
 
-async def victim(asker: Asker, options: argparse.Namespace, prompt: int, asks: int) -> list[float]:
+async def victim(asker: Asker, asked: Asked, prompt: int, asks: int) -> list[float]:
     """Ask one after the other; the seconds to the first token of each."""
     times = []
     for _ in range(asks):
-        await asker.pause(options.pause)
-        taken = await asker.ask(prompt, options.victim_output)
+        await asker.pause(asked.pause)
+        taken = await asker.ask(prompt, asked.victim_output)
         if taken is None:
             raise RuntimeError("the victim was refused")
         times.append(taken)
     return times
 
 
-async def measure(place: Place, options: argparse.Namespace, prompt: int) -> dict[str, object]:
+async def measure(place: Place, asked: Asked, prompt: int) -> dict[str, object]:
     """Alone and beside the flood in turn, so many rounds; what came of it."""
-    names = ["victim", *(f"flood-{number}" for number in range(options.floods))]
+    names = ["victim", *(f"flood-{number}" for number in range(asked.floods))]
     with tenants(place, names) as (own, *keys):
         asker = Asker(place, own, seed=prompt)
-        flood = Flood(place, keys, options.streams, options.flood_prompt, options.flood_output)
-        await victim(asker, options, prompt, WARM_UP)
+        flood = Flood(place, keys, asked.streams, asked.flood_prompt, asked.flood_output)
+        await victim(asker, asked, prompt, WARM_UP)
         alone: list[float] = []
         beside: list[float] = []
-        for _ in range(options.rounds):
-            alone += await victim(asker, options, prompt, options.asks // options.rounds)
+        for _ in range(asked.rounds):
+            alone += await victim(asker, asked, prompt, asked.asks // asked.rounds)
             flooding = asyncio.create_task(flood.run())
             await asyncio.sleep(FLOOD_ON_S)
-            beside += await victim(asker, options, prompt, options.asks // options.rounds)
+            beside += await victim(asker, asked, prompt, asked.asks // asked.rounds)
             if flooding.done():
                 await flooding  # raises what ended it
             flooding.cancel()
@@ -164,8 +197,8 @@ def told(
 ) -> dict[str, object]:
     """The figures, in milliseconds and as ratios."""
     figures: dict[str, object] = {"victim_prompt": prompt, "asks": len(alone), "refused": refused}
-    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        one, other = percentile(alone, share), percentile(beside, share)
+    for name, percent in (("p50", 50), ("p90", 90), ("p99", 99)):
+        one, other = (percentile(sorted(times), percent) * 1e3 for times in (alone, beside))
         figures[name] = {"alone_ms": one, "beside_ms": other, "times": other / one}
     return figures
 
@@ -202,19 +235,20 @@ def tenants(place: Place, names: Sequence[str]) -> Iterator[list[str]]:
 
 
 @contextmanager
-def place_of(options: argparse.Namespace) -> Iterator[Place]:
+def place_of(server: ServerFlags) -> Iterator[Place]:
     """The server that was named, or one that is started here."""
-    if options.url is not None:
-        yield looked_at(options.url.rstrip("/"), options.admin_key, options.vocab)
+    if server.url is not None and server.admin_key is not None:
+        yield looked_at(server.url.rstrip("/"), server.admin_key, server.vocab)
         return
     settings = {"cache_tokens": "65536"}
-    for name in ("max_batch_tokens", "max_batch_tokens_beside_decodes"):
-        if getattr(options, name) is not None:
-            settings[name] = str(getattr(options, name))
+    if server.max_batch_tokens is not None:
+        settings["max_batch_tokens"] = str(server.max_batch_tokens)
+    if server.max_batch_tokens_beside_decodes is not None:
+        settings["max_batch_tokens_beside_decodes"] = str(server.max_batch_tokens_beside_decodes)
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         model = model_directory("handbook", Path(scratch))
-        with running(model, Path(scratch) / "data", start_s=START_S, **settings) as server:
-            yield looked_at(server.url, server.admin_key, options.vocab)
+        with running(model, Path(scratch) / "data", start_s=START_S, **settings) as started:
+            yield looked_at(started.url, started.admin_key, server.vocab)
 
 
 def looked_at(url: str, admin_key: str, vocab: int) -> Place:
@@ -239,45 +273,28 @@ def show(figures: dict[str, object]) -> None:
         )
 
 
-def parsed() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--url", help="of a server that runs; none: one is started")
-    parser.add_argument("--admin-key", help="of that server")
-    parser.add_argument("--vocab", type=int, default=2000, help="ids are drawn from below it")
-    parser.add_argument("--streams", type=int, default=16, help="of the flood, at once")
-    parser.add_argument("--floods", type=int, default=1, help="tenants that the flood comes from")
-    parser.add_argument("--flood-prompt", type=int, default=1500, help="tokens of each")
-    parser.add_argument("--flood-output", type=int, default=32, help="tokens of each")
-    parser.add_argument(
-        "--victim-prompt", type=int, action="append", help="tokens; may be given several times"
-    )
-    parser.add_argument("--victim-output", type=int, default=8, help="tokens")
-    parser.add_argument("--asks", type=int, default=60, help="of the victim, alone and beside")
-    parser.add_argument("--rounds", type=int, default=3, help="of alone and beside in turn")
-    parser.add_argument("--pause", type=float, default=0.5, help="seconds, before each ask")
-    parser.add_argument("--max-batch-tokens", type=int, help="of a server that is started")
-    parser.add_argument("--max-batch-tokens-beside-decodes", type=int, help="the same")
-    parser.add_argument("--json", action="store_true", help="one line of JSON a prompt length")
-    options = parser.parse_args()
-    if (options.url is None) != (options.admin_key is None):
-        parser.error("--url and --admin-key go together")
-    return options
-
-
-def main() -> None:
+def main(
+    asked: Asked,
+    server: ServerFlags,
+    victim_prompt: Annotated[
+        list[int] | None,
+        typer.Option("--victim-prompt", help="Tokens; may be given several times."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One line of JSON for each length of prompt.")
+    ] = False,
+) -> None:
     """Measure each length of prompt, and print."""
-    options = parsed()
-    with place_of(options) as place:
-        for prompt in options.victim_prompt or [64, options.flood_prompt]:
-            figures = asyncio.run(measure(place, options, prompt))
-            if options.json:
+    if (server.url is None) != (server.admin_key is None):
+        raise typer.BadParameter("--url and --admin-key go together")
+    with place_of(server) as place:
+        for prompt in victim_prompt or [64, asked.flood_prompt]:
+            figures = asyncio.run(measure(place, asked, prompt))
+            if as_json:
                 print(json.dumps(figures), flush=True)
             else:
                 show(figures)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(flattened(main))

@@ -24,7 +24,8 @@ import typer
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.cache_cost import ListLink, Size, requests_for
+from benchmarks.cache_cost import Size, requests_for
+from benchmarks.desk import Desk
 from benchmarks.record import tell
 from benchmarks.shapes import model_directory
 from engine.config import EngineConfig
@@ -68,9 +69,10 @@ def main(
             max_running=8 if quick else max(rows, 1),
         )
         opened = open_model(config)
-    link = ListLink()
+    link = Desk()
     core = build_core(config, opened, link)
-    link.waiting += requests_for(np.random.default_rng(7), size, opened.model.vocab_size)
+    for request in requests_for(np.random.default_rng(7), size, opened.model.vocab_size):
+        link.say(request)
     core.step()
     while core.stats().waiting or core.stats().steps < 30:
         core.step()

@@ -13,10 +13,8 @@ told beside.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,10 +23,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+import typer
 import uvloop
 
+from benchmarks.processes import busy_seconds, resident_mib
+from cli.flags import flattened
+from cli.percentiles import percentile
 from engine.messages import Generate
 from gateway.config import GatewayConfig
 from gateway.first_start import ensure_first_start
@@ -40,6 +43,17 @@ from tests.doubles.tiny_model import write_tiny_model
 
 GAP_S = 0.01
 PROMPT_TOKENS = 500  # of one character each
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked of how many gateways."""
+
+    rate: Annotated[float, typer.Option("--rate", help="Requests per second.")] = 200
+    seconds: Annotated[float, typer.Option("--seconds", help="Of load.")] = 10
+    tokens: Annotated[int, typer.Option("--tokens", help="Of each answer.")] = 16
+    port: Annotated[int, typer.Option("--port", help="Of the gateways.")] = 8099
+    gateways: Annotated[int, typer.Option("--gateways", help="On that one port.")] = 1
 
 
 class Schedule:
@@ -119,37 +133,20 @@ async def load(client: Client, rate: float, seconds: float) -> list[Timing]:
     return await asyncio.gather(*running)
 
 
-def request_bytes(key: str, tokens: int) -> bytes:
-    """One streaming chat."""
-    body = json.dumps(
-        {
-            "model": MODEL,
-            "messages": [
-                {"role": "system", "content": "s" * (PROMPT_TOKENS - 100)},
-                {"role": "user", "content": "u" * 100},
-            ],
-            "max_tokens": tokens,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-    )
+def chat_request(key: str, chat: dict[str, object]) -> bytes:
+    """A chat as it is sent: `chat` is its body but for the model."""
+    body = json.dumps({"model": MODEL, **chat})
     return (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
         f"authorization: Bearer {key}\r\ncontent-length: {len(body)}\r\n\r\n{body}"
     ).encode()
 
 
-def memory_mb(pid: int) -> float:
-    """Resident memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def spread(seconds: Sequence[float]) -> str:
+    """Two percentiles of times, as they are printed."""
+    ordered = sorted(seconds)
+    p50, p99 = (percentile(ordered, percent) * 1e3 for percent in (50, 99))
+    return f"{p50:8.2f} ms p50 {p99:8.2f} ms p99"
 
 
 def total(of: Callable[[int], float], pids: Sequence[int]) -> float:
@@ -157,22 +154,24 @@ def total(of: Callable[[int], float], pids: Sequence[int]) -> float:
     return sum(map(of, pids))
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that `share` of all do not pass, in milliseconds."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))] * 1000
-
-
-async def measure(
-    config: GatewayConfig, pids: Sequence[int], key: str, options: argparse.Namespace
-) -> None:
+async def measure(config: GatewayConfig, pids: Sequence[int], key: str, options: Options) -> None:
     """Warm up, load, and print."""
-    client = Client(config.port, request_bytes(key, options.tokens))
+    chat = {
+        "messages": [
+            {"role": "system", "content": "s" * (PROMPT_TOKENS - 100)},
+            {"role": "user", "content": "u" * 100},
+        ],
+        "max_tokens": options.tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    client = Client(config.port, chat_request(key, chat))
     await until_up(config.port)
-    print(f"idle memory            {total(memory_mb, pids):8.1f} MB")
+    print(f"idle memory            {total(resident_mib, pids):8.1f} MiB")
     await load(client, options.rate, 2)
-    before = total(cpu_seconds, pids)
+    before = total(busy_seconds, pids)
     timings = await load(client, options.rate, options.seconds)
-    spent = (total(cpu_seconds, pids) - before) / len(timings) * 1000
+    spent = (total(busy_seconds, pids) - before) / len(timings) * 1000
     schedule = (options.tokens - 1) * GAP_S
     added = {
         "sent late by the load": [timing.late for timing in timings],
@@ -181,10 +180,9 @@ async def measure(
     }
     print(f"requests               {len(timings):8d} at {options.rate:g}/s")
     for name, values in added.items():
-        p50, p99 = percentile(values, 0.5), percentile(values, 0.99)
-        print(f"{name:22} {p50:8.2f} ms p50 {p99:8.2f} ms p99")
+        print(f"{name:22} {spread(values)}")
     print(f"cpu of the gateway     {spent:8.2f} ms a request")
-    print(f"memory after the load  {total(memory_mb, pids):8.1f} MB")
+    print(f"memory after the load  {total(resident_mib, pids):8.1f} MiB")
 
 
 async def until_up(port: int) -> None:
@@ -215,27 +213,21 @@ def gateways(config: GatewayConfig, count: int) -> Iterator[list[int]]:
             process.wait(30)
 
 
-def main() -> None:
+def main(
+    options: Options, config: Annotated[str | None, typer.Option("--serve", hidden=True)] = None
+) -> None:
     """Measure, or be the process that is measured."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=float, default=200, help="requests per second")
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--tokens", type=int, default=16, help="per answer")
-    parser.add_argument("--port", type=int, default=8099)
-    parser.add_argument("--gateways", type=int, default=1)
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.serve is not None:
-        uvloop.run(serve_alone(msgspec.json.decode(options.serve, type=GatewayConfig)))
+    if config is not None:
+        uvloop.run(serve_alone(msgspec.json.decode(config, type=GatewayConfig)))
         return
     with tempfile.TemporaryDirectory() as directory:
         model = write_tiny_model(Path(directory) / "model")
         data = Path(directory) / "data"
         keys = asyncio.run(ensure_first_start(data, clock=time.time))
-        config = config_of(model, data, port=options.port)
-        with gateways(config, options.gateways) as pids:
-            uvloop.run(measure(config, pids, keys.demo_key or "", options))
+        asked = config_of(model, data, port=options.port)
+        with gateways(asked, options.gateways) as pids:
+            uvloop.run(measure(asked, pids, keys.demo_key or "", options))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(flattened(main))

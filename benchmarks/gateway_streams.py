@@ -11,9 +11,7 @@ that reached the clients a second, and the processor time that the gateway spent
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import multiprocessing
 import os
 import subprocess
@@ -23,12 +21,15 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 import msgspec
+import typer
 import uvloop
 
-from benchmarks.gateway import until_up
+from benchmarks.gateway import chat_request, until_up
+from benchmarks.processes import busy_seconds, children, cores, pin
+from cli.flags import flattened
 from engine.codec import Codec
 from engine.link import SocketLink
 from engine.messages import Cancel, Finished, Generate, Hello, StepReply, Tokens, Welcome
@@ -41,6 +42,21 @@ WARM_UP_S = 2.0
 SAID = b" the quick brown fox jumps over the lazy dog"
 _EVENT_END = b"\n\n"
 _LAST = b"0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked, and of how many workers."""
+
+    connections: Annotated[int, typer.Option("--connections", help="Each with one stream.")] = 128
+    step_ms: Annotated[float, typer.Option("--step-ms", help="Of the engine.")] = 10.0
+    tokens: Annotated[int, typer.Option("--tokens", help="Of each answer.")] = 256
+    seconds: Annotated[float, typer.Option("--seconds", help="Of counting.")] = 8.0
+    workers: Annotated[int, typer.Option("--workers", help="Of the gateway.")] = 1
+    port: Annotated[int, typer.Option("--port", help="Of the gateway.")] = 8098
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="File for a profile of a single worker.")
+    ] = None
 
 
 @dataclass(slots=True)
@@ -139,30 +155,12 @@ class Client(asyncio.Protocol):
             self._transport.write(self._request)
 
 
-def request_bytes(key: str, tokens: int) -> bytes:
-    """One streaming chat."""
-    chat = {
-        "model": MODEL,
-        "messages": [{"role": "user", "content": "u" * 100}],
-        "max_tokens": tokens,
-        "stream": True,
-    }
-    body = json.dumps(chat)
-    return (
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
-        f"authorization: Bearer {key}\r\ncontent-length: {len(body)}\r\n\r\n{body}"
-    ).encode()
-
-
 def worker_pids(gateway: int) -> list[int]:
     """The processes that serve: the workers, or the gateway itself when it is the only one."""
-    children = Path(f"/proc/{gateway}/task/{gateway}/children").read_text().split()
-    return [int(child) for child in children] or [gateway]
+    return children(gateway) or [gateway]
 
 
-async def measure(
-    config: GatewayConfig, gateway: int, key: str, options: argparse.Namespace
-) -> None:
+async def measure(config: GatewayConfig, gateway: int, key: str, options: Options) -> None:
     """Open the connections, warm up, count for `options.seconds`, print."""
     await until_up(config.port)
     await asyncio.sleep(1.0)
@@ -170,7 +168,12 @@ async def measure(
     for place, pid in enumerate(workers):
         pin(pid, [place % max(1, cores() - 1)])
     loop = asyncio.get_running_loop()
-    request = request_bytes(key, options.tokens)
+    chat = {
+        "messages": [{"role": "user", "content": "u" * 100}],
+        "max_tokens": options.tokens,
+        "stream": True,
+    }
+    request = chat_request(key, chat)
     clients = []
     for _ in range(options.connections):
         _, client = await loop.create_connection(lambda: Client(request), "127.0.0.1", config.port)
@@ -195,48 +198,19 @@ async def measure(
     print("share of a core    ", *(f"{one / seconds:9.2f}" for one in used))
 
 
-def busy_seconds(pid: int) -> float:
-    """Processor time of a process so far, to the nanosecond.
-
-    The time of /proc/PID/stat is sampled by a clock that beats with the steps.
-    """
-    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
-
-
-def cores() -> int:
-    """How many there are."""
-    return len(os.sched_getaffinity(0))
-
-
-def pin(pid: int, to: Iterable[int]) -> None:
-    """Keep every thread of a process on these cores."""
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setaffinity(int(thread.name), set(to))
-
-
 def engine_process(socket: str, step_s: float) -> None:
     """The engine, on the last core."""
     os.sched_setaffinity(0, {cores() - 1})
     PacedEngine(socket, step_s).run()
 
 
-def main() -> None:
+def main(options: Options) -> None:
     """Start an engine and a gateway, load them, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--connections", type=int, default=128)
-    parser.add_argument("--step-ms", type=float, default=10.0)
-    parser.add_argument("--tokens", type=int, default=256, help="per answer")
-    parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--port", type=int, default=8098)
-    parser.add_argument("--profile", help="file for a profile of a single worker")
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         run(Path(directory), options)
 
 
-def run(directory: Path, options: argparse.Namespace) -> None:
+def run(directory: Path, options: Options) -> None:
     """One measurement in a directory of its own."""
     keys = asyncio.run(ensure_first_start(directory / "data", clock=time.time))
     config = GatewayConfig(
@@ -265,4 +239,4 @@ def run(directory: Path, options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(flattened(main))

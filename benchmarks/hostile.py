@@ -10,13 +10,16 @@ the whole answer, and how much the gateway's memory grew.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated
 
-from benchmarks.gateway import gateways, memory_mb, percentile, until_up
+import typer
+
+from benchmarks.gateway import gateways, spread, until_up
+from benchmarks.processes import resident_mib
 from gateway.config import Bounds
 from gateway.first_start import ensure_first_start
 from tests.doubles.attacks import ATTACKS, Attack, Target, ask
@@ -52,11 +55,11 @@ async def measure(pid: int, attacker: Target, bystander: Target, seconds: float)
     await bystand(bystander, 1)
     show("alone", await bystand(bystander, seconds), 0.0)
     for name, attack in ATTACKS.items():
-        before = memory_mb(pid)
+        before = resident_mib(pid)
         attacking = asyncio.create_task(keep_up(attack, attacker, AT_ONCE.get(name, 4)))
         await asyncio.sleep(0.5)
         times = await bystand(bystander, seconds)
-        grown = memory_mb(pid) - before
+        grown = resident_mib(pid) - before
         if attacking.done():
             await attacking
         attacking.cancel()
@@ -65,33 +68,31 @@ async def measure(pid: int, attacker: Target, bystander: Target, seconds: float)
         await asyncio.sleep(1)
 
 
-def show(name: str, times: list[float], grown_mb: float) -> None:
+def show(name: str, times: list[float], grown_mib: float) -> None:
     """One line."""
-    p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
-    print(f"{name:14} {p50:8.1f} ms p50 {p99:8.1f} ms p99 {grown_mb:+8.1f} MB {len(times):6} asked")
+    print(f"{name:14} {spread(times)} {grown_mib:+8.1f} MiB {len(times):6} asked")
 
 
-def main() -> None:
+def main(
+    seconds: Annotated[float, typer.Option(help="Of each attack.")] = 6.0,
+    port: Annotated[int, typer.Option(help="Of the gateway.")] = 8097,
+) -> None:
     """Start a gateway, attack it, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each attack")
-    parser.add_argument("--port", type=int, default=8097)
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         data = Path(directory) / "data"
         keys = asyncio.run(ensure_first_start(data, clock=time.time))
         config = config_of(
             write_tiny_model(Path(directory) / "model"),
             data,
-            port=options.port,
+            port=port,
             bounds=Bounds(head_deadline_s=2.0, body_deadline_s=2.0, stalled_write_s=2.0),
         )
         attacker, bystander = (
             Target(config.port, key or "", MODEL) for key in (keys.demo_key, keys.demo2_key)
         )
         with gateways(config, 1) as [pid]:
-            asyncio.run(measure(pid, attacker, bystander, options.seconds))
+            asyncio.run(measure(pid, attacker, bystander, seconds))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

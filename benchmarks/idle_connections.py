@@ -9,15 +9,17 @@ many file descriptors as connections, in this process and in the gateway's (`uli
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated
 
+import typer
 import uvloop
 
-from benchmarks.gateway import gateways, memory_mb, percentile, until_up
+from benchmarks.gateway import gateways, spread, until_up
+from benchmarks.processes import resident_mib
 from gateway.first_start import ensure_first_start
 from tests.doubles.served import config_of
 from tests.doubles.tiny_model import write_tiny_model
@@ -44,7 +46,7 @@ async def ask(connection: Connection) -> float:
 async def measure(port: int, pid: int, count: int) -> None:
     """Open the connections, look, and print."""
     await until_up(port)
-    before = memory_mb(pid)
+    before = resident_mib(pid)
     opening = asyncio.Semaphore(AT_ONCE)
 
     async def one() -> Connection:
@@ -54,33 +56,31 @@ async def measure(port: int, pid: int, count: int) -> None:
             return connection
 
     connections = await asyncio.gather(*(one() for _ in range(count)))
-    held = memory_mb(pid)
+    held = resident_mib(pid)
     probe = await asyncio.open_connection("127.0.0.1", port)
     times = [await ask(probe) for _ in range(PROBES)]
     alive = [not writer.is_closing() for _, writer in connections]
     print(f"connections        {sum(alive):8d} open of {count}")
-    print(f"memory             {before:8.1f} MB before, {held:.1f} MB with them")
-    print(f"a connection       {(held - before) * 1024 / count:8.1f} KB")
-    print(f"health             {percentile(times, 0.5):8.2f} ms p50", end=" ")
-    print(f"{percentile(times, 0.99):8.2f} ms p99")
+    print(f"memory             {before:8.1f} MiB before, {held:.1f} MiB with them")
+    print(f"a connection       {(held - before) * 1024 / count:8.1f} KiB")
+    print(f"health             {spread(times)}")
     for _, writer in connections:
         writer.close()
 
 
-def main() -> None:
+def main(
+    connections: Annotated[int, typer.Option(help="That do nothing.")] = 10_000,
+    port: Annotated[int, typer.Option(help="Of the gateway.")] = 8099,
+) -> None:
     """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--connections", type=int, default=10_000)
-    parser.add_argument("--port", type=int, default=8099)
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         model = write_tiny_model(Path(directory) / "model")
         data = Path(directory) / "data"
         asyncio.run(ensure_first_start(data, clock=time.time))
-        config = config_of(model, data, port=options.port)
+        config = config_of(model, data, port=port)
         with gateways(config, 1) as (pid,):
-            uvloop.run(measure(options.port, pid, options.connections))
+            uvloop.run(measure(port, pid, connections))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

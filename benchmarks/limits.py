@@ -8,17 +8,18 @@ with every limit there is. `bare` is the same without limits: what identifying t
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 import uvloop
 
+from cli.percentiles import percentile
 from engine.messages import Generate, SamplingParams
 from gateway.admission import Admitted, TextRules
 from gateway.keyring import Keyring
@@ -94,11 +95,11 @@ async def told(name: str, limiter: Limiter, limits: Limits, requests: int) -> No
         ):
             await measure(gate, keyring, key, 200)
             taken = await measure(gate, keyring, key, requests)
-    centiles = statistics.quantiles(taken, n=100)
-    print(f"{name:<10} p50 {centiles[49] * 1e3:.3f} ms   p99 {centiles[98] * 1e3:.3f} ms")
+    p50, p99 = (percentile(sorted(taken), percent) * 1e3 for percent in (50, 99))
+    print(f"{name:<10} p50 {p50:.3f} ms   p99 {p99:.3f} ms")
 
 
-async def main(requests: int) -> None:
+async def measure_all(requests: int) -> None:
     """All homes, one after another."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -113,7 +114,12 @@ async def main(requests: int) -> None:
             await told("Redis", shared, EVERYTHING, requests)
 
 
+def main(
+    requests: Annotated[int, typer.Option(help="To each home, one after another.")] = 5000,
+) -> None:
+    """Print one line a home."""
+    uvloop.run(measure_all(requests))
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--requests", type=int, default=5000)
-    uvloop.run(main(parser.parse_args().requests))
+    typer.run(main)

@@ -11,13 +11,14 @@ of deciding the path and of hashing the blocks is part of it.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 
 from engine.messages import Generate, Pin, SamplingParams, Tokens, pack_token_ids
 from gateway.caller import Caller
@@ -148,16 +149,13 @@ def measure(tenants: int, facts: int, say: Callable[[str], None]) -> None:
         say(f"{'':10} p50 {p50 / base / 1e3:.3f} of sharing everything")
 
 
-def main() -> None:
-    """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tenants", type=int, default=200)
-    parser.add_argument(
-        "--facts", type=int, default=60, help="of the system prompt, 20 tokens each"
-    )
-    flags = parser.parse_args()
-    measure(flags.tenants, flags.facts, print)
+def main(
+    tenants: Annotated[int, typer.Option(help="Who ask, one after another.")] = 200,
+    facts: Annotated[int, typer.Option(help="Of the system prompt, 20 tokens each.")] = 60,
+) -> None:
+    """Print one line a way of sharing."""
+    measure(tenants, facts, print)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

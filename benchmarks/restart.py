@@ -27,9 +27,9 @@ import msgspec
 import torch
 import typer
 
+from benchmarks.desk import Desk
 from benchmarks.disk_chains import BLOCK_SIZE, fill
 from benchmarks.record import progress
-from benchmarks.warm_disk import Desk
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.config import EngineConfig
 from engine.core import EngineCore

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from benchmarks.processes import descendants, resident_mib
+from tests.doubles.ports import free_port
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")
 STOP_S = 60.0
@@ -58,9 +60,9 @@ class Running:
     def resident_mib(self) -> dict[str, float]:
         """Memory of its processes, by role; those of one role added up."""
         sizes: dict[str, float] = {}
-        for pid, command in _descendants(self.pid):
+        for pid, command in descendants(self.pid):
             role = next((name for name in ("engine", "gateway") if name in command), "other")
-            sizes[role] = sizes.get(role, 0.0) + _resident_mib(pid)
+            sizes[role] = sizes.get(role, 0.0) + resident_mib(pid)
         return sizes
 
     def _admin(self, method: str, path: str) -> Any:
@@ -78,7 +80,7 @@ def running(
 
     Raises TimeoutError when it is not ready after `start_s`, RuntimeError when it ends.
     """
-    port = _free_port()
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
     environment |= {
         "RATOON_PORT": str(port),
@@ -125,40 +127,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _descendants(root: int) -> list[tuple[int, str]]:
-    """Process ids below `root`, with their commands."""
-    parents, commands = {}, {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            parents[int(entry.name)] = int(
-                (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
-            )
-            commands[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked
-    below = {root}
-    for _ in parents:
-        grown = below | {pid for pid, parent in parents.items() if parent in below}
-        if grown == below:
-            break
-        below = grown
-    return [(pid, commands[pid]) for pid in below if pid in commands and pid != root]
-
-
-def _resident_mib(pid: int) -> float:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

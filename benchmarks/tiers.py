@@ -8,7 +8,6 @@ was written; what a cold disk gives is the disk's.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -16,8 +15,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 
 from storage.device_pool import BlockShape, DevicePool
 from storage.disk.config import DiskConfig
@@ -192,17 +193,16 @@ def measure(wish: Wish) -> list[Number]:
     return numbers
 
 
-def main() -> None:
+def main(
+    blocks: Annotated[int, typer.Option(help="To be moved at once.")] = 512,
+    block_kib: Annotated[int, typer.Option(help="A block; 2048 is an 8B's.")] = 2048,
+    records: Annotated[int, typer.Option(help="To be scanned.")] = 100_000,
+    directory: Annotated[Path, typer.Option(help="Where to write.")] = Path("/tmp"),
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="benchmarks.tiers", description=__doc__)
-    parser.add_argument("--blocks", type=int, default=512)
-    parser.add_argument("--block-kib", type=int, default=2048)
-    parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    numbers = measure(Wish(asked.blocks, asked.block_kib << 10, asked.records, asked.directory))
-    if asked.json:
+    numbers = measure(Wish(blocks, block_kib << 10, records, directory))
+    if as_json:
         print(json.dumps({number.name: [number.value, number.unit] for number in numbers}))
         return
     for number in numbers:
@@ -210,4 +210,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -10,27 +10,25 @@ Knows: an engine in this process. Does not know: what the files look like.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
 from importlib.resources import files
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 
+from benchmarks.desk import Desk
 from engine.config import EngineConfig
 from engine.core import EngineCore
-from engine.link import Incoming
 from engine.loading import OpenedModel, open_model
 from engine.lower_tiers import open_tiers
 from engine.main import build_core
 from engine.messages import (
-    FromEngine,
     Generate,
     SamplingParams,
-    StepReply,
-    ToEngine,
     Tokens,
     pack_token_ids,
 )
@@ -38,33 +36,6 @@ from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 
 SUFFIX = 16  # tokens behind the prefix, so that the prompt is more than what was asked before
-
-
-class Desk:
-    """A link of two lists."""
-
-    def __init__(self) -> None:
-        self.incoming: list[Incoming] = []
-        self.first: Tokens | None = None
-
-    def say(self, message: ToEngine) -> None:
-        """Let the engine find a message."""
-        self.incoming.append(Incoming(b"me", message))
-
-    def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """What was said; waits as a socket would."""
-        if not self.incoming:
-            time.sleep(timeout_s)
-        incoming, self.incoming = self.incoming, []
-        return incoming
-
-    def send(self, client: bytes, message: FromEngine) -> bool:
-        """Keep the first tokens."""
-        del client
-        for event in message.events if isinstance(message, StepReply) else ():
-            if isinstance(event, Tokens) and self.first is None:
-                self.first = event
-        return True
 
 
 def ask(core: EngineCore, desk: Desk, number: int, tokens: int) -> tuple[float, Tokens]:
@@ -108,26 +79,25 @@ def run(config: EngineConfig, model: OpenedModel, prompts: int, tokens: int) -> 
     return taken
 
 
-def main() -> None:
+def main(
+    tokens: Annotated[int, typer.Option(help="Of each prefix.")] = 2000,
+    prompts: Annotated[int, typer.Option(help="Asked cold, and again from disk.")] = 8,
+    threads: Annotated[int, typer.Option(help="That the engine computes with.")] = 2,
+) -> None:
     """Print both, and the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokens", type=int, default=2000)
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         config = EngineConfig(
             model_dir=str(Path(str(files("handbook") / "model"))),
             socket="",
             device="cpu",
-            cache_tokens=(options.tokens + 64) * (options.prompts + 1),
-            num_threads=options.threads,
+            cache_tokens=(tokens + 64) * (prompts + 1),
+            num_threads=threads,
             disk_cache_dir=directory,
             disk_cache_gib=2.0,
         )
         model = open_model(config)
-        cold = run(config, model, options.prompts, options.tokens)
-        warm = run(config, model, options.prompts, options.tokens)
+        cold = run(config, model, prompts, tokens)
+        warm = run(config, model, prompts, tokens)
     medians = statistics.median(cold), statistics.median(warm)
     for name, taken, median in zip(("cold", "from disk"), (cold, warm), medians, strict=True):
         spread = f"{min(taken) * 1e3:.1f} to {max(taken) * 1e3:.1f}"
@@ -136,4 +106,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -15,16 +15,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.gateway import gateways, memory_mb, until_up
+from benchmarks.gateway import gateways, until_up
+from benchmarks.processes import resident_mib
 from gateway.config import Bounds
 from gateway.first_start import ensure_first_start
 from tests.doubles.attacks import ATTACKS, Target, ask
+from tests.doubles.ports import free_port
 from tests.doubles.served import MODEL, config_of
-from tests.seams.server import free_port, wait_for
+from tests.doubles.waiting import wait_for
 
 # A body of its bound's size once as bytes and once as what they say, for each that is read at
 # once, and what an allocator keeps.
-MOST_MB = 64.0
+MOST_MIB = 64.0
 TIMES = {"slow heads": 50, "slow bodies": 50, "slow readers": 4, "resets": 100}
 BOUNDS = Bounds(
     max_body_bytes=1 << 20, head_deadline_s=4.0, body_deadline_s=4.0, stalled_write_s=4.0
@@ -75,7 +77,7 @@ async def besiege(fortress: Fortress, name: str) -> tuple[int, float]:
         answered, most = 0, 0.0
         while not over.is_set() or not answered:
             await ask(fortress.bystander)
-            answered, most = answered + 1, max(most, memory_mb(fortress.pid))
+            answered, most = answered + 1, max(most, resident_mib(fortress.pid))
         return answered, most
 
     asking = asyncio.create_task(ask_on())
@@ -86,10 +88,10 @@ async def besiege(fortress: Fortress, name: str) -> tuple[int, float]:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_bystander_is_answered_and_nothing_is_left(fortress: Fortress, name: str) -> None:
-    before, descriptors = memory_mb(fortress.pid), fortress.descriptors()
+    before, descriptors = resident_mib(fortress.pid), fortress.descriptors()
     answered, most = asyncio.run(asyncio.wait_for(besiege(fortress, name), 60))
     assert answered > 0
-    assert most - before < MOST_MB
+    assert most - before < MOST_MIB
     wait_for(lambda: fortress.running() == 0, 20)
     wait_for(lambda: fortress.descriptors() <= descriptors, 20)
-    assert memory_mb(fortress.pid) - before < MOST_MB
+    assert resident_mib(fortress.pid) - before < MOST_MIB

@@ -1,0 +1,88 @@
+"""Every benchmark can be started, and every command that a page names is one."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cli.flags import flattened
+from cli.main import build_app
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+def benchmarks() -> list[str]:
+    files = (ROOT / "benchmarks").glob("*.py")
+    return sorted(path.stem for path in files if "def main(" in path.read_text())
+
+
+@cache
+def ratoon() -> typer.Typer:
+    return build_app()
+
+
+@cache
+def app_of(name: str) -> typer.Typer:
+    app = typer.Typer(add_completion=False)
+    app.command()(flattened(importlib.import_module(f"benchmarks.{name}").main))
+    return app
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Pages and the commands on them, in code of a line or of a block."""
+    for page in PAGES:
+        for code in re.findall(r"```\w*\n(.*?)```|`([^`\n]+)`", page.read_text(), re.DOTALL):
+            text = "".join(code).replace("\\\n", " ")
+            for line in text.splitlines():
+                found = re.search(r"(python -m benchmarks\S*|ratoon) [^#|(]*", line.strip() + " ")
+                if found is not None and not re.match(r"[\w.]*/", line.strip()):
+                    yield page.name, found[0].strip()
+
+
+WRITTEN = list(commands())
+
+
+def refused(app: typer.Typer, arguments: list[str]) -> str:
+    """What is wrong with a command line; nothing is run, because help comes last and wins."""
+    result = CliRunner().invoke(app, [*arguments, "--help"])
+    return "" if result.exit_code == 0 else result.output
+
+
+@pytest.mark.parametrize("name", benchmarks())
+def test_a_benchmark_tells_its_options(name: str) -> None:
+    assert refused(app_of(name), []) == ""
+
+
+@pytest.mark.parametrize(("page", "command"), WRITTEN)
+def test_a_command_on_a_page_can_be_given(page: str, command: str) -> None:
+    del page
+    program, *words = shlex.split(command)
+    if program == "ratoon":
+        app, arguments = ratoon(), words
+    else:
+        module, arguments = words[1], words[2:]
+        app = app_of(module.partition(".")[2] or "everything")
+    assert refused(app, arguments) == ""
+
+
+def test_an_option_that_is_not_there_is_seen() -> None:
+    """The control: a command line is read to its end."""
+    assert "No such option" in refused(app_of("tree"), ["--num-token", "5"])
+    assert "No such option" in refused(ratoon(), ["serve", "--prot", "8000"])
+
+
+def test_pages_name_commands() -> None:
+    """The control: they are found."""
+    found = [command for _, command in WRITTEN]
+    assert len(found) > 40
+    assert any(command.startswith("ratoon tenants") for command in found)
+    assert any(command.startswith("python -m benchmarks.flood") for command in found)
