@@ -1,5 +1,8 @@
 """Measures what the largest step takes on a CUDA device besides weights and pool.
 
+What a step of prompts takes is measured; what decodes and sampling may take besides is bounded,
+since it depends on what they share and ask for.
+
 Knows: how to make a step of the largest size without sequences. Does not know: what the number
 is used for (`pool_size`).
 """
@@ -9,8 +12,11 @@ from __future__ import annotations
 import torch
 
 from engine.batch import Batch
+from engine.model.config import ModelConfig
 from engine.model.decoder import Decoder
+from engine.shared_prefixes import most_groups
 from kernels.batch_layout import BatchLayout, empty_pool, kv_pool_shape
+from kernels.tuning import DecodeTuning, decode_tuning, shared_tuning
 
 # Copies of the sampled rows' logits, in float32, that the most demanding sampling holds at once:
 # sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks.
@@ -18,9 +24,19 @@ SAMPLING_COPIES = 12
 
 
 def activation_bytes(
-    decoder: Decoder, *, batch_tokens: int, max_rows: int, max_model_len: int, block_size: int
+    decoder: Decoder,
+    *,
+    batch_tokens: int,
+    max_rows: int,
+    group_rows: int,
+    max_model_len: int,
+    block_size: int,
 ) -> int:
-    """Peak bytes, on top of what is held before, of a step of `batch_tokens` tokens on CUDA."""
+    """Peak bytes, on top of what is held before, of a step of `batch_tokens` tokens on CUDA.
+
+    `max_rows` of them may be decodes; `group_rows` is the most that read a prefix together, 0
+    where none do.
+    """
     device = decoder.parameters.embedding.device
     batch = largest_batch(batch_tokens, max_model_len, block_size, device)
     config = decoder.config
@@ -31,7 +47,8 @@ def activation_bytes(
         block_size=block_size,
         head_dim=config.head_dim,
     )
-    pool = empty_pool(shape, decoder.parameters.embedding.dtype, device)
+    pool_dtype = decoder.parameters.embedding.dtype
+    pool = empty_pool(shape, pool_dtype, device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
@@ -39,12 +56,35 @@ def activation_bytes(
     forward = torch.cuda.max_memory_allocated(device) - before
     del pool
     torch.cuda.empty_cache()
-    return forward + sampling_bytes(max_rows, config.vocab_size)
+    partial = partial_bytes(config, pool_dtype, max_rows=max_rows, group_rows=group_rows)
+    return forward + partial + sampling_bytes(max_rows, config.vocab_size)
 
 
 def sampling_bytes(max_rows: int, vocab_size: int) -> int:
     """An upper bound of what sampling `max_rows` rows takes."""
     return SAMPLING_COPIES * 4 * max_rows * vocab_size
+
+
+def partial_bytes(
+    config: ModelConfig, dtype: torch.dtype, *, max_rows: int, group_rows: int
+) -> int:
+    """An upper bound of what `max_rows` decode rows take for outputs that are yet to be merged.
+
+    A float32 output and its log-sum-exp for every row of every unit that the kernel may deal
+    (`kernels.decode_attention`), in one layer: the next one writes over it.
+    """
+    own = decode_tuning(config.head_dim, dtype)
+    slots = _most_units(own, config.num_kv_heads) + max_rows
+    if group_rows:
+        shared = shared_tuning(config.head_dim, dtype)
+        units = _most_units(shared, config.num_kv_heads) + most_groups(max_rows)
+        slots += units * group_rows
+    return 4 * slots * config.num_heads * (config.head_dim + 1)
+
+
+def _most_units(tuning: DecodeTuning, num_kv_heads: int) -> int:
+    """Units beyond one for each row or group."""
+    return max(tuning.fine, tuning.coarse, num_kv_heads) // num_kv_heads
 
 
 def _blocks_per_row(batch_tokens: int, max_model_len: int, block_size: int) -> int:

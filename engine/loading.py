@@ -109,28 +109,28 @@ def open_model(config: EngineConfig) -> OpenedModel:
 def _runner(
     config: EngineConfig, decoder: Decoder, planner: Planner, pool: DevicePool
 ) -> ModelRunner:
+    sharing = _sharing_rule(config, decoder)
     return ModelRunner(
         decoder,
         Sampler(planner, decoder.ops.draw, decoder.ops.keep_likeliest),
         pool,
         Mover(pool, decoder.ops.copy_blocks),
         torch.zeros(config.max_running + 1, dtype=torch.int64, device=pool.tensor.device),
-        _prefixes(config, decoder.config, pool.tensor),
+        None if sharing is None else SharedPrefixes(sharing),
     )
 
 
-def _prefixes(
-    config: EngineConfig, model: ModelConfig, pool: torch.Tensor
-) -> SharedPrefixes | None:
-    """What finds the prefixes that decodes read together; the reference of a CPU never does."""
+def _sharing_rule(config: EngineConfig, decoder: Decoder) -> SharingRule | None:
+    """From when on decodes read a prefix together; the reference of a CPU never does."""
+    model, weights = decoder.config, decoder.parameters.embedding
     least = config.least_shared_tokens
     if least is None:
         least = LEAST_SHARED_TOKENS
     most_rows = rows_together(model.num_heads // model.num_kv_heads)
-    if pool.device.type == "cpu" or not least or most_rows < FEWEST_TOGETHER:
+    if weights.device.type == "cpu" or not least or most_rows < FEWEST_TOGETHER:
         return None
-    token_bytes = 2 * model.num_kv_heads * model.head_dim * pool.dtype.itemsize
-    return SharedPrefixes(SharingRule(config.block_size, token_bytes, least, most_rows))
+    token_bytes = 2 * model.num_kv_heads * model.head_dim * weights.dtype.itemsize
+    return SharingRule(config.block_size, token_bytes, least, most_rows)
 
 
 def _with_graphs(config: EngineConfig, runner: ModelRunner, max_model_len: int) -> Runner:
@@ -199,10 +199,12 @@ def _num_blocks(config: EngineConfig, decoder: Decoder, shape: BlockShape, limit
     device = decoder.parameters.embedding.device
     if device.type == "cpu":
         return blocks_on_cpu(free_bytes(device), shape.block_bytes)
+    sharing = _sharing_rule(config, decoder)
     activations = activation_bytes(
         decoder,
         batch_tokens=limits.batch_tokens,
         max_rows=config.max_running,
+        group_rows=0 if sharing is None else sharing.most_rows,
         max_model_len=limits.model_len,
         block_size=config.block_size,
     )
