@@ -99,7 +99,8 @@ def test_without_descriptors_those_who_are_in_are_served_and_the_others_turned_a
         assert {health(connection) for connection in early} == {200}
         late = [health(crowd.enter_context(_connect(port))) for _ in range(4 * SPARE)]
         assert set(late) == {200, None}
-        assert late.count(200) <= SPARE - len(early)
+        # The connection that asked whether it is up may still have been among those in use.
+        assert late.count(200) <= SPARE - len(early) + 1
         assert {health(connection) for connection in early} == {200}
     give_up = time.monotonic() + 10
     while _ask_anew(port) != 200:  # until it has seen that the crowd is gone
