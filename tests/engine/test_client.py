@@ -33,6 +33,7 @@ from tests.doubles.engine_thread import EngineThread
 from tests.doubles.fake_engine import WELCOME
 from tests.doubles.fake_runner import expected_output
 from tests.engine.rig import NAMESPACE, generate
+from tests.engine.streams import collect
 
 ROOT = Path(__file__).parents[2]
 LONG = 3000  # tokens: more than any test waits for
@@ -58,15 +59,6 @@ async def engine_process(path: str, *arguments: str) -> AsyncIterator[asyncio.su
         if process.returncode is None:
             process.kill()
         await process.wait()
-
-
-async def collect(client: EngineClient, request: Generate) -> tuple[list[int], Finished]:
-    tokens: list[int] = []
-    async for event in client.generate(request):
-        if isinstance(event, Finished):
-            return tokens, event
-        tokens += event.token_ids
-    raise AssertionError("the stream ended without an end")
 
 
 async def until(client: EngineClient, condition: Callable[[EngineStats], bool]) -> EngineStats:

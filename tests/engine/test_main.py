@@ -16,9 +16,10 @@ import pytest
 from engine.client import EngineClient
 from engine.config import EngineConfig
 from engine.main import main
-from engine.messages import Finished, Generate, SamplingParams
+from engine.messages import Generate, SamplingParams
 from engine.process import EXIT_CANNOT_START, EXIT_STOPPED
 from tests.engine.rig import generate
+from tests.engine.streams import collect
 
 ROOT = Path(__file__).parents[2]
 BLOCK_SIZE = 16
@@ -64,15 +65,6 @@ def request(request_id: str, prompt: list[int], *, use_cache: bool) -> Generate:
         use_cache=use_cache,
         sampling=SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True),
     )
-
-
-async def collect(client: EngineClient, sent: Generate) -> tuple[list[int], Finished]:
-    tokens: list[int] = []
-    async for event in client.generate(sent):
-        if isinstance(event, Finished):
-            return tokens, event
-        tokens += event.token_ids
-    raise AssertionError("the stream ended without an end")
 
 
 def prompts() -> list[list[int]]:
