@@ -12,7 +12,7 @@ import typer
 from cli.admin_client import AdminClient, with_admin
 from cli.cache_tables import show, show_evictions
 from cli.client_options import AdminFlags
-from cli.output import print_json
+from cli.output import print_answer, print_json
 from cli.tenants import find_tenant
 
 STATS = "/admin/cache/stats"
@@ -68,7 +68,4 @@ def flush(
         return await client.call("POST", FLUSH, body)
 
     answer = with_admin(admin, use)
-    if admin.json:
-        print_json(answer)
-    else:
-        typer.echo(f"Forgot {answer['flushed_blocks']} blocks.")
+    print_answer(answer, f"Forgot {answer['flushed_blocks']} blocks.", as_json=admin.json)

@@ -14,7 +14,7 @@ import typer
 from cli.admin_client import AdminClient, with_admin
 from cli.client_options import AdminFlags
 from cli.errors import BadSetting
-from cli.output import moment, print_json, print_table
+from cli.output import moment, print_answer, print_json, print_table
 from cli.tenants import TenantArgument, find_tenant, tenant_path
 
 GROUPS = "/admin/groups"
@@ -44,7 +44,7 @@ def create(
         ratoon groups create research
     """
     group = with_admin(admin, lambda client: client.call("POST", GROUPS, {"name": name}))
-    _say(admin, group, f"Created group {group['name']} ({group['id']}).")
+    print_answer(group, f"Created group {group['name']} ({group['id']}).", as_json=admin.json)
 
 
 def list_all(admin: AdminFlags) -> None:
@@ -74,7 +74,7 @@ def delete(admin: AdminFlags, group: GroupArgument) -> None:
         group_id = await find_group(client, group)
         return await client.call("DELETE", f"{GROUPS}/{quote(group_id, safe='')}")
 
-    _say(admin, with_admin(admin, use), f"Deleted group {group}.")
+    print_answer(with_admin(admin, use), f"Deleted group {group}.", as_json=admin.json)
 
 
 def join(admin: AdminFlags, group: GroupArgument, tenant: TenantArgument) -> None:
@@ -90,7 +90,9 @@ def join(admin: AdminFlags, group: GroupArgument, tenant: TenantArgument) -> Non
         path = tenant_path(await find_tenant(client, tenant))
         return await client.call("PATCH", path, body)
 
-    _say(admin, with_admin(admin, use), f"Tenant {tenant} is in group {group} now.")
+    print_answer(
+        with_admin(admin, use), f"Tenant {tenant} is in group {group} now.", as_json=admin.json
+    )
 
 
 def leave(admin: AdminFlags, tenant: TenantArgument) -> None:
@@ -105,11 +107,4 @@ def leave(admin: AdminFlags, tenant: TenantArgument) -> None:
         path = tenant_path(await find_tenant(client, tenant))
         return await client.call("PATCH", path, {"group_id": None})
 
-    _say(admin, with_admin(admin, use), f"Tenant {tenant} is in no group now.")
-
-
-def _say(admin: AdminFlags, answer: Any, words: str) -> None:
-    if admin.json:
-        print_json(answer)
-    else:
-        typer.echo(words)
+    print_answer(with_admin(admin, use), f"Tenant {tenant} is in no group now.", as_json=admin.json)

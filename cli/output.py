@@ -21,6 +21,14 @@ def print_json(value: Any) -> None:
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
+def print_answer(answer: Any, words: str, *, as_json: bool) -> None:
+    """What a server answered to a change: for a machine whole, for people in words."""
+    if as_json:
+        print_json(answer)
+    else:
+        typer.echo(words)
+
+
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table on standard output; every row has a cell for each column."""
     table = Table(title=title, title_justify="left")

@@ -17,7 +17,7 @@ from cli.admin_client import AdminClient, with_admin
 from cli.client_options import AdminFlags
 from cli.errors import BadSetting
 from cli.groups import find_group
-from cli.output import moment, print_json, print_table
+from cli.output import moment, print_answer, print_json, print_table
 
 PREFIXES = "/admin/prefixes"
 EVERYONE = "all"
@@ -71,7 +71,7 @@ def create(
 
     made = with_admin(admin, use)
     words = f"Published {made['name']} version {made['version']} ({made['id']}): "
-    _say(admin, made, words + f"{made['tokens']} tokens, {made['state']}.")
+    print_answer(made, words + f"{made['tokens']} tokens, {made['state']}.", as_json=admin.json)
 
 
 def list_all(admin: AdminFlags) -> None:
@@ -119,7 +119,7 @@ def delete(admin: AdminFlags, prefix: PrefixArgument) -> None:
     async def use(client: AdminClient) -> Any:
         return await client.call("DELETE", await _path(client, prefix))
 
-    _say(admin, with_admin(admin, use), f"Deleted prefix {prefix}.")
+    print_answer(with_admin(admin, use), f"Deleted prefix {prefix}.", as_json=admin.json)
 
 
 async def _path(client: AdminClient, prefix: str) -> str:
@@ -167,10 +167,3 @@ def _table(prefixes: list[dict[str, Any]]) -> None:
         for prefix in prefixes
     )
     print_table("Published prefixes", columns, rows)
-
-
-def _say(admin: AdminFlags, answer: Any, words: str) -> None:
-    if admin.json:
-        print_json(answer)
-    else:
-        typer.echo(words)

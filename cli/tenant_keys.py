@@ -16,7 +16,7 @@ import typer
 from cli.admin_client import AdminClient, with_admin
 from cli.client_options import AdminFlags
 from cli.errors import BadSetting
-from cli.output import moment, print_json, print_table
+from cli.output import moment, print_answer, print_json, print_table
 from cli.tenants import TenantArgument, find_tenant, tenant_path
 
 KeyArgument = Annotated[
@@ -110,10 +110,7 @@ def revoke(admin: AdminFlags, tenant: TenantArgument, key_id: KeyArgument) -> No
         return await client.call("DELETE", tenant_path(tenant_id, "keys", key_id))
 
     answer = with_admin(admin, use)
-    if admin.json:
-        print_json(answer)
-    else:
-        typer.echo(f"Revoked {key_id}.")
+    print_answer(answer, f"Revoked {key_id}.", as_json=admin.json)
 
 
 def parse_duration(flag: str, text: str) -> float:

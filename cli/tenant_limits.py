@@ -13,7 +13,7 @@ import typer
 
 from cli.admin_client import AdminClient, with_admin
 from cli.client_options import AdminFlags
-from cli.output import print_json
+from cli.output import print_answer
 from cli.tenants import TenantArgument, find_tenant, tenant_path
 
 PeriodName = Literal["month", "total"]
@@ -91,11 +91,11 @@ def limits(
         return await client.call("PATCH", path, change) if change else record
 
     record = with_admin(admin, use)
-    if admin.json:
-        print_json(record)
-    else:
-        typer.echo(f"Tenant {record['name']} ({record.get('priority', 'interactive')}):")
-        typer.echo("\n".join(described(record.get("limits", {}))))
+    words = [
+        f"Tenant {record['name']} ({record.get('priority', 'interactive')}):",
+        *described(record.get("limits", {})),
+    ]
+    print_answer(record, "\n".join(words), as_json=admin.json)
 
 
 def changed_limits(now: dict[str, Any], rates: LimitFlags, spending: BudgetFlags) -> dict[str, Any]:

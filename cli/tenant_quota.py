@@ -12,7 +12,7 @@ import typer
 
 from cli.admin_client import AdminClient, with_admin
 from cli.client_options import AdminFlags
-from cli.output import print_json
+from cli.output import print_answer
 from cli.tenants import TenantArgument, find_tenant, tenant_path
 
 
@@ -53,11 +53,9 @@ def quota(
         return await client.call("PATCH", path, {"cache": {**record.get("cache", {}), **wanted}})
 
     record = with_admin(admin, use)
-    if admin.json:
-        print_json(record)
-        return
     now = record.get("cache", {})
-    typer.echo(
+    words = (
         f"Tenant {record['name']}: floor {now.get('floor', 0.0):g}, "
         f"ceiling {now.get('ceiling', 1.0):g}, weight {record.get('weight', 1.0):g}"
     )
+    print_answer(record, words, as_json=admin.json)

@@ -14,7 +14,7 @@ import typer
 from cli.admin_client import AdminClient, with_admin
 from cli.client_options import AdminFlags
 from cli.errors import BadSetting
-from cli.output import moment, print_json, print_table
+from cli.output import moment, print_answer, print_json, print_table
 
 TENANTS = "/admin/tenants"
 TenantArgument = Annotated[
@@ -55,10 +55,7 @@ def create(
     """
     body = {"name": name, "weight": weight}
     tenant = with_admin(admin, lambda client: client.call("POST", TENANTS, body))
-    if admin.json:
-        print_json(tenant)
-    else:
-        typer.echo(f"Created tenant {tenant['name']} ({tenant['id']}).")
+    print_answer(tenant, f"Created tenant {tenant['name']} ({tenant['id']}).", as_json=admin.json)
 
 
 def list_all(admin: AdminFlags) -> None:
@@ -113,10 +110,7 @@ def delete(
         return await client.call("DELETE", tenant_path(await find_tenant(client, tenant)))
 
     answer = with_admin(admin, use)
-    if admin.json:
-        print_json(answer)
-    else:
-        typer.echo(f"Deleted tenant {tenant}.")
+    print_answer(answer, f"Deleted tenant {tenant}.", as_json=admin.json)
 
 
 def _switch(admin: AdminFlags, tenant: str, verb: str, done: str) -> None:
@@ -124,10 +118,7 @@ def _switch(admin: AdminFlags, tenant: str, verb: str, done: str) -> None:
         return await client.call("POST", tenant_path(await find_tenant(client, tenant), verb))
 
     answer = with_admin(admin, use)
-    if admin.json:
-        print_json(answer)
-    else:
-        typer.echo(f"{done} tenant {tenant}.")
+    print_answer(answer, f"{done} tenant {tenant}.", as_json=admin.json)
 
 
 def _row(tenant: dict[str, Any]) -> tuple[str, ...]:

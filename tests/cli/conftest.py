@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.console import Console
+from tests.cli.console import Console, Printed, Ratoon
 from tests.doubles.fake_engine import FakeEngine
 from tests.doubles.served import Served, config_of, serving
 from tests.doubles.tiny_model import write_tiny_model
@@ -49,3 +49,14 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     )
     with serving(config, FakeEngine()) as served:
         yield served
+
+
+@pytest.fixture
+def ratoon(console: Console, gateway: Served) -> Ratoon:
+    """Types a command for the running server."""
+
+    def type_words(line: str, answer: str = "") -> Printed:
+        env = {"RATOON_URL": gateway.url, "RATOON_ADMIN_KEY": gateway.admin_key}
+        return console.type(*line.split(), env=env, answer=answer)
+
+    return type_words

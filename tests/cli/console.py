@@ -1,7 +1,8 @@
 """Types commands at `ratoon` and keeps what they print."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from typer.testing import CliRunner
@@ -36,3 +37,7 @@ class Console:
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Printed(result.exit_code, result.stdout, result.stderr)
+
+
+Ratoon: TypeAlias = Callable[..., Printed]
+"""Types a command for a running server."""

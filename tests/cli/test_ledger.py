@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
-from tests.cli.console import Console, Printed
-from tests.doubles.served import Served
-
-Ratoon = Callable[..., Printed]
-
-
-@pytest.fixture
-def ratoon(console: Console, gateway: Served) -> Ratoon:
-    """Types a command for the running server."""
-    env = {"RATOON_URL": gateway.url, "RATOON_ADMIN_KEY": gateway.admin_key}
-    return lambda line: console.type(*line.split(), env=env)
+from tests.cli.console import Ratoon
 
 
 def test_a_group_lives_and_ends(ratoon: Ratoon) -> None:

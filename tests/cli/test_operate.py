@@ -1,28 +1,15 @@
 """`ratoon tenants` and `ratoon cache` against a real gateway (its engine is a double)."""
 
 import re
-from collections.abc import Callable
 from itertools import count
 
 import httpx
 import pytest
 
-from tests.cli.console import Console, Printed
+from tests.cli.console import Console, Ratoon
 from tests.doubles.served import Served
 
-Ratoon = Callable[..., Printed]
 _numbers = count()
-
-
-@pytest.fixture
-def ratoon(console: Console, gateway: Served) -> Ratoon:
-    """Types a command for the running server."""
-
-    def type_words(line: str, answer: str = "") -> Printed:
-        env = {"RATOON_URL": gateway.url, "RATOON_ADMIN_KEY": gateway.admin_key}
-        return console.type(*line.split(), env=env, answer=answer)
-
-    return type_words
 
 
 @pytest.fixture

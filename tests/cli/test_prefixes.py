@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.console import Console, Printed
-from tests.doubles.served import Served
+from tests.cli.console import Ratoon
 
-Ratoon = Callable[..., Printed]
 TEXT = "Be brief and be kind to everyone who asks you something."
-
-
-@pytest.fixture
-def ratoon(console: Console, gateway: Served) -> Ratoon:
-    """Types a command for the running server."""
-    env = {"RATOON_URL": gateway.url, "RATOON_ADMIN_KEY": gateway.admin_key}
-    return lambda line: console.type(*line.split(), env=env)
 
 
 @pytest.fixture

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from cli.cache_tables import show_evictions
-from tests.cli.console import Console, Printed
-from tests.doubles.served import Served
-
-Ratoon = Callable[..., Printed]
-
-
-@pytest.fixture
-def ratoon(console: Console, gateway: Served) -> Ratoon:
-    env = {"RATOON_URL": gateway.url, "RATOON_ADMIN_KEY": gateway.admin_key}
-    return lambda line: console.type(*line.split(), env=env)
+from tests.cli.console import Ratoon
 
 
 def test_a_quota_is_shown_and_changed_a_part_at_a_time(ratoon: Ratoon) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import children
 from cli.child import python_environment
 from cli.errors import ServingFailed
 from cli.supervisor import ChildName, Policy
@@ -138,10 +139,6 @@ def read_until(process: subprocess.Popen[str], line: str) -> None:
     raise AssertionError(f"{line!r} was never said")
 
 
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def wait_gone(pidfds: list[int]) -> int:
     """How many of the processes have ended, waiting for each up to the limit."""
     gone = 0
@@ -155,7 +152,7 @@ def wait_gone(pidfds: list[int]) -> int:
 def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with watcher(tmp_path) as process:
         read_until(process, "ready")
-        pidfds = [os.pidfd_open(child) for child in children_of(process.pid)]
+        pidfds = [os.pidfd_open(child) for child in children(process.pid)]
         process.send_signal(number)
         assert process.wait(LIMIT_S) == 0
         assert wait_gone(pidfds) == 2
@@ -165,7 +162,7 @@ def test_a_signal_stops_everything_in_order(tmp_path: Path, number: signal.Signa
 def test_children_do_not_outlive_a_killed_watcher(tmp_path: Path) -> None:
     with watcher(tmp_path) as process:
         read_until(process, "ready")
-        pidfds = [os.pidfd_open(child) for child in children_of(process.pid)]
+        pidfds = [os.pidfd_open(child) for child in children(process.pid)]
         process.kill()
         assert wait_gone(pidfds) == 2
     assert not (tmp_path / "log").exists(), "they had no time to stop by themselves"
