@@ -17,6 +17,7 @@ from engine.errors import EngineError
 from engine.interface import Late, PinnedPrefix
 from engine.messages import Finished, Generate, Timing, TokenLogprobs, Tokens, Welcome
 from engine.stats_messages import EngineStats, PinStats, PoolStats
+from prefix_cache.hashing import split_keys
 
 Script = Callable[[Generate], Sequence[int]]
 Pace = Callable[[Generate, int], Awaitable[None]]
@@ -33,7 +34,6 @@ WELCOME = Welcome(
     dtype="none",
 )
 TIMING = Timing(queue=0.001, match=0.002, load=0.004, prefill=0.008)
-_KEY_BYTES = 16
 
 
 def parrot(request: Generate) -> list[int]:
@@ -172,7 +172,7 @@ class FakeEngine:
         """Have its blocks in the cache from now on, or fail as `pin_error` says."""
         if self.pin_error is not None:
             raise self.pin_error
-        keys = _split(prefix.block_keys)
+        keys = split_keys(prefix.block_keys)
         self.pinned[prefix.pin_id] = len(keys)
         self._cached_keys.update(keys)
         return len(keys)
@@ -188,7 +188,7 @@ class FakeEngine:
 
     def _look_up(self, request: Generate) -> int:
         """Tokens found in the cache; all of the prompt's blocks are in it from now on."""
-        keys = _split(request.block_keys)
+        keys = split_keys(request.block_keys)
         hits = 0
         while hits < len(keys) and keys[hits] in self._cached_keys:
             hits += 1
@@ -205,10 +205,6 @@ class FakeEngine:
             self.finished += finished
             self.failed += failed
             self._changed.notify_all()
-
-
-def _split(block_keys: bytes) -> list[bytes]:
-    return [block_keys[at : at + _KEY_BYTES] for at in range(0, len(block_keys), _KEY_BYTES)]
 
 
 def _tokens(request: Generate, step: tuple[int, ...], cached: int | None) -> Tokens:

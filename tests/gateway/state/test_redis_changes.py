@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from gateway.state.records import Tenant
 from gateway.state.redis_changes import told_of_changes
 from gateway.state.redis_link import RedisLink, connect
 from gateway.state.redis_store import RedisStore
-from tests.doubles.redis_server import RedisServer, redis_server
+from tests.doubles.redis_server import RedisServer
 from tests.gateway.manual_clock import ManualClock
 
 PEPPER = b"pepper".ljust(32, b".")
@@ -48,12 +48,6 @@ class Gateway:
         async with asyncio.timeout(10):
             await self.keyring.heard.wait()
         self.keyring.heard.clear()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @asynccontextmanager

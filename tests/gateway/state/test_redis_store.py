@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from gateway.state.redis_link import RedisLink, connect
 from gateway.state.redis_store import RedisStore
-from tests.doubles.redis_server import RedisServer, redis_server
+from tests.doubles.redis_server import RedisServer
 from tests.gateway.state.contract import StoreContract
 
 PATIENT_S = 10.0
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture

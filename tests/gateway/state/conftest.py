@@ -1,0 +1,16 @@
+"""What tests of the state share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.doubles.redis_server import RedisServer, redis_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One Redis for a module that does it no harm."""
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
