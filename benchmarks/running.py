@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 
 from benchmarks.processes import descendants, resident_mib
+from gateway.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
 from tests.doubles.ports import free_port
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")
@@ -98,11 +99,8 @@ def running(
             url = f"http://127.0.0.1:{port}"
             _wait_until_ready(process, url, started + start_s)
             ready_s = time.perf_counter() - started
-            lines = (data_dir / "keys.env").read_text().split()
-            keys = dict(line.split("=", 1) for line in lines if "=" in line)
-            yield Running(
-                url, keys["RATOON_DEMO_KEY"], keys["RATOON_ADMIN_KEY"], process.pid, ready_s
-            )
+            keys = read_keys(data_dir / KEYS_FILE)
+            yield Running(url, keys[DEMO_KEY], keys[ADMIN_KEY], process.pid, ready_s)
         finally:
             _stop(process)
 

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 from openai import OpenAI
 
+from gateway.first_start import ADMIN_KEY, DEMO2_KEY, DEMO_KEY, KEYS_FILE, read_keys
 from tests.doubles.ports import free_port
 from tests.doubles.waiting import wait_for
 
@@ -29,11 +30,10 @@ class Server:
         self.process = process
         self.url = url
         self.data_dir = data_dir
-        lines = (data_dir / "keys.env").read_text().split()
-        self.keys = dict(line.split("=", 1) for line in lines if "=" in line)
-        self.demo_key = self.keys["RATOON_DEMO_KEY"]
-        self.demo2_key = self.keys["RATOON_DEMO2_KEY"]
-        self.admin_key = self.keys["RATOON_ADMIN_KEY"]
+        self.keys = read_keys(data_dir / KEYS_FILE)
+        self.demo_key = self.keys[DEMO_KEY]
+        self.demo2_key = self.keys[DEMO2_KEY]
+        self.admin_key = self.keys[ADMIN_KEY]
 
     def client(self, key: str | None = None) -> httpx.Client:
         """An HTTP client under a key; the demo tenant's when none is named."""
@@ -116,9 +116,7 @@ def running_server(data_dir: Path, settings: Mapping[str, str] | None = None) ->
             stderr=subprocess.STDOUT,
         )
         try:
-            wait_for(
-                lambda: process.poll() is not None or (data_dir / "keys.env").exists(), START_S
-            )
+            wait_for(lambda: process.poll() is not None or (data_dir / KEYS_FILE).exists(), START_S)
             server = Server(process, f"http://127.0.0.1:{port}", data_dir)
             server.wait_until_ready()
             yield server
