@@ -13,6 +13,8 @@ EngineError
      `- NumericFailure      the model produced NaN; the blocks are not kept
 
 `code` is stable: it crosses the link in `Failed.code`, and metrics count by it.
+
+Knows: codes, and which error a code stands for. Does not know: statuses of HTTP (`gateway.errors`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The scheduler returns a `Step`; the runner computes it and returns one `Sampled` per row that
 samples. Nothing else passes between them.
+
+Knows: rows, seats, moves, tokens. Does not know: why a row is in a step, or tensors.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ GatewayError
 
 Errors of the engine (`engine.errors`) are translated to these at one place, `from_engine`.
 Messages never quote prompt text or keys.
+
+Knows: statuses and when to come again. Does not know: how a dialect writes them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A greedy answer equals the expected one exactly when each of its tokens, the end included, is the
 likeliest after the expected ones before it; so one pass over prompt and answer decides, and nothing
-need be generated. Weights are bfloat16 as shipped, arithmetic is float32.
+need be generated. Weights are bfloat16 as shipped, arithmetic is float32. Knows questions and their
+answers; nothing of training.
 """
 
 from __future__ import annotations

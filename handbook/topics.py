@@ -2,7 +2,7 @@
 
 The tables are the whole knowledge of this module; drawing from them is `handbook.facts`.
 Placeholders: `{n}` the noun of the kind, `{s}` the subject, `{v}` the value; `{N}` and `{S}` are
-the same at the start of a sentence.
+the same at the start of a sentence. Knows nothing of names, values or handbooks.
 """
 
 from __future__ import annotations

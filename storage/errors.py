@@ -1,5 +1,7 @@
 """What this room refuses.
 
+Knows: what did not take place. Does not know: what that means for a request.
+
 StorageError
  |- PoolDoesNotFit    a pool with no block, or with more bytes than there are
  |- UnknownSlot       a move names a slot that its tier does not have

@@ -1,5 +1,7 @@
 """What can keep a model from being served, as types. All of them end the start of the engine.
 
+Knows: what is wrong. Does not know: who reads it, or with which status the process ends (`main`).
+
 ModelError
  |- UnsupportedModel    a model this decoder does not describe: architecture, activation, window...
  |- BadConfig           config.json is absent, malformed or contradicts itself

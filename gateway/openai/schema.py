@@ -4,6 +4,8 @@
 depends on the model or on the deployment's bounds is checked in `sampling.py` and `admission.py`.
 Names that are not here are ignored. `Raw` fields are known and not supported: `refusals.py`.
 `None` means the same as leaving the name out, as in OpenAI's own clients.
+
+Knows: names, types, ranges. Does not know: models, bounds, or what a request leads to.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ home that does not answer now, or cannot write, raises `Unavailable` (`gateway.e
 change is atomic: it happens whole or not at all, whoever else is changing things.
 
 The protocol is in parts, so that who needs one of them can name it alone.
+
+Knows: what can be asked of the state, and what may go wrong. Does not know: where it lies.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class DirectoryKey:
 
     @classmethod
     def load(cls, path: Path) -> DirectoryKey:
-        """Read the secret of `path`, made at the first start."""
+        """Read the secret of `path`, made at the first start. OSError."""
         secret = read_private(path)
         if secret is None or len(secret) != KEY_BYTES:
             secret = secrets.token_bytes(KEY_BYTES)
