@@ -1,6 +1,7 @@
 """Which device and dtype to compute with, from what was asked and what is there.
 
-Knows: torch's devices and dtypes. Does not know: models beyond the name of their dtype.
+Knows: torch's devices, their free memory, and dtypes. Does not know: models beyond the name of
+their dtype.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import torch
 
 from engine.config import DeviceName, DtypeName
 from engine.model.errors import DeviceUnavailable
+from storage.free_memory import host_free_bytes
 
 DTYPES = {
     "float32": torch.float32,
@@ -54,6 +56,15 @@ def usual_threads(num_cores: int) -> int:
 def dtype_name(dtype: torch.dtype) -> str:
     """The name of a dtype as configs spell it."""
     return next(name for name, known in DTYPES.items() if known == dtype)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes of `device` that are to be had now."""
+    if device.type != "cuda":
+        return host_free_bytes()
+    free, _ = torch.cuda.mem_get_info(device)
+    # What torch holds in reserve from freed tensors is to be had as well.
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def mark(device: torch.device) -> torch.cuda.Event | None:

@@ -16,9 +16,8 @@ import torch
 
 from engine.activation import activation_bytes
 from engine.config import EngineConfig
-from engine.device import dtype_name, resolve_device, resolve_dtype, usual_threads
+from engine.device import dtype_name, free_bytes, resolve_device, resolve_dtype, usual_threads
 from engine.fingerprint import BlockOrigin, dummy_digest, tokenizer_digest, weights_digest
-from engine.free_memory import free_bytes
 from engine.graphs.block_tables import BlockTables
 from engine.graphs.recorder import CudaRecorder
 from engine.graphs.runner import GraphRunner

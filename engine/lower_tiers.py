@@ -14,7 +14,6 @@ from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.copies import Disk, NoTiers, TierMover
-from engine.free_memory import host_free_bytes
 from engine.pool_size import blocks_ahead, host_blocks
 from prefix_cache.shelf import Tiers
 from storage import tier_mover
@@ -22,6 +21,7 @@ from storage.device_pool import DevicePool
 from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
 from storage.errors import DiskUnavailable, PoolDoesNotFit
+from storage.free_memory import host_free_bytes
 from storage.host_pool import HostPool
 
 GIB = 1 << 30

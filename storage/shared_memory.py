@@ -15,12 +15,10 @@ import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 from storage.errors import PoolDoesNotFit
+from storage.free_memory import host_free_bytes
 
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: pages are made present, and errors are returned
 _PART = 256 * 1024**2
 _THREADS = 8
@@ -40,7 +38,8 @@ class SharedMemory:
         self.block_bytes = block_bytes
         self.nbytes = num_blocks * block_bytes
         # Checked here, for the kernel would kill somebody before it refused to give a page.
-        free = available_bytes() if available is None else min(available, available_bytes())
+        there = host_free_bytes()
+        free = there if available is None else min(available, there)
         if self.nbytes > free:
             raise PoolDoesNotFit(f"{self.nbytes} bytes of blocks; {free} bytes of memory are free")
         fd = os.memfd_create("ratoon-blocks", os.MFD_CLOEXEC)
@@ -92,15 +91,3 @@ def _take_pages(fd: int, memory: mmap.mmap) -> None:
     elif failed:
         number = max(failed)
         raise OSError(number, os.strerror(number))
-
-
-def available_bytes() -> int:
-    """Bytes that can be taken without pushing anybody out, within this container's limit."""
-    fields = (line.split() for line in _MEMINFO.read_text().splitlines())
-    free = next(int(field[1]) * 1024 for field in fields if field[0] == "MemAvailable:")
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
-    except FileNotFoundError:
-        return free
-    return free if limit == "max" else min(free, max(int(limit) - used, 0))

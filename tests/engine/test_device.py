@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.device import dtype_name, mark, resolve_device, resolve_dtype, usual_threads
+from engine.device import dtype_name, free_bytes, mark, resolve_device, resolve_dtype, usual_threads
 from engine.model.errors import DeviceUnavailable
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -52,3 +52,7 @@ def test_the_cpu_needs_no_mark() -> None:
 @pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (4, 3), (16, 15)])
 def test_a_core_is_left_to_the_others(cores: int, threads: int) -> None:
     assert usual_threads(cores) == threads
+
+
+def test_of_a_cpu_the_hosts_memory_is_free() -> None:
+    assert 2**24 < free_bytes(CPU) < 2**48

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from storage.errors import PoolDoesNotFit
+from storage.free_memory import host_free_bytes
 from storage.host_pool import HostPool
-from storage.shared_memory import SharedMemory, available_bytes
+from storage.shared_memory import SharedMemory
 from tests.storage.scene import CPU
 
 
@@ -36,7 +37,7 @@ def test_refuses_more_than_there_is_before_it_takes_any() -> None:
     with pytest.raises(PoolDoesNotFit, match="20480 bytes"):
         HostPool(5, 4096, CPU, available=20479)
     with pytest.raises(PoolDoesNotFit):
-        HostPool(available_bytes(), 4096, CPU)
+        HostPool(host_free_bytes(), 4096, CPU)
     assert len(os.listdir("/proc/self/fd")) == open_before
     HostPool(5, 4096, CPU, available=20480).close()
 

@@ -1,7 +1,6 @@
-"""How much memory a process may still take, of the host or of a device.
+"""How much memory of the host a process may still take.
 
-Knows: where Linux and its control groups say so, and torch's account of a CUDA device. Does
-not know: what it is wanted for.
+Knows: where Linux and its control groups say so. Does not know: devices, or what it is wanted for.
 """
 
 from __future__ import annotations
@@ -9,19 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import torch
-
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
-
-
-def free_bytes(device: torch.device) -> int:
-    """Bytes of `device` that are to be had now."""
-    if device.type != "cuda":
-        return host_free_bytes()
-    free, _ = torch.cuda.mem_get_info(device)
-    # What torch holds in reserve from freed tensors is to be had as well.
-    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def host_free_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int:
