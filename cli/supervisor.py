@@ -13,9 +13,11 @@ processes, signals, sockets, nor a clock of its own: every event comes with its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
+
+from gateway.patience import Patience
 
 ChildName = Literal["gateway", "engine"]
 
@@ -24,10 +26,7 @@ ChildName = Literal["gateway", "engine"]
 class Policy:
     """How patient the supervisor is. Seconds and counts."""
 
-    first_delay_s: float = 0.1  # after one death, which may well be chance
-    base_delay_s: float = 1.0  # after a second, doubled for each further one
-    max_delay_s: float = 10.0
-    healthy_after_s: float = 60.0  # a run so long forgives the deaths before it
+    patience: Patience = field(default_factory=Patience)  # with an engine that dies
     max_unready_runs: int = 3  # deaths in a row before ever being ready: it will not get better
     hopeless_status: int = 2  # with which an engine says that it cannot start
     drain_s: float = 35.0  # for the gateway to stop; its own grace and a margin
@@ -143,14 +142,6 @@ def decide(state: State, event: Event, at: float, policy: Policy) -> Decision:
             return _tick(state, at)
 
 
-def restart_delay(short_runs: int, policy: Policy) -> float:
-    """Seconds to wait after `short_runs` short runs in a row, the one just ended included."""
-    if short_runs <= 1:
-        return policy.first_delay_s
-    doublings = min(short_runs - 2, 32)
-    return min(policy.base_delay_s * float(2**doublings), policy.max_delay_s)
-
-
 def describe_status(status: int) -> str:
     """An exit status in words."""
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
@@ -165,7 +156,7 @@ def _engine_exited(state: State, status: int, at: float, policy: Policy) -> Deci
         return state, []
     state = replace(
         state,
-        short_runs=0 if ran_s >= policy.healthy_after_s else state.short_runs + 1,
+        short_runs=0 if ran_s >= policy.patience.healthy_after_s else state.short_runs + 1,
         unready_runs=0 if was_ready else state.unready_runs + 1,
     )
     if not state.announced and status == policy.hopeless_status:
@@ -177,7 +168,7 @@ def _engine_exited(state: State, status: int, at: float, policy: Policy) -> Deci
             "it was ready; its own words are above"
         )
         return _drain(replace(state, failure=reason), at, policy)
-    delay = restart_delay(state.short_runs, policy)
+    delay = policy.patience.delay(state.short_runs)
     said = Say(f"the engine {describe_status(status)}; starting it again in {delay:g} s")
     return replace(state, wake_at=at + delay), [said]
 

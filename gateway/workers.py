@@ -20,32 +20,16 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 import msgspec
 from prometheus_client.multiprocess import mark_process_dead
 
+from gateway.patience import Patience
 from gateway.worker import SERVING, Seat
 
 _LOG = logging.getLogger(__name__)
 _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How soon a worker that died has a successor. Seconds."""
-
-    first_delay_s: float = 0.1  # after one death, which may well be chance
-    base_delay_s: float = 1.0  # after a second, doubled for each further one
-    max_delay_s: float = 10.0
-    healthy_after_s: float = 60.0  # a run so long forgives the deaths before it
-
-    def delay(self, short_runs: int) -> float:
-        """How long to wait after `short_runs` short runs in a row, the last one included."""
-        if short_runs <= 1:
-            return self.first_delay_s
-        return min(self.base_delay_s * 2.0 ** min(short_runs - 2, 32), self.max_delay_s)
 
 
 class Worker:

@@ -1,10 +1,10 @@
 """Command lines of the scripts in `children`, and a policy that is in a hurry."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from cli.supervisor import ChildName, Policy
+from gateway.patience import Patience
 
 CHILDREN = Path(__file__).parent / "children"
 
@@ -26,7 +26,7 @@ def fake_commands(
 
 def quick_policy() -> Policy:
     """Milliseconds where the real one has seconds."""
-    return replace(Policy(), first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02)
+    return Policy(patience=Patience(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02))
 
 
 async def engine_ready(directory: Path) -> bool:

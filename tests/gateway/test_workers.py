@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from gateway.config import default_workers
-from gateway.workers import Patience, Worker, Workers
+from gateway.patience import Patience
+from gateway.workers import Worker, Workers
 from tests.doubles.waiting import until
 
 SCRIPT = Path(__file__).with_name("fake_worker.py")
@@ -101,13 +102,6 @@ async def test_a_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
     os.kill(worker.pid, 0)
     worker._our_end.close()  # what the kernel does for a parent that was killed
     assert await asyncio.wait_for(worker.wait(), LIMIT_S) == 3
-
-
-@pytest.mark.parametrize(
-    ("short_runs", "delay"), [(0, 0.1), (1, 0.1), (2, 1.0), (3, 2.0), (6, 10.0), (9999, 10.0)]
-)
-def test_restarts_slow_down(short_runs: int, delay: float) -> None:
-    assert Patience().delay(short_runs) == delay
 
 
 @pytest.mark.parametrize(

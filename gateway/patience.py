@@ -1,0 +1,25 @@
+"""How soon a process that died has a successor.
+
+Knows: delays, and what a run has to last to be forgiven. Does not know: processes or clocks. The
+command line's supervisor of the engine is as patient as the gateway's parent of its workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """After one death at once, after several in a row ever later. Seconds."""
+
+    first_delay_s: float = 0.1  # after one death, which may well be chance
+    base_delay_s: float = 1.0  # after a second, doubled for each further one
+    max_delay_s: float = 10.0
+    healthy_after_s: float = 60.0  # a run so long forgives the deaths before it
+
+    def delay(self, short_runs: int) -> float:
+        """How long to wait after `short_runs` short runs in a row, the last one included."""
+        if short_runs <= 1:
+            return self.first_delay_s
+        return min(self.base_delay_s * 2.0 ** min(short_runs - 2, 32), self.max_delay_s)
