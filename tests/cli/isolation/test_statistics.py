@@ -97,9 +97,9 @@ def test_best_advantage() -> None:
 
 
 def test_averaging_ten_victims_helps_a_weak_signal_and_not_none() -> None:
-    weak = separation(*drawn(0.1, 20_000), seed=RANDOM)
+    weak = separation(*drawn(0.1, 8_000), seed=RANDOM)
     assert weak.auc == pytest.approx(0.528, abs=0.008)
     assert weak.auc_of_tens == pytest.approx(0.588, abs=0.03)
-    none = separation(*drawn(0.0, 20_000), seed=RANDOM)
+    none = separation(*drawn(0.0, 8_000), seed=RANDOM)
     assert none.auc_of_tens == pytest.approx(0.5, abs=0.03)
     assert none.low <= 0.5 <= none.high
