@@ -1,4 +1,4 @@
-"""Every benchmark can be started, and every command that a page names is one."""
+"""Every benchmark can be started, and every command that a page or a help names is one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,14 @@ def commands() -> Iterator[tuple[str, str]]:
                     yield page.name, found[0].strip()
 
 
-WRITTEN = list(commands())
+def examples() -> Iterator[tuple[str, str]]:
+    """Commands and the examples in their own help."""
+    for module in sorted((ROOT / "cli").glob("*.py")):
+        for line in re.findall(r"^ {8}(ratoon [^#|>\n]*)", module.read_text(), re.MULTILINE):
+            yield module.name, line.strip()
+
+
+WRITTEN = [*commands(), *examples()]
 
 
 def refused(app: typer.Typer, arguments: list[str]) -> str:
@@ -83,6 +90,6 @@ def test_an_option_that_is_not_there_is_seen() -> None:
 def test_pages_name_commands() -> None:
     """The control: they are found."""
     found = [command for _, command in WRITTEN]
-    assert len(found) > 40
+    assert len(found) > 80
     assert any(command.startswith("ratoon tenants") for command in found)
     assert any(command.startswith("python -m benchmarks.flood") for command in found)
