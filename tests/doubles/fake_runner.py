@@ -12,7 +12,7 @@ it is collected, in that order and once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,6 +87,7 @@ class FakeRunner:
     vocab_size: int = VOCAB_SIZE
     not_finite: set[str] = field(default_factory=set)  # request ids whose logits are NaN
     raising: list[Exception] = field(default_factory=list)  # raised by the next launches
+    takes: Callable[[Step], None] = lambda step: None  # moves a test's clock on
     num_raised: int = 0
     steps: list[Step] = field(default_factory=list)
     tokens_computed: int = 0
@@ -113,6 +114,7 @@ class FakeRunner:
         launched = FakeLaunched(self, [self._sample(row) for row in step.rows if row.samples])
         self.on_their_way.append(launched)
         self.most_on_their_way = max(self.most_on_their_way, len(self.on_their_way))
+        self.takes(step)
         return launched
 
     def _write(self, row: Row) -> None:

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from engine.messages import Cancel, Generate, SamplingParams, Tokens
-from engine.step import Launched, Step
+from engine.step import Step
 from tests.doubles.fake_runner import expected_output, prompt_where
 from tests.engine.rig import CLIENT, EOS, Rig, generate
 
@@ -181,21 +179,14 @@ class TestNotFinite:
         assert rig.finished("again").cached_tokens == 0
 
 
-class SlowRunner:
-    """Takes a second of the rig's clock for every token that it computes."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig, self._runner = rig, rig.runner
-
-    def launch(self, step: Step) -> Launched:
-        launched = self._runner.launch(step)
-        self._rig.clock.now += step.num_tokens
-        return launched
-
-
 def slow_rig() -> Rig:
+    """Every token that is computed takes a second."""
     rig = Rig(max_batch_tokens=128)
-    rig.core.parts = replace(rig.core.parts, runner=SlowRunner(rig))
+
+    def take(step: Step) -> None:
+        rig.clock.now += step.num_tokens
+
+    rig.runner.takes = take
     return rig
 
 
