@@ -111,19 +111,20 @@ class Keyring:
     async def rotate(self, key_id: str, *, overlap_s: float) -> IssuedKey:
         """Issue a successor and let the old key run out after `overlap_s`; 0 is at once.
 
-        The successor is given as long a life as the old key had. The old key is shortened
-        last, so a crash in between leaves two keys rather than none. Raises NotFound, and
-        Conflict when the key opens nothing any more.
+        The successor is given as long a life as the old key was made to have, also where that
+        was rotated before and is about to end. The old key is shortened last, so a crash in
+        between leaves two keys rather than none. Raises NotFound, and Conflict when the key
+        opens nothing any more.
         """
         old = await self._store.get_key(key_id)
         now = self._clock()
         if not old.is_live(now):
             raise Conflict("The key is revoked or expired; issue a new one.")
         issued = await self.issue(old.tenant_id, expires_at=_same_life(old, now))
-        end = now + overlap_s
-        if old.expires_at is not None:
-            end = min(end, old.expires_at)
-        await self._store.update_key(replace(old, expires_at=end))
+        retires_at = now + overlap_s
+        if old.retires_at is not None:
+            retires_at = min(retires_at, old.retires_at)
+        await self._store.update_key(replace(old, retires_at=retires_at))
         self.forget(old.tenant_id)
         return issued
 

@@ -57,7 +57,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
             tenant_id=key.tenant_id,
             hint=key.hint,
             created_at=key.created_at,
-            expires_at=key.expires_at,
+            expires_at=key.ends_at,
             revoked_at=key.revoked_at,
             live=key.is_live(now),
         )

@@ -56,17 +56,27 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes
     hint: str  # first and last characters, for display
     created_at: float
-    expires_at: float | None = None
+    expires_at: float | None = None  # as it was made
+    retires_at: float | None = None  # since it was rotated: when only its successor is left
     revoked_at: float | None = None
+
+    @property
+    def ends_at(self) -> float | None:
+        """When it opens nothing any more, unless it is revoked before; None: never."""
+        ends = [end for end in (self.expires_at, self.retires_at) if end is not None]
+        return min(ends, default=None)
 
     def is_live(self, now: float) -> bool:
         """Whether the key opens anything at `now`."""
-        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+        ends_at = self.ends_at
+        return self.revoked_at is None and (ends_at is None or now < ends_at)
 
     def updated(self, new: ApiKey) -> ApiKey:
-        """With `new`'s expiry and revocation; a revocation that is there stays."""
+        """With `new`'s ends; a revocation that is there stays."""
         revoked_at = new.revoked_at if self.revoked_at is None else self.revoked_at
-        return replace(self, expires_at=new.expires_at, revoked_at=revoked_at)
+        return replace(
+            self, expires_at=new.expires_at, retires_at=new.retires_at, revoked_at=revoked_at
+        )
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):

@@ -232,7 +232,11 @@ async def test_during_the_overlap_both_keys_work(ring: Ring) -> None:
 async def test_an_overlap_never_prolongs_the_old_key(ring: Ring) -> None:
     old = await ring.keyring.issue(ACME.id, expires_at=ring.clock.now + 30)
     await ring.keyring.rotate(old.record.id, overlap_s=60)
-    assert ring.store.keys[old.record.id].expires_at == ring.clock.now + 30
+    assert ring.store.keys[old.record.id].ends_at == ring.clock.now + 30
+    shortened = await ring.keyring.issue(ACME.id)
+    for overlap_s in (20, 60):
+        await ring.keyring.rotate(shortened.record.id, overlap_s=overlap_s)
+        assert ring.store.keys[shortened.record.id].ends_at == ring.clock.now + 20
 
 
 async def test_the_successor_lives_as_long_as_the_old_key_did(ring: Ring) -> None:
@@ -242,6 +246,20 @@ async def test_the_successor_lives_as_long_as_the_old_key_did(ring: Ring) -> Non
     assert new.record.expires_at == ring.clock.now + 100
     forever = await ring.keyring.issue(ACME.id)
     assert (await ring.keyring.rotate(forever.record.id, overlap_s=5)).record.expires_at is None
+
+
+async def test_rotated_again_during_its_overlap_a_key_still_has_a_full_successor(
+    ring: Ring,
+) -> None:
+    """As an operator does to whom the first answer got lost."""
+    forever = await ring.keyring.issue(ACME.id)
+    hundred = await ring.keyring.issue(ACME.id, expires_at=ring.clock.now + 100)
+    await ring.keyring.rotate(forever.record.id, overlap_s=10)
+    await ring.keyring.rotate(hundred.record.id, overlap_s=10)
+    ring.clock.advance(5)
+    assert (await ring.keyring.rotate(forever.record.id, overlap_s=10)).record.ends_at is None
+    second = await ring.keyring.rotate(hundred.record.id, overlap_s=10)
+    assert second.record.ends_at == ring.clock.now + 100
 
 
 async def test_a_dead_key_cannot_be_rotated_into_a_live_one(ring: Ring) -> None:
