@@ -15,7 +15,7 @@ from gateway.admission import Ask
 from gateway.choice import Delta, Event
 from gateway.config import Bounds
 from gateway.meter import Usage
-from gateway.openai.logprobs import completion_logprobs
+from gateway.openai.logprobs import Offsets, completion_logprobs
 from gateway.openai.prompts import prompts_of
 from gateway.openai.refusals import refuse_in_completion
 from gateway.openai.replies import Completion, CompletionChoice, CompletionLogprobs
@@ -66,7 +66,7 @@ class CompletionReply(Reply):
     tokenizer: Tokenizer
     ask: Ask
     echo: bool
-    told: dict[int, int] = field(default_factory=dict)  # characters by choice, for text_offset
+    offsets: dict[int, Offsets] = field(default_factory=dict)  # by choice, while it streams
 
     def chunk(self, event: Event) -> Completion | None:
         """The chunk for `event`; None when there is nothing to tell."""
@@ -76,8 +76,8 @@ class CompletionReply(Reply):
         self.begun.add(event.index)
         if not (text or event.logprobs):
             return None
-        logprobs = self._logprobs(event, self.told.get(event.index, 0))
-        self.told[event.index] = self.told.get(event.index, 0) + len(text)
+        offsets = self.offsets.setdefault(event.index, self._offsets())
+        logprobs = self._logprobs(event, offsets)
         return self._completion([CompletionChoice(event.index, text, logprobs)])
 
     def text_chunk(self, index: int) -> Completion:
@@ -94,7 +94,8 @@ class CompletionReply(Reply):
 
     def _choice(self, told: Told) -> CompletionChoice:
         text = self._echo(told.index) + told.text
-        return CompletionChoice(told.index, text, self._logprobs(told, 0), told.reason)
+        logprobs = self._logprobs(told, self._offsets())
+        return CompletionChoice(told.index, text, logprobs, told.reason)
 
     def _completion(
         self, choices: list[CompletionChoice], usage: Usage | None = None
@@ -118,7 +119,10 @@ class CompletionReply(Reply):
             )
         return str(prompt)
 
-    def _logprobs(self, told: Delta | Told, offset: int) -> CompletionLogprobs | None:
+    def _offsets(self) -> Offsets:
+        return Offsets(self.tokenizer, skip_special_tokens=self.ask.text.skip_special_tokens)
+
+    def _logprobs(self, told: Delta | Told, offsets: Offsets) -> CompletionLogprobs | None:
         if told.logprobs is None:
             return None
-        return completion_logprobs(self.tokenizer, told.token_ids, told.logprobs, offset)
+        return completion_logprobs(self.tokenizer, told.token_ids, told.logprobs, offsets)

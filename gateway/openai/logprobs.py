@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.messages import TokenLogprobs
+from gateway.detokenizer import Detokenizer
 from gateway.openai.replies import (
     ChatLogprobs,
     CompletionLogprobs,
@@ -43,18 +44,31 @@ def _top(tokenizer: Tokenizer, token_id: int, logprob: float) -> TopLogprob:
     return TopLogprob(spelled.decode(errors="replace"), _finite(logprob), list(spelled))
 
 
+class Offsets:
+    """Where the text of each token of a choice starts, in characters of what is shown.
+
+    A token that is not shown, and one that only begins a character, takes no room.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool) -> None:
+        self._text = Detokenizer(tokenizer, skip_special_tokens=skip_special_tokens)
+        self._shown = 0
+
+    def of_next(self, token_id: int) -> int:
+        """Where `token_id`, the next of the choice, starts."""
+        start = self._shown
+        self._shown += len(self._text.push(token_id))
+        return start
+
+
 def completion_logprobs(
     tokenizer: Tokenizer,
     token_ids: Sequence[int],
     logprobs: Sequence[TokenLogprobs],
-    offset: int,
+    offsets: Offsets,
 ) -> CompletionLogprobs:
-    """The same as parallel lists; `offset` is where the first token's text starts."""
+    """The same as parallel lists; `offsets` has seen the choice's tokens before these."""
     names = [_name(tokenizer, token_id) for token_id in token_ids]
-    starts = []
-    for token_id in token_ids:
-        starts.append(offset)
-        offset += len(tokenizer.bytes_of(token_id).decode(errors="ignore"))
     tops = [
         {_name(tokenizer, other): _finite(logprob) for other, logprob in found.top}
         | {name: _finite(found.chosen)}
@@ -65,7 +79,7 @@ def completion_logprobs(
         tokens=names,
         token_logprobs=[_finite(found.chosen) for found in logprobs],
         top_logprobs=tops if has_tops else None,
-        text_offset=starts,
+        text_offset=[offsets.of_next(token_id) for token_id in token_ids],
     )
 
 

@@ -303,8 +303,33 @@ def test_completion_logprobs(client: openai.OpenAI, engine: FakeEngine) -> None:
     assert logprobs.token_logprobs == [-0.5] * 3
     assert logprobs.top_logprobs is not None
     assert logprobs.top_logprobs[0] == {"a": -0.5}
-    assert logprobs.text_offset is not None
-    assert logprobs.text_offset[:2] == [0, 1]
+    assert logprobs.text_offset == [0, 1, 1]  # the é is shown once it is whole
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("tokens", "stop", "offsets"),
+    [
+        ([*b"a", TURN, *b"bc"], None, [0, 1, 1, 2]),  # a special token is not shown
+        ([*b"a", *"é".encode(), *b"b"], None, [0, 1, 1, 2]),
+        ([*b"abcXdX", *b"Y"], "XY", [0, 1, 2, 3, 4, 5, 6]),  # an X is held back for a while
+    ],
+)
+def test_text_offsets_are_places_in_the_text(
+    client: openai.OpenAI,
+    engine: FakeEngine,
+    tokens: list[int],
+    stop: str | None,
+    offsets: list[int],
+    stream: bool,
+) -> None:
+    engine.script = lambda _: tokens
+    answer = client.completions.create(
+        model=MODEL, prompt="x", logprobs=0, stop=stop, stream=stream
+    )
+    told = answer if isinstance(answer, openai.Stream) else [answer]
+    logprobs = [choice.logprobs for piece in told for choice in piece.choices if choice.logprobs]
+    assert [place for piece in logprobs for place in piece.text_offset or ()] == offsets
 
 
 def test_models(client: openai.OpenAI) -> None:
