@@ -196,7 +196,7 @@ class Admission:
     def _tokens(self, prompt: Prompt, welcome: Welcome, *, add_special_tokens: bool) -> TokenIds:
         if isinstance(prompt, np.ndarray):
             if len(prompt) >= welcome.max_model_len:
-                raise _too_long(len(prompt), welcome.max_model_len, "prompt")
+                raise _too_long(len(prompt) + 1, welcome.max_model_len, "prompt")
             _check_ids(prompt, welcome.vocab_size, "prompt")
             return prompt
         text = self._render(prompt) if isinstance(prompt, Chat) else prompt
@@ -257,7 +257,7 @@ def _within_context(ask: Ask, prompt_tokens: int, max_model_len: int) -> Samplin
     left = max_model_len - prompt_tokens
     sampling = ask.sampling
     if left < 1 or (sampling.max_tokens > left and not ask.max_tokens_may_shrink):
-        wanted = prompt_tokens + (0 if ask.max_tokens_may_shrink else sampling.max_tokens)
+        wanted = prompt_tokens + (1 if ask.max_tokens_may_shrink else sampling.max_tokens)
         raise _too_long(wanted, max_model_len, _param(ask.prompts[0]))
     if sampling.max_tokens <= left:
         return sampling

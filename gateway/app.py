@@ -94,7 +94,13 @@ def _as_gateway_error(request: Request, error: Exception) -> GatewayError:
         return from_engine(error)
     if isinstance(error, HTTPException):
         return from_http(request, error)
-    return BadRequest("a parameter has the wrong type")
+    return BadRequest("a parameter has the wrong type", param=_parameter(error))
+
+
+def _parameter(error: Exception) -> str | None:
+    """The first parameter that the framework could not read."""
+    found = error.errors() if isinstance(error, RequestValidationError) else ()
+    return next((str(one["loc"][-1]) for one in found), None)
 
 
 def _allowed(app: FastAPI, request: Request) -> str:

@@ -22,7 +22,9 @@ _STEPS = np.zeros(256, np.int8)  # into the depth, by character
 _STEPS[list(b"[{")] = 1
 _STEPS[list(b"]}")] = -1
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
+_ENTRY = re.compile(r"\[\.\.\.\].*")  # of an object: which one msgspec does not say
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
+_UNKNOWN = re.compile(r"contains unknown field `(?P<name>[^`]*)`")
 _QUOTED_INPUT = re.compile(r"^Invalid (?:enum )?value .*", re.DOTALL)
 
 
@@ -112,9 +114,14 @@ def _invalid(message: str) -> BadRequest:
     """What msgspec found, with the field as `param` and without a copy of the input."""
     found = _AT.search(message)
     what = message[: found.start()] if found else message
-    at = found["path"] if found else ""
-    missing = _MISSING.search(what)
+    at = _ENTRY.sub("", found["path"]) if found else ""
+    missing, unknown = _MISSING.search(what), _UNKNOWN.search(what)
     if missing is not None:
-        param = f"{at}.{missing['name']}" if at else missing["name"]
-        return BadRequest(what, code="missing_required_parameter", param=param)
+        return BadRequest(what, code="missing_required_parameter", param=_below(at, missing))
+    if unknown is not None:
+        return BadRequest(what, param=_below(at, unknown))
     return BadRequest(_QUOTED_INPUT.sub("Invalid value", what), param=at or None)
+
+
+def _below(at: str, named: re.Match[str]) -> str:
+    return f"{at}.{named['name']}" if at else named["name"]

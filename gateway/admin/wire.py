@@ -8,20 +8,19 @@ Knows: bytes and types. Does not know: what a route does with them.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import Request, Response
 
-from gateway.errors import BadRequest, BodyTooLarge
+from gateway import body
+from gateway.errors import BadRequest
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_BODY_BYTES = 64 << 10
+MAX_DEPTH = 64  # of a body; what is said of tools may be nested
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
-
-_FIELD = re.compile(r" - at `\$\.(\w+)")
 
 
 class AdminBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,18 +32,8 @@ async def read_body(request: Request, body_type: type[T], *, max_bytes: int = MA
 
     Raises BodyTooLarge above `max_bytes`, BadRequest for anything but that type.
     """
-    content = bytearray()
-    async for piece in request.stream():
-        content += piece
-        if len(content) > max_bytes:
-            raise BodyTooLarge(f"The body is larger than {max_bytes} bytes.")
-    try:
-        return msgspec.json.decode(bytes(content) or b"{}", type=body_type)
-    except msgspec.ValidationError as error:
-        field = _FIELD.search(str(error))
-        raise BadRequest(str(error), param=field[1] if field else None) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BadRequest("The body is not valid JSON.", code="invalid_json") from None
+    content = await body.read_body(request, max_bytes)
+    return body.parse(msgspec.json.Decoder(body_type), content or b"{}", MAX_DEPTH)
 
 
 def json_response(value: Any, status: int = 200) -> Response:

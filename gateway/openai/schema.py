@@ -66,7 +66,8 @@ class Generating(Struct, frozen=True, kw_only=True):
     # What vLLM's clients send beyond OpenAI's names.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    # Near 0 logits leave the numbers there are, and what is left names no token.
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     ignore_eos: bool | None = None
     stop_token_ids: list[TokenId] | None = None

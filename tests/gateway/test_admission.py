@@ -164,8 +164,11 @@ async def test_the_context_is_for_prompt_and_answer(admission: Admission) -> Non
     assert refused.value.code == "context_length_exceeded"
     (cut,) = (await admission.admit(ask(ids(*[1] * 4093), may_shrink=True), ADA)).generates
     assert cut.sampling.max_tokens == 3
-    with pytest.raises(BadRequest):
-        await admission.admit(ask(ids(*[1] * 4096), may_shrink=True), ADA)
+    for prompt_tokens in (4096, 5000):
+        with pytest.raises(BadRequest, match=f" {prompt_tokens + 1} tokens with the answer"):
+            await admission.admit(ask(ids(*[1] * prompt_tokens), may_shrink=True), ADA)
+    with pytest.raises(BadRequest, match=" 4097 tokens with the answer"):
+        await admission.admit(ask("x" * 4095, may_shrink=True), ADA)
 
 
 async def test_choices_of_a_seeded_request_differ_and_are_the_same_every_time(

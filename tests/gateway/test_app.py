@@ -105,6 +105,15 @@ def test_what_is_not_there(
     assert ("allow" in answer.headers) == (status == 405)
 
 
+def test_a_parameter_of_the_wrong_type_is_named(http: httpx.Client, served: Served) -> None:
+    operator = {"authorization": f"Bearer {served.admin_key}"}
+    answers = [
+        http.get("/admin/audit", params={"limit": limit}, headers=operator) for limit in ("x", "1")
+    ]
+    assert [answer.status_code for answer in answers] == [400, 200]
+    assert answers[0].json()["error"]["param"] == "limit"
+
+
 def test_every_answer_has_a_name_and_a_time(http: httpx.Client, served: Served) -> None:
     answers = [http.get(path) for path in ("/healthz", "/nowhere", "/v1/models")]
     names = {answer.headers["x-request-id"] for answer in answers}

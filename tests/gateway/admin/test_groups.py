@@ -28,7 +28,7 @@ async def test_a_group_is_made_shown_renamed_and_deleted(office: Office) -> None
 
 
 @pytest.mark.parametrize(
-    ("sent", "param"), [({}, None), ({"name": ""}, "name"), ({"name": " a"}, "name")]
+    ("sent", "param"), [({}, "name"), ({"name": ""}, "name"), ({"name": " a"}, "name")]
 )
 async def test_a_group_needs_a_name(
     office: Office, sent: dict[str, str], param: str | None

@@ -51,8 +51,8 @@ async def test_a_key_with_an_end_ends(office: Office) -> None:
         ({"expires_at": -1}, "expires_at"),
         ({"expires_at": 1e300}, "expires_at"),
         ({"expires_at": "tomorrow"}, "expires_at"),
-        ({"expires_in": 5}, None),
-        ({"key": "sk-mine"}, None),
+        ({"expires_in": 5}, "expires_in"),
+        ({"key": "sk-mine"}, "key"),
     ],
     ids=str,
 )

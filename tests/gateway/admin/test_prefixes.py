@@ -89,7 +89,7 @@ async def test_it_is_for_a_group_that_is_there_and_stays(office: Office) -> None
         ({"text": RULES, "messages": SYSTEM}, "invalid_value", "messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "invalid_value", "messages"),
         ({"messages": [{"role": "user"}]}, "invalid_value", "messages[0].content"),
-        ({"messages": [{"role": "king", "content": "x"}]}, "invalid_value", "messages"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "invalid_value", "messages[0].role"),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}]},
             "unsupported_parameter",
@@ -99,7 +99,7 @@ async def test_it_is_for_a_group_that_is_there_and_stays(office: Office) -> None
         ({"text": "x" * 4096}, "context_length_exceeded", None),
         ({"text": "x" * 1600}, "pin_too_large", None),  # the engine in hand pins 8 blocks
         ({"text": RULES, "name": " rules"}, "invalid_value", "name"),
-        ({"text": RULES, "pinned": True}, "invalid_value", None),
+        ({"text": RULES, "pinned": True}, "invalid_value", "pinned"),
     ],
 )
 async def test_what_cannot_be_published_is_refused(

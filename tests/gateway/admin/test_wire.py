@@ -65,3 +65,16 @@ async def test_a_body_is_read_no_further_than_its_bound(office: Office) -> None:
     padded = b'{"name": "acme"}'.ljust(MAX_BODY_BYTES)
     assert (await office.operator.post("/admin/tenants", content=padded)).status_code == 201
     assert len(body(await office.operator.get("/admin/tenants"))["tenants"]) == 1
+
+
+async def test_what_is_wrong_with_a_body_is_named_to_its_depth(office: Office) -> None:
+    for content, code, param in (
+        ({}, "missing_required_parameter", "name"),
+        ({"name": "a", "tpyo": 1}, "invalid_value", "tpyo"),
+        ({"name": "a", "limits": {"rpm": 1}}, "invalid_value", "limits.rpm"),
+        ({"name": "a", "limits": {"max_concurrent": 0}}, "invalid_value", "limits.max_concurrent"),
+        ({"name": "a", "cache": {"floor": 2}}, "invalid_value", "cache.floor"),
+    ):
+        answer = await office.operator.post("/admin/tenants", json=content)
+        assert error_of(answer) == (400, code, param), content
+        assert "$" not in answer.text
