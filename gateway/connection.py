@@ -10,6 +10,7 @@ Knows: bytes, heads, deadlines. Does not know: routes or what is in a body.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, ClassVar
 
 import msgspec
@@ -21,6 +22,8 @@ from gateway.openai.errors import error_reply
 
 _HEAD_TOO_LARGE = BadRequest("the request's head is too large", code="head_too_large")
 _UNREADABLE = BadRequest("this is not a valid HTTP request", code="invalid_http")
+_HEAD_END = b"\r\n\r\n"
+_UPGRADE = re.compile(rb"(\r\nupgrad)e:", re.IGNORECASE)
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -33,7 +36,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._request_deadline: asyncio.TimerHandle | None = None
         self._write_deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        self._in_head = True
+        self._in_head = True  # or before it
+        self._held = b""  # of a head: what may be the beginning of an `Upgrade`
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A connection that says nothing is as good as one that says it slowly."""
@@ -50,9 +54,25 @@ class BoundedConnection(HttpToolsProtocol):
         """Parse `data`; refuse a head that passes its bound before it is all there."""
         if self._in_head:
             self._head_bytes += len(data)
+            data = self._without_upgrade(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > self.bounds.max_head_bytes:
             self._refuse(431, _HEAD_TOO_LARGE)
+
+    def _without_upgrade(self, data: bytes) -> bytes:
+        """`data`, of a head, with no header of the name `Upgrade`.
+
+        A server may pass over it, and this one does; the parser would take the body for the
+        beginning of another protocol. Java's client asks for HTTP/2 so, in its first request.
+        """
+        data, self._held = self._held + data, b""
+        end = data.find(_HEAD_END)
+        if end < 0:
+            line = max(data.rfind(b"\r"), 0)
+            if b"\r\nupgrade:".startswith(data[line:].lower()):
+                data, self._held = data[:line], data[line:]
+            end = len(data)
+        return _UPGRADE.sub(rb"\1-:", data[:end]) + data[end:]
 
     def on_message_begin(self) -> None:
         """A request's first byte has come."""
@@ -68,7 +88,8 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """A request has come whole."""
+        """A request has come whole; what comes now is the head of the next."""
+        self._in_head = True
         self._request_within(None)
         super().on_message_complete()
 

@@ -77,6 +77,37 @@ def test_bytes_that_are_no_http(served: Served, engine: FakeEngine) -> None:
     assert (answer.status, answer.error["code"]) == (400, "invalid_http")
 
 
+H2C = ("connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAB")
+
+
+@pytest.mark.parametrize("name", ["Upgrade: h2c", "UPGRADE:h2c"])
+def test_an_offer_of_another_protocol_is_passed_over(
+    served: Served, engine: FakeEngine, name: str
+) -> None:
+    """As Java's client makes it; the body of that request must not get lost."""
+    offer = head(served, CHAT, H2C[0], name, H2C[2], f"content-length: {len(BODY)}") + BODY
+    with connected(served) as connection:
+        for _ in range(2):  # the connection stays one of HTTP/1.1
+            connection.sendall(offer)
+            assert read_answer(connection).status == 200
+
+
+def test_an_offer_that_comes_in_pieces(served: Served, engine: FakeEngine) -> None:
+    offer = head(served, CHAT, *H2C, f"content-length: {len(BODY)}")
+    with connected(served) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for place in range(len(offer)):
+            connection.sendall(offer[place : place + 1])
+        connection.sendall(BODY)
+        assert read_answer(connection).status == 200
+
+
+def test_a_body_may_say_upgrade(served: Served, engine: FakeEngine) -> None:
+    body = BODY[:-1] + b',\r\n"user":"\\r\\nUpgrade: x"\r\n}'
+    assert post(served, CHAT, body).status == 200
+    assert post(served, CHAT, b"\r\nUpgrade: x").error["code"] == "invalid_json"
+
+
 def test_a_client_that_does_not_read(served: Served, engine: FakeEngine) -> None:
     """It is cut off although it stays connected, and its choices are cancelled."""
     engine.script = saying("x" * 4000)
