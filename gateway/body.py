@@ -13,10 +13,11 @@ import msgspec
 import numpy as np
 from starlette.requests import Request
 
-from gateway.errors import BadRequest, BodyTooLarge
+from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
 
 T = TypeVar("T")
 
+_PLAIN = {"", "identity"}
 _MAX_CONTAINERS = 1 << 16  # millions of them would take seconds to build
 _STEPS = np.zeros(256, np.int8)  # into the depth, by character
 _STEPS[list(b"[{")] = 1
@@ -32,8 +33,10 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     """The whole body; BodyTooLarge as soon as it is known to pass `max_bytes`.
 
     A declared length is believed only when it is too large: a body sent in chunks, or one
-    longer than it claims to be, is counted as it comes.
+    longer than it claims to be, is counted as it comes. UnsupportedEncoding for a compressed one.
     """
+    if request.headers.get("content-encoding", "identity").strip().lower() not in _PLAIN:
+        raise UnsupportedEncoding("a body with a `content-encoding` is not read; send it as it is")
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
         raise _too_large(max_bytes)

@@ -8,6 +8,7 @@ GatewayError
  |- MethodNotAllowed          405
  |- Conflict                  409  the name is taken
  |- BodyTooLarge              413
+ |- UnsupportedEncoding       415
  |- TooManyRequests           429  retry after `retry_after_s`
  |   `- LimitReached          429  a limit of the tenant; `standing` has the numbers
  |- BudgetSpent               429  until the budget's period is over or it is raised
@@ -100,6 +101,13 @@ class BodyTooLarge(GatewayError):
 
     status = 413
     code = "request_too_large"
+
+
+class UnsupportedEncoding(GatewayError):
+    """The body is compressed, which bounds on its bytes would say nothing about."""
+
+    status = 415
+    code = "unsupported_encoding"
 
 
 class TooManyRequests(GatewayError):

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from gateway.body import parse, read_body
-from gateway.errors import BadRequest, BodyTooLarge
+from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
 from gateway.openai.schema import ChatRequest, CompletionRequest
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def parse_or_refuse(
         return refusal
 
 
-def in_pieces(*pieces: bytes, length: str | None = None) -> Request:
+def in_pieces(*pieces: bytes, length: str | None = None, encoding: str | None = None) -> Request:
     """A request whose body comes as `pieces`."""
     coming = list(pieces)
 
@@ -39,12 +39,21 @@ def in_pieces(*pieces: bytes, length: str | None = None) -> Request:
         body = coming.pop(0)
         return {"type": "http.request", "body": body, "more_body": bool(coming)}
 
-    headers = [] if length is None else [(b"content-length", length.encode())]
+    said = {b"content-length": length, b"content-encoding": encoding}
+    headers = [(name, value.encode()) for name, value in said.items() if value is not None]
     return Request({"type": "http", "headers": headers}, receive)
 
 
 async def test_a_body_up_to_its_bound() -> None:
     assert await read_body(in_pieces(b"ab", b"", b"cd"), 4) == b"abcd"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "identity, gzip", "x"])
+async def test_a_compressed_body_is_refused_as_such(encoding: str) -> None:
+    with pytest.raises(UnsupportedEncoding):
+        await read_body(in_pieces(b"ab", encoding=encoding), 4)
+    for plain in ("", "identity", "Identity"):
+        assert await read_body(in_pieces(b"ab", encoding=plain), 4) == b"ab"
 
 
 @pytest.mark.parametrize("length", [None, "1", "-5", "many", "5"])
