@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
+import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,7 +36,10 @@ def first_start(data_dir: Path, admin_key: str | None, shared: Shared = ALONE) -
     except Unavailable as error:
         raise BadSetting("--redis-url", "Redis does not answer, or refuses to store") from error
     except (PrivateFileError, SchemaTooNew, OSError) as error:
-        raise BadSetting("--data-dir", str(error)) from error
+        flag = "--data-dir" if shared.secrets_dir is None else "--data-dir or --secrets-dir"
+        raise BadSetting(flag, str(error)) from error
+    except sqlite3.Error as error:
+        raise BadSetting("--data-dir", f"the database in {data_dir}: {error}") from error
 
 
 @contextmanager

@@ -21,13 +21,13 @@ import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gateway.errors import BadRequest
-from gateway.tokenizer import read_tokenizer_config, special_tokens
+from gateway.tokenizer import ModelFileBroken, read_tokenizer_config, special_tokens
 
 Message = Mapping[str, str]
 Scalar = str | int | float | bool | None
 
 
-class TemplateBroken(ValueError):
+class TemplateBroken(ModelFileBroken):
     """The model's chat template does not compile: the model cannot be served as it is."""
 
 
@@ -53,7 +53,7 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, model_dir: Path) -> ChatTemplate | None:
-        """The template of a model directory; None when it has none."""
+        """The template of a model directory; None when it has none. ModelFileBroken else."""
         source = _source(model_dir)
         return None if source is None else cls(source, special_tokens(model_dir))
 
@@ -136,11 +136,14 @@ def _source(model_dir: Path) -> str | None:
     """chat_template.jinja when there is one, else what tokenizer_config.json holds."""
     alone = model_dir / "chat_template.jinja"
     if alone.exists():
-        return alone.read_text(encoding="utf-8")
+        try:
+            return alone.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelFileBroken(f"{alone}: {error}") from error
     found = read_tokenizer_config(model_dir).get("chat_template")
     if isinstance(found, list):
-        named = {entry["name"]: entry["template"] for entry in found}
-        found = named.get("default")
+        named = [entry for entry in found if isinstance(entry, dict)]
+        found = next((e.get("template") for e in named if e.get("name") == "default"), None)
     return found if isinstance(found, str) else None
 
 

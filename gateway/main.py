@@ -7,6 +7,7 @@ is the config as JSON (`cli` writes it).
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import resource
 import signal
@@ -32,9 +33,7 @@ from gateway.answering import Answering
 from gateway.app import build_app
 from gateway.auth import AdminAuthenticator, Authenticator
 from gateway.cache_use import CacheUses
-from gateway.chat_template import ChatTemplate
 from gateway.config import GatewayConfig, default_workers
-from gateway.first_start import admin_digest, find_secrets, load_admin_key
 from gateway.health import health_router
 from gateway.keyring import Keyring
 from gateway.limits.gate import LimitGate
@@ -57,14 +56,16 @@ from gateway.published_index import PublishedIndex
 from gateway.server import Bind, all_listen, make_server, serve
 from gateway.shared_port import reserved
 from gateway.spans import SpanTracing
+from gateway.start_files import CannotStart, needed_to_start, read_start_files
 from gateway.state.home import open_client, open_home
-from gateway.tokenizer import Tokenizer
 from gateway.tracing import Tracing, Untracing
 from gateway.usage import Tally
 from gateway.worker import Seat, on_the_line
 from gateway.workers import Workers
 
+EXIT_CANNOT_START = 2
 LIMITS_FILE = "limits.sqlite"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,22 @@ def main(arguments: Sequence[str]) -> int:
     """Run the gateway that `arguments[0]`, a GatewayConfig in JSON, describes.
 
     With several workers this process is their parent; a worker has its `Seat`, in JSON, as
-    second argument.
+    second argument. Returns the exit status.
     """
     _leave_no_core()
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
     set_up_logging(config.log_level)
-    if len(arguments) > 1:
+    try:
+        return _run(config, arguments[1:])
+    except CannotStart as error:
+        _LOG.error("the gateway cannot start: %s", error)
+        return EXIT_CANNOT_START
+
+
+def _run(config: GatewayConfig, seats: Sequence[str]) -> int:
+    if seats:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent passes it on
-        uvloop.run(work(config, msgspec.json.decode(arguments[1], type=Seat)))
+        uvloop.run(work(config, msgspec.json.decode(seats[0], type=Seat)))
         return 0
     count = config.workers or default_workers(cores())
     if count > 1:
@@ -162,15 +171,17 @@ async def composed(
     """The gateway of `config` before an engine; what it holds open is closed at the end.
 
     `shared_metrics` is where several workers count together. The data directory must have been
-    set up (`first_start`). Raises OSError, ValueError or PrivateFileError for bad files.
+    set up (`first_start`). Raises CannotStart for bad files.
     """
-    model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
-    secrets = find_secrets(data_dir, config.shared)
+    data_dir = Path(config.data_dir)
     async with AsyncExitStack() as stack:
-        home = await stack.enter_async_context(open_home(data_dir, config.shared))
+        with needed_to_start():
+            files = read_start_files(config)
+            home = await stack.enter_async_context(open_home(data_dir, config.shared))
+            limiter = make_limiter(config)
+        secrets, tokenizer, template = files.secrets, files.tokenizer, files.template
         pool = stack.enter_context(ThreadPoolExecutor(_threads(), "admission"))
         keyring = Keyring(home.store, secrets.pepper, time.time)
-        tokenizer, template = Tokenizer.load(model_dir), ChatTemplate.load(model_dir)
         reader = PrefixTokens(tokenizer, template)
         namespaces, index = _sharing(config, secrets.server_secret)
         published = Published(PublishedParts(home.store, reader, namespaces, index, engine, pool))
@@ -180,7 +191,7 @@ async def composed(
         await stack.enter_async_context(tally.stored_regularly())
         metrics = GatewayMetrics(shared_metrics)
         streams = OpenStreams(config.bounds.max_streams_per_tenant)
-        gate = LimitGate(make_limiter(config), config.prices)
+        gate = LimitGate(limiter, config.prices)
         await stack.enter_async_context(gate.kept())
         admission = Admission(
             tokenizer, template, namespaces, lambda: engine.welcome, pool, config.bounds
@@ -200,7 +211,7 @@ async def composed(
             keyring,
             engine,
             metrics,
-            _guard(data_dir, secrets.pepper),
+            AdminAuthenticator(secrets.pepper, files.admin_digest),
             published,
             open_metrics=config.admin_port is not None,
         )
@@ -216,11 +227,6 @@ def make_limiter(config: GatewayConfig) -> Limiter:
     client = open_client(config.shared, as_text=True)
     shared = RedisLimiter(client, timeout_s=config.redis_timeout_s)
     return GuardedLimiter(shared, replicas=config.replicas * workers)
-
-
-def _guard(data_dir: Path, pepper: bytes) -> AdminAuthenticator:
-    """Who lets the operator in."""
-    return AdminAuthenticator(pepper, admin_digest(pepper, load_admin_key(data_dir)))
 
 
 def _sharing(config: GatewayConfig, secret: bytes) -> tuple[Namespaces, PublishedIndex]:

@@ -20,6 +20,10 @@ TokenIds = npt.NDArray[np.int32]
 _BYTE_TOKEN_LENGTH = len("<0x00>")
 
 
+class ModelFileBroken(ValueError):
+    """A file of the model's directory cannot be used: the model cannot be served as it is."""
+
+
 class _Part(msgspec.Struct):
     type: str = ""
     decoders: list[_Part] = []
@@ -63,9 +67,12 @@ class Tokenizer:
 
     @classmethod
     def load(cls, model_dir: Path) -> Tokenizer:
-        """Read `tokenizer.json`; raises OSError or ValueError when it is not there or not good."""
-        text = (model_dir / "tokenizer.json").read_text(encoding="utf-8")
-        return cls(tokenizers.Tokenizer.from_str(text))
+        """Read `tokenizer.json`; ModelFileBroken when it is not there or not good."""
+        path = model_dir / "tokenizer.json"
+        try:
+            return cls(tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")))
+        except Exception as error:
+            raise ModelFileBroken(f"{path}: {error}") from error
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """int32 token ids of `text`; special tokens (BOS) in front of it as the model wants."""
@@ -126,6 +133,11 @@ def special_tokens(model_dir: Path) -> dict[str, str]:
 
 
 def read_tokenizer_config(model_dir: Path) -> dict[str, Any]:
-    """tokenizer_config.json as it is; empty when there is none."""
+    """tokenizer_config.json as it is; empty when there is none. ModelFileBroken for no JSON."""
     path = model_dir / "tokenizer_config.json"
-    return msgspec.json.decode(path.read_bytes(), type=dict[str, Any]) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        raise ModelFileBroken(f"{path}: {error}") from error

@@ -12,6 +12,7 @@ from cli.installation import (
     first_start,
     runtime_directory,
 )
+from gateway.config import Shared
 from gateway.first_start import KEYS_FILE, read_keys
 
 ADMIN_KEY = "an-admin-key-of-some-length"
@@ -48,6 +49,20 @@ def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadSetting, match="--data-dir"):
         first_start(tmp_path / "file", None)
+
+
+def test_a_damaged_or_full_database_is_named(tmp_path: Path) -> None:
+    first_start(tmp_path, None)
+    (tmp_path / KEYS_FILE).unlink()  # so that the store is opened
+    (tmp_path / "state.sqlite").write_bytes(b"not a database" * 100)
+    with pytest.raises(BadSetting, match=r"--data-dir: the database in .* not a database"):
+        first_start(tmp_path, None)
+
+
+def test_missing_secrets_are_told_with_both_flags_that_say_where(tmp_path: Path) -> None:
+    shared = Shared(secrets_dir=str(tmp_path / "secrets"))
+    with pytest.raises(BadSetting, match=r"--data-dir or --secrets-dir: .*ratoon_admin_key"):
+        first_start(tmp_path / "data", None, shared)
 
 
 def test_exposed_keys_are_refused(tmp_path: Path) -> None:

@@ -7,16 +7,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import msgspec
+import pytest
 
 from gateway.config import GatewayConfig
 from gateway.first_start import FirstStart, ensure_first_start
+from gateway.main import composed
+from gateway.start_files import CannotStart
+from tests.doubles.fake_engine import FakeEngine
 from tests.doubles.ports import free_port
+from tests.doubles.tiny_model import write_tiny_model
 
 
 @contextmanager
@@ -78,6 +83,88 @@ def test_it_serves_before_the_engine_is_there_and_ends_on_a_signal(
         assert running.wait(20) == 0
         assert running.stderr is not None
         assert "Traceback" not in running.stderr.read()
+
+
+def damage_template(model: Path, data: Path) -> Path:
+    (model / "chat_template.jinja").write_text("{% if %}")
+    return model
+
+
+def damage_tokenizer(model: Path, data: Path) -> Path:
+    (model / "tokenizer.json").write_text("{}")
+    return model / "tokenizer.json"
+
+
+def lose_tokenizer(model: Path, data: Path) -> Path:
+    (model / "tokenizer.json").unlink()
+    return model / "tokenizer.json"
+
+
+def damage_tokenizer_config(model: Path, data: Path) -> Path:
+    (model / "tokenizer_config.json").write_text("[1]")
+    return model / "tokenizer_config.json"
+
+
+def damage_keys(model: Path, data: Path) -> Path:
+    (data / "keys.env").write_text("RATOON_ADMIN_KEY=\n")
+    return data / "keys.env"
+
+
+def damage_state(model: Path, data: Path) -> Path:
+    (data / "state.sqlite").write_bytes(b"not a database" * 100)
+    return data
+
+
+def fresh(tmp_path: Path, workers: int = 1) -> GatewayConfig:
+    first_start(tmp_path / "data")
+    return GatewayConfig(
+        model_dir=str(write_tiny_model(tmp_path / "model")),
+        model_name="tiny",
+        data_dir=str(tmp_path / "data"),
+        engine_socket=str(tmp_path / "engine.sock"),
+        port=free_port(),
+        workers=workers,
+    )
+
+
+async def begin(config: GatewayConfig) -> None:
+    async with composed(config, FakeEngine()):
+        pass
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_template,
+        damage_tokenizer,
+        lose_tokenizer,
+        damage_tokenizer_config,
+        damage_keys,
+        damage_state,
+    ],
+)
+def test_without_a_good_file_it_does_not_start(
+    tmp_path: Path, damage: Callable[[Path, Path], Path]
+) -> None:
+    config = fresh(tmp_path)
+    asyncio.run(begin(config))
+    named = damage(Path(config.model_dir), Path(config.data_dir))
+    with pytest.raises(CannotStart) as refusal:
+        asyncio.run(begin(config))
+    assert damage in (damage_template, damage_state) or str(named) in str(refusal.value)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_start_that_cannot_be_ends_with_one_line(tmp_path: Path, workers: int) -> None:
+    config = fresh(tmp_path, workers)
+    damage_tokenizer(Path(config.model_dir), Path(config.data_dir))
+    with process(config) as running:
+        _, said = running.communicate(timeout=60)
+    assert running.returncode != 0
+    assert "Traceback" not in said
+    told = [line for line in said.splitlines() if "the gateway cannot start: " in line]
+    assert 1 <= len(told) <= workers
+    assert "tokenizer.json" in told[0]
 
 
 def test_importing_the_gateway_loads_nothing_heavy() -> None:
