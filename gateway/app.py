@@ -24,6 +24,7 @@ from gateway.disconnect import ClientGone
 from gateway.errors import BadRequest, GatewayError, from_engine
 from gateway.metrics import GatewayMetrics
 from gateway.openai.errors import error_response, from_http, internal_error_response
+from gateway.parting import Parting
 from gateway.request_head import RequestHead, request_id_of
 
 _LOG = logging.getLogger(__name__)
@@ -42,8 +43,8 @@ class GatewayApp(FastAPI):
         )
 
     def build_middleware_stack(self) -> ASGIApp:
-        """The stack, with the request's head around even its outermost part."""
-        return RequestHead(super().build_middleware_stack())
+        """The stack; around even its outermost part the request's head and its last words."""
+        return RequestHead(Parting(super().build_middleware_stack()))
 
     def openapi(self) -> dict[str, Any]:
         """The description of all routes, with the schemas of bodies that FastAPI does not see."""

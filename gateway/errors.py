@@ -143,6 +143,11 @@ class Unavailable(GatewayError):
     code = "overloaded"
 
 
+def shutting_down() -> Unavailable:
+    """What a request is told that the end of the gateway cuts off."""
+    return Unavailable("the gateway is shutting down", code="shutting_down", retry_after_s=1.0)
+
+
 def from_engine(error: EngineError) -> GatewayError:
     """The one place where the engine's errors become the gateway's."""
     if isinstance(error, PromptTooLong):

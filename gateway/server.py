@@ -22,6 +22,8 @@ from gateway.shared_port import sockets_on
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _KEEP_ALIVE_S = 75  # longer than load balancers keep idle connections, so that they close first
 
+_LAST_WORDS_S = 2.0  # for those who are cut off; only one who reads nothing takes as long
+
 
 @dataclass(frozen=True, slots=True)
 class Bind:
@@ -51,6 +53,16 @@ class Server(uvicorn.Server):
             sockets = sockets_on(self.config.host, self.config.port)
         await super().startup(sockets)
         self.listens.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End, within the grace or at once; who is cut off is told, and counted, before it does."""
+        await super().shutdown(sockets)
+        cut_off = set(self.server_state.tasks)
+        for task in cut_off:
+            if not task.cancelling():  # in a hurry uvicorn leaves them
+                task.cancel()
+        if cut_off:
+            await asyncio.wait(cut_off, timeout=_LAST_WORDS_S)
 
     @property
     def port(self) -> int:

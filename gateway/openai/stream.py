@@ -1,13 +1,14 @@
 """The response that carries an answer as server-sent events.
 
 An error before the first byte is an HTTP status; behind it, the stream's last event is the error
-and `[DONE]` does not come.
+and `[DONE]` does not come. So it is too when the gateway ends and cuts the stream off.
 
 Knows: when a status can still be chosen. Does not know: what the events hold.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 
@@ -16,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import EngineError
 from gateway.disconnect import ClientGone, until_gone
-from gateway.errors import from_engine
+from gateway.errors import from_engine, shutting_down
 from gateway.openai.errors import error_reply
 from gateway.openai.sse import sse
 from gateway.request_head import body_send
@@ -57,8 +58,11 @@ class EventStream(Response):
                     await send_body(_body(frame))
             except EngineError as error:
                 last = sse(error_reply(from_engine(error)))
-        await send_body({"type": "http.response.body", "body": last, "more_body": False})
+            except asyncio.CancelledError:  # to a client that is gone nothing is sent
+                await send_body(_body(sse(error_reply(shutting_down())), more=False))
+                raise
+        await send_body(_body(last, more=False))
 
 
-def _body(frame: bytes) -> Message:
-    return {"type": "http.response.body", "body": frame, "more_body": True}
+def _body(frame: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": frame, "more_body": more}
