@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from cli.client_options import AdminFlags
-from cli.errors import ServerRefused, ServerUnreachable
+from cli.errors import NoRatoon, ServerRefused, ServerUnreachable
 from cli.target import admin_target
 
 _TIMEOUT_S = 30.0
@@ -38,7 +38,7 @@ class AdminClient:
         await self._session.close()
 
     async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """The decoded answer, None when it is empty; ServerRefused or ServerUnreachable."""
+        """The decoded answer, None when it is empty; ServerRefused, ServerUnreachable, NoRatoon."""
         try:
             async with self._session.request(method, self._url + path, json=body) as response:
                 content = await response.read()
@@ -49,11 +49,17 @@ class AdminClient:
             ) from error
         if response.status >= 400:
             raise ServerRefused(error_message(content, response.status), status=response.status)
-        return _decoded(content)
+        answer = _decoded(content)
+        if content and not isinstance(answer, dict):  # as all answers of the admin routes are
+            raise NoRatoon(self._url)
+        return answer
 
     async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
         """The records that the server answers with under `name`."""
-        rows: list[dict[str, Any]] = (await self.call("GET", path))[name]
+        answer = await self.call("GET", path)
+        if answer is None or name not in answer:
+            raise NoRatoon(self._url)
+        rows: list[dict[str, Any]] = answer[name]
         return rows
 
 
@@ -73,7 +79,8 @@ def error_message(content: bytes, status: int) -> str:
     answer = _decoded(content)
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict) and error.get("message"):
-        return f"{error['message']} ({status})"
+        field = f"{error['param']}: " if error.get("param") else ""
+        return f"{field}{error['message']} ({status})"
     return f"the server answered {status}"
 
 

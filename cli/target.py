@@ -17,13 +17,15 @@ from gateway.private_file import PrivateFileError
 def admin_target(flags: AdminFlags) -> tuple[str, str]:
     """URL and key of the admin routes; BadSetting when there is no key or the URL is none."""
     url = flags.url or admin_url(flags.host, flags.port, flags.admin_host, flags.admin_port)
-    return checked_url(url), flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
+    key = flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
+    return checked_url(url), _checked_key("--admin-key", key)
 
 
 def load_target(flags: TargetFlags) -> tuple[str, str]:
     """URL and key of the server to load; BadSetting when there is no key or the URL is none."""
     url = flags.url or base_url(flags.host, flags.port)
-    return checked_url(url), flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
+    key = flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
+    return checked_url(url), _checked_key("--key", key)
 
 
 def checked_url(url: str) -> str:
@@ -31,6 +33,13 @@ def checked_url(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise BadSetting("--url", f"{url} does not start with http:// or https://")
     return url.rstrip("/")
+
+
+def _checked_key(flag: str, key: str) -> str:
+    """The key, as a header can carry it; a line's end may have come with it out of a file."""
+    if not (key.isascii() and key.isprintable()):
+        raise BadSetting(flag, "a key is of printable ASCII characters; is a line's end in it?")
+    return key
 
 
 def _key_of(flag: str, name: str, data_dir: Path) -> str:

@@ -3,7 +3,7 @@ from aiohttp import web
 
 from cli.admin_client import AdminClient, error_message, with_admin
 from cli.client_options import AdminFlags
-from cli.errors import ServerRefused, ServerUnreachable
+from cli.errors import NoRatoon, ServerRefused, ServerUnreachable
 from tests.cli.http_double import served
 
 
@@ -54,6 +54,25 @@ def test_a_refusal_has_the_servers_words_and_status() -> None:
 )
 def test_a_refusal_without_words_is_told_by_its_status(body: bytes) -> None:
     assert error_message(body, 502) == "the server answered 502"
+
+
+def test_a_refusal_names_the_field() -> None:
+    body = b'{"error": {"message": "Expected more", "param": "limits.max_concurrent"}}'
+    assert error_message(body, 400) == "limits.max_concurrent: Expected more (400)"
+
+
+@pytest.mark.parametrize("body", [b"<html>welcome</html>", b"[]", b"1"])
+def test_another_server_is_told_as_one(body: bytes) -> None:
+    with pytest.raises(NoRatoon, match="http://127.*is no Ratoon"):
+        call(AdminDouble(200, body))
+
+
+@pytest.mark.parametrize("body", [b"", b'{"status": "ok"}'])
+def test_another_server_s_rows_are_none(body: bytes) -> None:
+    with served(AdminDouble(200, body).app) as url:
+        flags = AdminFlags(url=url, admin_key="secret")
+        with pytest.raises(NoRatoon):
+            with_admin(flags, lambda client: client.rows("/admin/tenants", "tenants"))
 
 
 def test_nobody_there_is_told_with_the_url() -> None:

@@ -58,3 +58,12 @@ def test_a_removed_demo_key_is_told(data_dir: Path) -> None:
 def test_a_url_is_http(url: str) -> None:
     with pytest.raises(BadSetting, match="--url"):
         checked_url(url)
+
+
+@pytest.mark.parametrize("key", ["sk-x\n", "sk-x\r\n", "sk-\u00e9", "sk-\x00"])
+def test_a_key_that_no_header_carries_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(BadSetting, match="--admin-key: ") as operator:
+        admin_target(AdminFlags(admin_key=key))
+    with pytest.raises(BadSetting, match="--key: ") as tenant:
+        load_target(TargetFlags(key=key))
+    assert "sk-" not in f"{operator.value} {tenant.value}"
