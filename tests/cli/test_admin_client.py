@@ -63,7 +63,7 @@ def test_a_refusal_names_the_field() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>welcome</html>", b"[]", b"1"])
 def test_another_server_is_told_as_one(body: bytes) -> None:
-    with pytest.raises(NoRatoon, match="http://127.*is no Ratoon"):
+    with pytest.raises(NoRatoon, match=r"http://127.*is no Ratoon"):
         call(AdminDouble(200, body))
 
 
