@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from cli.compose import MAX_SOCKET_BYTES
 from cli.errors import BadSetting
 from gateway.config import Shared
@@ -24,11 +26,13 @@ from gateway.private_file import PrivateFileError
 from gateway.state.sqlite_schema import SchemaTooNew
 
 SOCKET_NAME = "engine.sock"
+_REDIS_S = 5.0  # a start may wait for an answer of Redis as no request may
 
 
 def first_start(data_dir: Path, admin_key: str | None, shared: Shared = ALONE) -> FirstStart:
     """Make state and keys where there are none; BadSetting when what is there cannot be used."""
-    start = ensure_first_start(data_dir, clock=time.time, admin_key=admin_key, shared=shared)
+    patient = replace(shared, redis_timeout_s=max(shared.redis_timeout_s, _REDIS_S))
+    start = ensure_first_start(data_dir, clock=time.time, admin_key=admin_key, shared=patient)
     try:
         return asyncio.run(start)
     except BadAdminKey as error:

@@ -1,5 +1,6 @@
 import socket
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from cli.installation import (
 )
 from gateway.config import Shared
 from gateway.first_start import KEYS_FILE, read_keys
+from tests.doubles.redis_server import redis_server
 
 ADMIN_KEY = "an-admin-key-of-some-length"
 
@@ -63,6 +65,27 @@ def test_missing_secrets_are_told_with_both_flags_that_say_where(tmp_path: Path)
     shared = Shared(secrets_dir=str(tmp_path / "secrets"))
     with pytest.raises(BadSetting, match=r"--data-dir or --secrets-dir: .*ratoon_admin_key"):
         first_start(tmp_path / "data", None, shared)
+
+
+def test_a_redis_that_is_busy_for_a_moment_does_not_end_a_start(tmp_path: Path) -> None:
+    for name, content in (
+        ("server_secret", "s" * 64),
+        ("pepper", "p" * 64),
+        ("admin_key", ADMIN_KEY),
+    ):
+        (tmp_path / f"ratoon_{name}").write_text(content)
+        (tmp_path / f"ratoon_{name}").chmod(0o400)
+    with redis_server(tmp_path) as redis:
+        shared = Shared(redis_url=redis.url, redis_timeout_s=0.05, secrets_dir=str(tmp_path))
+        redis.freeze()
+        thaw = threading.Timer(0.5, redis.thaw)
+        thaw.start()
+        try:
+            assert first_start(tmp_path / "data", None, shared).created
+        finally:
+            thaw.join()
+    with pytest.raises(BadSetting, match="--redis-url"):  # one that is gone still does
+        first_start(tmp_path / "other", None, shared)
 
 
 def test_exposed_keys_are_refused(tmp_path: Path) -> None:
