@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -372,12 +373,18 @@ def test_a_length_that_is_too_short_is_what_counts(served: Served, engine: FakeE
         assert read_answer(connection).status == 400
 
 
-def test_a_compressed_body_is_no_json(served: Served, engine: FakeEngine) -> None:
+def test_a_compressed_body_is_refused_and_the_next_request_is_served(
+    served: Served, engine: FakeEngine
+) -> None:
     with connected(served) as connection:
-        body = b"\x1f\x8b" + bytes(100)
+        body = gzip.compress(chat())
         extra = ("content-encoding: gzip", f"content-length: {len(body)}")
         connection.sendall(head(served, CHAT, *extra) + body)
-        assert read_answer(connection).status == 400
+        answer = read_answer(connection)
+        assert (answer.status, answer.error["code"]) == (415, "unsupported_encoding")
+        connection.sendall(head(served, CHAT, f"content-length: {len(chat())}") + chat())
+        assert read_answer(connection).status == 200
+    assert post(served, CHAT, body).error["code"] == "invalid_json"  # compressed in secret
 
 
 @pytest.mark.parametrize("key", ["", "sk-wrong", "x" * 10_000, "é", "sk-" + "a" * 43])

@@ -91,12 +91,14 @@ def test_without_descriptors_those_who_are_in_are_served_and_the_others_turned_a
     alone: tuple[Popen[str], int],
 ) -> None:
     running, port = alone
-    used = len(os.listdir(f"/proc/{running.pid}/fd"))
     hard = resource.prlimit(running.pid, resource.RLIMIT_NOFILE)[1]
-    resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (used + SPARE, hard))
     with ExitStack() as crowd:
         early = [crowd.enter_context(_connect(port)) for _ in range(SPARE // 2)]
         assert {health(connection) for connection in early} == {200}
+        # Only now: the connection that asked whether it is up has been seen to be gone.
+        used = len(os.listdir(f"/proc/{running.pid}/fd"))
+        most = used + SPARE - len(early)
+        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (most, hard))
         late = [health(crowd.enter_context(_connect(port))) for _ in range(4 * SPARE)]
         assert set(late) == {200, None}
         # The connection that asked whether it is up may still have been among those in use.
