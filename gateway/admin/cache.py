@@ -17,7 +17,7 @@ from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache_views import CacheStats, EvictionList, cache_stats, eviction
 from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.described import described
-from gateway.errors import from_engine
+from gateway.errors import Unavailable, from_engine
 from gateway.state.store import Store
 
 MOST_EVICTIONS = 1000  # that are told; the engine remembers no more
@@ -46,9 +46,7 @@ def cache_router(
     async def stats() -> Response:
         with _refusing():
             counted = await engine.stats()
-        names = {tenant.id: tenant.name for tenant in await store.list_tenants()}
-        names[PUBLISHED] = "(published prefixes)"
-        return json_response(cache_stats(counted, names))
+        return json_response(cache_stats(counted, await _names(store)))
 
     @router.get("/evictions", openapi_extra=described(EvictionList))
     async def evictions() -> Response:
@@ -68,6 +66,15 @@ def cache_router(
         return json_response(FlushDone(flushed))
 
     return router
+
+
+async def _names(store: Store) -> dict[str, str]:
+    """The tenants' names by id. While the state is away there are none: counts need no names."""
+    try:
+        tenants = await store.list_tenants()
+    except Unavailable:
+        tenants = []
+    return {tenant.id: tenant.name for tenant in tenants} | {PUBLISHED: "(published prefixes)"}
 
 
 @contextmanager

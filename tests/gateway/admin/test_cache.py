@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from engine.stats_messages import (
     DiskStats,
     EvictionStats,
@@ -11,8 +13,16 @@ from engine.stats_messages import (
     TierTokens,
     WayStats,
 )
+from gateway.admin.audit import AuditTrail
+from gateway.admin.bounded_engine import BoundedEngine
+from gateway.admin.cache import cache_router
+from gateway.errors import Unavailable
+from gateway.state.records import Tenant
 from tests.gateway.admin.office import Office, body, error_of
-from tests.gateway.operated_engine import some_stats
+from tests.gateway.manual_clock import ManualClock
+from tests.gateway.operated_engine import OperatedEngine, some_stats
+from tests.gateway.small_app import client_of, small_app
+from tests.gateway.state.memory_store import MemoryStore
 
 
 async def test_stats_tell_everything_in_one_object(office: Office) -> None:
@@ -148,6 +158,28 @@ async def test_each_tenant_s_numbers_stand_under_its_id_and_name(office: Office)
     assert by_id[two["id"]]["hit_rate"] is None
     assert by_id["tn_gone"]["name"] is None
     assert len(tenants) == 3
+
+
+class AwayStore(MemoryStore):
+    """A state that nobody can reach now."""
+
+    async def list_tenants(self) -> list[Tenant]:
+        raise Unavailable("away")
+
+
+@pytest.mark.parametrize(("kind", "name"), [(MemoryStore, "acme"), (AwayStore, None)])
+async def test_while_the_state_is_away_stats_are_told_without_names(
+    kind: type[MemoryStore], name: str | None
+) -> None:
+    store, engine, clock = kind(), OperatedEngine(), ManualClock()
+    tenant = Tenant.new("acme", created_at=0.0)
+    await store.create_tenant(tenant)
+    engine.counters = some_stats(flows={tenant.id: FlowStats(requests=5)})
+    router = cache_router(store, BoundedEngine(engine), AuditTrail(store, clock), clock)
+    async with client_of(small_app(router)) as operator:
+        answer = await operator.get("/admin/cache/stats")
+    [told] = body(answer)["tenants"]
+    assert (told["id"], told["name"], told["requests"]) == (tenant.id, name, 5)
 
 
 async def test_without_an_engine_there_are_no_stats(office: Office) -> None:
