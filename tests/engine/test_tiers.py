@@ -120,8 +120,8 @@ class TestWaiting:
         rig.submit(generate("a", PROMPT, max_tokens=2))
         rig.submit(generate("b", [*PROMPT[:38], 60, 61, 62], max_tokens=2))
         rig.step(12)
-        assert len(rig.scheduler.loading) == 2
-        assert all(not one.lease.moves for one in rig.scheduler.loading if one.lease)
+        leases = [one.lease for one in rig.scheduler.loading]
+        assert [lease and lease.moves for lease in leases] == [(), ()]
         rig.mover.held.clear()
         rig.run()
         rig.expect_output(generate("b", [*PROMPT[:38], 60, 61, 62], max_tokens=2))

@@ -20,6 +20,7 @@ from gateway.keyring import (
     REFUSED,
     IssuedKey,
     Keyring,
+    key_of,
 )
 from gateway.state.records import ApiKey, Tenant
 from gateway.state.sqlite import SqliteStore
@@ -357,6 +358,31 @@ async def test_a_lookup_under_way_is_remembered_when_nothing_changed() -> None:
     await early
     assert await opens(ring.keyring, issued.secret)
     assert store.lookups == 1
+
+
+async def test_a_lookup_under_way_does_not_outlive_news_that_may_have_been_missed() -> None:
+    """Nobody knows what was changed while nobody listened: the answer may be from before it."""
+    store = PausingStore()
+    ring = a_ring(store)
+    issued = await ring.keyring.issue(ACME.id)
+    early = asyncio.ensure_future(ring.keyring.identify(issued.secret))
+    await store.found.wait()
+    await Keyring(store, PEPPER, ring.clock).revoke(issued.record.id)  # another gateway
+    ring.keyring.look_afresh()
+    store.go.set()
+    await early
+    assert not await opens(ring.keyring, issued.secret)
+
+
+async def test_whoever_listens_anew_looks_wrong_keys_up_again_as_well(ring: Ring) -> None:
+    """The key may have been made elsewhere while nobody listened."""
+    bits = bytes(range(32))
+    assert not await opens(ring.keyring, key_of(bits))
+    elsewhere = Keyring(ring.store, PEPPER, ring.clock)
+    assert (await elsewhere.issue(ACME.id, bits=bits)).secret == key_of(bits)
+    assert not await opens(ring.keyring, key_of(bits)), "the control: it is remembered as wrong"
+    ring.keyring.look_afresh()
+    assert await opens(ring.keyring, key_of(bits))
 
 
 class TestOnSqlite:

@@ -14,6 +14,7 @@ from gateway.namespaces import Namespaces, ScopeMissing
 from gateway.published_index import Entry, PublishedIndex
 from gateway.state.records import EVERYONE
 from gateway.tokenizer import TokenIds
+from prefix_cache.namespace import derive_namespace
 
 SECRET, MODEL = b"s" * 32, b"model-1"
 NAMESPACES = Namespaces(SECRET)
@@ -47,6 +48,22 @@ def test_tenants_and_groups_are_apart(name: str) -> None:
 def test_salts_are_apart_unset_empty_and_set(who: Caller) -> None:
     seen = {NAMESPACES.own(who, salt, MODEL) for salt in SALTS}
     assert len(seen) == len(SALTS)
+
+
+def test_they_are_keyed_with_the_servers_secret_and_no_other_part() -> None:
+    """Spelled out: gateways of several versions, and blocks on a disk, meet under these."""
+    shared = Namespaces(SECRET, share_all=True)
+    spelled: dict[tuple[str, ...], bytes] = {
+        ("tenant", "a"): NAMESPACES.own(caller("a"), None, MODEL),
+        ("tenant", "a", "salt", "s"): NAMESPACES.own(caller("a", "g"), "s", MODEL),
+        ("group", "g"): NAMESPACES.own(caller("a", "g"), None, MODEL),
+        ("all",): shared.own(caller("a"), None, MODEL),
+        ("all", "salt", "s"): shared.own(caller("a"), "s", MODEL),
+        ("published",): NAMESPACES.published(EVERYONE, MODEL),
+        ("published", "group", "g"): NAMESPACES.published("g", MODEL),
+    }
+    for scope, derived in spelled.items():
+        assert derived == derive_namespace(SECRET, MODEL, scope), scope
 
 
 def test_models_and_installations_are_apart() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,6 +76,30 @@ def test_who_waits_as_long_as_told_gets_in(rate: int, level: int, more: int) -> 
     wait = wait_s(level + wanted - room, rate)
     later = Bucket(level, 0).drained(rate, round(wait * 1e6) + 1)
     assert later.level + wanted <= room
+
+
+@pytest.mark.parametrize("rate", [1, 7, 60, 5000])
+def test_nobody_is_told_to_wait_longer_than_it_takes(rate: int) -> None:
+    level = capacity(rate, None)
+    assert wait_s(level, rate) == pytest.approx(60)
+    assert Bucket(level, 0).drained(rate, 60_000_000).level == 0
+    assert Bucket(level, 0).drained(rate, 59_999_999).level == rate
+    assert wait_s(0, rate) == wait_s(-ONE, rate) == 0
+
+
+def test_a_bucket_holds_what_comes_in_its_burst_or_else_a_minute() -> None:
+    assert capacity(60, None) == capacity(60, 60) == 60 * ONE
+    assert capacity(60, 1) == ONE
+    assert capacity(600, 1.5) == 15 * ONE
+    assert capacity(60, 0.25) == ONE, "one at least, or nobody would ever get in"
+
+
+def test_what_is_filled_in_is_there_and_no_more_than_the_bucket_holds() -> None:
+    at = 5_000_000
+    assert Bucket(ONE, at).filled(2, 10 * ONE) == Bucket(3 * ONE, at)
+    assert Bucket(9 * ONE, at).filled(2, 10 * ONE) == Bucket(10 * ONE, at)
+    over = Bucket(12 * ONE, at)  # its room has been made smaller since
+    assert over.filled(2, 10 * ONE) == over
 
 
 def test_numbers_stay_whole_in_a_double_at_the_bounds() -> None:

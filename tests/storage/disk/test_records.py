@@ -6,12 +6,13 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from storage.disk.lmdb_file import LmdbFile
+from storage.disk.lmdb_file import Kept, LmdbFile
 from storage.errors import FileDamaged, FileFull
 from storage.move import Record
 from tests.storage.disk.bench import Bench, reads_right, to_write
@@ -157,6 +158,36 @@ def test_swapped_records_are_lost(bench: Bench) -> None:
     with bench.file.changing() as changes:
         changes.put(1, header_1, payload_1)
     assert bench.reads_right(1, 1, "ours")
+
+
+def test_a_scan_gives_up_what_lies_in_another_s_slot_or_was_changed(bench: Bench) -> None:
+    """It would be in the tree after a restart otherwise, or take up its slot for ever."""
+    bench.write_all(5)
+    (header_1, payload_1), (header_2, payload_2) = (_kept(bench.file, slot) for slot in (1, 2))
+    changed, payload_3 = _kept(bench.file, 3)
+    with bench.file.changing() as changes:
+        changes.put(1, header_2, payload_2)
+        changes.put(2, header_1, payload_1)
+        changes.put(3, changed[:-1] + bytes([changed[-1] ^ 1]), payload_3)
+    found = bench.records.scan(0)
+    assert found.entries == [(0, record(0)), (4, record(4))]
+    assert found.unsound == [1, 2, 3]
+
+
+class WithoutPayloads(FaultyFile):
+    """A file that has lost its table of payloads."""
+
+    @contextmanager
+    def reading(self, slot: int) -> Iterator[Kept | None]:
+        with super().reading(slot) as kept:
+            yield kept and kept._replace(payload=None)
+
+
+def test_a_header_whose_payload_is_gone_is_a_miss(bench: Bench) -> None:
+    bench.write(1, 1)
+    torn = bench.over(WithoutPayloads(bench.file, FaultPlan("get", None, FileDamaged(""))))
+    assert not reads_right(torn, 1, record(1), 1)
+    assert bench.reads_right(1, 1)
 
 
 def test_another_fingerprint_reads_nothing(bench: Bench) -> None:

@@ -60,6 +60,15 @@ def test_every_bit_of_a_header_counts(keys: Keys) -> None:
     assert seal.open_header(header).record == record(3)
 
 
+def test_a_header_that_was_cut_off_anywhere_is_none(keys: Keys) -> None:
+    seal = Seal(keys, FINGERPRINT, len(PAYLOAD))
+    header, _ = sealed(seal)
+    for length in range(len(header)):
+        with pytest.raises(NotSound):
+            seal.open_header(header[:length])
+    assert seal.open_header(header).slot == 7
+
+
 def test_bits_of_a_payload_count(keys: Keys) -> None:
     seal = Seal(keys, FINGERPRINT, len(PAYLOAD))
     header, payload = sealed(seal)
