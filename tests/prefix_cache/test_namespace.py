@@ -52,4 +52,6 @@ def test_spans_start_at_zero_and_rise(starts: tuple[int, ...]) -> None:
 def test_a_namespace_is_16_bytes() -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         NamespacePath.single(Namespace(b"short"))
+    with pytest.raises(ValueError, match="16 bytes"):
+        NamespacePath(((0, namespace("a")), (2, Namespace(b"short"))))
     assert NamespacePath.single(namespace("a")).at(7) == namespace("a")

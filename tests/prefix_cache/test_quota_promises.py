@@ -11,6 +11,7 @@ from prefix_cache.quota import PUBLISHED, Quota
 from prefix_cache.traffic import LAST_COPY
 from storage.move import Tier
 from tests.prefix_cache.market import Market, Request, Sizes, conversations, flood, mixed, prompt
+from tests.prefix_cache.scene import path
 
 SMALL = Sizes(64, 96, 128)
 SHAPES = [Sizes(64), Sizes(64, 96), Sizes(64, 0, 128), SMALL]
@@ -74,6 +75,18 @@ class TestFloors:
         market.cache.set_quota("a", Quota(floor=0.4))
         assert market.cache.quotas.floors_scale == {Tier.DEVICE: 1.0}
 
+    @pytest.mark.parametrize("gone", [False, True])
+    def test_who_is_forgotten_is_promised_nothing_any_more(self, gone: bool) -> None:
+        market = primed(Sizes(64), {"a": Quota(floor=0.75), "b": Quota()}, flood("a", 8))
+        if gone:
+            market.cache.quotas.forget("a")
+        market.cache.quotas.forget("nobody")
+        market.serve_all(flood("b", 20, begin=20, length=16))
+        assert market.held("a") == (32 if gone else 48)  # half of it is anybody's
+        shares = market.cache.quotas.shares()
+        assert shares["a"][Tier.DEVICE].floor == (0 if gone else 48)
+        assert "nobody" not in shares
+
     def test_what_is_published_is_outside_and_leaves_less_to_promise(self) -> None:
         market = Market(Sizes(80), {"a": Quota(floor=0.5), "b": Quota(floor=0.5)})
         pinned = market.begin(Request(PUBLISHED, prompt(7, length=40)))
@@ -132,6 +145,21 @@ class TestCeilings:
         market.cache.set_quota("a", Quota(ceiling=0.0))
         assert market.held("a") == 8
         market.cache.release(lease, now=market.now)
+        assert market.held("a") == 0
+
+
+    @pytest.mark.parametrize("sizes", SHAPES)
+    def test_what_another_still_reads_goes_when_that_one_has_ended(self, sizes: Sizes) -> None:
+        """Nobody asks for anything any more by then, so the next plan has to see to it."""
+        [asked] = flood("a", 1)
+        market = primed(sizes, {"a": Quota(), "b": Quota()}, [asked])
+        reading = market.cache.acquire(path("a"), asked.prompt, owner="b", now=9.0)
+        assert reading is not None
+        market.cache.set_quota("a", Quota(ceiling=0.0))
+        market.settle()
+        assert market.held("a") == 7
+        market.cache.release(reading, now=10.0)
+        market.settle()
         assert market.held("a") == 0
 
 

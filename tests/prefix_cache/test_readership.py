@@ -80,6 +80,19 @@ def test_what_comes_back_after_it_was_dropped_is_written_again() -> None:
     assert counts(scene, "a") == (8, 8)
 
 
+def test_the_end_of_a_read_prefix_that_was_dropped_is_written_and_read_anew() -> None:
+    scene = Scene(6)
+    for _ in range(2):
+        scene.run(A, IDS[:17], "a")
+    assert counts(scene, "a") == (4, 0)
+    scene.run(B, IDS[:12], "b")
+    assert scene.matches(A, IDS[:16]) == 12  # its last block has given way
+    scene.run(A, IDS[:16], "a")
+    assert counts(scene, "a") == (5, 1)
+    scene.run(A, IDS[:17], "a")
+    assert counts(scene, "a") == (5, 0)
+
+
 def test_unread_is_never_below_0_nor_above_what_was_written() -> None:
     scene, dice = Scene(12), random.Random(7)
     for _ in range(400):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from gateway.limits.limiter import HOLD_S, Amount, Demand, Granted, Refused
 from gateway.limits.limits import Budget, Limits
 from gateway.limits.prices import MICRO
 from gateway.limits.standing import Allowance, Standing
-from tests.gateway.limits.homes import Home
+from tests.gateway.limits.homes import START, Home
 
 A_MINUTE = Limits(requests_per_minute=6, burst_s=20)  # two at once, one more every ten seconds
 TOKENS = Limits(tokens_per_minute=600)  # ten a second
@@ -119,6 +120,21 @@ async def test_a_months_budget_is_whole_again_in_the_next(home: Home) -> None:
     assert await home.refuses(forever, units(0.1), name="c", tenant="tn_b")
 
 
+@pytest.mark.parametrize("year", [2027, 2028, 2099, 2100])
+async def test_a_month_ends_with_the_calendar_s(home: Home, year: int) -> None:
+    """At its last second the budget is still spent; leap years and a century among them."""
+    now = datetime(year, 1, 1, tzinfo=UTC).timestamp()
+    home.advance(now - START)
+    for number in range(1, 14):
+        granted = await home.granted(UNITS, units(1), name=f"first{number}")
+        await home.limiter.settle(granted.hold, units(1))
+        begins = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC).timestamp()
+        home.advance(begins - 1 - now)
+        assert await home.refuses(UNITS, units(0.1), name=f"last{number}")
+        home.advance(1)
+        now = begins
+
+
 async def test_a_calendar_that_goes_back_gives_no_budget(home: Home) -> None:
     home.advance(3600)
     granted = await home.granted(UNITS, units(1), name="a")
@@ -185,7 +201,9 @@ async def test_a_clock_that_goes_back_keeps_nobody_out_for_longer_than_a_hold(ho
     assert await home.grants(limits, name="a")
     home.advance(-3600)
     assert await home.refuses(limits, name="b")
-    home.advance(HOLD_S)
+    home.advance(HOLD_S - 1)
+    assert await home.refuses(limits, name="b"), "nor does what runs lapse earlier for it"
+    home.advance(1)
     assert await home.grants(limits, name="b")
 
 

@@ -113,6 +113,7 @@ async def test_an_emptied_redis_does_not_give_the_budget_back(
     assert isinstance(await limiter.reserve(demand("c", UNITS, 0.4)), Refused)
     admin.flushall()
     await other.settle(second.hold, Amount(cost=300_000))  # its hold is gone, what it used is not
+    assert admin.hget("ratoon:limits:{tn_a}:month", "spent") == "300000"
     verdict = await limiter.reserve(demand("d", UNITS, 0.7))
     assert isinstance(verdict, Refused)
     assert isinstance(await other.reserve(demand("e", UNITS, 0.3)), Granted)
