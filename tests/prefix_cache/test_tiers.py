@@ -93,6 +93,26 @@ def test_no_more_is_loaded_than_asked_for(loads: int | None, cached: int) -> Non
     assert lease.ready == (cached == 0)
 
 
+def test_what_lies_lower_is_not_pinned_nor_what_is_on_its_way() -> None:
+    """A pin says that its blocks can be read from the device now."""
+    scene = TierScene(3, host=4)
+    down(scene)
+
+    def pin(blocks: int) -> Lease | None:
+        return scene.cache.pin(A, PROMPT[: 4 * blocks], owner="me", now=scene.tick())
+
+    assert pin(2) is None
+    first = scene.acquire_loading(A, PROMPT[:5], 1)
+    assert first is not None
+    assert pin(1) is None
+    settle_all(scene)
+    assert pin(2) is None, "its second block is in the host alone"
+    pinned = pin(1)
+    assert pinned is not None
+    assert scene.read(pinned, 4) == scene.kv(A, PROMPT)[:4]
+    scene.cache.check_invariants()
+
+
 def test_a_lease_that_is_not_ready_commits_nothing() -> None:
     scene = TierScene(3, host=4)
     down(scene)
