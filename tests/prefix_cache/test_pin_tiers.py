@@ -110,4 +110,3 @@ def test_whoever_had_them_already_may_pin_them_and_is_charged_once(tiers: tuple[
     held = [scene.cache._supply.standings[tier].held["tenant"] for tier in scene.tiers.present()]
     assert held[0] == 2
     assert sum(held) > 2
-    assert Tier.DEVICE in scene.tiers.present()
