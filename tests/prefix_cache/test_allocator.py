@@ -46,6 +46,25 @@ def test_freeing_twice_is_a_bug_and_changes_nothing() -> None:
     assert allocator.num_free == 4
 
 
+def test_more_than_there_are_cannot_be_freed() -> None:
+    allocator = BlockAllocator(2)
+    taken = allocator.allocate(1)
+    with pytest.raises(InvariantBroken, match="freed twice"):
+        allocator.free(np.concatenate([taken, taken]))
+    allocator.free(taken)
+    assert sorted(allocator.free_ids().tolist()) == [0, 1]
+
+
+def test_what_is_reserved_is_taken_and_reserving_it_again_is_a_bug() -> None:
+    allocator = BlockAllocator(6)
+    allocator.reserve(tokens(4, 1))
+    assert allocator.num_free == 4
+    with pytest.raises(InvariantBroken, match="taken twice"):
+        allocator.reserve(tokens(0, 4))
+    assert allocator.num_free == 4
+    assert allocator.allocate(4).tolist() == [0, 2, 3, 5]
+
+
 def test_no_id_is_ever_in_two_hands() -> None:
     random, allocator = Random(3), BlockAllocator(50)
     hands: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []

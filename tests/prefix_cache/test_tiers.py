@@ -93,6 +93,21 @@ def test_no_more_is_loaded_than_asked_for(loads: int | None, cached: int) -> Non
     assert lease.ready == (cached == 0)
 
 
+def test_what_was_computed_rather_than_loaded_is_forgotten_if_it_is_no_good() -> None:
+    """Its numbers were not finite: what it put on the device of a prefix that lay lower goes."""
+    scene = TierScene(3, host=4)
+    down(scene)
+    lease = scene.acquire_loading(A, PROMPT, 0)
+    assert lease is not None
+    scene.compute(lease, PROMPT, 0, 9)
+    scene.commit(lease, PROMPT)
+    assert scene.cache.locate(A, PROMPT).device == 2
+    scene.discard(lease)
+    assert scene.matches(A, PROMPT) == 0
+    scene.cache.check_invariants()
+    assert scene.cache.pool().free == 3
+
+
 def test_what_lies_lower_is_not_pinned_nor_what_is_on_its_way() -> None:
     """A pin says that its blocks can be read from the device now."""
     scene = TierScene(3, host=4)
