@@ -353,6 +353,23 @@ def test_discard_forgets_what_the_lease_added_and_what_builds_on_it() -> None:
     assert scene.cache.pool().free == 30
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_discard_forgets_every_step_of_what_the_lease_added(others: bool) -> None:
+    """Committed in parts, with or without somebody who begins behind a part of it."""
+    scene = Scene(32)
+    bad = scene.must_acquire(A, IDS[:16])
+    for done in range(4, 17, 4):
+        scene.compute(bad, IDS, done - 4, done)
+        scene.commit(bad, IDS[:16], done)
+        if others:
+            scene.run(A, tokens(*IDS[:done], 7, 7, 7, 7, 7))
+    assert scene.matches(A, IDS[:16]) == 16
+    scene.discard(bad)
+    assert scene.matches(A, IDS[:16]) == 0
+    scene.cache.check_invariants()
+    assert scene.cache.pool().free == 32
+
+
 def test_discard_of_a_grown_node_spares_what_was_there_before() -> None:
     scene = Scene(16)
     scene.run(A, IDS[:8])
