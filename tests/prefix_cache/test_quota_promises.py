@@ -147,7 +147,6 @@ class TestCeilings:
         market.cache.release(lease, now=market.now)
         assert market.held("a") == 0
 
-
     @pytest.mark.parametrize("sizes", SHAPES)
     def test_what_another_still_reads_goes_when_that_one_has_ended(self, sizes: Sizes) -> None:
         """Nobody asks for anything any more by then, so the next plan has to see to it."""
