@@ -168,5 +168,5 @@ def _places(move: Move) -> Sequence[Place]:
 
 
 def _bound(record: Record) -> tuple[bytes, ...]:
-    """What is compared of a record."""
-    return record.key, record.parent_key, record.namespace, record.token_ids
+    """What is compared of a record: all but its hits."""
+    return record.key, record.parent_key, record.namespace, record.token_ids, record.owner.encode()

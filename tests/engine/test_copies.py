@@ -1,0 +1,235 @@
+"""Copies as the step sees them: what the cache is told, how they are timed, a disk looked after."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import pytest
+
+from engine.copies import Copies, NoTiers
+from prefix_cache.cache import PrefixCache
+from prefix_cache.recompute import LoadOrRecompute
+from storage.disk.stats import DiskState, DiskStats
+from storage.move import Move, Plan, Record, Tier
+from storage.settled import Copied, Settled
+
+UP = (Tier.HOST, Tier.DEVICE)
+DOWN = (Tier.DEVICE, Tier.HOST)
+
+
+def moves(source: Tier, target: Tier, count: int, first: int = 0) -> tuple[Move, ...]:
+    return tuple(Move(source, n, target, n) for n in range(first, first + count))
+
+
+class TellingCache(PrefixCache):
+    """Has plans to give, and notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(num_blocks=1, block_size=1)
+        self.plans: deque[Plan] = deque()
+        self.told: list[tuple[tuple[Move, ...], ...]] = []
+        self.forgotten = 0
+        self.restored: list[tuple[int, Record]] = []
+
+    def take_plan(self) -> Plan:
+        return self.plans.popleft() if self.plans else Plan(())
+
+    def settle(
+        self, done: Iterable[Move] = (), failed: Iterable[Move] = (), lost: Iterable[Move] = ()
+    ) -> None:
+        self.told.append((tuple(done), tuple(failed), tuple(lost)))
+
+    def forget_disk(self) -> int:
+        self.forgotten += 1
+        return 0
+
+    def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
+        self.restored = list(found)
+        return len(self.restored)
+
+
+class ScriptedMover:
+    """Ends what the test says it does."""
+
+    def __init__(self) -> None:
+        self.pending = 0
+        self.started: list[Plan] = []
+        self.ends: deque[Settled] = deque()
+        self.polls = 0
+
+    def start(self, plan: Plan) -> None:
+        self.started.append(plan)
+        self.pending += len(plan.moves)
+
+    def poll(self) -> Settled:
+        self.polls += 1
+        ended = self.ends.popleft() if self.ends else Settled()
+        self.pending -= len(ended.done) + len(ended.failed) + len(ended.lost)
+        return ended
+
+    def close(self) -> None:
+        pass
+
+
+class LossyDisk:
+    """A disk of which only the generation and the owners matter."""
+
+    def __init__(self) -> None:
+        self.generation = 3
+        self.state = DiskState.UP
+        self.stats = DiskStats()
+        self.gone: list[str] = []
+        self.loses_at_scan = False
+
+    def scan(self) -> Iterable[tuple[int, Record]]:
+        self.generation += self.loses_at_scan
+        return [(n, Record(b"k", b"p", b"n", "owner", b"", 0)) for n in range(2)]
+
+    def forget_owner(self, owner: str) -> None:
+        self.gone.append(owner)
+
+
+class Bench:
+    def __init__(self, disk: LossyDisk | None = None) -> None:
+        self.cache, self.mover = TellingCache(), ScriptedMover()
+        self.rates = LoadOrRecompute(block_size=1, block_bytes=1)
+        self.copies = Copies(self.cache, self.mover, disk, self.rates)
+
+    def start(self, now: float, *planned: Move) -> None:
+        self.cache.plans.append(Plan(planned))
+        self.copies.start(now)
+
+    def settle(self, now: float, ended: Settled) -> bool:
+        self.mover.ends.append(ended)
+        return self.copies.settle(now)
+
+
+def test_what_is_planned_is_begun_and_nothing_is_not() -> None:
+    bench = Bench()
+    bench.copies.start(1.0)
+    assert bench.mover.started == []
+    bench.start(2.0, *moves(*UP, 2))
+    bench.cache.plans.append(Plan((), {}, (7,)))  # nothing but an erasure
+    bench.copies.start(3.0)
+    assert [(plan.moves, plan.erase) for plan in bench.mover.started] == [
+        (moves(*UP, 2), ()),
+        ((), (7,)),
+    ]
+    assert bench.copies.pending == 2
+
+
+@pytest.mark.parametrize("how", [0, 1, 2], ids=["done", "failed", "lost"])
+def test_the_cache_is_told_of_every_end_whichever_it_is(how: int) -> None:
+    bench = Bench()
+    bench.start(1.0, *moves(*UP, 1))
+    assert not bench.settle(2.0, Settled())
+    assert bench.cache.told == []
+    ends = [moves(*UP, 1) if how == which else () for which in range(3)]
+    assert bench.settle(3.0, Settled(*ends))
+    assert bench.cache.told == [tuple(ends)]
+
+
+def test_blocks_on_their_way_up_are_counted_by_where_they_come_from() -> None:
+    bench = Bench()
+    assert bench.copies.up_from(Tier.HOST) == 0
+    bench.start(1.0, *moves(*UP, 3), *moves(*DOWN, 2, first=9), *moves(Tier.DISK, Tier.DEVICE, 1))
+    assert (bench.copies.up_from(Tier.HOST), bench.copies.up_from(Tier.DISK)) == (3, 1)
+    bench.settle(2.0, Settled(done=moves(*UP, 1), failed=moves(*UP, 1, first=1)))
+    assert bench.copies.up_from(Tier.HOST) == 1
+    way = bench.copies.ways[UP]
+    assert (way.moves, way.failed) == (1, 1)
+
+
+def test_a_way_that_nobody_times_takes_the_time_in_which_it_is_busy() -> None:
+    bench = Bench()
+    bench.start(10.0, *moves(*UP, 2))
+    bench.start(11.0, *moves(*UP, 1, first=2))  # it is busy already
+    bench.settle(13.0, Settled(done=moves(*UP, 2)))
+    assert bench.copies.ways[UP].seconds == 3.0
+    bench.settle(14.0, Settled(done=moves(*UP, 1, first=2)))
+    assert bench.copies.ways[UP].seconds == 4.0
+    bench.start(20.0, *moves(*UP, 1))  # and was idle in between
+    bench.settle(20.5, Settled(done=moves(*UP, 1)))
+    assert bench.copies.ways[UP].seconds == 4.5
+
+
+def test_what_copies_say_they_took_counts_rather_than_the_clock() -> None:
+    bench = Bench()
+    bench.start(10.0, *moves(*UP, 3), *moves(*DOWN, 1, first=9))
+    said = (Copied(*UP, 2, 0.25), Copied(*UP, 1, 0.5), Copied(*DOWN, 1, 8.0))
+    bench.settle(99.0, Settled(moves(*UP, 3) + moves(*DOWN, 1, first=9), copied=said))
+    assert bench.copies.ways[UP].seconds == 0.75
+    assert bench.copies.ways[DOWN].seconds == 8.0
+
+
+def test_only_copies_to_the_device_teach_what_loading_costs() -> None:
+    bench = Bench()
+    bench.start(10.0, *moves(*DOWN, 4))
+    bench.settle(12.0, Settled(done=moves(*DOWN, 4)))
+    assert not bench.rates.copies[Tier.HOST].is_measured
+    bench.start(20.0, *moves(*UP, 4))
+    bench.settle(22.0, Settled(done=moves(*UP, 4)))
+    assert bench.rates.copies[Tier.HOST].per_block == 0.5
+    assert not bench.rates.copies[Tier.DISK].is_measured
+
+
+def test_a_load_that_failed_is_a_slow_one() -> None:
+    bench = Bench()
+    bench.start(20.0, *moves(*UP, 4))
+    bench.settle(22.0, Settled(failed=moves(*UP, 4)))
+    assert bench.rates.copies[Tier.HOST].per_block == 2.0
+
+
+class TestDisk:
+    def test_one_that_lost_everything_is_forgotten_once(self) -> None:
+        disk = LossyDisk()
+        bench = Bench(disk)
+        bench.copies.settle(1.0)
+        assert bench.cache.forgotten == 0
+        disk.generation += 1
+        for now in (2.0, 3.0):  # with nothing under way
+            assert not bench.copies.settle(now)
+            assert bench.cache.forgotten == 1
+
+    def test_what_a_lost_disk_leaves_is_told_after_it_was_forgotten(self) -> None:
+        """Moves to it have failed, and the cache is to know why before it hears of them."""
+        disk = LossyDisk()
+        bench = Bench(disk)
+        bench.start(1.0, *moves(Tier.DEVICE, Tier.DISK, 1))
+        disk.generation += 1
+        assert bench.settle(2.0, Settled(failed=moves(Tier.DEVICE, Tier.DISK, 1)))
+        assert (bench.cache.forgotten, len(bench.cache.told)) == (1, 1)
+
+    def test_it_is_polled_with_nothing_under_way_and_no_disk_is_not(self) -> None:
+        for disk, polls in ((LossyDisk(), 1), (None, 0)):
+            bench = Bench(disk)
+            assert not bench.copies.settle(1.0)
+            assert bench.mover.polls == polls
+
+    def test_what_it_holds_is_taken_up_at_the_start(self) -> None:
+        bench = Bench(LossyDisk())
+        assert bench.copies.restore(1.0) == 2
+        assert [slot for slot, _ in bench.cache.restored] == [0, 1]
+        assert bench.cache.forgotten == 0
+        assert Bench().copies.restore(1.0) == 0
+
+    def test_one_that_dies_of_being_read_holds_nothing(self) -> None:
+        disk = LossyDisk()
+        bench = Bench(disk)
+        disk.loses_at_scan = True
+        bench.copies.restore(1.0)
+        assert bench.cache.forgotten == 1
+
+    def test_owners_are_forgotten_there_too(self) -> None:
+        disk = LossyDisk()
+        Bench(disk).copies.forget_owner("gone")
+        assert disk.gone == ["gone"]
+        Bench().copies.forget_owner("gone")
+
+
+def test_without_tiers_a_plan_is_an_error_and_nothing_ends() -> None:
+    mover = NoTiers()
+    assert (mover.pending, mover.poll()) == (0, Settled())
+    with pytest.raises(ValueError, match="no tier"):
+        mover.start(Plan(moves(*UP, 1)))
