@@ -125,9 +125,9 @@ def test_the_cache_is_told_of_every_end_whichever_it_is(how: int) -> None:
     bench.start(1.0, *moves(*UP, 1))
     assert not bench.settle(2.0, Settled())
     assert bench.cache.told == []
-    ends = [moves(*UP, 1) if how == which else () for which in range(3)]
-    assert bench.settle(3.0, Settled(*ends))
-    assert bench.cache.told == [tuple(ends)]
+    done, failed, lost = (moves(*UP, 1) if how == which else () for which in range(3))
+    assert bench.settle(3.0, Settled(done, failed, lost))
+    assert bench.cache.told == [(done, failed, lost)]
 
 
 def test_blocks_on_their_way_up_are_counted_by_where_they_come_from() -> None:

@@ -51,6 +51,7 @@ class NotingLimiter:
         self.may_settle = asyncio.Event()
         self.may_settle.set()
         self.heard = asyncio.Event()
+        self.settling = asyncio.Event()
 
     async def reserve(self, demand: Demand) -> Verdict:
         self._answer()
@@ -58,6 +59,7 @@ class NotingLimiter:
         return Granted(self.held[demand.id], Standing())
 
     async def settle(self, hold: Hold, used: Amount) -> None:
+        self.settling.set()
         await self.may_settle.wait()
         self._answer()
         del self.held[hold.demand.id]  # once
@@ -132,9 +134,7 @@ async def test_a_client_that_leaves_while_it_is_settled_is_settled_by_the_end(
                 pass
 
         task = asyncio.create_task(request())
-        while not limiter.held:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await limiter.settling.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
