@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import NumericFailure
 from engine.messages import Flush, Pin, Pinned, Unpin, Unpinned, pack_token_ids
-from engine.pins import FLOW, RETRY_S, most_pinned
+from engine.pins import FLOW, RETRY_S, TRIES, most_pinned
 from engine.stats_messages import PinStats
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -251,6 +251,47 @@ def test_what_was_pinned_is_tried_again_until_it_is_back() -> None:
     assert len(answers(warm)) == 1
 
 
+def test_a_prefix_that_does_not_stay_is_given_up_and_told() -> None:
+    """Computed, and flushed before it could be leased, time and again."""
+    warm = rig(max_batch_tokens=8)
+    computed = warm.runner.tokens_computed
+    warm.link.say(pin(), CLIENT)
+    for _ in range(12 * TRIES):
+        warm.step()
+        warm.cache.flush()
+    [told] = answers(warm)
+    assert (told.code, told.blocks) == ("engine_failure", 0)
+    assert pins(warm) == PinStats(most=32)
+    assert warm.runner.tokens_computed - computed == 16 * TRIES
+    warm.run()
+    assert pin_and_run(warm, pin(query_id="again")) == Pinned(query_id="again", blocks=4)
+
+
+def test_what_was_pinned_is_not_tried_again_at_once() -> None:
+    warm = rig()
+    pin_and_run(warm)
+    warm.runner.raising = [MemoryError()] * 2
+    warm.link.say(Flush(query_id="f"), CLIENT)
+    warm.run()
+    computed = warm.runner.tokens_computed
+    warm.clock.now += RETRY_S / 2
+    warm.run()
+    assert (warm.runner.tokens_computed, pins(warm).pinned) == (computed, {})
+    warm.clock.now += RETRY_S / 2
+    warm.run()
+    assert pins(warm).pinned == {"rules-1": 4}
+
+
+def test_asked_for_again_it_is_leased_once() -> None:
+    warm = rig()
+    for name in ("q", "again", "and again"):
+        assert pin_and_run(warm, pin(query_id=name)) == Pinned(query_id=name, blocks=4)
+    assert warm.cache.pool().leased == 4
+    warm.link.say(Unpin(query_id="u", pin_id="rules-1"), CLIENT)
+    warm.run()
+    warm.expect_nothing_left()
+
+
 def test_unpinned_while_it_is_computed() -> None:
     warm = rig(max_batch_tokens=8)
     warm.link.say(pin(), CLIENT)
@@ -283,12 +324,26 @@ def test_a_draining_engine_ends_all_the_same() -> None:
     assert warm.core.is_idle
 
 
-def test_it_comes_up_from_a_lower_tier() -> None:
+@pytest.mark.parametrize(
+    "by",
+    [
+        FLOW,
+        pytest.param(
+            "tenant",
+            marks=pytest.mark.xfail(
+                strict=True, reason="`Supply.adopt` moves the device's charges alone"
+            ),
+        ),
+    ],
+)
+def test_it_comes_up_from_a_lower_tier_whoever_computed_it(by: str) -> None:
     warm = Rig(num_blocks=64, context_len=64, tiers=Tiers(host_blocks=64))
-    assert ask(warm, "before", [1, 2, 3]) == 0
-    for _ in range(3):
+    for name in ("before", "again"):
+        ask(warm, name, [1, 2, 3], flow=by)
+    for _ in range(6):
         warm.push_out(60)
-    assert warm.cache.locate(NamespacePath.single(PUBLISHED), np.array(PREFIX)).device == 0
+    found = warm.cache.locate(NamespacePath.single(PUBLISHED), np.array(PREFIX, np.int32))
+    assert (found.device, found.host) == (0, 4)
     pin_and_run(warm)
     assert pins(warm).pinned == {"rules-1": 4}
     assert ask(warm, "after", [60, 61, 62]) == 16

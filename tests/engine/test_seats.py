@@ -14,6 +14,8 @@ def test_every_number_below_the_bound_is_had_and_no_other(count: int) -> None:
     """What lies at a seat is in an array of that many places."""
     seats = Seats(count)
     assert [seats.take() for _ in range(count)] == list(range(count))
+    with pytest.raises(IndexError):
+        seats.take()
 
 
 def test_no_seat_is_ever_given_to_two() -> None:
