@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.errors import InvalidRequest, PromptTooLong
-from engine.intake import Intake
+from engine.intake import MAX_TOP_K, Intake
 from engine.messages import Generate, SamplingParams, pack_token_ids
 from tests.engine.rig import generate
 
@@ -56,6 +56,7 @@ UNSOUND = {
     "negative min_tokens": sampling(min_tokens=-1),
     "negative top_k": sampling(top_k=-1),
     "huge top_k": sampling(top_k=2**63),
+    "top_k one too large": sampling(top_k=MAX_TOP_K + 1),
     "temperature NaN": sampling(temperature=math.nan),
     "temperature negative": sampling(temperature=-0.1),
     "top_p infinite": sampling(top_p=math.inf),
@@ -107,6 +108,7 @@ def test_bounds_are_inclusive() -> None:
         max_tokens=1,
         temperature=0.0,
         num_logprobs=64,
+        top_k=MAX_TOP_K,
         stop_token_ids=(0, 63),
         logit_bias={63: -100.0},
         seed=-(2**63),
