@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -222,6 +223,9 @@ async def test_every_vocabulary_check_is_against_the_engines(
     admission = Admission(
         Tokenizer.load(tiny_model), None, NAMESPACES, lambda: small, pool, Bounds()
     )
-    assert (await admission.admit(ask(ids(99)), ADA)).generates
+    for end in (0, 99):
+        named = SamplingParams(max_tokens=4, logit_bias={end: 1.0}, stop_token_ids=(end,))
+        asked = dataclasses.replace(ask(ids(end)), sampling=named)
+        assert (await admission.admit(asked, ADA)).generates
     with pytest.raises(BadRequest):
         await admission.admit(ask(ids(100)), ADA)

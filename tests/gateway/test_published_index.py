@@ -44,7 +44,7 @@ def test_it_finds_what_comparing_with_each_finds(
     usable = {EVERYONE, group}
     best = max((common(prefix) for scope, prefix in published if scope in usable), default=0)
     found = index_of(*published).match(ids(prompt), group, SIZE)
-    assert (found.blocks if found else 0) == best
+    assert (None if found is None else found.blocks) == (best or None)
     if found is not None:
         assert found.scope in usable
         assert any(scope == found.scope and common(p) == best for scope, p in published)
