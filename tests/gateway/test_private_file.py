@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from gateway.private_file import (
+    FileDamaged,
     FileExposed,
     FileMissing,
     create_private,
+    read_handed_in,
     read_private,
     replace_private,
 )
@@ -92,3 +94,29 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         replace_private(tmp_path / "missing" / "file", b"x")
     assert os.listdir(tmp_path) == ["taken"]
+
+
+class TestHandedIn:
+    @pytest.mark.parametrize("mode", [0o600, 0o644, 0o440])
+    def test_it_may_be_read_by_others_and_ends_with_its_line(self, path: Path, mode: int) -> None:
+        path.write_text("the text\r\n")
+        path.chmod(mode)
+        assert read_handed_in(path) == "the text"
+
+    @pytest.mark.parametrize("mode", [0o602, 0o666, 0o646])
+    def test_one_that_anybody_may_write_is_refused(self, path: Path, mode: int) -> None:
+        path.write_text("the-content")
+        path.chmod(mode)
+        with pytest.raises(FileExposed, match=f"chmod o-w {path}") as refusal:
+            read_handed_in(path)
+        assert "the-content" not in str(refusal.value)
+
+    @pytest.mark.parametrize("content", [b"", b"\n", b" \t\r\n", b"\xff\xfe"])
+    def test_what_is_empty_or_no_text_is_damage(self, path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+        with pytest.raises(FileDamaged, match=str(path)):
+            read_handed_in(path)
+
+    def test_a_missing_one_says_so(self, path: Path) -> None:
+        with pytest.raises(FileMissing, match=str(path)):
+            read_handed_in(path)

@@ -4,10 +4,21 @@ import json
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.private_file import FileDamaged, FileExposed, FileMissing
-from gateway.secrets import SECRETS_FILE, Secrets, load_or_create_secrets, load_secrets
+from gateway.secrets import (
+    ADMIN_KEY,
+    PEPPER,
+    SECRETS_FILE,
+    SERVER_SECRET,
+    Secrets,
+    handed_in_admin_key,
+    handed_in_secrets,
+    load_or_create_secrets,
+    load_secrets,
+)
 
 
 def test_secrets_are_made_once_and_read_ever_after(tmp_path: Path) -> None:
@@ -82,3 +93,48 @@ def test_loading_does_not_make(tmp_path: Path) -> None:
     with pytest.raises(FileMissing):
         load_secrets(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("short", ["server_secret", "pepper"])
+def test_one_secret_that_is_too_short_is_damage(tmp_path: Path, short: str) -> None:
+    path = tmp_path / SECRETS_FILE
+    held = {"server_secret": b"s" * 32, "pepper": b"p" * 32}
+    path.write_bytes(msgspec.json.encode(held))
+    path.chmod(0o600)
+    assert load_secrets(tmp_path) == Secrets(b"s" * 32, b"p" * 32)
+    path.write_bytes(msgspec.json.encode(held | {short: b"x" * 31}))
+    with pytest.raises(FileDamaged, match="shorter than 32"):
+        load_secrets(tmp_path)
+
+
+class TestHandedIn:
+    @pytest.fixture
+    def secrets_dir(self, tmp_path: Path) -> Path:
+        for name, letter in ((SERVER_SECRET, "s"), (PEPPER, "p"), (ADMIN_KEY, "a")):
+            (tmp_path / name).write_text(letter * 32 + "\n")
+        return tmp_path
+
+    def test_each_is_what_its_file_is_named_for(self, secrets_dir: Path) -> None:
+        assert handed_in_secrets(secrets_dir) == Secrets(b"s" * 32, b"p" * 32)
+        assert handed_in_admin_key(secrets_dir) == "a" * 32
+
+    @pytest.mark.parametrize("name", [SERVER_SECRET, PEPPER])
+    def test_one_that_could_be_guessed_is_refused(self, secrets_dir: Path, name: str) -> None:
+        (secrets_dir / name).write_text("x" * 31 + "\n")
+        with pytest.raises(FileDamaged, match=f"{name} holds fewer than 32"):
+            handed_in_secrets(secrets_dir)
+
+    @pytest.mark.parametrize("name", [SERVER_SECRET, PEPPER])
+    def test_none_is_made_up_for_one_that_is_missing(self, secrets_dir: Path, name: str) -> None:
+        (secrets_dir / name).unlink()
+        with pytest.raises(FileMissing, match=name):
+            handed_in_secrets(secrets_dir)
+        assert not (secrets_dir / name).exists()
+
+    @pytest.mark.parametrize("name", [SERVER_SECRET, PEPPER])
+    def test_one_that_anybody_could_have_written_is_refused(
+        self, secrets_dir: Path, name: str
+    ) -> None:
+        (secrets_dir / name).chmod(0o666)
+        with pytest.raises(FileExposed, match=name):
+            handed_in_secrets(secrets_dir)

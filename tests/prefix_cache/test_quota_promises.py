@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from random import Random
 
@@ -241,3 +242,28 @@ class TestBooks:
 
 def market_total(sizes: Sizes, tier: Tier) -> int:
     return {Tier.DEVICE: sizes.device, Tier.HOST: sizes.host, Tier.DISK: sizes.disk}[tier]
+
+
+class TestQuota:
+    @pytest.mark.parametrize(
+        ("floor", "ceiling", "weight"),
+        [
+            (-0.01, 1.0, 1.0),
+            (0.6, 0.5, 1.0),
+            (0.0, 1.01, 1.0),
+            (0.0, 1.0, 0.0),
+            (0.0, 1.0, -1.0),
+            (0.0, 1.0, math.inf),
+            (0.0, 1.0, math.nan),
+            (math.nan, 1.0, 1.0),
+        ],
+    )
+    def test_one_that_cannot_be_kept_is_refused(
+        self, floor: float, ceiling: float, weight: float
+    ) -> None:
+        with pytest.raises(ValueError):
+            Quota(floor, ceiling, weight)
+
+    @pytest.mark.parametrize(("floor", "ceiling"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
+    def test_bounds_are_fine(self, floor: float, ceiling: float) -> None:
+        assert Quota(floor, ceiling).weight == 1.0

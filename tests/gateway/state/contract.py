@@ -338,6 +338,9 @@ class StoreContract:
         again = replace(prefix, id="px_again")
         with pytest.raises(Conflict):
             await store.create_prefix(again)
+        with pytest.raises(Conflict):
+            await store.create_prefix(replace(prefix, version=2))  # its id is taken
+        assert await store.list_prefixes() == [prefix]
         await store.update_prefix(replace(prefix, deleted_at=7.0))
         with pytest.raises(Conflict):
             await store.create_prefix(again)
