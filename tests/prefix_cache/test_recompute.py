@@ -90,6 +90,13 @@ class TestChoice:
         assert rates.load_blocks(found(disk=10), 160) == 0
         assert rates.load_blocks(found(disk=10), 160, Queue(tokens=2000)) == 10
 
+    def test_what_comes_while_others_are_computed_is_loaded_and_the_rest_is_not(self) -> None:
+        """Half of it is there when its turn comes; the other half would be waited for."""
+        rates = measured(per_token=1e-4, host=2e-3)
+        assert rates.load_blocks(found(host=10), 160) == 0
+        assert rates.load_blocks(found(host=10), 160, Queue(tokens=100)) == 5
+        assert rates.load_blocks(found(host=10), 160, Queue(tokens=200)) == 10
+
     def test_behind_a_long_queue_of_copies_it_is_not(self) -> None:
         rates = measured(per_token=1e-3, host=1e-3)
         assert rates.load_blocks(found(host=10), 160) == 10
