@@ -80,9 +80,12 @@ class EngineCore:
         self._take(self._link.receive(timeout_s=self._patience()))
         self.parts.copies.settle(self.parts.clock())
         self._warm_pins()
-        step = self._scheduler.schedule(self.parts.clock(), max_tokens=self._launches.budget)
-        is_ahead = self._begin(step)
-        self._settle(leaving=self.parts.steps_ahead if is_ahead else 0)
+        if not self._time_left():
+            began = self.parts.clock()
+            step = self._scheduler.schedule(began, max_tokens=self._launches.budget)
+            is_ahead = self._begin(step)
+            self._launches.decided(self.parts.clock() - began)
+            self._settle(leaving=self.parts.steps_ahead if is_ahead else 0)
         self._reply()
 
     def warm_up(self) -> int:
@@ -149,7 +152,16 @@ class EngineCore:
         """Seconds to wait for messages."""
         if self.is_idle and not self.parts.copies.pending:
             return IDLE_WAIT_S
-        return COPY_WAIT_S if self._is_still else 0.0
+        return COPY_WAIT_S if self._is_still else self._time_left()
+
+    def _time_left(self) -> float:
+        """Seconds for which the next step need not be decided; 0 unless somebody may yet come.
+
+        Who comes meanwhile is in that step, and waits for no other.
+        """
+        now = self.parts.clock()
+        due = self._launches.due() if self._scheduler.visitors.may_come(now) else None
+        return 0.0 if due is None else max(due - now, 0.0)
 
     def _take(self, incoming: Iterable[Incoming]) -> None:
         for client, message in incoming:

@@ -1,8 +1,8 @@
 """Steps on their way: launched, waited for in order, timed; and a device without room for one.
 
 Knows: which steps the device has and has not given back, how long they took, how large a step
-may be. Does not know: what a step is made of (`scheduler`), what its tokens mean (`settle`), or
-when the next one is to be launched (`core`).
+may be, and when the one behind it has to be decided (`timetable`). Does not know: what a step is
+made of (`scheduler`), what its tokens mean (`settle`), or who may come before that (`core`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from engine.holdings import lease_of
 from engine.parts import Parts
 from engine.settle import Reply
 from engine.step import Launched, Step
+from engine.timetable import Timetable
 
 MEASURED_TOKENS = 64  # of prompts in a step; fewer tell more of the step than of the tokens
 
@@ -25,6 +26,7 @@ class Launches:
         self.budget: int | None = None  # tokens of a step; lowered when the device had no room
         self._parts = parts
         self._under_way: deque[tuple[Step, Launched, float]] = deque()  # and since when
+        self._timetable = Timetable()
         self._settled_at = 0.0  # when the last one was
         self._strikes = 0  # steps in a row for which the device had no room
 
@@ -43,13 +45,26 @@ class Launches:
         self._under_way.append((step, launched, begun))
         return True
 
+    def decided(self, seconds: float) -> None:
+        """Deciding and launching a step took the host so long."""
+        self._timetable.launched(seconds)
+
+    def due(self) -> float | None:
+        """When the next step is to be decided, lest the device stand still; None: at once."""
+        if len(self._under_way) != 1:
+            return None
+        step, _, begun = self._under_way[0]
+        return self._timetable.due(step, max(begun, self._settled_at))
+
     def settle_next(self) -> list[Reply]:
         """Wait for the step that was launched first, and settle it."""
         step, launched, begun = self._under_way.popleft()
+        looked = self._parts.clock()
         sampled = launched.collect()
         now = self._parts.clock()
         self._parts.meter.steps += 1
         seconds = now - max(begun, self._settled_at)
+        self._timetable.settled(step, seconds, now - looked)
         self._measure(step, seconds)
         self._settled_at = now
         return self._parts.settler.settle(step, sampled, now, seconds)

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import time
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 
@@ -52,6 +52,7 @@ from engine.seats import Seats
 from engine.sequence import Sequence
 from engine.stats import Meter
 from engine.step import Row, Step
+from engine.visitors import Visitors
 
 # Of a step's budget others may have one part in so many beside newcomers, or as much as these.
 BESIDE_NEWCOMERS = 8
@@ -78,6 +79,7 @@ class Scheduler:
         self.num_preemptions = 0
         self.num_failed_loads = 0
         self.holdings = holdings
+        self.visitors = Visitors(limits)
         self._limits = limits
         self._meter = meter
         self._clock = clock  # for what a match takes; when things happen is told by `now`
@@ -97,15 +99,18 @@ class Scheduler:
         has_room = self._continue_decodes(plan, now)
         if plan.rows and self._limits.beside_decodes is not None:
             plan.budget = min(plan.budget, self._limits.beside_decodes)
+        self._continue_visits(plan, now)
         if has_room and self.queue:
             has_room = self._admit_newcomers(plan, now)
+        plan.budget = self.visitors.for_others(plan, now)
         chunks = self._continue_chunks(plan)
         known = len(plan.rows)
-        self._board(plan, now)
+        self._board(plan, now, self.loading)
         if has_room:  # else the blocks that come free are spoken for
             self._admit(plan, now)
         if len(plan.rows) == known:  # nobody came for what was kept
             self._top_up(plan, chunks)
+        self.visitors.planned(plan)
         return plan.step()
 
     def preempt(self, sequence: Sequence, now: float) -> None:
@@ -120,15 +125,16 @@ class Scheduler:
         if sequence.lease is None:
             self.queue.remove(sequence)
         else:
-            self._stand_up(sequence)
+            self._stand_up(sequence, now)
             self.holdings.give_back(sequence, now)
 
     def expel(self, sequence: Sequence, now: float) -> None:
         """Take a running sequence out and forget the blocks that it computed."""
-        self._stand_up(sequence)
+        self._stand_up(sequence, now)
         self.holdings.discard(sequence, now)
 
-    def _stand_up(self, sequence: Sequence) -> None:
+    def _stand_up(self, sequence: Sequence, now: float) -> None:
+        self.visitors.went(sequence, now)
         if sequence.seat is None:
             self.loading.remove(sequence)
             return
@@ -164,6 +170,17 @@ class Scheduler:
                 return False
         return True
 
+    def _continue_visits(self, plan: Plan, now: float) -> None:
+        """Rows for visitors whose prompts take several steps, or had to be loaded first."""
+        visitors = self.visitors.present()
+        if visitors:
+            self._board(plan, now, visitors)
+        planned = {id(row.sequence) for row in plan.rows}
+        for sequence in visitors:
+            is_there = sequence.seat is not None and id(sequence) not in planned
+            if is_there and plan.budget and tokens_to_go(sequence):
+                charge_row(self.queue, plan.add(sequence))
+
     def _continue_chunks(self, plan: Plan) -> list[Row]:
         """Rows for sequences with more tokens to go, whose blocks were leased at admission."""
         planned = {id(row.sequence) for row in plan.rows}
@@ -186,9 +203,9 @@ class Scheduler:
             if is_there and plan.budget and row.num_new < tokens_to_go(row.sequence):
                 charge_row(self.queue, plan.top_up(row))
 
-    def _board(self, plan: Plan, now: float) -> None:
+    def _board(self, plan: Plan, now: float, sequences: Iterable[Sequence]) -> None:
         """Start those whose blocks have all come, and send back those whose did not."""
-        for sequence in tuple(self.loading):
+        for sequence in [one for one in sequences if one.is_loading]:
             lease = lease_of(sequence)
             if lease.failed:
                 self._start_over(sequence, now)
@@ -229,7 +246,7 @@ class Scheduler:
             present.add(sequence.flow)
             if lease_of(sequence).ready:
                 self._find_seat(sequence, plan, now)
-            self._let_in(sequence, plan, now)
+            self._let_in(sequence, plan, now, is_newcomer=True)
         return True
 
     def _take_of_others(self, sequence: Sequence, plan: Plan, now: float, before: int) -> bool:
@@ -271,9 +288,12 @@ class Scheduler:
         if self.queue and is_still:
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")
 
-    def _let_in(self, sequence: Sequence, plan: Plan, now: float) -> None:
+    def _let_in(
+        self, sequence: Sequence, plan: Plan, now: float, *, is_newcomer: bool = False
+    ) -> None:
         """It has its blocks: it starts, or its loads do, until which it needs no seat."""
         self.queue.take(sequence)
+        self.visitors.came(sequence, now, is_newcomer=is_newcomer)
         sequence.leased = now
         if lease_of(sequence).ready:
             self._start(sequence, plan, now)
