@@ -263,10 +263,11 @@ class Replay:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds to the victim's first tokens, and what the flood got a second meanwhile."""
+    """Seconds to the victim's first tokens, and what was computed a second meanwhile."""
 
     alone: list[float]
     beside: list[float]
+    all_tokens: float
     flood_tokens: float
     idle: float  # share of the time in which the device stood still
 
@@ -297,15 +298,30 @@ def flooded(
     idle = replay.device.idle
     replay.run(lambda: len(victim.firsts) >= asks)
     seconds = replay.time.now - since
-    tokens = sum(
-        row.num_new
-        for _, step in replay.device.steps[done:]
-        for row in step.rows
-        if row.sequence.flow != "victim"
-    )
+    rows = [row for _, step in replay.device.steps[done:] for row in step.rows]
+    tokens = sum(row.num_new for row in rows if row.sequence.flow != "victim")
     return Outcome(
-        alone.firsts, victim.firsts, tokens / seconds, (replay.device.idle - idle) / seconds
+        alone.firsts,
+        victim.firsts,
+        sum(row.num_new for row in rows) / seconds,
+        tokens / seconds,
+        (replay.device.idle - idle) / seconds,
     )
+
+
+def equals(replay: Replay, flows: int, streams: int, requests: int, *, pause_s: float) -> float:
+    """Requests a second of equal tenants, each with a prefix of its own."""
+    dice = random.Random(3)
+    all_of_them = []
+    for flow in range(flows):
+        prefix = tuple(dice.choices(range(10, VOCAB), k=4096))
+        for _ in range(streams):
+            one = replay.stream(f"tenant{flow}", 4096 + 128, 64, pause_s)
+            one.shared = prefix
+            one.start()
+            all_of_them.append(one)
+    replay.run(lambda: sum(one.finished for one in all_of_them) >= requests)
+    return requests / replay.time.now
 
 
 def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -322,6 +338,8 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pause", type=float, default=0.5)
     parser.add_argument("--asks", type=int, default=60)
     parser.add_argument("--max-batch-tokens", type=int, default=8192)
+    parser.add_argument("--beside-visitors", type=int, help="none: there are no visitors")
+    parser.add_argument("--eager-launch-ms", type=float, default=6.0)
     parser.add_argument("--noise", type=float, default=0.02)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
@@ -331,12 +349,17 @@ def main() -> None:
     """Foretell each length of prompt."""
     options = parsed()
     for prompt in options.victim_prompt or [2000, 8000]:
-        replay = Replay(StepLimits(options.max_batch_tokens, 256), noise=options.noise)
+        replay = Replay(
+            StepLimits(options.max_batch_tokens, 256, beside_visitors=options.beside_visitors),
+            model=StepModel(eager_launch=options.eager_launch_ms / 1e3),
+            noise=options.noise,
+        )
         outcome = flooded(replay, options, prompt)
         figures = {
             "victim_prompt": prompt,
             "alone_ms": round(percentile(outcome.alone, 0.5), 1),
             **{f"p{int(100 * s)}": round(outcome.times(s), 2) for s in (0.5, 0.9, 0.99)},
+            "all_tokens_s": round(outcome.all_tokens),
             "flood_tokens_s": round(outcome.flood_tokens),
             "idle": round(outcome.idle, 4),
         }

@@ -19,7 +19,7 @@ class StepLimits:
     max_batch_tokens: int
     max_running: int
     beside_decodes: int | None = None  # of all other rows; None: what decodes leave
-    beside_visitors: int = 1024  # of others' prompts, at least, while there are visitors
+    beside_visitors: int | None = None  # of others' prompts, at least; None: there are none
 
     def __post_init__(self) -> None:
         if self.beside_decodes is not None and self.beside_decodes < 1:

@@ -30,7 +30,7 @@ Knows: flows, weights, costs in tokens. Does not know: the cache (it is told ran
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -142,15 +142,20 @@ class FairQueue:
         found = self._flows.get(flow)
         return 0 if found is None else found.num_waiting
 
-    def newcomer(self, present: set[str], rank: Rank) -> Sequence | None:
+    def newcomer(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
         """The next of a flow that is not among those present and owes little; of who has fewest.
 
-        Little: not a round more than who of those present owes least. Interactive ones only. It
-        stays in the queue, and no round begins.
+        Little: not a round more than who of those present will owe least when it has computed
+        what it has begun, so many tokens. Interactive ones only. It stays in the queue, and no
+        round begins.
         """
         if self._length == 0:
             return None
-        debts = (self._flows[name].debt for name in present if name in self._flows)
+        debts = (
+            self._flows[name].debt + begun / self._flows[name].weight
+            for name, begun in present.items()
+            if name in self._flows
+        )
         most = min(debts, default=0.0) + self._limits.quantum
         new = (
             flow

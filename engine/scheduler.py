@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import time
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
@@ -99,9 +100,10 @@ class Scheduler:
         has_room = self._continue_decodes(plan, now)
         if plan.rows and self._limits.beside_decodes is not None:
             plan.budget = min(plan.budget, self._limits.beside_decodes)
-        self._continue_visits(plan, now)
         if has_room and self.queue:
             has_room = self._admit_newcomers(plan, now)
+        else:
+            self._continue_visits(plan, now)
         plan.budget = self.visitors.for_others(plan, now)
         chunks = self._continue_chunks(plan)
         known = len(plan.rows)
@@ -175,25 +177,30 @@ class Scheduler:
         visitors = self.visitors.present()
         if visitors:
             self._board(plan, now, visitors)
-        planned = {id(row.sequence) for row in plan.rows}
-        for sequence in visitors:
-            is_there = sequence.seat is not None and id(sequence) not in planned
-            if is_there and plan.budget and tokens_to_go(sequence):
-                charge_row(self.queue, plan.add(sequence))
+            seated = [one for one in visitors if one.seat is not None]
+            self._add_chunks(plan, self._not_in(plan, seated))
 
-    def _continue_chunks(self, plan: Plan) -> list[Row]:
-        """Rows for sequences with more tokens to go, whose blocks were leased at admission."""
+    def _not_in(self, plan: Plan, sequences: Iterable[Sequence]) -> list[Sequence]:
+        """Those that have a chunk to go and no row yet."""
         planned = {id(row.sequence) for row in plan.rows}
-        chunks = [one for one in self.running if tokens_to_go(one) > 1 and id(one) not in planned]
-        chunks = fewest_first(chunks, self.running, self.queue.num_waiting)
-        newcomers = chunks and self.queue.has_newcomers({sequence.flow for sequence in chunks})
-        kept = plan.budget // 2 if newcomers else 0
-        plan.budget -= kept
+        return [one for one in sequences if tokens_to_go(one) > 1 and id(one) not in planned]
+
+    def _add_chunks(self, plan: Plan, chunks: Iterable[Sequence]) -> list[Row]:
         rows = []
         for sequence in chunks:
             if plan.budget:
                 rows.append(plan.add(sequence))
                 charge_row(self.queue, rows[-1])
+        return rows
+
+    def _continue_chunks(self, plan: Plan) -> list[Row]:
+        """Rows for sequences with more tokens to go, whose blocks were leased at admission."""
+        chunks = self._not_in(plan, self.running)
+        chunks = fewest_first(chunks, self.running, self.queue.num_waiting)
+        newcomers = chunks and self.queue.has_newcomers({sequence.flow for sequence in chunks})
+        kept = plan.budget // 2 if newcomers else 0
+        plan.budget -= kept
+        rows = self._add_chunks(plan, chunks)
         plan.budget += kept
         return rows
 
@@ -225,16 +232,19 @@ class Scheduler:
 
         Their first tokens wait for the whole step, so others get little of it.
         """
-        present = {one.flow for one in (*self.running, *self.loading)}
+        present = Counter[str]()  # tokens that each has begun
+        for one in (*self.running, *self.loading):
+            present[one.flow] += tokens_to_go(one)
         budget = plan.budget
         has_room = self._let_newcomers_in(plan, present, now)
         taken = budget - plan.budget
-        if taken and (len(present) > 1 or self.queue.has_newcomers(present)):
+        self._continue_visits(plan, now)
+        if taken and (len(present) > 1 or self.queue.has_newcomers(set(present))):
             most = max(taken, self._limits.max_batch_tokens // BESIDE_NEWCOMERS)
             plan.budget = min(plan.budget, most)
         return has_room
 
-    def _let_newcomers_in(self, plan: Plan, present: set[str], now: float) -> bool:
+    def _let_newcomers_in(self, plan: Plan, present: Counter[str], now: float) -> bool:
         while plan.budget:
             before = self._tokens_to_go()
             rank = partial(self.holdings.look_up, now=now, before=before)
@@ -243,7 +253,7 @@ class Scheduler:
                 return True
             if not self._take_of_others(sequence, plan, now, before):
                 return not present
-            present.add(sequence.flow)
+            present[sequence.flow] += tokens_to_go(sequence)
             if lease_of(sequence).ready:
                 self._find_seat(sequence, plan, now)
             self._let_in(sequence, plan, now, is_newcomer=True)

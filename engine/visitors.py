@@ -70,13 +70,13 @@ class Visitors:
         """A sequence was given its blocks; a newcomer's flow had none that had."""
         flow = self._alive.get(sequence.flow)
         if flow is None:
-            flow = self._returned(sequence, now)
-            flow.visits = is_newcomer and flow.since == now and self._are_others_at_work(now)
+            flow = self._returned(sequence)
+            if is_newcomer and self._is_visit(flow.since, sequence):
+                flow.visits = True
+                self._present.append(sequence)
             self._alive[sequence.flow] = flow
         flow.count += 1
         flow.tokens = tokens_to_go(sequence)
-        if flow.visits:
-            self._present.append(sequence)
 
     def went(self, sequence: Sequence, now: float) -> None:
         """A sequence gave its blocks back."""
@@ -90,7 +90,8 @@ class Visitors:
 
     def may_come(self, now: float) -> bool:
         """Whether the next visit is to be reckoned with."""
-        return next(self._expected(now), None) is not None
+        is_on = self._limits.beside_visitors is not None
+        return is_on and next(self._expected(now), None) is not None
 
     def present(self) -> list[Sequence]:
         """Visitors whose prompts are not computed yet."""
@@ -105,9 +106,10 @@ class Visitors:
             sits_out = self._behind + taken <= self._limits.max_batch_tokens
             return 0 if sits_out else min(plan.budget, taken)
         smallest = min(self._expected(now), default=None)
-        if smallest is None:
+        least = self._limits.beside_visitors
+        if smallest is None or least is None:
             return plan.budget
-        return min(plan.budget, max(self._limits.beside_visitors, int(SHARE * smallest)))
+        return min(plan.budget, max(least, int(SHARE * smallest)))
 
     def planned(self, plan: Plan) -> None:
         """Take down who had what of a step."""
@@ -116,10 +118,17 @@ class Visitors:
         is_anyone_behind = taken or others > 0
         self._behind = max(self._behind + taken - others, 0) if is_anyone_behind else 0
 
-    def _returned(self, sequence: Sequence, now: float) -> _Alive:
+    def _returned(self, sequence: Sequence) -> _Alive:
         left = self._left.pop(sequence.flow, None)
-        took_turns = left is not None and sequence.arrived - left.at < AWAY_S
-        return _Alive(left.since if left is not None and took_turns else now, 0)
+        if left is None or sequence.arrived - left.at >= AWAY_S:
+            return _Alive(sequence.arrived, 0)
+        return _Alive(left.since, 0)
+
+    def _is_visit(self, since: float, sequence: Sequence) -> bool:
+        """Whether it has just come to others that have been at work for a while."""
+        if self._limits.beside_visitors is None or since < sequence.arrived:
+            return False
+        return any(since - flow.since >= AWAY_S for flow in self._alive.values())
 
     def _expected(self, now: float) -> Iterator[int]:
         """What the prompts of those who visit, or may return, took to compute, in tokens."""
@@ -135,9 +144,6 @@ class Visitors:
             return 0
         visiting = {id(one) for one in self._present}
         return sum(row.num_new for row in rows if id(row.sequence) in visiting)
-
-    def _are_others_at_work(self, now: float) -> bool:
-        return any(now - flow.since >= AWAY_S for flow in self._alive.values())
 
 
 def _is_before_its_first_token(sequence: Sequence) -> bool:

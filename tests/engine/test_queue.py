@@ -325,10 +325,10 @@ class TestNewcomers:
     def test_only_flows_that_are_not_present(self) -> None:
         queue = queue_of()
         self.push(queue, "a", "here")
-        assert queue.newcomer({"here"}, nothing_cached) is None
+        assert queue.newcomer({"here": 0}, nothing_cached) is None
         new = self.push(queue, "b", "new")
-        assert queue.newcomer({"here"}, nothing_cached) is new
-        assert queue.newcomer({"here"}, lambda one: None) is None  # it may not start
+        assert queue.newcomer({"here": 0}, nothing_cached) is new
+        assert queue.newcomer({"here": 0}, lambda one: None) is None  # it may not start
 
     @pytest.mark.parametrize(("owed", "is_next"), [(0, True), (99, True), (100, False)])
     def test_who_owes_a_round_or_more_waits_its_turn(self, owed: int, is_next: bool) -> None:
@@ -338,7 +338,7 @@ class TestNewcomers:
         queue.take(first)
         queue.charge(first, owed)
         again = self.push(queue, "again", "debtor")
-        assert queue.newcomer({"flood"}, nothing_cached) is (again if is_next else None)
+        assert queue.newcomer({"flood": 0}, nothing_cached) is (again if is_next else None)
 
     def test_owing_less_than_those_who_run_is_owing_little(self) -> None:
         queue = queue_of()
@@ -349,28 +349,39 @@ class TestNewcomers:
         queue.take(first)
         queue.charge(first, 5 * QUANTUM)
         again = self.push(queue, "again", "debtor")
-        assert queue.newcomer({"flood"}, nothing_cached) is None
+        assert queue.newcomer({"flood": 0}, nothing_cached) is None
         queue.charge(running, 3 * QUANTUM)
-        assert queue.newcomer({"flood"}, nothing_cached) is None
+        assert queue.newcomer({"flood": 0}, nothing_cached) is None
         queue.charge(running, 1.5 * QUANTUM)
-        assert queue.newcomer({"flood"}, nothing_cached) is again
+        assert queue.newcomer({"flood": 0}, nothing_cached) is again
+
+    def test_what_those_who_run_have_begun_counts_as_owed(self) -> None:
+        """A flow is served a request at a time, and owes all of it before its next turn."""
+        queue = queue_of()
+        self.push(queue, "waits too", "flood")
+        first = self.push(queue, "first", "debtor")
+        queue.take(first)
+        queue.charge(first, 5 * QUANTUM)
+        again = self.push(queue, "again", "debtor")
+        assert queue.newcomer({"flood": 4 * QUANTUM}, nothing_cached) is None
+        assert queue.newcomer({"flood": 4 * QUANTUM + 1}, nothing_cached) is again
 
     def test_batch_has_no_such_right(self) -> None:
         queue = queue_of()
         sequence = waiting("b", flow="new")
         sequence.priority = "batch"
         queue.push(sequence)
-        assert queue.newcomer(set(), nothing_cached) is None
+        assert queue.newcomer({}, nothing_cached) is None
 
     def test_who_has_fewest_goes_first_and_of_equals_whose_turn_it_is(self) -> None:
         queue = queue_of()
         for flow, count in (("flood", 9), ("x", 2), ("y", 2), ("z", 1)):
             for number in range(count):
                 self.push(queue, f"{flow}{number}", flow)
-        present: set[str] = set()
+        present: dict[str, int] = {}
         taken = []
         while (sequence := queue.newcomer(present, nothing_cached)) is not None:
             queue.take(sequence)
-            present.add(sequence.flow)
+            present[sequence.flow] = 0
             taken.append(sequence.request_id)
         assert taken == ["z0", "x0", "y0", "flood0"]
