@@ -17,6 +17,21 @@ from operator import attrgetter
 
 from engine.sequence import Sequence
 
+# Of the tokens for chunks the eldest has one part in so many, whoever goes first.
+ELDESTS_PART = 4
+
+# So few flows are a flood, or so many requests of each.
+FEW_FLOWS = 4
+MANY_REQUESTS = 4
+
+
+def is_flood(flows: int, requests: int) -> bool:
+    """Whether few flows have the work that waits, or have many requests each; else it is a load.
+
+    Of a load everybody who comes is a part: large steps are good for all.
+    """
+    return flows <= FEW_FLOWS or requests > MANY_REQUESTS * flows
+
 
 def who_gives(running: Many[Sequence], flow: str, spared: Many[Sequence]) -> Sequence | None:
     """Whose seat goes to `flow`, which has none: the last to come of who has the most.
@@ -44,3 +59,11 @@ def fewest_first(
     seats = Counter(one.flow for one in running)
     alive = {flow: seats[flow] + num_waiting(flow) for flow in flows}
     return sorted(chunks, key=lambda one: alive[one.flow])
+
+
+def of_the_eldest(chunks: Many[Sequence], ordered: Many[Sequence], budget: int) -> int:
+    """Tokens of a step that are the eldest's, where others go before it.
+
+    Flows with few requests may come without end: so each chunk gets on when it is the eldest.
+    """
+    return budget // ELDESTS_PART if ordered and ordered[0] is not chunks[0] else 0

@@ -137,6 +137,11 @@ class FairQueue:
             flow.waiting("interactive") for name, flow in self._flows.items() if name not in flows
         )
 
+    @property
+    def num_flows(self) -> int:
+        """How many flows have somebody waiting."""
+        return self._backlogged
+
     def num_waiting(self, flow: str) -> int:
         """How many of a flow wait."""
         found = self._flows.get(flow)

@@ -45,7 +45,7 @@ from functools import partial
 from operator import attrgetter
 
 from engine.charges import charge_cached, charge_decodes, charge_row
-from engine.crowd import fewest_first, who_gives
+from engine.crowd import fewest_first, is_flood, of_the_eldest, who_gives
 from engine.holdings import Holdings, lease_of
 from engine.plan import Plan, StepLimits, tokens_to_go
 from engine.queue import FairQueue
@@ -104,7 +104,8 @@ class Scheduler:
             has_room = self._admit_newcomers(plan, now)
         else:
             self._continue_visits(plan, now)
-        plan.budget = self.visitors.for_others(plan, now)
+        if self._is_flooded():
+            plan.budget = self.visitors.for_others(plan, now)
         chunks = self._continue_chunks(plan)
         known = len(plan.rows)
         self._board(plan, now, self.loading)
@@ -195,12 +196,16 @@ class Scheduler:
 
     def _continue_chunks(self, plan: Plan) -> list[Row]:
         """Rows for sequences with more tokens to go, whose blocks were leased at admission."""
-        chunks = self._not_in(plan, self.running)
-        chunks = fewest_first(chunks, self.running, self.queue.num_waiting)
+        by_age = self._not_in(plan, self.running)
+        chunks = fewest_first(by_age, self.running, self.queue.num_waiting)
         newcomers = chunks and self.queue.has_newcomers({sequence.flow for sequence in chunks})
         kept = plan.budget // 2 if newcomers else 0
         plan.budget -= kept
+        part = of_the_eldest(by_age, chunks, plan.budget)
+        plan.budget -= part
         rows = self._add_chunks(plan, chunks)
+        plan.budget += part
+        rows += self._add_chunks(plan, self._not_in(plan, by_age[:1]))
         plan.budget += kept
         return rows
 
@@ -317,6 +322,12 @@ class Scheduler:
         if sequence.admitted is None:
             sequence.match_seconds = self._clock() - began
         return is_taken
+
+    def _is_flooded(self) -> bool:
+        """Whether few have the prompts that are to be computed; else it is but a load."""
+        begun = [one.flow for one in self.running if tokens_to_go(one) > 1]
+        flows = max(len(set(begun)), self.queue.num_flows)
+        return is_flood(flows, len(begun) + len(self.queue))
 
     def _tokens_to_go(self) -> int:
         """Tokens that are to be computed before those of whoever is admitted next."""
