@@ -38,6 +38,11 @@ FIRST_ID = 300  # below lie special tokens and bytes
 BUSY_S = 0.2  # a flood that is refused comes again so soon
 FLOOD_ON_S = 2.0  # until it is in full swing
 START_S = 120.0
+BOUNDS = (
+    "max_batch_tokens",
+    "max_batch_tokens_beside_decodes",
+    "max_batch_tokens_beside_visitors",
+)
 _CLOSE_S = 60.0
 
 
@@ -55,6 +60,9 @@ class ServerFlags:
     ] = None
     max_batch_tokens_beside_decodes: Annotated[
         int | None, typer.Option("--max-batch-tokens-beside-decodes", help="The same.")
+    ] = None
+    max_batch_tokens_beside_visitors: Annotated[
+        int | None, typer.Option("--max-batch-tokens-beside-visitors", help="The same.")
     ] = None
 
 
@@ -241,10 +249,8 @@ def place_of(server: ServerFlags) -> Iterator[Place]:
         yield looked_at(server.url.rstrip("/"), server.admin_key, server.vocab)
         return
     settings = {"cache_tokens": "65536"}
-    if server.max_batch_tokens is not None:
-        settings["max_batch_tokens"] = str(server.max_batch_tokens)
-    if server.max_batch_tokens_beside_decodes is not None:
-        settings["max_batch_tokens_beside_decodes"] = str(server.max_batch_tokens_beside_decodes)
+    bounds = {name: getattr(server, name) for name in BOUNDS}
+    settings |= {name: str(bound) for name, bound in bounds.items() if bound is not None}
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         model = model_directory("handbook", Path(scratch))
         with running(model, Path(scratch) / "data", start_s=START_S, **settings) as started:

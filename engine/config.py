@@ -38,6 +38,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
     # What a step with decodes computes of prompts beside them. None: what is left of the budget.
     max_batch_tokens_beside_decodes: int | None = None
+    # What a step computes of prompts, at least, while tenants come and go beside others that ask
+    # without end. None: 64 on cpu, 384 on cuda.
+    max_batch_tokens_beside_visitors: int | None = None
     max_running: int = 256
     max_waiting: int = 1024
     single_flight_deadline_s: float = 10.0

@@ -27,6 +27,9 @@ from engine.process import EXIT_CANNOT_START, StopSignal, serve
 from engine.queue import QueueLimits
 from prefix_cache.policies import by_name
 
+CPU_BESIDE_VISITORS = 64
+CUDA_BESIDE_VISITORS = 384
+
 _log = logging.getLogger(__name__)
 
 
@@ -102,11 +105,7 @@ def build_core(
         out_of_memory=torch.OutOfMemoryError,
     )
     limits = Limits(
-        step=StepLimits(
-            max_batch_tokens=model.max_batch_tokens,
-            max_running=min(config.max_running, model.max_batch_tokens),
-            beside_decodes=config.max_batch_tokens_beside_decodes,
-        ),
+        step=_step_limits(config, model),
         queue=QueueLimits(capacity=config.max_waiting),
         single_flight_deadline_s=config.single_flight_deadline_s,
         # A CPU computes a step while it is launched: to be ahead of it only holds back its tokens.
@@ -115,3 +114,13 @@ def build_core(
     policy = by_name(config.cache_policy, model.block_size)
     keeping = Keeping(policy=policy, lower=lower or LowerTiers())
     return assemble(computer, link, limits, keeping)
+
+
+def _step_limits(config: EngineConfig, model: OpenedModel) -> StepLimits:
+    beside_visitors = CPU_BESIDE_VISITORS if model.device == "cpu" else CUDA_BESIDE_VISITORS
+    return StepLimits(
+        max_batch_tokens=model.max_batch_tokens,
+        max_running=min(config.max_running, model.max_batch_tokens),
+        beside_decodes=config.max_batch_tokens_beside_decodes,
+        beside_visitors=config.max_batch_tokens_beside_visitors or beside_visitors,
+    )

@@ -14,7 +14,7 @@ from storage.move import Move
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """Bounds of one step: tokens computed, sequences running, and tokens beside decodes."""
+    """Bounds of one step: tokens computed, sequences running, and tokens beside others."""
 
     max_batch_tokens: int
     max_running: int
@@ -24,6 +24,8 @@ class StepLimits:
     def __post_init__(self) -> None:
         if self.beside_decodes is not None and self.beside_decodes < 1:
             raise ValueError("beside decodes some other token has to be computed")
+        if self.beside_visitors is not None and self.beside_visitors < 1:
+            raise ValueError("beside visitors some other token has to be computed")
         if not 0 < self.max_running <= self.max_batch_tokens:
             raise ValueError("every running sequence needs a token of the step's budget")
 

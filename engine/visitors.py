@@ -35,7 +35,7 @@ from engine.step import Row
 
 AWAY_S = 0.1  # who was away for less takes turns with the others
 LATELY_S = 30.0  # who reads an answer returns within it
-SHARE = 0.2  # of a visitor's own tokens
+SHARE = 1 / 8  # of a visitor's own tokens
 MOST_ASKED = 32  # of those who may return, the last to leave
 MOST_KNOWN = 4096  # flows that left
 
