@@ -75,6 +75,7 @@ class Time:
         self._number = count()
 
     def __call__(self) -> float:
+        """Seconds."""
         return self.now
 
     def at(self, when: float, happens: Callable[[], None]) -> None:

@@ -59,11 +59,3 @@ def fewest_first(
     seats = Counter(one.flow for one in running)
     alive = {flow: seats[flow] + num_waiting(flow) for flow in flows}
     return sorted(chunks, key=lambda one: alive[one.flow])
-
-
-def of_the_eldest(chunks: Many[Sequence], ordered: Many[Sequence], budget: int) -> int:
-    """Tokens of a step that are the eldest's, where others go before it.
-
-    Flows with few requests may come without end: so each chunk gets on when it is the eldest.
-    """
-    return budget // ELDESTS_PART if ordered and ordered[0] is not chunks[0] else 0

@@ -10,11 +10,13 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
        queue): it waits for the step under way and no more, whatever others came with. Where all
        seats are taken, the flow with the most gives one. Others then get as much of the step as
        the newcomers, or a small part of it.
-    3. running sequences with more to go: chunks of what the budget leaves, flows with few requests
-       first; of half of it while other flows wait that have no chunk running, so that nobody's
-       long prompts hold up the others.
-    4. sequences whose prefix has come up from a lower tier: they hold their blocks already.
-    5. waiting sequences, in the queue's order, while budget, places and blocks last. One whose
+    3. the rest of what visitors began (`visitors.py`). While there are any, or some may return to
+       a flood, others get less of the step from here on.
+    4. running sequences with more to go (`chunks.py`): chunks of what the budget leaves, of half
+       of it while other flows wait that have no chunk running, so that nobody's long prompts hold
+       up the others.
+    5. sequences whose prefix has come up from a lower tier: they hold their blocks already.
+    6. waiting sequences, in the queue's order, while budget, places and blocks last. One whose
        prefix has to come up first is set aside with its lease and holds up nobody: it takes
        neither budget nor a row before all is there.
 
@@ -45,14 +47,15 @@ from functools import partial
 from operator import attrgetter
 
 from engine.charges import charge_cached, charge_decodes, charge_row
-from engine.crowd import fewest_first, is_flood, of_the_eldest, who_gives
+from engine.chunks import Chunks
+from engine.crowd import who_gives
 from engine.holdings import Holdings, lease_of
 from engine.plan import Plan, StepLimits, tokens_to_go
 from engine.queue import FairQueue
 from engine.seats import Seats
 from engine.sequence import Sequence
 from engine.stats import Meter
-from engine.step import Row, Step
+from engine.step import Step
 from engine.visitors import Visitors
 
 # Of a step's budget others may have one part in so many beside newcomers, or as much as these.
@@ -84,6 +87,7 @@ class Scheduler:
         self._limits = limits
         self._meter = meter
         self._clock = clock  # for what a match takes; when things happen is told by `now`
+        self._chunks = Chunks(queue)
         self._seats = Seats(limits.max_running)
 
     @property
@@ -104,15 +108,15 @@ class Scheduler:
             has_room = self._admit_newcomers(plan, now)
         else:
             self._continue_visits(plan, now)
-        if self._is_flooded():
+        if self._chunks.are_a_flood(self.running):
             plan.budget = self.visitors.for_others(plan, now)
-        chunks = self._continue_chunks(plan)
+        chunks = self._chunks.go_on(plan, self.running)
         known = len(plan.rows)
         self._board(plan, now, self.loading)
         if has_room:  # else the blocks that come free are spoken for
             self._admit(plan, now)
         if len(plan.rows) == known:  # nobody came for what was kept
-            self._top_up(plan, chunks)
+            self._chunks.top_up(plan, chunks)
         self.visitors.planned(plan)
         return plan.step()
 
@@ -178,42 +182,7 @@ class Scheduler:
         visitors = self.visitors.present()
         if visitors:
             self._board(plan, now, visitors)
-            seated = [one for one in visitors if one.seat is not None]
-            self._add_chunks(plan, self._not_in(plan, seated))
-
-    def _not_in(self, plan: Plan, sequences: Iterable[Sequence]) -> list[Sequence]:
-        """Those that have a chunk to go and no row yet."""
-        planned = {id(row.sequence) for row in plan.rows}
-        return [one for one in sequences if tokens_to_go(one) > 1 and id(one) not in planned]
-
-    def _add_chunks(self, plan: Plan, chunks: Iterable[Sequence]) -> list[Row]:
-        rows = []
-        for sequence in chunks:
-            if plan.budget:
-                rows.append(plan.add(sequence))
-                charge_row(self.queue, rows[-1])
-        return rows
-
-    def _continue_chunks(self, plan: Plan) -> list[Row]:
-        """Rows for sequences with more tokens to go, whose blocks were leased at admission."""
-        by_age = self._not_in(plan, self.running)
-        chunks = fewest_first(by_age, self.running, self.queue.num_waiting)
-        newcomers = chunks and self.queue.has_newcomers({sequence.flow for sequence in chunks})
-        kept = plan.budget // 2 if newcomers else 0
-        plan.budget -= kept
-        part = of_the_eldest(by_age, chunks, plan.budget)
-        plan.budget -= part
-        rows = self._add_chunks(plan, chunks)
-        plan.budget += part
-        rows += self._add_chunks(plan, self._not_in(plan, by_age[:1]))
-        plan.budget += kept
-        return rows
-
-    def _top_up(self, plan: Plan, chunks: list[Row]) -> None:
-        for row in chunks:
-            is_there = row in plan.rows  # its sequence has not given its seat
-            if is_there and plan.budget and row.num_new < tokens_to_go(row.sequence):
-                charge_row(self.queue, plan.top_up(row))
+            self._chunks.add(plan, [one for one in visitors if one.seat is not None])
 
     def _board(self, plan: Plan, now: float, sequences: Iterable[Sequence]) -> None:
         """Start those whose blocks have all come, and send back those whose did not."""
@@ -308,7 +277,7 @@ class Scheduler:
     ) -> None:
         """It has its blocks: it starts, or its loads do, until which it needs no seat."""
         self.queue.take(sequence)
-        self.visitors.came(sequence, now, is_newcomer=is_newcomer)
+        self.visitors.came(sequence, is_newcomer=is_newcomer)
         sequence.leased = now
         if lease_of(sequence).ready:
             self._start(sequence, plan, now)
@@ -322,12 +291,6 @@ class Scheduler:
         if sequence.admitted is None:
             sequence.match_seconds = self._clock() - began
         return is_taken
-
-    def _is_flooded(self) -> bool:
-        """Whether few have the prompts that are to be computed; else it is but a load."""
-        begun = [one.flow for one in self.running if tokens_to_go(one) > 1]
-        flows = max(len(set(begun)), self.queue.num_flows)
-        return is_flood(flows, len(begun) + len(self.queue))
 
     def _tokens_to_go(self) -> int:
         """Tokens that are to be computed before those of whoever is admitted next."""

@@ -66,7 +66,7 @@ class Visitors:
         self._present: list[Sequence] = []  # visitors before their first tokens
         self._behind = 0  # tokens that visitors had while others sat out
 
-    def came(self, sequence: Sequence, now: float, *, is_newcomer: bool) -> None:
+    def came(self, sequence: Sequence, *, is_newcomer: bool) -> None:
         """A sequence was given its blocks; a newcomer's flow had none that had."""
         flow = self._alive.get(sequence.flow)
         if flow is None:

@@ -1,0 +1,76 @@
+"""Rows for prompts under way: whose tokens come first, and what is kept for others.
+
+    budget | flows with few requests first ........ | the eldest's | kept for newcomers |
+
+Knows: the order of chunks, and parts of a step's budget. Does not know: who starts, seats or
+blocks (`scheduler.py`), or visits (`visitors.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Many
+
+from engine.charges import charge_row
+from engine.crowd import fewest_first, is_flood
+from engine.plan import Plan, tokens_to_go
+from engine.queue import FairQueue
+from engine.sequence import Sequence
+from engine.step import Row
+
+# Of the tokens for chunks the eldest has one part in so many, whoever goes first: flows with few
+# requests may come without end.
+ELDESTS_PART = 4
+
+
+class Chunks:
+    """Gives sequences that run tokens of a step, and charges for them."""
+
+    def __init__(self, queue: FairQueue) -> None:
+        self._queue = queue
+
+    def add(self, plan: Plan, sequences: Iterable[Sequence]) -> list[Row]:
+        """Rows for those that have a chunk to go and no row yet, as far as the budget reaches."""
+        rows = []
+        for sequence in _without_row(plan, sequences):
+            if plan.budget:
+                rows.append(plan.add(sequence))
+                charge_row(self._queue, rows[-1])
+        return rows
+
+    def go_on(self, plan: Plan, running: Many[Sequence]) -> list[Row]:
+        """Rows for those that run, whose blocks were leased at admission; the eldest come first.
+
+        Half is kept while flows wait that have no chunk: `top_up` gives it out if nobody comes.
+        """
+        chunks = _without_row(plan, running)
+        if not chunks:
+            return []
+        kept = plan.budget // 2 if self._queue.has_newcomers({one.flow for one in chunks}) else 0
+        ordered = fewest_first(chunks, running, self._queue.num_waiting)
+        eldest = chunks[0]
+        part = (plan.budget - kept) // ELDESTS_PART if ordered[0] is not eldest else 0
+        plan.budget -= kept + part
+        rows = self.add(plan, ordered)
+        plan.budget += part
+        rows += self.add(plan, [eldest])
+        plan.budget += kept
+        return rows
+
+    def top_up(self, plan: Plan, rows: Iterable[Row]) -> None:
+        """Give what is left of the budget to these rows."""
+        for row in rows:
+            is_there = row in plan.rows  # its sequence has not given its seat
+            if is_there and plan.budget and row.num_new < tokens_to_go(row.sequence):
+                charge_row(self._queue, plan.top_up(row))
+
+    def are_a_flood(self, running: Iterable[Sequence]) -> bool:
+        """Whether the prompts to be computed, begun and waiting, are a flood, and not a load."""
+        begun = [one.flow for one in running if tokens_to_go(one) > 1]
+        flows = max(len(set(begun)), self._queue.num_flows)
+        return is_flood(flows, len(begun) + len(self._queue))
+
+
+def _without_row(plan: Plan, sequences: Iterable[Sequence]) -> list[Sequence]:
+    planned = {id(row.sequence) for row in plan.rows}
+    return [one for one in sequences if tokens_to_go(one) > 1 and id(one) not in planned]
