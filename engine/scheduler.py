@@ -104,10 +104,13 @@ class Scheduler:
         has_room = self._continue_decodes(plan, now)
         if plan.rows and self._limits.beside_decodes is not None:
             plan.budget = min(plan.budget, self._limits.beside_decodes)
+        kept = self.visitors.kept_for_others(plan.budget)
+        plan.budget -= kept
         if has_room and self.queue:
             has_room = self._admit_newcomers(plan, now)
         else:
             self._continue_visits(plan, now)
+        plan.budget += kept
         if self._chunks.are_a_flood(self.running):
             plan.budget = self.visitors.for_others(plan, now)
         chunks = self._chunks.go_on(plan, self.running)
@@ -117,7 +120,7 @@ class Scheduler:
             self._admit(plan, now)
         if len(plan.rows) == known:  # nobody came for what was kept
             self._chunks.top_up(plan, chunks)
-        self.visitors.planned(plan)
+        self.visitors.planned(plan, others_wait=self._others_wait())
         return plan.step()
 
     def preempt(self, sequence: Sequence, now: float) -> None:
@@ -291,6 +294,12 @@ class Scheduler:
         if sequence.admitted is None:
             sequence.match_seconds = self._clock() - began
         return is_taken
+
+    def _others_wait(self) -> bool:
+        """Whether anybody but visitors has a prompt to be computed."""
+        visiting = {id(one) for one in self.visitors.present()}
+        begun = (tokens_to_go(one) > 1 and id(one) not in visiting for one in self.running)
+        return bool(self.queue) or any(begun)
 
     def _tokens_to_go(self) -> int:
         """Tokens that are to be computed before those of whoever is admitted next."""

@@ -23,6 +23,7 @@ from engine.step import Step
 LAST = 8  # steps of a kind that are remembered, and launches
 FEWEST = 2  # of a kind, before it is foretold
 MARGIN_S = 0.001  # by which a step is launched earlier than launches take
+SHORT = 4  # launches; a step that takes no longer is not worth waiting for
 SIMILAR_TOKENS = 64  # new tokens; steps that differ by fewer are of a kind
 SIMILAR_CONTEXT = 1024  # keys that prompts' tokens see, on average
 SIMILAR_KEYS = 32768  # keys of all decodes
@@ -56,11 +57,12 @@ class Timetable:
         self._took[kind].append(seconds)
 
     def due(self, step: Step, begun: float) -> float | None:
-        """When the next step is to be decided, if `step` was begun then; None: nobody knows."""
+        """When the next step is to be decided, if `step` was begun then; None: at once."""
         took = self._took.get(_kind(step), ())
         if len(took) < FEWEST or not self._launches:
             return None
-        return begun + min(took) - median(self._launches) - MARGIN_S
+        ahead = median(self._launches) + MARGIN_S
+        return begun + min(took) - ahead if min(took) > SHORT * ahead else None
 
 
 def _kind(step: Step) -> _Kind:

@@ -11,8 +11,8 @@ somebody is here for a visit, or left lately and may return,
       smallest of those visitors had to compute itself, but never fewer than a bound below which
       steps lose too much to what each costs of itself;
     - beside a visitor's prompt they get nothing, until what visitors had in this way comes to a
-      whole step; what others compute in between counts against it. So they sit out for no longer
-      than a large step of somebody else would have taken.
+      whole step, and then as much as these; what others compute in between counts against it. So
+      they sit out for hardly longer than a large step of somebody else would have taken.
 
 A visit begins with a sequence that comes interactively, of a flow with nothing alive for a
 while, to others that have been at work for as long. Who returns at once takes turns with the
@@ -34,7 +34,7 @@ from engine.sequence import Sequence
 from engine.step import Row
 
 AWAY_S = 0.1  # who was away for less takes turns with the others
-LATELY_S = 30.0  # who reads an answer returns within it
+LATELY_S = 30.0  # who reads an answer returns within it, and no visit takes longer
 SHARE = 1 / 8  # of a visitor's own tokens
 MOST_ASKED = 32  # of those who may return, the last to leave
 MOST_KNOWN = 4096  # flows that left
@@ -99,6 +99,10 @@ class Visitors:
             self._present = [one for one in self._present if _is_before_its_first_token(one)]
         return self._present
 
+    def kept_for_others(self, budget: int) -> int:
+        """Tokens of a step that visitors may not have, since others sat out for long enough."""
+        return budget // 2 if self._behind > self._limits.max_batch_tokens else 0
+
     def for_others(self, plan: Plan, now: float) -> int:
         """Tokens of others' prompts that the step may have."""
         taken = self._tokens_of_visitors(plan.rows)
@@ -111,12 +115,14 @@ class Visitors:
             return plan.budget
         return min(plan.budget, max(least, int(SHARE * smallest)))
 
-    def planned(self, plan: Plan) -> None:
-        """Take down who had what of a step."""
+    def planned(self, plan: Plan, *, others_wait: bool) -> None:
+        """Take down who had what of a step; whether others have prompts to be computed."""
+        if not others_wait:
+            self._behind = 0
+            return
         taken = self._tokens_of_visitors(plan.rows)
         others = sum(row.num_new for row in plan.rows if row.num_new > 1) - taken
-        is_anyone_behind = taken or others > 0
-        self._behind = max(self._behind + taken - others, 0) if is_anyone_behind else 0
+        self._behind = max(self._behind + taken - others, 0)
 
     def _returned(self, sequence: Sequence) -> _Alive:
         left = self._left.pop(sequence.flow, None)
@@ -132,7 +138,9 @@ class Visitors:
 
     def _expected(self, now: float) -> Iterator[int]:
         """What the prompts of those who visit, or may return, took to compute, in tokens."""
-        yield from (flow.tokens for flow in self._alive.values() if flow.visits)
+        for flow in self._alive.values():
+            if flow.visits and now - flow.since < LATELY_S:  # else it is always there by now
+                yield flow.tokens
         for left in islice(reversed(self._left.values()), MOST_ASKED):
             if now - left.at >= LATELY_S:
                 return
