@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Many
+from itertools import takewhile
 
 from engine.charges import charge_row
 from engine.crowd import fewest_first, is_flood
@@ -47,10 +48,11 @@ class Chunks:
         if not chunks:
             return []
         kept = plan.budget // 2 if self._queue.has_newcomers({one.flow for one in chunks}) else 0
+        plan.budget -= kept
         ordered = fewest_first(chunks, running, self._queue.num_waiting)
         eldest = chunks[0]
-        part = (plan.budget - kept) // ELDESTS_PART if ordered[0] is not eldest else 0
-        plan.budget -= kept + part
+        part = _part_of(eldest, ordered, plan.budget)
+        plan.budget -= part
         rows = self.add(plan, ordered)
         plan.budget += part
         rows += self.add(plan, [eldest])
@@ -69,6 +71,13 @@ class Chunks:
         begun = [one.flow for one in running if tokens_to_go(one) > 1]
         flows = max(len(set(begun)), self._queue.num_flows)
         return is_flood(flows, len(begun) + len(self._queue))
+
+
+def _part_of(eldest: Sequence, ordered: Iterable[Sequence], budget: int) -> int:
+    """What those before the eldest may not have."""
+    before = sum(tokens_to_go(one) for one in takewhile(lambda one: one is not eldest, ordered))
+    part = budget // ELDESTS_PART
+    return part if before > budget - part else 0
 
 
 def _without_row(plan: Plan, sequences: Iterable[Sequence]) -> list[Sequence]:

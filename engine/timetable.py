@@ -6,9 +6,9 @@
 
 A step that is launched early is one more that a newcomer waits for. One that is launched late
 leaves the device without work. So the end is foretold by the shortest of the last steps of a
-kind, and where nobody knows a step of that kind there is no reason to wait. A step that had ended
-before anybody looked was foretold too long, or the host was held up: its kind is forgotten, and
-learned anew.
+kind, or else of all with as many new tokens, and where nobody knows one there is no reason to
+wait. A step that had ended before anybody looked was foretold too long, or the host was held up:
+its kind is forgotten, and learned anew.
 
 Knows: sizes of steps, seconds. Does not know: a clock, or who is waited for (`visitors.py`).
 """
@@ -58,11 +58,23 @@ class Timetable:
 
     def due(self, step: Step, begun: float) -> float | None:
         """When the next step is to be decided, if `step` was begun then; None: at once."""
-        took = self._took.get(_kind(step), ())
-        if len(took) < FEWEST or not self._launches:
+        took = self._least(_kind(step))
+        if took is None or not self._launches:
             return None
         ahead = median(self._launches) + MARGIN_S
-        return begun + min(took) - ahead if min(took) > SHORT * ahead else None
+        return begun + took - ahead if took > SHORT * ahead else None
+
+    def _least(self, kind: _Kind) -> float | None:
+        """What a step of the kind takes at least, or else one of as many new tokens."""
+        took = self._took.get(kind, ())
+        if len(took) >= FEWEST:
+            return min(took)
+        known = (
+            min(took)
+            for (new, _, _), took in self._took.items()
+            if new == kind[0] and len(took) >= FEWEST
+        )
+        return min(known, default=None)
 
 
 def _kind(step: Step) -> _Kind:

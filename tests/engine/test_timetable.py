@@ -47,6 +47,13 @@ def test_what_nobody_knows_is_not_waited_for() -> None:
     assert table.due(step_of(new=2048), 0.0) is None
 
 
+def test_of_an_unknown_kind_the_shortest_with_as_many_new_tokens_counts() -> None:
+    table = taught(LONG, LONG, step=step_of(decodes=1))
+    for _ in range(FEWEST):
+        table.settled(step_of(decodes=9000), 2 * LONG, waited=LONG)
+    assert table.due(step_of(decodes=5000), 0.0) == pytest.approx(LONG - LAUNCH - MARGIN_S)
+
+
 def test_a_step_that_differs_little_is_of_the_kind() -> None:
     table = taught(LONG, LONG, step=step_of(new=448, decodes=1))
     assert table.due(step_of(new=450, decodes=3), 0.0) is not None

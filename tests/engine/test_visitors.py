@@ -176,7 +176,6 @@ class TestWhatOthersGet:
             guest.num_computed = guest.prompt_len
         assert lefts == [0, 0, 0, 0, 2000, 2000]
 
-
     def test_nobody_is_behind_who_has_nothing_to_do(self) -> None:
         day = Day()
         for number in range(20):

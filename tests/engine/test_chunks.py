@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from engine.chunks import ELDESTS_PART, Chunks
+from engine.crowd import FEW_FLOWS, MANY_REQUESTS, is_flood
+from engine.plan import Plan
+from engine.queue import FairQueue, QueueLimits
+from engine.sequence import Sequence
+from tests.engine.sequences import waiting
+
+BUDGET = 400
+
+
+class Scene:
+    """Sequences that run, in order of arrival, and some that wait."""
+
+    def __init__(self, *running: tuple[str, int], waits: tuple[str, ...] = ()) -> None:
+        self.queue = FairQueue(QueueLimits())
+        for number, flow in enumerate(waits):
+            self.queue.push(waiting(f"waits{number}", flow=flow))
+        self.running = [
+            waiting(f"{flow}{number}", flow=flow, prompt_len=length)
+            for number, (flow, length) in enumerate(running)
+        ]
+        self.chunks = Chunks(self.queue)
+        self.plan = Plan(BUDGET)
+
+    def shape(self) -> list[tuple[str, int]]:
+        return [(row.sequence.request_id, row.num_new) for row in self.plan.rows]
+
+
+def test_one_flow_goes_by_age() -> None:
+    scene = Scene(("a", 300), ("a", 300))
+    scene.chunks.go_on(scene.plan, scene.running)
+    assert scene.shape() == [("a0", 300), ("a1", 100)]
+
+
+def test_flows_with_few_requests_go_first_and_the_eldest_has_its_part() -> None:
+    scene = Scene(("many", 1000), ("many", 1000), ("few", 1000))
+    scene.chunks.go_on(scene.plan, scene.running)
+    part = BUDGET // ELDESTS_PART
+    assert scene.shape() == [("few2", BUDGET - part), ("many0", part)]
+
+
+def test_so_the_eldest_comes_to_its_end_whoever_comes() -> None:
+    scene = Scene(("many", 1000), ("many", 1000))
+    eldest = scene.running[0]
+    for number in range(10 * ELDESTS_PART):
+        if eldest.num_computed == eldest.prompt_len:
+            break
+        newest = waiting(f"new{number}", flow=f"flow{number}", prompt_len=BUDGET)
+        plan = Plan(BUDGET)
+        for row in scene.chunks.go_on(plan, [*scene.running, newest]):
+            row.sequence.num_computed = row.end
+    assert eldest.num_computed == eldest.prompt_len
+
+
+def test_what_the_first_do_not_need_is_the_eldests() -> None:
+    scene = Scene(("many", 1000), ("many", 1000), ("few", 50))
+    scene.chunks.go_on(scene.plan, scene.running)
+    assert sum(tokens for _, tokens in scene.shape()) == BUDGET
+
+
+def test_half_is_kept_while_a_flow_without_a_chunk_waits() -> None:
+    scene = Scene(("a", 1000), waits=("b",))
+    rows = scene.chunks.go_on(scene.plan, scene.running)
+    assert scene.shape() == [("a0", BUDGET // 2)]
+    scene.chunks.top_up(scene.plan, rows)
+    assert scene.shape() == [("a0", BUDGET)]
+
+
+def test_nothing_is_kept_for_more_of_the_same_flow() -> None:
+    scene = Scene(("a", 1000), waits=("a",))
+    scene.chunks.go_on(scene.plan, scene.running)
+    assert scene.shape() == [("a0", BUDGET)]
+
+
+def test_who_decodes_is_no_chunk() -> None:
+    scene = Scene(("a", 8))
+    scene.running[0].num_computed = 7
+    assert scene.chunks.go_on(scene.plan, scene.running) == []
+
+
+def test_few_flows_are_a_flood_and_so_are_many_requests_of_each() -> None:
+    assert is_flood(FEW_FLOWS, FEW_FLOWS)
+    assert not is_flood(FEW_FLOWS + 1, FEW_FLOWS + 1)
+    assert not is_flood(16, 16 * MANY_REQUESTS)
+    assert is_flood(16, 16 * MANY_REQUESTS + 1)
+
+
+def test_what_waits_and_what_has_begun_are_counted() -> None:
+    flows = [f"f{number}" for number in range(FEW_FLOWS + 1)]
+    few: list[tuple[str, int]] = [(flow, 100) for flow in flows]
+    assert not Scene(*few).chunks.are_a_flood(Scene(*few).running)
+    waits = tuple(flow for flow in flows for _ in range(MANY_REQUESTS))
+    crowded = Scene(*few, waits=waits)
+    assert crowded.chunks.are_a_flood(crowded.running)
+    done: list[Sequence] = crowded.running
+    for one in done:
+        one.num_computed = one.prompt_len
+    assert not crowded.chunks.are_a_flood(done)

@@ -1,0 +1,96 @@
+"""A visitor beside a flood, by the engine's own core before a device that only takes time.
+
+What a visitor waits for is counted in others' tokens, of the steps between its arrival and its
+first token: the one under way when it came counts whole. `benchmarks.flood_modelled` has the
+device and the clock, which nobody waits for.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.flood_modelled import Replay, Stream
+from engine.plan import StepLimits
+
+WHOLE = 8192
+LEAST = 384
+PROMPT = 2000
+ASKS = 12
+
+
+class Flooded:
+    """A flood of 64 streams, and a visitor who has asked, and read, and asked again."""
+
+    def __init__(self, beside_visitors: int | None, floods: int = 1) -> None:
+        limits = StepLimits(WHOLE, 256, beside_visitors=beside_visitors)
+        self.replay = Replay(limits)
+        crowd = [self.replay.stream(f"flood{n % floods}", 8000, 32) for n in range(64)]
+        for stream in crowd:
+            stream.start()
+        self.replay.run_for(1.0)
+        self.victim = self.replay.stream("victim", PROMPT, 8, pause_s=0.5)
+        self.victim.start()
+        self.replay.run(lambda: len(self.victim.firsts) == 2)  # since then it may return
+        self.idle, self.since = self.replay.device.idle, self.replay.time.now
+        self.replay.run(lambda: len(self.victim.firsts) == 2 + ASKS)
+
+    def waits(self) -> list[int]:
+        """Tokens of others for each of the visitor's questions but the first two."""
+        asked = zip(self.victim.asked_at, self.victim.firsts, strict=False)
+        return [self._between(at, at + first - 2e-3) for at, first in list(asked)[2:]]
+
+    def _between(self, asked: float, answered: float) -> int:
+        device = self.replay.device
+        return sum(
+            row.num_new
+            for begun, step in device.steps
+            if begun + device.model.seconds(step) > asked and begun < answered - 1e-6
+            for row in step.rows
+            if row.sequence.flow != "victim" and row.num_new > 1
+        )
+
+
+@pytest.mark.parametrize("floods", [1, 3])
+def test_a_visitor_waits_for_the_rest_of_one_small_step(floods: int) -> None:
+    flooded = Flooded(LEAST, floods)
+    waits = sorted(flooded.waits())
+    assert len(waits) == ASKS
+    assert waits[ASKS // 2] <= LEAST
+    # It may come while the next step is being launched.
+    assert waits[-1] <= 2 * LEAST
+    seconds = flooded.replay.time.now - flooded.since
+    assert flooded.replay.device.idle - flooded.idle < 0.005 * seconds
+
+
+def test_where_nobody_is_reckoned_with_it_waits_for_two_large_ones() -> None:
+    """The control: it is a flood."""
+    waits = Flooded(None).waits()
+    assert min(waits) > WHOLE / 2
+    assert sorted(waits)[ASKS // 2] > 1.5 * WHOLE
+
+
+def test_a_flood_that_nobody_visits_has_whole_steps() -> None:
+    replay = Replay(StepLimits(WHOLE, 256, beside_visitors=LEAST))
+    for _ in range(8):
+        replay.stream("flood", 8000, 8).start()
+    replay.run_for(2.0)
+    sizes = [step.num_tokens for _, step in replay.device.steps]
+    assert sizes.count(WHOLE) >= 6
+
+
+def finished(beside_visitors: int | None) -> tuple[int, float]:
+    """What 8 equal tenants with four streams each come to in two seconds, and its steps."""
+    replay = Replay(StepLimits(WHOLE, 256, beside_visitors=beside_visitors))
+    streams: list[Stream] = []
+    for number in range(8):
+        shared = tuple(range(10 + 4096 * number, 10 + 4096 * (number + 1)))
+        for _ in range(4):
+            streams.append(replay.stream(f"tenant{number}", 4096 + 128, 16))
+            streams[-1].shared = shared
+            streams[-1].start()
+    replay.run_for(2.0)
+    return sum(one.finished for one in streams), len(replay.device.steps)
+
+
+def test_equal_tenants_are_no_visitors_of_each_other() -> None:
+    assert finished(LEAST) == finished(None)
