@@ -84,6 +84,7 @@ class Market:
         queue: QueueLimits | None = None,
         max_batch_tokens: int = 128,
         max_running: int = 8,
+        beside_visitors: int | None = None,
         seed: int = 0,
     ) -> None:
         self.shoppers = shoppers
@@ -98,7 +99,7 @@ class Market:
             Computer(self.runner, facts, num_blocks, BLOCK_SIZE, MemoryError),
             self.link,
             Limits(
-                StepLimits(max_batch_tokens, max_running),
+                StepLimits(max_batch_tokens, max_running, beside_visitors=beside_visitors),
                 queue or QueueLimits(quantum=64),
                 10.0,
             ),

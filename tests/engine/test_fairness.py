@@ -29,17 +29,22 @@ def twenty(flow: str | None = None) -> list[Shopper]:
 class Sale:
     """All that the twenty want, and what each had had when the first of them wanted no more."""
 
-    def __init__(self, shoppers: list[Shopper], queue: QueueLimits) -> None:
-        self.market = Market(shoppers, num_blocks=POOL, queue=queue)
+    def __init__(
+        self, shoppers: list[Shopper], queue: QueueLimits, beside_visitors: int | None = None
+    ) -> None:
+        self.market = Market(
+            shoppers, num_blocks=POOL, queue=queue, beside_visitors=beside_visitors
+        )
         while all(shopper.sent < 40 for shopper in shoppers):
             self.market.run(1)
         self.fairness = jain([shopper.service for shopper in shoppers])
         self.market.run_out()
 
 
-@pytest.fixture(scope="module")
-def fair() -> Sale:
-    return Sale(twenty(), QueueLimits(quantum=64))
+@pytest.fixture(scope="module", params=[None, 16])
+def fair(request: pytest.FixtureRequest) -> Sale:
+    """With and without a bound beside visitors."""
+    return Sale(twenty(), QueueLimits(quantum=64), request.param)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +70,9 @@ def test_longest_prefix_first_over_all_is_not_fair(longest_prefix_first: Sale) -
     assert longest_prefix_first.fairness < 0.5
 
 
-def victim_and(*others: Shopper) -> Market:
+def victim_and(*others: Shopper, beside_visitors: int | None = None) -> Market:
     quiet = Shopper("victim", documents(2, 32, seed=1), backlog=1)
-    market = Market([quiet, *others], num_blocks=600)
+    market = Market([quiet, *others], num_blocks=600, beside_visitors=beside_visitors)
     market.run(400)
     return market
 
@@ -76,10 +81,11 @@ def queued(market: Market) -> list[int]:
     return sorted(market.shoppers[0].queued_steps)
 
 
-def test_a_flood_does_not_make_another_wait() -> None:
+@pytest.mark.parametrize("beside_visitors", [None, 16])
+def test_a_flood_does_not_make_another_wait(beside_visitors: int | None) -> None:
     alone = victim_and(Shopper("neighbour", documents(2, 32, seed=2), backlog=1))
     flood = Shopper("flood", documents(40, 160, seed=3), backlog=400, output=16)
-    flooded = victim_and(flood)
+    flooded = victim_and(flood, beside_visitors=beside_visitors)
     assert len(flooded.shoppers[0].queued_steps) > 50
     # Its turn is the next; what it waits for is a place among the 8 that run, of which one ends
     # every 16 / 8 steps, and a flood's prompt of two steps.
@@ -132,7 +138,13 @@ def test_two_whose_requests_differ_by_16_times_stay_together(seed: int) -> None:
         Shopper("large", [[]], suffix=16 * small, output=output, backlog=4),
     ]
     quantum, running = 64, drawn.choice([2, 8])
-    market = Market(pair, num_blocks=2000, max_running=running, seed=seed)
+    market = Market(
+        pair,
+        num_blocks=2000,
+        max_running=running,
+        beside_visitors=drawn.choice([None, 16]),
+        seed=seed,
+    )
     largest = 16 * small + 2 * output
     for _ in range(40):
         market.run(10)

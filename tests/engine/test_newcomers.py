@@ -33,6 +33,7 @@ def market_of(
     flooders: int = 1,
     num_blocks: int = 4000,
     flow: str | None = None,
+    beside_visitors: int | None = None,
 ) -> Market:
     """What became of a quiet tenant's questions beside so many that flood."""
     crowd = [Shopper(f"flood{n}", **FLOODS[flood], backlog=200, flow=flow) for n in range(flooders)]
@@ -44,6 +45,7 @@ def market_of(
         queue=queue,
         max_batch_tokens=BUDGET,
         max_running=SEATS,
+        beside_visitors=beside_visitors,
     )
     drawn = random.Random(7)
     market.run(50)
@@ -66,9 +68,10 @@ def flooded(flood: str, **more: Any) -> list[int]:
     return market_of(flood, **more).shoppers[-1].queued_steps
 
 
+@pytest.mark.parametrize("beside_visitors", [None, 16])
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_question_is_in_the_next_step(flood: str) -> None:
-    assert flooded(flood) == [0] * QUESTIONS
+def test_a_question_is_in_the_next_step(flood: str, beside_visitors: int | None) -> None:
+    assert flooded(flood, beside_visitors=beside_visitors) == [0] * QUESTIONS
 
 
 @pytest.mark.parametrize("flood", [name for name, sent in FLOODS.items() if sent["output"] > 2])
@@ -86,6 +89,18 @@ def test_the_step_that_it_waits_for_is_a_small_one(flood: str) -> None:
         assert max(tokens.total() for tokens in steps) == BUDGET  # the control
 
 
+@pytest.mark.parametrize("flood", [name for name in FLOODS if "long prompts" in name])
+def test_beside_a_visitor_nobody_elses_prompt_is_computed(flood: str) -> None:
+    """And the step that it waits for is small, since it may come."""
+    prompt, least = 24, 16
+    runner = market_of(flood, prompt=prompt, beside_visitors=least).runner
+    asked = [number for number, step in enumerate(runner.steps) if step["quiet"] > 1]
+    assert len(asked) == QUESTIONS
+    assert max(runner.steps[number].total() for number in asked) <= prompt + SEATS
+    assert max(runner.steps[number - 1].total() for number in asked[2:]) <= least + SEATS
+    assert sum(step["flood0"] for step in runner.steps) > 10 * QUESTIONS * least
+
+
 def test_who_is_alone_has_the_whole_of_its_first_step() -> None:
     many = Shopper("alone", [[]], suffix=24, backlog=10)
     market = Market([many], num_blocks=1000, max_batch_tokens=BUDGET, max_running=SEATS)
@@ -93,20 +108,28 @@ def test_who_is_alone_has_the_whole_of_its_first_step() -> None:
     assert market.runner.steps[0].total() == BUDGET
 
 
+@pytest.mark.parametrize("beside_visitors", [None, 16])
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_long_one_has_half_of_each_step_at_least(flood: str) -> None:
+def test_a_long_one_has_half_of_each_step_at_least(flood: str, beside_visitors: int | None) -> None:
     steps = 5
-    assert max(flooded(flood, prompt=steps * (BUDGET - SEATS))) < 2 * steps
+    waited = flooded(flood, prompt=steps * (BUDGET - SEATS), beside_visitors=beside_visitors)
+    assert max(waited) < 2 * steps
 
 
+@pytest.mark.parametrize("beside_visitors", [None, 16])
 @pytest.mark.parametrize("flooders", [2, 3])
-def test_several_floods_do_not_change_that(flooders: int) -> None:
-    assert flooded("long prompts and answers", flooders=flooders) == [0] * QUESTIONS
+def test_several_floods_do_not_change_that(flooders: int, beside_visitors: int | None) -> None:
+    waited = flooded("long prompts and answers", flooders=flooders, beside_visitors=beside_visitors)
+    assert waited == [0] * QUESTIONS
 
 
-def test_nor_do_floods_that_hold_every_block() -> None:
+@pytest.mark.parametrize("beside_visitors", [None, 16])
+def test_nor_do_floods_that_hold_every_block(beside_visitors: int | None) -> None:
     """Room for seven of the flood's sequences: what one holds goes to the newcomer."""
-    assert flooded("long prompts and answers", num_blocks=7 * 170) == [0] * QUESTIONS
+    waited = flooded(
+        "long prompts and answers", num_blocks=7 * 170, beside_visitors=beside_visitors
+    )
+    assert waited == [0] * QUESTIONS
 
 
 @pytest.mark.parametrize("flood", ["long answers on every seat", "long prompts"])
