@@ -9,11 +9,12 @@ Knows: chains of records, and how to have them written. Does not know: what is m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import iter_unpack
 
 import numpy as np
 import torch
 
-from prefix_cache.hashing import ROOT_KEY, block_keys, split_keys
+from prefix_cache.hashing import KEY_BYTES, ROOT_KEY, block_keys
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
@@ -61,10 +62,10 @@ def _run(
 ) -> Iterator[Record]:
     """`length` blocks behind the one of key `parent`."""
     ids = random.integers(0, 128_000, length * BLOCK_SIZE).astype(np.int32)
-    keys = split_keys(block_keys(path, ids, BLOCK_SIZE, parent=parent, first_block=first))
+    keys = block_keys(path, ids, BLOCK_SIZE, parent=parent, first_block=first)
     blocks = ids.astype("<i4").reshape(length, BLOCK_SIZE)
     namespace = path.at(first)
-    for key, tokens in zip(keys, blocks, strict=True):
+    for (key,), tokens in zip(iter_unpack(f"{KEY_BYTES}s", keys), blocks, strict=True):
         yield Record(key, parent, namespace, f"flow {namespace.hex()}", tokens.tobytes(), hits)
         parent = key
 

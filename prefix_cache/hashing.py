@@ -54,8 +54,3 @@ def block_keys(
             keys.append(key)
         block = run_end
     return b"".join(keys)
-
-
-def split_keys(keys: bytes) -> list[bytes]:
-    """Cut what `block_keys` returned into one key a block."""
-    return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]

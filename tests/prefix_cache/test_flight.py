@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from prefix_cache.flight import SingleFlight
-from prefix_cache.hashing import block_keys, split_keys
-from tests.prefix_cache.scene import ConstantDigest, path, tokens
+from prefix_cache.hashing import block_keys
+from tests.prefix_cache.scene import ConstantDigest, path, split_keys, tokens
 
 
 def test_a_key_is_held_from_begin_to_done() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from xxhash import xxh3_128_digest
 
-from prefix_cache.hashing import KEY_BYTES, block_keys, split_keys
-from tests.prefix_cache.scene import ConstantDigest, namespace, path, tokens
+from prefix_cache.hashing import KEY_BYTES, block_keys
+from tests.prefix_cache.scene import ConstantDigest, namespace, path, split_keys, tokens
 
 
 def test_keys_are_the_chain_the_docstring_says() -> None:

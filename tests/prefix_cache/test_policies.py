@@ -12,7 +12,7 @@ import pytest
 
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction import EvictionPolicy
-from prefix_cache.hashing import ROOT_KEY, block_keys, split_keys
+from prefix_cache.hashing import ROOT_KEY, block_keys
 from prefix_cache.policies import (
     POLICIES,
     ExpectedValue,
@@ -24,7 +24,7 @@ from prefix_cache.policies import (
 )
 from prefix_cache.shelf import Tiers
 from storage.move import Record
-from tests.prefix_cache.scene import path
+from tests.prefix_cache.scene import path, split_keys
 
 BLOCKS = 64
 HERE = path("a")
