@@ -9,15 +9,14 @@ Knows: keys and counts. Does not know: the tree, tokens, or why the blocks went.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from operator import itemgetter
 from struct import iter_unpack
+from typing import NamedTuple
 
 from prefix_cache.hashing import KEY_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Ghost:
+class Ghost(NamedTuple):
     """A run of blocks that is gone."""
 
     keys: bytes
@@ -45,8 +44,9 @@ class Ghosts:
 
     def add(self, keys: bytes, uses: int) -> None:
         """Blocks with these keys have left together after `uses` uses."""
-        self._drop(self._by_first.pop(keys[:KEY_BYTES], None))
-        self._by_first[keys[:KEY_BYTES]] = Ghost(keys, uses)
+        first = keys[:KEY_BYTES]
+        self._drop(self._by_first.pop(first, None))
+        self._by_first[first] = Ghost(keys, uses)
         self.num_blocks += len(keys) // KEY_BYTES
 
     def uses(self, keys: bytes) -> int:

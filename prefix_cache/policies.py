@@ -46,7 +46,7 @@ class _Paced(EvictionPolicy):
 
     def entered(self, node: Node) -> None:
         """Give it the worth of a node nobody else has used."""
-        node.worth = self._worth(node, len(node.edge))
+        node.worth = self._worth(node, node.edge.num_blocks)
 
     def restored(self, node: Node) -> None:
         """Count it in; its worth is that of its uses before."""
@@ -99,7 +99,7 @@ class FrequencyAdmission(Segmented):
 
     def entered(self, node: Node) -> None:
         """It may have been here before."""
-        node.seen = self._sketch.count(node.edge.keys[:KEY_BYTES])
+        node.seen = self._sketch.count(node.edge.key(0))
         self._sketch.add(node.edge.keys)
         super().entered(node)
 
@@ -124,17 +124,17 @@ class ReuseTable:
 
     def stamp(self, uses: int, blocks: int) -> None:
         """So many blocks have now been used `uses` times."""
-        self._stamped[min(uses, self._most)] += blocks
+        self._stamped[uses if uses < self._most else self._most] += blocks
         self._all_stamped += blocks
 
     def again(self, uses: int, blocks: int) -> None:
         """So many blocks that had been used `uses` times have been used once more."""
-        self._again[min(uses, self._most)] += blocks
+        self._again[uses if uses < self._most else self._most] += blocks
         self._all_again += blocks
 
     def chance(self, uses: int) -> float:
         """How likely a block used `uses` times is to be used again."""
-        uses = min(uses, self._most)
+        uses = uses if uses < self._most else self._most
         mean = self._all_again / self._all_stamped
         return (self._again[uses] + self._trust * mean) / (self._stamped[uses] + self._trust)
 
@@ -168,21 +168,21 @@ class ExpectedValue(_Paced):
 
     def entered(self, node: Node) -> None:
         """Remember its uses before it left, which this is one more than."""
-        node.seen = self._ghosts.uses(node.edge.keys[:KEY_BYTES])
+        node.seen = self._ghosts.uses(node.edge.key(0))
         if node.seen:
-            self._table.again(node.seen, len(node.edge))
+            self._table.again(node.seen, node.edge.num_blocks)
             self._ghosts.pop(node.edge.keys)
         super().entered(node)
 
     def used(self, node: Node) -> None:
         """Learn that a node of so many uses was used again."""
-        self._table.again(node.hits + node.seen, len(node.edge))
+        self._table.again(node.hits + node.seen, node.edge.num_blocks)
 
     def ended(self, node: Node, added: int) -> None:
         """Learn how many blocks there are of each number of uses."""
         current = node
         while current.parent is not None:
-            self._table.stamp(current.hits + current.seen + 1, len(current.edge))
+            self._table.stamp(current.hits + current.seen + 1, current.edge.num_blocks)
             current = current.parent
         super().ended(node, added)
 
@@ -194,12 +194,12 @@ class ExpectedValue(_Paced):
 
     def _worth(self, node: Node, added: int) -> float:
         uses = node.hits + node.seen + 1
-        stays = self._patience * self._table.chance(uses) * self._cost(node) * self.live
-        hastened = min(self._haste * added, self.live) if uses == 1 else 0.0
-        return self.pace + stays - hastened
-
-    def _cost(self, node: Node) -> float:
-        return 1.0 if self._double_cost_at is None else 1.0 + node.start / self._double_cost_at
+        stays = self._patience * self._table.chance(uses) * self.live
+        if self._double_cost_at is not None:
+            stays *= 1.0 + node.start / self._double_cost_at
+        if uses == 1:
+            stays -= min(self._haste * added, self.live)
+        return self.pace + stays
 
 
 def _lru(block_size: int) -> EvictionPolicy:  # noqa: ARG001
