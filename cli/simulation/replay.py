@@ -127,20 +127,26 @@ class Replay:
         self._cache.check_invariants()
 
     def _serve(self, admitted: Admitted) -> Served:
-        cache, clock, request, path = self._cache, self._clock, admitted.request, admitted.path
+        cache, clock, request = self._cache, self._clock, admitted.request
         arrived = clock.arrive(request.at, cache)
         loaded = cache.traffic.loaded
-        before = loaded[Tier.HOST], loaded[Tier.DISK]
-        lease = self._lease(path, request)
+        host, disk = loaded[Tier.HOST], loaded[Tier.DISK]
+        lease = self._lease(admitted.path, request)
         if lease is None:
             self._result.too_long += 1
             return Served(request.tenant, request.input_tokens, 0, 0, 0, 0.0)
-        host, disk = loaded[Tier.HOST] - before[0], loaded[Tier.DISK] - before[1]
-        cached, waited = lease.cached_tokens, clock.now - arrived
-        whole = request.input_tokens // self._block_size
-        cache.commit(lease, request.ids, whole, admitted.keys, now=clock.now)
-        cache.release(lease, now=clock.now)
-        return self._served(request, cached, host, disk, waited)
+        host, disk, now = loaded[Tier.HOST] - host, loaded[Tier.DISK] - disk, clock.now
+        size, cached = self._block_size, lease.cached_tokens
+        cache.commit(lease, request.ids, request.input_tokens // size, admitted.keys, now=now)
+        cache.release(lease, now=now)
+        return Served(
+            tenant=request.tenant,
+            input_tokens=request.input_tokens,
+            from_device=(cached - host - disk) * size,
+            from_host=host * size,
+            from_disk=disk * size,
+            waited_s=now - arrived,
+        )
 
     def _lease(self, path: NamespacePath, request: Request) -> Lease | None:
         """Lease, and wait for whatever has to be copied first; None: it can never be had."""
@@ -155,17 +161,6 @@ class Replay:
                 pass
             if lease is not None:
                 return lease
-
-    def _served(self, request: Request, cached: int, host: int, disk: int, waited: float) -> Served:
-        size = self._block_size
-        return Served(
-            tenant=request.tenant,
-            input_tokens=request.input_tokens,
-            from_device=(cached - host - disk) * size,
-            from_host=host * size,
-            from_disk=disk * size,
-            waited_s=waited,
-        )
 
 
 def _path(tenant: str) -> NamespacePath:
