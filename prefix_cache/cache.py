@@ -24,7 +24,6 @@ from prefix_cache.holds import Holds
 from prefix_cache.invariants import check
 from prefix_cache.lease import Lease
 from prefix_cache.leasing import Leasing
-from prefix_cache.ledger import Ledger
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.owners import OwnerUse
 from prefix_cache.pruning import Pruning
@@ -34,7 +33,7 @@ from prefix_cache.readership import Readership
 from prefix_cache.restart import Restart
 from prefix_cache.shelf import Tiers
 from prefix_cache.supply import Supply
-from prefix_cache.traffic import Reason, Traffic
+from prefix_cache.traffic import Reason
 from prefix_cache.transit import Outcome, Transit
 from prefix_cache.tree import RadixTree
 from prefix_cache.usage import PoolUse, TierUse
@@ -61,6 +60,8 @@ class PrefixCache:
         self._holds = Holds(self._tree, policy or LeastRecentlyUsed(), tiers.present())
         self._transit = Transit()
         self._supply = Supply(num_blocks, self._holds, tiers, self._transit)
+        self.traffic = self._supply.losses.traffic  # what has gone between the tiers so far
+        self.ledger = self._supply.losses.ledger  # the last evictions between different owners
         self.quotas = Quotas(self._holds, self._supply)
         self._ascent = Ascent(self._holds, self._supply, self._transit)
         self.readership = Readership()  # to be read alone
@@ -92,16 +93,6 @@ class PrefixCache:
     def num_copies(self) -> int:
         """Copies between tiers that were planned and not settled."""
         return len(self._transit)
-
-    @property
-    def traffic(self) -> Traffic:
-        """What has gone between the tiers so far, in blocks."""
-        return self._supply.losses.traffic
-
-    @property
-    def ledger(self) -> Ledger:
-        """The last evictions between different owners."""
-        return self._supply.losses.ledger
 
     def set_quota(self, owner: str, quota: Quota) -> None:
         """Say what of each tier is `owner`'s; the first call gives everyone a quota."""
@@ -234,11 +225,19 @@ class PrefixCache:
         `failed`: the block stays where it was. `lost`: and what was to be read there is no good;
         the block is forgotten, with all that builds on it.
         """
-        ends = ((Outcome.DONE, done), (Outcome.FAILED, failed), (Outcome.LOST, lost))
-        for outcome, moves in ends:
-            for flight in self._transit.end(moves, outcome):
-                way = self._ascent if flight.target is Tier.DEVICE else self._supply.landing
-                self._pruning.forget_all(way.settle(flight), Reason.LOST)
+        if done:
+            self._settle(done, Outcome.DONE)
+        if failed:
+            self._settle(failed, Outcome.FAILED)
+        if lost:
+            self._settle(lost, Outcome.LOST)
+
+    def _settle(self, moves: Iterable[Move], outcome: Outcome) -> None:
+        for flight in self._transit.end(moves, outcome):
+            way = self._ascent if flight.target is Tier.DEVICE else self._supply.landing
+            gone = way.settle(flight)
+            if gone:
+                self._pruning.forget_all(gone, Reason.LOST)
 
     def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
         """Take up what a disk was found to hold, as (slot, record) in any order, after a start.

@@ -23,7 +23,7 @@ from prefix_cache.hashing import KEY_BYTES, Digest, TokenIds, block_keys
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace
-from prefix_cache.node import Node, Position
+from prefix_cache.node import Position
 from prefix_cache.readership import Readership
 from prefix_cache.residency import Event
 from prefix_cache.supply import Supply
@@ -84,7 +84,10 @@ class Committer:
     def _follow(self, lease: Lease, at: Position) -> None:
         first = lease.num_shared
         if at.num_blocks > first:
-            self._move_on(lease, self._holds.split_at(at))
+            node = self._holds.split_at(at)
+            self._holds.hold(node)
+            self._holds.let_go(lease.node)
+            lease.node, lease.num_shared = node, node.end
             lower = self._place_lower(lease)
             if lower > first:
                 lease.add_duplicates(first, lower)
@@ -134,10 +137,5 @@ class Committer:
             lease.num_shared = node.end
         else:
             child = self._tree.add(node, namespace, run, owner=lease.owner, now=now)
-            self._holds.entered(child)
-            self._move_on(lease, child)
-
-    def _move_on(self, lease: Lease, node: Node) -> None:
-        self._holds.hold(node)
-        self._holds.let_go(lease.node)
-        lease.node, lease.num_shared = node, node.end
+            self._holds.grown(child, node)
+            lease.node, lease.num_shared = child, child.end

@@ -59,11 +59,6 @@ class Contest(Candidates):
                 del self._leaves[node.owner]
                 self._standing.moved.add(node.owner)
 
-    def first(self) -> Node | None:
-        """Return the leaf to evict first when nobody in particular wants the room."""
-        chosen = self.choose("", 1, 0)
-        return None if chosen is None else chosen[0]
-
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
         """Return whose turn it is, and how many blocks may be taken; see `Candidates.choose`."""
         return self._choose(owner, wanted, more, Class.BELOW)

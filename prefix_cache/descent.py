@@ -24,9 +24,9 @@ import numpy as np
 
 from prefix_cache.allocator import BlockIds
 from prefix_cache.holds import Holds
-from prefix_cache.losses import Losses, copied_below
+from prefix_cache.losses import Losses, last_run
 from prefix_cache.node import Node
-from prefix_cache.residency import DEVICE, DISK, MOVING, trailing
+from prefix_cache.residency import DEVICE, DISK, MOVING
 from prefix_cache.shelf import Pools, Shelf, Tiers
 from prefix_cache.traffic import Reason
 from prefix_cache.transit import Transit
@@ -56,19 +56,17 @@ class Descent:
         """
         if not self._shelves:
             return self._make_room_now(count, owner, Reason.NO_ROOM)
+        device, leaving = self._device, self._transit.leaving
         skipped: list[Node] = []
-        while True:
-            leaving = self._transit.leaving(Tier.DEVICE)
-            wanted = count - self._device.num_free - leaving
-            chosen = self._choose(wanted, count, owner, skipped) if wanted > 0 else None
+        while (wanted := count - device.num_free - leaving[Tier.DEVICE]) > 0:
+            chosen = self._choose(wanted, count, owner, skipped)
             if chosen is None:
                 break
-            node, blocks = chosen
-            if not self._push_down(Tier.DEVICE, node, blocks, owner):
-                self._holds.candidates.discard(node)
-                skipped.append(node)
+            if not self._push_down(Tier.DEVICE, *chosen, owner):
+                self._holds.candidates.discard(chosen[0])
+                skipped.append(chosen[0])
         self._offer_again(skipped)
-        return self._device.num_free >= count
+        return device.num_free >= count
 
     def make_room_now(self, count: int, owner: str) -> bool:
         """Like `make_room`, but rather loses blocks than waits for copies of them."""
@@ -117,7 +115,7 @@ class Descent:
         if len(slots):
             self._standings[Tier.DISK].charge(node.owner, len(slots))
             self._transit.begin(node, int(places[0]), ends, slots, for_owner=node.owner)
-            self._holds.changed(node)
+            self._holds.withdraw(node)
         return len(slots)
 
     def _make_room_now(self, count: int, owner: str, reason: Reason) -> bool:
@@ -139,31 +137,31 @@ class Descent:
         """Whose device blocks go next. Before floors are broken copies under way have to end."""
         leaves = self._holds.candidates
         chosen = leaves.spare(owner, wanted, count)
-        waits = len(skipped) > 0 or self._transit.leaving(Tier.DEVICE) > 0
+        waits = skipped or self._transit.leaving[Tier.DEVICE]
         if chosen is None and owner and not waits:
             chosen = leaves.choose(owner, wanted, count)
         return chosen
 
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Free slots of the node's last blocks in `tier`, or begin to; False: not now."""
-        below, losses = self._below[tier], self._losses
+        below = self._below[tier]
         if below is None:
-            losses.lose(tier, node, wanted, owner, Reason.NO_ROOM)
+            self._losses.lose(tier, node, wanted, owner, Reason.NO_ROOM)
             return True
-        copied = copied_below(tier, node, wanted)
-        if losses.forget_last(tier, node, trailing(copied), owner):
+        is_copied, start, end = last_run(tier, node, wanted)
+        if is_copied:
+            self._losses.forget_copies(tier, node, start, end, owner)
             return True
-        end = node.edge.run_in(tier)[1]
         must = end < node.edge.num_blocks or bool(node.children)
         refusal = self._refusal(below, node, must)
         if refusal is None:
-            slots, waiting = self._room(below, trailing(copied, b"\0"), node, must, owner)
+            slots, waiting = self._room(below, end - start, node, must, owner)
             if len(slots):
                 self._begin(node, end - len(slots), (tier, below.tier), slots, owner)
                 return True
             if waiting:
                 return False
-        losses.lose(tier, node, wanted, owner, refusal or Reason.NO_ROOM)
+        self._losses.lose(tier, node, wanted, owner, refusal or Reason.NO_ROOM)
         return True
 
     def _begin(
@@ -174,7 +172,7 @@ class Descent:
         self._standings[target].charge(node.owner, count)
         self._standings[source].leaving(node.owner, count)
         self._transit.begin(node, place, ends, slots, for_owner=owner, makes_room=True)
-        self._holds.changed(node)
+        self._holds.withdraw(node)
 
     def _refusal(self, below: Shelf, node: Node, must: bool) -> Reason | None:
         """Why a node may not go down. `must`: others that lie lower would be lost with it.
@@ -190,7 +188,7 @@ class Descent:
         return None if must or node.hits or node.seen else Reason.UNEARNED
 
     def _disk_writes_left(self) -> int:
-        return max(self._tiers.max_disk_writes - self._transit.arriving(Tier.DISK), 0)
+        return max(self._tiers.max_disk_writes - self._transit.arriving[Tier.DISK], 0)
 
     def _room(
         self, shelf: Shelf, wanted: int, node: Node, must: bool, owner: str
@@ -198,14 +196,14 @@ class Descent:
         """Up to `wanted` slots of `shelf` for `node`, and whether more will come without asking."""
         if shelf.tier is Tier.DISK:
             wanted = min(wanted, self._disk_writes_left())
-        wanted = self._within_ceiling(shelf, wanted, node, must)
+        if self._standings[shelf.tier].quotas:
+            wanted = self._within_ceiling(shelf, wanted, node, must)
         leaves, allocator = shelf.leaves, shelf.allocator
-        skipped: list[Node] = []
         while (short := wanted - allocator.num_free) > 0:
-            if self._losses.forget_doubles(shelf, short):
-                continue
-            if short <= self._transit.leaving(shelf.tier):
+            if not self._losses.forget_doubles(shelf, short):
                 break
+        skipped: list[Node] = []
+        while (short := wanted - allocator.num_free) > self._transit.leaving[shelf.tier]:
             chosen = leaves.spare(node.owner, short, wanted)
             if chosen is None or not (must or leaves.admits(node, chosen[0])):
                 break
@@ -215,7 +213,7 @@ class Descent:
         if skipped:
             self._offer_again(skipped)
         slots = allocator.allocate(min(wanted, allocator.num_free))
-        return slots, self._transit.leaving(shelf.tier) > 0
+        return slots, self._transit.leaving[shelf.tier] > 0
 
     def _within_ceiling(self, shelf: Shelf, wanted: int, node: Node, must: bool) -> int:
         """How many of `wanted` slots `node`'s owner may take, after giving up some of its own."""

@@ -22,15 +22,15 @@ from prefix_cache.allocator import BlockIds
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.residency import (
     BIT,
-    CHANGES_COPIES,
+    CHANGES_FASTEST,
     DEVICE,
     HOST,
+    TAKEN,
     WAY,
     WITHOUT,
     Event,
     States,
     change,
-    count,
 )
 from storage.move import Tier
 
@@ -101,9 +101,9 @@ class Edge:
         """A view of where the blocks lie, (n,), not to be kept: the edge cannot grow beside it."""
         return np.frombuffer(self._states, np.uint8)
 
-    def states_of(self, start: int, end: int) -> bytes:
+    def states_of(self, start: int, end: int) -> bytearray:
         """A copy of where the blocks [start, end) lie."""
-        return bytes(self._states[start:end])
+        return self._states[start:end]
 
     def translated(self, table: bytes) -> bytes:
         """What `table`, of 256 bytes, makes of where each block lies."""
@@ -113,10 +113,6 @@ class Edge:
     def keys(self) -> bytes:
         """A copy of the keys, 16 bytes a block."""
         return bytes(self._keys)
-
-    def last_keys(self, count: int) -> bytes:
-        """The keys of the last `count` blocks."""
-        return bytes(self._keys[-count * KEY_BYTES :])
 
     def key(self, index: int) -> bytes:
         """The key of one block."""
@@ -136,16 +132,19 @@ class Edge:
         """A view of the slots in `tier`, (n,)."""
         return self._slots[ROW[tier], : self.num_blocks]
 
-    def held_slots(self, tier: Tier, start: int = 0) -> BlockIds:
+    def held_slots(self, start: int = 0) -> list[tuple[Tier, BlockIds]]:
+        """Return the slots that the blocks from `start` on take up, or are to, by tier."""
+        states = self._states[start:]
+        slots = self._slots[:, start : self.num_blocks]
+        if states.count(states[:1]) == len(states):  # as a rule they all lie alike
+            return [(tier, slots[ROW[tier]]) for tier in TAKEN[states[0]]]
+        held = [(tier, self.held_slots_in(tier, start)) for tier in Tier]
+        return [(tier, some) for tier, some in held if len(some)]
+
+    def held_slots_in(self, tier: Tier, start: int = 0) -> BlockIds:
         """Return the slots of `tier` that the blocks from `start` on take up, or are to."""
-        bits = BIT[tier] | WAY * BIT[tier]
-        held = count(self._states[start:], bits)
-        if not held:
-            return NO_SLOTS
-        slots = self._slots[ROW[tier], start : self.num_blocks]
-        if held == len(slots):
-            return slots
-        return np.compress(self.states[start:] & bits != 0, slots)
+        places = self.states[start:] & (BIT[tier] | WAY * BIT[tier]) != 0
+        return np.compress(places, self._slots[ROW[tier], start : self.num_blocks])
 
     def run_in(self, tier: Tier) -> tuple[int, int]:
         """The places of the blocks that lie in `tier` and in none above it."""
@@ -181,8 +180,17 @@ class Edge:
             states = self.states
             follow = change(states[places].tobytes(), event, tier)
             states[places] = np.frombuffer(follow, np.uint8)
-        if event in CHANGES_COPIES:
+        if (event, tier) in CHANGES_FASTEST:
             self.recount()
+
+    def begin(self, start: int, ends: tuple[Tier, Tier], slots: BlockIds) -> list[int]:
+        """The blocks from `start` on are being copied to `slots`; return what from."""
+        source, target = ends
+        places = slice(start, start + len(slots))
+        self.change(places, Event.BEGIN, target)
+        self._slots[ROW[target], places] = slots
+        froms: list[int] = self._slots[ROW[source], places].tolist()
+        return froms
 
     def assign(self, start: int, tier: Tier, slots: BlockIds) -> None:
         """Give the blocks from `start` on these slots in `tier`."""
@@ -207,13 +215,17 @@ class Edge:
         self.num_device += run.num_device
         self.num_upper += run.num_upper
 
-    def trim(self, count: int) -> None:
-        """Drop the last `count` blocks."""
+    def trim(self, count: int) -> bytes:
+        """Drop the last `count` blocks; return their keys."""
         self.num_blocks = left = self.num_blocks - count
+        keys = bytes(self._keys[left * KEY_BYTES :])
         del self._keys[left * KEY_BYTES :], self._states[left:]
         del self._tokens[left * TOKEN_BYTES * self._block_size :]
-        self.num_device = min(self.num_device, left)
-        self.num_upper = min(self.num_upper, left)
+        if self.num_device > left:
+            self.num_device = left
+        if self.num_upper > left:
+            self.num_upper = left
+        return keys
 
     def split(self, at: int) -> Edge:
         """Cut off and return the first `at` blocks; the rest stays here."""

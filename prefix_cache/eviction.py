@@ -80,7 +80,7 @@ class Candidates:
     def __init__(self, policy: EvictionPolicy) -> None:
         self._policy = policy
         self._serial = count()  # orders equal keys, so that nodes are never compared
-        self._entries: dict[Node, int] = {}  # the serial of the entry that counts
+        self._entries: dict[Node, Entry] = {}  # the entry that counts
         self._heap: list[Entry] = []
 
     def __len__(self) -> int:
@@ -94,8 +94,8 @@ class Candidates:
 
     def add(self, node: Node) -> None:
         """Put a leaf in its place; one that is here already is placed anew."""
-        self._entries[node] = serial = next(self._serial)
-        heappush(self._heap, (self._policy.sort_key(node), serial, node))
+        self._entries[node] = entry = (self._policy.sort_key(node), next(self._serial), node)
+        heappush(self._heap, entry)
         if len(self._heap) > 2 * len(self._entries) + SLACK:
             self._heap = [entry for entry in self._heap if self._counts(entry)]
             heapify(self._heap)
@@ -105,14 +105,9 @@ class Candidates:
         self._entries.pop(node, None)
 
     def first(self) -> Node | None:
-        """Return the leaf to evict first."""
-        heap, entries = self._heap, self._entries
-        while heap:
-            _, serial, node = heap[0]
-            if entries.get(node) == serial:
-                return node
-            heappop(heap)
-        return None
+        """Return the leaf to evict first when nobody in particular wants the room."""
+        chosen = self.choose("", 1, 0)
+        return None if chosen is None else chosen[0]
 
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:  # noqa: ARG002 - quotas ask
         """Return the leaf to evict first, and how many of its blocks; None: there is none.
@@ -120,12 +115,16 @@ class Candidates:
         `owner` wants the room, for `more` blocks that it does not hold yet; up to `wanted` are to
         go now. "": nobody in particular wants it.
         """
-        node = self.first()
-        return None if node is None else (node, wanted)
+        heap, entries = self._heap, self._entries
+        while heap:
+            entry = heap[0]
+            node = entry[2]
+            if entries.get(node) is entry:
+                return node, wanted
+            heappop(heap)
+        return None
 
-    def spare(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
-        """Like `choose`, for room that one can do without."""
-        return self.choose(owner, wanted, more)
+    spare = choose  # where there are floors: like `choose`, for room that one can do without
 
     def own(self, owner: str) -> Node | None:  # noqa: ARG002 - without quotas there are no ceilings
         """Return the leaf that `owner` is to give because it holds too much."""
@@ -145,4 +144,4 @@ class Candidates:
         return len(self._entries) - sum(map(self._counts, self._heap))
 
     def _counts(self, entry: Entry) -> bool:
-        return self._entries.get(entry[2]) == entry[1]
+        return self._entries.get(entry[2]) is entry

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 
 from prefix_cache.contest import Contest
 from prefix_cache.eviction import Candidates, EvictionPolicy
-from prefix_cache.node import Node, Position
+from prefix_cache.node import NO_TIERS, Node, Position
 from prefix_cache.standing import Standing
 from prefix_cache.tree import RadixTree
 from storage.move import Tier
@@ -53,23 +53,24 @@ class Holds:
 
     def hold(self, node: Node) -> None:
         """Count one lease on `node`."""
-        was_held = node.leases > 0 or node.held_children > 0
+        was_held = node.leases or node.held_children
         node.leases += 1
         current = node
         while not was_held:
             if current.offered:
-                self._withdraw(current)
+                self.withdraw(current)
             self.evictable_blocks -= current.edge.num_device
-            if current.parent is None:
+            parent = current.parent
+            if parent is None:
                 break
-            current = current.parent
-            was_held = current.leases > 0 or current.held_children > 0
-            current.held_children += 1
+            was_held = parent.leases or parent.held_children
+            parent.held_children += 1
+            current = parent
 
     def let_go(self, node: Node) -> list[Node]:
         """Count one lease less; return the detached nodes that nobody holds any more."""
         node.leases -= 1
-        return [] if node.is_held else self._no_longer_held(node)
+        return [] if node.leases or node.held_children else self._no_longer_held(node)
 
     def cost(self, at: Position) -> int:
         """Return how many blocks would stop being evictable if `at` were held."""
@@ -94,8 +95,15 @@ class Holds:
         return upper
 
     def entered(self, node: Node) -> None:
-        """A new leaf hangs in the tree, below a held parent; the caller holds it next."""
+        """A new leaf hangs in the tree, which nobody holds."""
         self.evictable_blocks += node.edge.num_device
+        self.policy.entered(node)
+
+    def grown(self, node: Node, lease_of: Node) -> None:
+        """A new leaf hangs below `lease_of`, and one lease that held that node holds the leaf."""
+        node.leases = 1
+        lease_of.held_children += 1
+        lease_of.leases -= 1
         self.policy.entered(node)
 
     def touch(self, node: Node, now: float) -> None:
@@ -123,13 +131,12 @@ class Holds:
     def trim(self, node: Node, count: int) -> None:
         """Take the last `count` blocks of a leaf out of the tree; their slots are the caller's."""
         edge = node.edge
-        keys, before = edge.last_keys(count), edge.num_device
-        edge.trim(count)
+        before = edge.num_device
+        self.policy.left(node, edge.trim(count))
         node.num_read = min(node.num_read, edge.num_blocks)
         self.evictable_blocks += edge.num_device - before
-        self.policy.left(node, keys)
         if edge.num_blocks:
-            self.changed(node)
+            self.offer(node)
         else:
             self._remove_leaf(node)
 
@@ -167,30 +174,26 @@ class Holds:
 
     def offer(self, node: Node) -> None:
         """Make a candidate of a node where it is an unheld leaf, and of no other."""
-        was_offered = node.offered
-        is_held = node.leases or node.held_children
-        may_go = not is_held and not node.flights and node.attached and node.parent is not None
-        if not may_go or (node.device_children and node.edge.is_on_device):
-            if was_offered:
-                self._withdraw(node)
-            return
-        node.offered = False
-        for tier, leaves in self.leaves.items():
-            if node.is_tail(tier):
-                leaves.add(node)
-                node.offered = True
-            elif was_offered:
-                leaves.discard(node)
+        # What has blocks on the device below it is on the device whole, and no tail anywhere.
+        if node.leases or node.held_children or node.device_children or node.flights:
+            tails = NO_TIERS
+        else:
+            tails = node.tails() if node.attached and node.parent is not None else NO_TIERS
+        if node.offered != tails:
+            self.withdraw(node)
+            node.offered = tails
+        for tier in tails:
+            self.leaves[tier].add(node)
 
-    def _withdraw(self, node: Node) -> None:
-        node.offered = False
-        for leaves in self.leaves.values():
-            leaves.discard(node)
+    def withdraw(self, node: Node) -> None:
+        """Forget that a node was a candidate: it is held or being copied now, or has left."""
+        for tier in node.offered:
+            self.leaves[tier].discard(node)
+        node.offered = NO_TIERS
 
     def _leave(self, node: Node) -> None:
         node.attached = False
-        if node.offered:
-            self._withdraw(node)
+        self.withdraw(node)
         for noted in self.doubles.values():
             noted.pop(node, None)
 

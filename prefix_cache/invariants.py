@@ -141,7 +141,7 @@ def _check_holds(attached: list[Node], detached: list[Node], leases: list[Lease]
 def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> None:
     free = [node for node in attached if not node.is_held]
     for tier, candidates in holds.leaves.items():
-        leaves = {node for node in free if node.is_tail(tier) and not node.flights}
+        leaves = {node for node in free if tier in node.tails() and not node.flights}
         _expect("candidates", set(candidates), leaves)
         _expect("number of candidates", len(candidates), len(leaves))
         _expect("misplaced candidates", candidates.misplaced(), [])
@@ -154,7 +154,7 @@ def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> No
 def _check_blocks(allocator: BlockAllocator, nodes: list[Node], leases: list[Lease]) -> None:
     """Every block is in exactly one place: free, in a node, or a lease's own."""
     places = [allocator.free_ids()]
-    places += [node.edge.held_slots(Tier.DEVICE) for node in nodes]
+    places += [node.edge.held_slots_in(Tier.DEVICE) for node in nodes]
     places += [lease.own_blocks() for lease in leases]
     everywhere = np.sort(np.concatenate(places))
     _expect("blocks", everywhere.tolist(), list(range(allocator.total)))
@@ -162,7 +162,7 @@ def _check_blocks(allocator: BlockAllocator, nodes: list[Node], leases: list[Lea
 
 def _check_slots(tier: Tier, allocator: BlockAllocator, nodes: list[Node]) -> None:
     """Every slot of a lower tier is free, or some block's."""
-    places = [allocator.free_ids(), *(node.edge.held_slots(tier) for node in nodes)]
+    places = [allocator.free_ids(), *(node.edge.held_slots_in(tier) for node in nodes)]
     everywhere = np.sort(np.concatenate(places))
     _expect(f"slots of {tier.value}", everywhere.tolist(), list(range(allocator.total)))
 
@@ -193,14 +193,14 @@ def _check_flights(nodes: list[Node], transit: Transit) -> None:
     for tier in Tier:
         leaving = sum(f.open for f in opened if f.makes_room and f.source is tier)
         arriving = sum(f.open for f in opened if f.target is tier)
-        _expect("leaving", (transit.leaving(tier), transit.arriving(tier)), (leaving, arriving))
+        _expect("leaving", (transit.leaving[tier], transit.arriving[tier]), (leaving, arriving))
 
 
 def _check_owners(books: OwnerBooks, nodes: list[Node], leases: list[Lease]) -> None:
     uses = books.by_owner()
     held = dict.fromkeys(uses, 0)
     for node in nodes:
-        blocks = len(node.edge.held_slots(Tier.DEVICE))
+        blocks = len(node.edge.held_slots_in(Tier.DEVICE))
         if blocks:  # what came from disk alone is charged to nobody yet
             held[node.owner] = held.get(node.owner, 0) + blocks
     for lease in leases:
@@ -224,7 +224,7 @@ def _check_standings(
     for tier, standing in standings.items():
         held: Counter[str] = Counter()
         for node in nodes:
-            held[node.owner] += len(node.edge.held_slots(tier))
+            held[node.owner] += len(node.edge.held_slots_in(tier))
         for owner in {*held, *standing.held}:
             if tier is not Tier.DEVICE:  # what leases hold there has been counted already
                 _expect(f"held in {tier.value}", standing.held.get(owner, 0), held[owner])

@@ -19,6 +19,7 @@ from prefix_cache.node import Flight, Node
 from prefix_cache.residency import Event
 from prefix_cache.shelf import Pools
 from prefix_cache.transit import Transit
+from storage.move import Tier
 
 
 class Landing:
@@ -37,15 +38,14 @@ class Landing:
         Returns where blocks were found to be no good, as nodes and positions.
         """
         self._transit.close(flight)
-        for node, start, end in flight.parts():
-            node.flights.remove(flight)
-            self._land(flight, node, start, end)
-            self._note_doubles(node)
         if flight.makes_room:
             owner, blocks = flight.nodes[0].owner, flight.end - flight.start
             self._standings[flight.source].leaving(owner, -blocks)
-        for node in reversed(flight.nodes):  # what is vacated has been offered anew by that
-            if not self._vacate(flight, node):
+        for node, start, end in reversed(flight.parts()):  # from the tail, as blocks go
+            node.flights.remove(flight)
+            self._land(flight, node, start, end)
+            self._note_doubles(node)
+            if not self._vacate(flight, node, start, end):
                 self._stands_still(node)
         if not flight.lost:
             return []
@@ -55,6 +55,15 @@ class Landing:
         """A copy of some of the node's blocks has ended, whichever way it went."""
         self._note_doubles(node)
         self._stands_still(node)
+
+    def _note_doubles(self, node: Node) -> None:
+        for shelf in self._shelves:
+            shelf.note_doubles(node)
+
+    def _stands_still(self, node: Node) -> None:
+        self._holds.changed(node)
+        if not node.attached and not node.is_held:
+            self._losses.free_nodes([node])
 
     def _land(self, flight: Flight, node: Node, start: int, end: int) -> None:
         """What has arrived lies in the target as well; the other slots are free again."""
@@ -75,22 +84,18 @@ class Landing:
             traffic.failed[flight.target] += len(failed)
             node.kept = False
 
-    def _vacate(self, flight: Flight, node: Node) -> bool:
-        """Forget the blocks that were to go, unless they are used or being copied again."""
-        source, edge = flight.source, node.edge
-        if not flight.makes_room or not node.attached or node.is_held or node.flights:
-            return False
-        if not node.is_tail(source):
-            return False
-        start, end = edge.run_in(source)
-        wanted = end - max(flight.start - node.start, start)
-        return wanted > 0 and self._losses.forget_copied(source, node, wanted, flight.for_owner)
+    def _vacate(self, flight: Flight, node: Node, start: int, end: int) -> bool:
+        """Forget the blocks [start, end) that were to go, unless they are used or copied again.
 
-    def _note_doubles(self, node: Node) -> None:
-        for shelf in self._shelves:
-            shelf.note_doubles(node)
-
-    def _stands_still(self, node: Node) -> None:
-        self._holds.changed(node)
-        if not node.attached and not node.is_held:
-            self._losses.free_nodes([node])
+        False: nothing was forgotten.
+        """
+        source, owner = flight.source, flight.for_owner
+        may_go = flight.makes_room and node.attached and not node.is_held and not node.flights
+        if not may_go or (node.device_children if source is Tier.DEVICE else node.upper_children):
+            return False
+        first, last = node.edge.run_in(source)
+        start = max(start, first)
+        if last == end and not flight.missed:
+            self._losses.forget_copies(source, node, start, end, owner)
+            return True
+        return start < last and self._losses.forget_copied(source, node, last - start, owner)

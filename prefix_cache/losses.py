@@ -21,11 +21,13 @@ from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.ledger import Ledger
 from prefix_cache.node import Node
-from prefix_cache.residency import BIT, DISK, HOST, Event, flags, trailing
+from prefix_cache.residency import BIT, DISK, HOST, WITH, WITHOUT, Event
 from prefix_cache.shelf import ABOVE, Pools, Shelf
 from prefix_cache.traffic import Eviction, Reason, Traffic
 from prefix_cache.transit import Transit
 from storage.move import Tier
+
+ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # but for the device
 
 
 class Losses:
@@ -36,23 +38,15 @@ class Losses:
         self.ledger = Ledger()
         self._holds = holds
         self._shelves = pools.shelves
-        self._device = pools.device
+        self._allocators = pools.allocators()
         self._books = pools.books
         self._standings = pools.standings
         self._transit = transit
 
     def free(self, node: Node, start: int = 0) -> None:
         """Take back all slots of the node's blocks from `start` on, on every tier."""
-        edge = node.edge
-        alone = not self._shelves  # then all blocks are on the device
-        device = edge.block_ids[start:] if alone else edge.held_slots(Tier.DEVICE, start)
-        if len(device):
-            self._device.free(device)
-            self._books.gave_back(node.owner, len(device))
-        for tier in self._shelves:
-            slots = edge.held_slots(tier, start)
-            if len(slots):
-                self.free_slots(tier, slots, node.owner)
+        for tier, slots in node.edge.held_slots(start):
+            self.free_slots(tier, slots, node.owner)
 
     def free_nodes(self, nodes: Iterable[Node]) -> None:
         """Free the blocks of nodes in nobody's reach; where one is being copied, after that."""
@@ -61,8 +55,8 @@ class Losses:
                 self.free(node)
 
     def free_slots(self, tier: Tier, slots: BlockIds, owner: str) -> None:
-        """Take back slots of a lower tier that are charged to `owner`."""
-        self._shelves[tier].allocator.free(slots)
+        """Take back slots of a tier that are charged to `owner`."""
+        self._allocators[tier].free(slots)
         self._standings[tier].charge(owner, -len(slots))
         if tier is Tier.DISK:
             self._transit.erase(slots)
@@ -85,17 +79,14 @@ class Losses:
 
         False: the last one does not.
         """
-        return self.forget_last(tier, node, trailing(copied_below(tier, node, wanted)), owner)
+        is_copied, start, end = last_run(tier, node, wanted)
+        if is_copied:
+            self.forget_copies(tier, node, start, end, owner)
+        return is_copied
 
-    def forget_last(self, tier: Tier, node: Node, length: int, owner: str) -> bool:
-        """Forget the copies in `tier` of so many of the node's last blocks there; False: of none.
-
-        They have others in a slower tier.
-        """
-        if length:
-            end = node.edge.run_in(tier)[1]
-            self._forget(tier, node, slice(end - length, end), Reason.COPIED, owner)
-        return length > 0
+    def forget_copies(self, tier: Tier, node: Node, start: int, end: int, owner: str) -> None:
+        """Forget the copies in `tier` of the blocks [start, end): they have slower ones."""
+        self._forget(tier, node, slice(start, end), Reason.COPIED, owner)
 
     def forget_doubles(self, shelf: Shelf, wanted: int) -> bool:
         """Forget up to `wanted` of a tier's copies of blocks that lie higher; False: of none."""
@@ -131,10 +122,7 @@ class Losses:
         self._count(tier, reason, node, count, owner)
         if tier is Tier.DEVICE:
             self._holds.evictable_blocks -= count
-            self._books.gave_back(node.owner, count)
-            self._device.free(slots)
-        else:
-            self.free_slots(tier, slots, node.owner)
+        self.free_slots(tier, slots, node.owner)
         node.edge.change(places, Event.FORGET, tier)
         self._holds.changed(node)
 
@@ -155,18 +143,22 @@ class Losses:
             self._books.evicted(for_owner=owner or node.owner, of_owner=node.owner, blocks=count)
 
 
-def copied_below(tier: Tier, node: Node, wanted: int) -> bytes:
-    """Flags of the node's last `wanted` blocks in `tier`: which lie where they may stay alone.
+def last_run(tier: Tier, node: Node, wanted: int) -> tuple[bool, int, int]:
+    """Whether the node's last block in `tier` lies where it may stay alone, and the places of
+    those of the last `wanted` blocks there that are like it, without a gap.
 
     A block that lies in the host has none before it that lies on disk alone. So a device block in
     front of such a one may not go before it has a copy in the host.
     """
     edge = node.edge
     start, end = edge.run_in(tier)
-    states = edge.states_of(max(start, end - wanted), end)
-    if tier is Tier.HOST:
-        return flags(states, DISK)
-    in_host = flags(states, HOST)
-    host_behind = edge.num_upper > end or node.upper_children > 0
-    bound = len(states) if host_behind else in_host.rfind(1) + 1  # the last one in the host
-    return in_host[:bound] + flags(states[bound:], DISK)
+    first = max(start, end - wanted)
+    states = edge.states_of(first, end)
+    or_disk = tier is Tier.DEVICE and edge.num_upper == end and not node.upper_children
+    below = DISK if tier is Tier.HOST else HOST
+    rest = states.rstrip(ON_DISK_ALONE) if or_disk else states
+    rest = rest.rstrip(WITH[below])
+    is_copied = len(rest) < len(states)
+    if not is_copied:
+        rest = states.rstrip(WITHOUT[below | DISK if or_disk else below])
+    return is_copied, first + len(rest), end

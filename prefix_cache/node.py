@@ -9,8 +9,8 @@ or what any of its counts is for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import compress, product
 from typing import NamedTuple
 
 from sortedcontainers import SortedList
@@ -20,15 +20,14 @@ from prefix_cache.hashing import ROOT_KEY
 from prefix_cache.namespace import Namespace
 from storage.move import Move, Tier
 
+TIERS = {flags: tuple(compress(Tier, flags)) for flags in product((False, True), repeat=len(Tier))}
+NO_TIERS: tuple[Tier, ...] = ()
+
 
 class Children(dict[bytes, "Node"]):
     """A node's children, by namespace and first block; their order is kept once it is asked for."""
 
-    __slots__ = ("_order",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._order: SortedList[bytes] | None = None
+    _order: SortedList[bytes] | None = None
 
     def put(self, key: bytes, child: Node) -> None:
         """Add a child, or put another node in the place of one."""
@@ -67,7 +66,9 @@ class Flight:
     target: Tier
     start: int
     end: int
-    nodes: list[Node]  # where the blocks lie, in order of position; a split adds one
+    nodes: list[Node] = field(
+        repr=False
+    )  # where the blocks lie, in order of position; a split adds one
     for_owner: str  # whom the room is made for, or who wants the blocks
     makes_room: bool  # the blocks are to go from `source` as soon as they lie in `target`
     moves: list[Move]  # in order of position
@@ -75,10 +76,12 @@ class Flight:
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
     lost: set[int] = field(default_factory=set)  # those of them that are no good in `source`
 
-    def parts(self) -> Iterator[tuple[Node, int, int]]:
+    def parts(self) -> list[tuple[Node, int, int]]:
         """Each node with the places [start, end) of its blocks that are being copied."""
-        for node in self.nodes:
-            yield node, max(self.start - node.start, 0), min(self.end, node.end) - node.start
+        return [
+            (node, max(self.start - node.start, 0), min(self.end, node.end) - node.start)
+            for node in self.nodes
+        ]
 
     def node_at(self, position: int) -> Node:
         """The node in which the block at `position` lies."""
@@ -93,9 +96,9 @@ class Node:
     edge: Edge
     owner: str  # who computed these blocks
     start: int  # position of the first block, counted from the prompt's block 0
-    parent: Node | None  # None for the root alone
+    parent: Node | None = field(repr=False)  # None for the root alone
     last_used: float
-    children: Children = field(default_factory=Children)
+    children: Children = field(default_factory=Children, repr=False)
     leases: int = 0  # leases whose deepest node is this one
     held_children: int = 0  # held nodes whose parent this is, detached ones too
     attached: bool = True  # False: flushed or discarded; no match finds it any more
@@ -109,7 +112,7 @@ class Node:
     upper_children: int = 0  # children whose first block is on the device or in the host
     told: tuple[bool, bool] | None = None  # in which of these two its parent counts it; None:
     # it is not among its parent's children
-    offered: bool = False  # whether it may be among the candidates of some tier
+    offered: tuple[Tier, ...] = NO_TIERS  # in which it is among the candidates
     first_key: bytes = b""  # namespace and tokens of the first block: its parent finds it by this
 
     @property
@@ -122,14 +125,13 @@ class Node:
         """Whether a lease holds this node or one below it."""
         return self.leases > 0 or self.held_children > 0
 
-    def is_tail(self, tier: Tier) -> bool:
-        """Whether its last blocks in `tier`, and in none above, have none of that sort below."""
+    def tails(self) -> tuple[Tier, ...]:
+        """Return the tiers in which some of its blocks, none faster, have none like them below."""
         edge = self.edge
-        if tier is Tier.DEVICE:
-            return edge.num_device > 0 and not self.device_children
-        if tier is Tier.HOST:
-            return edge.num_upper > edge.num_device and not self.upper_children
-        return edge.num_blocks > edge.num_upper and not self.children
+        device, upper = edge.num_device, edge.num_upper
+        on_device = device > 0 and not self.device_children
+        in_host = upper > device and not self.upper_children
+        return TIERS[on_device, in_host, edge.num_blocks > upper and not self.children]
 
     @property
     def last_key(self) -> bytes:

@@ -59,8 +59,16 @@ class Event(Enum):
     __hash__ = object.__hash__  # a member is the only one of its kind; Enum's is far slower
 
 
-# All others begin or end a copy's way, and leave every copy where it is.
-CHANGES_COPIES = frozenset({Event.LAND, Event.PLACE, Event.FORGET})
+# After any other event a block's fastest copy is where it was: below the device copies land, and
+# disk forgets, only where there is a faster one.
+CHANGES_FASTEST = frozenset(
+    {
+        (Event.LAND, Tier.DEVICE),
+        (Event.PLACE, Tier.DEVICE),
+        (Event.FORGET, Tier.DEVICE),
+        (Event.FORGET, Tier.HOST),
+    }
+)
 
 
 def is_legal(state: int) -> bool:
@@ -97,7 +105,9 @@ def _table(event: Event, tier: Tier) -> bytes:
 
 
 _TABLES = {(event, tier): _table(event, tier) for event in Event for tier in Tier}
-_FLAGS = [bytes(bool(state & bits) for state in range(256)) for bits in range(64)]
+WITH = [bytes(state for state in range(64) if state & bits) for bits in range(64)]
+# The tiers in which a block has a slot, or is to have one.
+TAKEN = [[tier for tier in Tier if state & (BIT[tier] | WAY * BIT[tier])] for state in range(64)]
 WITHOUT = [bytes(state for state in range(64) if not state & bits) for bits in range(64)]
 
 
@@ -110,18 +120,3 @@ def change(states: bytes | bytearray, event: Event, tier: Tier) -> bytes | bytea
         )
         raise IllegalTransition(f"{event.value} {tier.value} is not legal from {wrong}")
     return follow
-
-
-def flags(states: bytes, bits: int) -> bytes:
-    """1 for each state that has any of these bits, 0 for each other."""
-    return states.translate(_FLAGS[bits])
-
-
-def count(states: bytes | bytearray, bits: int) -> int:
-    """How many states have any of these bits."""
-    return len(states.translate(None, WITHOUT[bits]))
-
-
-def trailing(flags: bytes, flag: bytes = b"\1") -> int:
-    """How many of the last flags, without a gap, are this one."""
-    return len(flags) - len(flags.rstrip(flag))

@@ -88,6 +88,11 @@ class Pools:
     shelves: Mapping[Tier, Shelf]  # the tiers below it that are there
     standings: Mapping[Tier, Standing]
 
+    def allocators(self) -> dict[Tier, BlockAllocator]:
+        """Return the free list of every tier."""
+        lower = {tier: shelf.allocator for tier, shelf in self.shelves.items()}
+        return {Tier.DEVICE: self.device, **lower}
+
 
 def make_pools(num_blocks: int, tiers: Tiers, holds: Holds) -> Pools:
     """Pools in which every slot is free."""

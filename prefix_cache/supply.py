@@ -99,7 +99,7 @@ class Supply:
         """Charge the blocks of `node` and of all on the way to it to `owner` from now on."""
         current = node
         while current.parent is not None:
-            blocks = len(current.edge.held_slots(Tier.DEVICE))
+            blocks = len(current.edge.held_slots_in(Tier.DEVICE))
             self.books.gave_back(current.owner, blocks)
             self.books.took(owner, blocks)
             current.owner = owner

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from itertools import groupby, repeat
+from itertools import repeat
 
 from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
 from prefix_cache.hashing import ROOT_KEY
 from prefix_cache.node import Flight, Node
-from prefix_cache.residency import Event
 from storage.move import Move, Plan, Record, Tier
 
 NOTHING = Plan()
@@ -34,16 +33,20 @@ class Transit:
     """The copies under way, and the plan that has not been fetched yet."""
 
     def __init__(self) -> None:
-        self._under_way: dict[Move, Flight] = {}
+        # Flights by their first move as long as none of theirs has ended: they end together as a
+        # rule. Only when one has not are moves told apart, and looked for one by one.
+        self._whole: dict[Move, Flight] = {}
+        self._apart: dict[Move, Flight] = {}
         self._flights: dict[Flight, None] = {}
         self._moves: list[Move] = []
         self._records: dict[Move, Record] = {}
         self._erase: list[int] = []
-        self._leaving = dict.fromkeys(Tier, 0)
-        self._arriving = dict.fromkeys(Tier, 0)
+        # By tier, to be read alone: copies under way that will make room in it, and those into it.
+        self.leaving = dict.fromkeys(Tier, 0)
+        self.arriving = dict.fromkeys(Tier, 0)
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return sum(self.arriving.values())
 
     def flights(self) -> list[Flight]:
         """Return the flights that have not been settled, for checks."""
@@ -51,16 +54,9 @@ class Transit:
 
     def open_moves(self) -> list[tuple[Move, Flight, int]]:
         """Return the copies under way, with their blocks' positions, for checks."""
-        moves = self._under_way.items()
+        whole = [(move, flight) for flight in self._whole.values() for move in flight.moves]
+        moves = [*whole, *self._apart.items()]
         return [(move, flight, _position(flight, move)) for move, flight in moves]
-
-    def leaving(self, tier: Tier) -> int:
-        """How many copies are under way that will make room in a tier."""
-        return self._leaving[tier]
-
-    def arriving(self, tier: Tier) -> int:
-        """How many copies into a tier are under way."""
-        return self._arriving[tier]
 
     def begin(
         self,
@@ -73,24 +69,22 @@ class Transit:
         makes_room: bool = False,
     ) -> Flight:
         """Copy the blocks of `node` from place `start` on from one tier to `slots` of another."""
-        (source, target), edge, end = ends, node.edge, start + len(slots)
-        edge.change(slice(start, end), Event.BEGIN, target)
-        edge.assign(start, target, slots)
-        first, last = node.start + start, node.start + end
-        froms, tos = edge.slots(source)[start:end].tolist(), slots.tolist()
-        ways = zip(repeat(source), froms, repeat(target), tos)
+        (source, target), count, first = ends, len(slots), node.start + start
+        froms = node.edge.begin(start, ends, slots)
+        ways = zip(repeat(source), froms, repeat(target), slots.tolist())
         moves = list(map(tuple.__new__, repeat(Move), ways))  # `Move(...)` takes twice the time
         flight = Flight(
-            source, target, first, last, [node], for_owner, makes_room, moves, len(moves)
+            source, target, first, first + count, [node], for_owner, makes_room, moves, count
         )
         node.flights.append(flight)
         self._flights[flight] = None
-        self._under_way.update(zip(moves, repeat(flight)))
+        self._whole[moves[0]] = flight
         self._moves += moves
         if Tier.DISK in ends:
             self._records.update((move, _record(node, at)) for at, move in enumerate(moves, start))
-        self._arriving[target] += len(slots)
-        self._leaving[source] += len(slots) if makes_room else 0
+        self.arriving[target] += count
+        if makes_room:
+            self.leaving[source] += count
         return flight
 
     def end(self, moves: Iterable[Move], outcome: Outcome) -> Iterator[Flight]:
@@ -98,22 +92,35 @@ class Transit:
 
         UnknownMove at the first that is not under way.
         """
-        ended = list(moves)
-        at = 0
-        # Moves of one flight come together, and it is told once how many of its have ended.
-        for flight, same in groupby(map(self._under_way.pop, ended, repeat(None))):
-            if flight is None:
-                raise UnknownMove(f"{ended[at]} is not under way")
-            count = len(list(same))
+        ended, at = list(moves), 0
+        while at < len(ended):
+            flight, count = self._ending(ended, at)
             if outcome is not Outcome.DONE:
                 _miss(flight, ended[at : at + count], outcome)
             at += count
             flight.open -= count
-            self._arriving[flight.target] -= count
+            self.arriving[flight.target] -= count
             if flight.makes_room:
-                self._leaving[flight.source] -= count
+                self.leaving[flight.source] -= count
             if not flight.open:
                 yield flight
+
+    def _ending(self, ended: list[Move], at: int) -> tuple[Flight, int]:
+        """Whose the move at `at` is, and how many of its moves have ended from there on."""
+        move = ended[at]
+        flight = self._whole.get(move)
+        if flight is not None and ended[at : at + len(flight.moves)] == flight.moves:
+            return self._whole.pop(move), len(flight.moves)
+        if move not in self._apart:
+            self._tell_apart()
+        if move not in self._apart:
+            raise UnknownMove(f"{move} is not under way")
+        return self._apart.pop(move), 1
+
+    def _tell_apart(self) -> None:
+        for flight in self._whole.values():
+            self._apart.update(dict.fromkeys(flight.moves, flight))
+        self._whole = {}
 
     def close(self, flight: Flight) -> None:
         """What has become of all copies of a flight has been applied."""

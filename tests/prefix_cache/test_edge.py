@@ -7,6 +7,8 @@ import pytest
 
 from prefix_cache.edge import Edge, common_prefix
 from prefix_cache.hashing import KEY_BYTES, TokenIds
+from prefix_cache.residency import Event
+from storage.move import Tier
 from tests.prefix_cache.scene import tokens
 
 
@@ -97,3 +99,22 @@ def test_an_edge_owns_its_arrays() -> None:
     assert run.tokens.tolist() == [1, 2, 3, 4]
     assert run.block_ids.tolist() == [7, 8]
     assert run.block(1).tolist() == [3, 4]
+
+
+def test_slots_that_are_held_are_told_by_tier() -> None:
+    run = edge(0, 4)
+    assert {tier: slots.tolist() for tier, slots in run.held_slots()} == {Tier.DEVICE: [0, 1, 2, 3]}
+    assert run.begin(2, (Tier.DEVICE, Tier.HOST), tokens(8, 9)) == [2, 3]
+    held = {tier: slots.tolist() for tier, slots in run.held_slots(1)}
+    assert held == {Tier.DEVICE: [1, 2, 3], Tier.HOST: [8, 9]}
+    run.change(slice(2, 4), Event.LAND, Tier.HOST)
+    run.change(slice(2, 4), Event.FORGET, Tier.DEVICE)
+    assert {tier: slots.tolist() for tier, slots in run.held_slots(2)} == {Tier.HOST: [8, 9]}
+    assert run.held_slots_in(Tier.DEVICE).tolist() == [0, 1]
+    assert run.held_slots_in(Tier.DISK).tolist() == []
+    assert run.held_slots(4) == []
+
+
+def test_what_is_trimmed_is_told_by_its_keys() -> None:
+    run = edge(0, 3)
+    assert run.trim(2) == bytes([1]) * KEY_BYTES + bytes([2]) * KEY_BYTES

@@ -55,8 +55,7 @@ def test_another_node_in_the_place_of_one_is_the_neighbour() -> None:
 def test_a_node_is_the_tail_of_the_tiers_its_last_blocks_lie_in(device_children: int) -> None:
     one = node(3)
     one.device_children = one.upper_children = device_children
-    assert one.is_tail(Tier.DEVICE) is (device_children == 0)
-    assert [one.is_tail(tier) for tier in (Tier.HOST, Tier.DISK)] == [False, False]
+    assert one.tails() == (() if device_children else (Tier.DEVICE,))
 
 
 def test_a_node_of_blocks_in_several_tiers_is_a_tail_in_each() -> None:
@@ -66,5 +65,5 @@ def test_a_node_of_blocks_in_several_tiers_is_a_tail_in_each() -> None:
         one.edge.change(slice(first, 3), Event.LAND, tier)
     one.edge.change(slice(1, 3), Event.FORGET, Tier.DEVICE)
     one.edge.change(slice(2, 3), Event.FORGET, Tier.HOST)
-    assert [one.is_tail(tier) for tier in Tier] == [True, True, True]
+    assert one.tails() == tuple(Tier)
     assert [one.edge.run_in(tier) for tier in Tier] == [(0, 1), (1, 2), (2, 3)]

@@ -13,14 +13,14 @@ from prefix_cache.residency import (
     DISK,
     HOST,
     ILLEGAL,
+    TAKEN,
     WAY,
+    WITH,
+    WITHOUT,
     Event,
     after,
     change,
-    count,
-    flags,
     is_legal,
-    trailing,
 )
 from storage.move import Tier
 
@@ -106,25 +106,17 @@ def test_one_wrong_block_in_a_run_and_none_changes() -> None:
     assert change(bytes([1, 1]), Event.BEGIN, Tier.HOST) == bytes([1 | 16, 1 | 16])
 
 
-def test_bits_of_a_run() -> None:
-    run = bytes([DEVICE, DEVICE | HOST, HOST | WAY * DEVICE, DISK])
-    assert flags(run, HOST) == bytes([0, 1, 1, 0])
-    assert flags(run, DEVICE | DISK) == bytes([1, 1, 0, 1])
-    assert [count(run, bits) for bits in (DEVICE, HOST, WAY * DEVICE, DEVICE | HOST)] == [
-        2,
-        2,
-        1,
-        3,
-    ]
-    assert (flags(b"", HOST), count(b"", HOST)) == (b"", 0)
+def test_the_tiers_in_which_a_block_has_a_slot() -> None:
+    assert TAKEN[DEVICE] == [Tier.DEVICE]
+    assert TAKEN[HOST | WAY * DEVICE] == [Tier.DEVICE, Tier.HOST]
+    assert TAKEN[HOST | DISK] == [Tier.HOST, Tier.DISK]
 
 
-@pytest.mark.parametrize(
-    ("run", "ones", "zeros"),
-    [(b"", 0, 0), (b"\1\1", 2, 0), (b"\0\1", 1, 0), (b"\1\0\0", 0, 2), (b"\0", 0, 1)],
-)
-def test_trailing_flags(run: bytes, ones: int, zeros: int) -> None:
-    assert (trailing(run), trailing(run, b"\0")) == (ones, zeros)
+def test_states_with_and_without_a_bit() -> None:
+    assert b"\3\1\2\2".rstrip(WITH[HOST]) == b"\3\1"
+    assert len(b"\3\1\4\2".translate(None, WITHOUT[DEVICE])) == 2
+    assert set(WITH[HOST | DISK]) | set(WITHOUT[HOST | DISK]) == set(range(64))
+    assert not set(WITH[HOST | DISK]) & set(WITHOUT[HOST | DISK])
 
 
 def test_the_last_copy_is_never_forgotten() -> None:

@@ -35,7 +35,7 @@ class Station:
 
     def counts(self) -> tuple[int, int, int]:
         transit = self.transit
-        return len(transit), transit.leaving(Tier.DEVICE), transit.arriving(Tier.HOST)
+        return len(transit), transit.leaving[Tier.DEVICE], transit.arriving[Tier.HOST]
 
 
 def test_a_move_says_where_from_and_where_to() -> None:
@@ -53,6 +53,19 @@ def test_a_flight_ends_with_its_last_move_in_whatever_order() -> None:
     assert station.ended([two.moves[2], one.moves[1]]) == [two, one]
     assert station.counts() == (0, 0, 0)
     assert (one.missed, two.missed) == (set(), set())
+
+
+def test_a_flight_ends_whole_beside_one_whose_moves_come_one_by_one() -> None:
+    station = Station()
+    early, late = station.begin(1), station.begin(2)
+    assert station.ended([early.moves[1]]) == []
+    fresh = station.begin(3)
+    opened = {move for move, _, _ in station.transit.open_moves()}
+    assert opened == {early.moves[0], early.moves[2], *late.moves, *fresh.moves}
+    rest = [*fresh.moves, early.moves[2], *late.moves, early.moves[0]]
+    assert station.ended(rest) == [fresh, late, early]
+    assert station.counts() == (0, 0, 0)
+    assert station.transit.open_moves() == []
 
 
 def test_what_makes_no_room_is_not_leaving() -> None:
