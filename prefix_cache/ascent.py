@@ -17,7 +17,6 @@ Knows: loads and who waits for them. Does not know: how many blocks are worth lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,20 +63,18 @@ def whereabouts(at: Position) -> Whereabouts:
     """Where the blocks up to `at` lie."""
     if at.inside <= at.node.edge.num_device:
         return Whereabouts(at.num_blocks, 0, 0, 0)
-    counts = [0, 0, 0, 0]
-    for states in _states_to(at):
-        device, coming = states & DEVICE != 0, states & COMING != 0
-        host = (states & HOST != 0) & ~device & ~coming
-        found = [int(np.count_nonzero(part)) for part in (device, coming, host)]
-        counts = [a + b for a, b in zip(counts, [*found, len(states) - sum(found)], strict=True)]
-    return Whereabouts(*counts)
+    states = _states_to(at)
+    device, coming = states & DEVICE != 0, states & COMING != 0
+    host = (states & HOST != 0) & ~device & ~coming
+    on_device, on_way, in_host = (int(np.count_nonzero(part)) for part in (device, coming, host))
+    return Whereabouts(on_device, on_way, in_host, len(states) - on_device - on_way - in_host)
 
 
 def reachable(at: Position, load_blocks: int | None) -> int:
     """How many blocks up to `at` a lease may count on, loading at most so many (None: any)."""
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
-    states = np.concatenate(list(_states_to(at)))
+    states = _states_to(at)
     there = states & (DEVICE | COMING) != 0
     loadable = ~there & (states & MOVING == 0)
     if load_blocks is not None:
@@ -92,8 +89,7 @@ def blocks_before_coming(at: Position) -> int:
     """How many blocks up to `at` come before the first that is on its way to the device."""
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
-    states = np.concatenate(list(_states_to(at)))
-    coming = np.flatnonzero(states & COMING)
+    coming = np.flatnonzero(_states_to(at) & COMING)
     return int(coming[0]) if len(coming) else at.num_blocks
 
 
@@ -101,7 +97,7 @@ def to_load(at: Position) -> int:
     """How many blocks up to `at` are neither on the device nor coming."""
     if at.inside <= at.node.edge.num_device:
         return 0
-    return sum(int(np.count_nonzero(s & (DEVICE | COMING) == 0)) for s in _states_to(at))
+    return int(np.count_nonzero(_states_to(at) & (DEVICE | COMING) == 0))
 
 
 class Ascent:
@@ -170,7 +166,7 @@ class Ascent:
         for flight in load.flights:
             del self._load_of[flight]
             self._transit.close(flight)
-            for node, start, end in list(flight.parts()):
+            for node, start, end in flight.parts():
                 landed = self._land(flight, node, start, end, missed)
                 if start + landed < end and failed_from is None:
                     failed_from = node.start + start + landed
@@ -203,14 +199,13 @@ class Ascent:
         return landed
 
 
-def _states_to(at: Position) -> Iterable[States]:
+def _states_to(at: Position) -> States:
     """The states of the blocks up to `at`, in order."""
-    parts = [at.node.edge.states[: at.inside]]
-    node = at.node.parent
+    parts, node = [at.node.edge.states_of(0, at.inside)], at.node.parent
     while node is not None:
-        parts.append(node.edge.states)
+        parts.append(node.edge.states_of(0, node.edge.num_blocks))
         node = node.parent
-    return reversed(parts)
+    return np.frombuffer(b"".join(reversed(parts)), np.uint8)
 
 
 def _lower_parts(node: Node) -> list[tuple[Node, Places]]:

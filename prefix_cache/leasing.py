@@ -65,7 +65,7 @@ class Leasing:
             at, is_here = self._within_reach(at, path, known, load_blocks)
         missing = -(-len(token_ids) // self._block_size) - at.num_blocks
         wanted = missing if is_here else missing + to_load(at)
-        if wanted > self._supply.obtainable - self._holds.cost(at):
+        if wanted > self._supply.allocator.num_free and not self._may_have(wanted, at):
             return None
         # A lease that waits copies nothing.
         partial = self._tree.partial(at, path, known) if is_here else None
@@ -113,6 +113,10 @@ class Leasing:
         self._holds.touch(lease.node, now)
         self._holds.ended(lease.node, lease.num_added)
         self._supply.give_back_nodes(self._holds.let_go(lease.node))
+
+    def _may_have(self, wanted: int, at: Position) -> bool:
+        """Whether so many blocks could be had beside those up to `at`, sooner or later."""
+        return wanted <= self._supply.obtainable - self._holds.cost(at)
 
     def _within_reach(
         self, at: Position, path: NamespacePath, known: TokenIds, load_blocks: int | None

@@ -32,10 +32,10 @@ class Readership:
         """A request has found all blocks of `node` and of those on the way to it."""
         current = node
         while current.parent is not None:
-            news = len(current.edge) - current.num_read
-            if news > 0:
-                self._read[current.owner] += news
-                current.num_read = len(current.edge)
+            blocks = current.edge.num_blocks
+            if blocks > current.num_read:
+                self._read[current.owner] += blocks - current.num_read
+                current.num_read = blocks
             current = current.parent
 
     def written(self, owner: str) -> int:

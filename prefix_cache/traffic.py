@@ -59,11 +59,9 @@ class Traffic:
 
     def evict(self, eviction: Eviction, blocks: int) -> None:
         """Count copies that were given up; the owners of what is rare go unnamed."""
-        before = self.evicted.get(eviction)
-        if before is None and len(self.evicted) >= MOST_EVICTIONS:
+        if eviction not in self.evicted and len(self.evicted) >= MOST_EVICTIONS:
             eviction = eviction._replace(of_owner="", for_owner="")
-            before = self.evicted.get(eviction)
-        self.evicted[eviction] = blocks + (before or 0)
+        self.evicted[eviction] += blocks
 
     def by_reason(self, tier: Tier) -> dict[Reason, int]:
         """Copies given up in `tier`, by reason."""

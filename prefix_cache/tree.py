@@ -68,19 +68,20 @@ class RadixTree:
         node = self.root if start is None else start
         step = TOKEN_BYTES * self.block_size
         block, last = node.end, len(tokens) // self.block_size
-        if block < last:
-            data = tokens.data.cast("B")
+        same, span_end, data = node.edge.num_blocks, block, tokens.data.cast("B")
         while block < last:
-            namespace, end = path.span_at(block)
-            child = node.children.get(namespace + data[block * step : (block + 1) * step])
+            if block == span_end:
+                namespace, end = path.span_at(block)
+                span_end = last if end is None or end > last else end
+            at = block * step
+            child = node.children.get(namespace + data[at : at + step])
             if child is None:
                 break
-            end = last if end is None else min(end, last)
-            same = child.edge.common_blocks(data[block * step : end * step])
-            node, block = child, block + same
+            node, same = child, child.edge.common_blocks(data[at : span_end * step])
+            block += same
             if same < child.edge.num_blocks:
-                return Position(node, same, block)
-        return Position(node, node.edge.num_blocks, block)
+                break
+        return Position(node, same, block)
 
     def partial(self, at: Position, path: NamespacePath, tokens: TokenIds) -> Partial | None:
         """Return the block behind `at` that shares most leading tokens, at least one.
@@ -172,18 +173,17 @@ class RadixTree:
         It still knows its parent, whose blocks come before its own. No matter if it is not among
         the children any more, or an equal one is. `num_nodes` is the caller's to settle.
         """
-        if node.parent is not None:
-            key = node.first_key
-            if node.parent.children.get(key) is node:
-                node.parent.children.remove(key)
-                self._count_in(node, NOWHERE)
-                node.told = None
+        if node.parent is not None and node.parent.children.get(node.first_key) is node:
+            node.parent.children.remove(node.first_key)
+            self._count_in(node, NOWHERE)
+            node.told = None
 
     def _count_in(self, node: Node, now: tuple[bool, bool]) -> bool:
-        if node.told is None or node.parent is None:
+        before, parent = node.told, node.parent
+        if before is None or parent is None:
             return False
-        node.parent.device_children += now[0] - node.told[0]
-        node.parent.upper_children += now[1] - node.told[1]
+        parent.device_children += now[0] - before[0]
+        parent.upper_children += now[1] - before[1]
         node.told = now
         return True
 
