@@ -85,6 +85,11 @@ class Sequence:
         return self.found.total
 
     @property
+    def is_loading(self) -> bool:
+        """Whether it holds its blocks and has not started yet: some are on their way."""
+        return self.lease is not None and self.seat is None
+
+    @property
     def length(self) -> int:
         """Tokens in all, the pending ones included."""
         return self.num_tokens + self.num_pending

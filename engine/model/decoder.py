@@ -50,7 +50,7 @@ class Decoder:
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The last layer's output, whole or in parts, and the residual (T, H) it is to be added to."""
+        """The last layer's output, whole or in parts, and the residual (T, H) it belongs to."""
         eps, layers = self.config.rms_norm_eps, self.parameters.layers
         residual = F.embedding(token_ids, self.parameters.embedding)
         hidden = self.ops.rms_norm(residual, layers[0].input_norm, eps)

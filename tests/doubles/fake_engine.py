@@ -17,7 +17,7 @@ from engine.errors import EngineError
 from engine.interface import Late, PinnedPrefix
 from engine.messages import Finished, Generate, Timing, TokenLogprobs, Tokens, Welcome
 from engine.stats_messages import EngineStats, PinStats, PoolStats
-from prefix_cache.hashing import split_keys
+from tests.doubles.keys import split_keys
 
 Script = Callable[[Generate], Sequence[int]]
 Pace = Callable[[Generate, int], Awaitable[None]]

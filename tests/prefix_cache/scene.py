@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from prefix_cache.cache import PrefixCache
-from prefix_cache.hashing import KEY_BYTES, Digest, TokenIds, block_keys, xxh3_128_digest
+from prefix_cache.hashing import Digest, TokenIds, block_keys, xxh3_128_digest
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.move import Move, Tier
@@ -28,11 +28,6 @@ def namespace(name: str) -> Namespace:
 def path(*names: str, length: int = 1) -> NamespacePath:
     """A path through the named namespaces, each `length` blocks long, the last without end."""
     return NamespacePath(tuple((i * length, namespace(name)) for i, name in enumerate(names)))
-
-
-def split_keys(keys: bytes) -> list[bytes]:
-    """Cut what `block_keys` returned into one key a block."""
-    return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
 
 
 class ConstantDigest:

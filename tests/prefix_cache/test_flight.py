@@ -6,7 +6,8 @@ from random import Random
 
 from prefix_cache.flight import SingleFlight
 from prefix_cache.hashing import block_keys
-from tests.prefix_cache.scene import ConstantDigest, path, split_keys, tokens
+from tests.doubles.keys import split_keys
+from tests.prefix_cache.scene import ConstantDigest, path, tokens
 
 
 def test_a_key_is_held_from_begin_to_done() -> None:

@@ -7,7 +7,8 @@ import pytest
 from xxhash import xxh3_128_digest
 
 from prefix_cache.hashing import KEY_BYTES, block_keys
-from tests.prefix_cache.scene import ConstantDigest, namespace, path, split_keys, tokens
+from tests.doubles.keys import split_keys
+from tests.prefix_cache.scene import ConstantDigest, namespace, path, tokens
 
 
 def test_keys_are_the_chain_the_docstring_says() -> None:

@@ -24,7 +24,8 @@ from prefix_cache.policies import (
 )
 from prefix_cache.shelf import Tiers
 from storage.move import Record
-from tests.prefix_cache.scene import path, split_keys
+from tests.doubles.keys import split_keys
+from tests.prefix_cache.scene import path
 
 BLOCKS = 64
 HERE = path("a")

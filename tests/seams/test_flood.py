@@ -1,7 +1,7 @@
 """A visitor beside a flood, by the engine's own core before a device that only takes time.
 
 What a visitor waits for is counted in others' tokens, of the steps between its arrival and its
-first token: the one under way when it came counts whole. `benchmarks.flood_modelled` has the
+first token: the one under way when it came counts whole. `benchmarks.modelled` has the
 device and the clock, which nobody waits for.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.flood_modelled import Replay, Stream
+from benchmarks.modelled import Replay, Stream
 from engine.plan import StepLimits
 
 WHOLE = 8192

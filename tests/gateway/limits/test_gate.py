@@ -18,7 +18,7 @@ from gateway.limits.limits import Limits
 from gateway.limits.prices import Prices, Tokens
 from gateway.limits.standing import Standing
 
-LIMITED = Caller("tn_a", "a", "key", limits=Limits(max_concurrent=9))
+LIMITED = Caller("tn_a", "key", limits=Limits(max_concurrent=9))
 PRICES = Prices(computed=1.0, cached=0.5, generated=4.0)
 ADMITTED = Admitted(
     generates=tuple(
@@ -160,7 +160,7 @@ async def test_requests_have_names_of_their_own_in_every_gateway(limiter: Noting
 async def test_who_has_no_limits_needs_no_limiter(limiter: NotingLimiter) -> None:
     limiter.is_down = True
     gate = LimitGate(limiter, PRICES)
-    async with gate.held(Caller("tn_a", "a", "key"), ADMITTED, NOTHING) as standing:
+    async with gate.held(Caller("tn_a", "key"), ADMITTED, NOTHING) as standing:
         assert standing == Standing()
     with pytest.raises(Unavailable) as refused:
         async with gate.held(LIMITED, ADMITTED, NOTHING):

@@ -1,0 +1,265 @@
+"""An H200 that is not there: the engine's own core before a device that only takes time.
+
+Queue, scheduler, cache and core are the engine's. A step takes what a model of an 8B on one H200
+says (`StepModel`), on a clock that nobody waits for; whoever asks does so on the same clock. So a
+policy's price is foretold before it is measured, within what the model leaves out: the gateway
+and the askers take constant times here.
+
+Knows: seconds of steps, who asks when. Does not know: what is decided (`engine.scheduler`), or
+what is to be foretold (`flood_modelled`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+
+import numpy as np
+
+from engine.assembly import Computer, Limits, ModelFacts, assemble
+from engine.link import Incoming
+from engine.messages import (
+    Event,
+    Finished,
+    FromEngine,
+    Generate,
+    SamplingParams,
+    StepReply,
+    Tokens,
+    pack_token_ids,
+)
+from engine.plan import StepLimits
+from engine.queue import QueueLimits
+from engine.step import Sampled, Step
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace, NamespacePath
+
+VOCAB = 128_000
+BLOCK_SIZE = 16
+POOL_TOKENS = 800_000
+CLIENT = b"modelled"
+
+
+@dataclass(frozen=True, slots=True)
+class StepModel:
+    """Seconds of a step of an 8B on one H200: read off `benchmarks.step` and `.attention`."""
+
+    of_itself: float = 4.0e-3
+    token: float = 17.9e-6  # of a prompt: its products
+    pair: float = 1.2e-9  # of a prompt's token and a key before it
+    decode_key: float = 31e-9
+    replayed: int = 1024  # tokens of prompts in a step that the host launches at once
+    launch: float = 1.0e-3  # of the host, and of one that is not replayed
+    eager_launch: float = 6.0e-3
+
+    def seconds(self, step: Step) -> float:
+        """What the device is at it."""
+        chunks = [row for row in step.rows if row.num_new > 1]
+        pairs = sum(row.num_new * (row.start + row.num_new / 2) for row in chunks)
+        keys = sum(row.end for row in step.rows if row.num_new == 1)
+        new = sum(row.num_new for row in chunks)
+        return self.of_itself + self.token * new + self.pair * pairs + self.decode_key * keys
+
+    def launch_seconds(self, step: Step) -> float:
+        """What the host is at it."""
+        is_replayed = sum(row.num_new for row in step.rows if row.num_new > 1) <= self.replayed
+        return self.launch if is_replayed else self.eager_launch
+
+
+class Time:
+    """A clock that moves when somebody says so, and what is to happen when."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = count()
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def at(self, when: float, happens: Callable[[], None]) -> None:
+        """Let something happen."""
+        heappush(self._due, (when, next(self._number), happens))
+
+    def move(self, until: float) -> None:
+        """Go on to `until`; what was to happen before has happened then."""
+        while self._due and self._due[0][0] <= until:
+            when, _, happens = heappop(self._due)
+            self.now = max(self.now, when)
+            happens()
+        self.now = max(self.now, until)
+
+    def next_due(self) -> float:
+        """When something happens next."""
+        return self._due[0][0] if self._due else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class OnItsWay:
+    """A step that the device is at until `over`."""
+
+    time: Time
+    over: float
+    sampled: list[Sampled]
+
+    def collect(self) -> list[Sampled]:
+        """Wait for it."""
+        self.time.move(self.over)
+        return self.sampled
+
+
+@dataclass
+class ModelledDevice:
+    """A runner that computes nothing, one step after the other, for as long as the model says."""
+
+    time: Time
+    model: StepModel
+    noise: float = 0.0  # a step takes up to so much more, as a share
+    idle: float = 0.0  # seconds in which it stood still between two steps
+    steps: list[tuple[float, Step]] = field(default_factory=list)  # when it was begun
+    _over: float = 0.0
+    _dice: random.Random = field(default_factory=lambda: random.Random(5))
+
+    def launch(self, step: Step) -> OnItsWay:
+        """Begin behind the step before."""
+        begun = max(self.time.now + self.model.launch, self._over)
+        if self._over:
+            self.idle += begun - self._over
+        self.time.move(self.time.now + self.model.launch_seconds(step))
+        seconds = self.model.seconds(step) * (1 + self.noise * self._dice.random())
+        self._over = max(begun + seconds, self.time.now)
+        self.steps.append((begun, step))
+        return OnItsWay(self.time, self._over, [Sampled(1) for row in step.rows if row.samples])
+
+
+class ModelledLink:
+    """A link whose other end are askers on the same clock."""
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+        self._incoming: list[Incoming] = []
+        self.hears: dict[str, Callable[[Event], None]] = {}
+
+    def say(self, message: Generate, hears: Callable[[Event], None]) -> None:
+        """Ask the engine."""
+        self.hears[message.request_id] = hears
+        self._incoming.append(Incoming(CLIENT, message))
+
+    def receive(self, *, timeout_s: float) -> list[Incoming]:
+        """What has come by now, or in so many seconds."""
+        self._time.move(self._time.now)
+        give_up = self._time.now + timeout_s
+        while not self._incoming and self._time.now < give_up:
+            self._time.move(min(give_up, self._time.next_due()))
+        incoming, self._incoming = self._incoming, []
+        return incoming
+
+    def send(self, client: bytes, message: FromEngine) -> bool:
+        """Let askers hear."""
+        del client
+        if isinstance(message, StepReply):
+            for event in message.events:
+                self.hears[event.request_id](event)
+        return True
+
+
+@dataclass
+class Stream:
+    """Asks, reads to the end, pauses, and asks again."""
+
+    time: Time
+    link: ModelledLink
+    flow: str
+    prompt_tokens: int
+    max_tokens: int
+    pause_s: float
+    seed: int
+    shared: tuple[int, ...] = ()  # what each prompt begins with
+    on_the_way_s: float = 2e-3  # from the asker to the engine and back
+    firsts: list[float] = field(default_factory=list)  # seconds to the first tokens
+    asked_at: list[float] = field(default_factory=list)
+    finished: int = 0
+    is_asking: bool = True
+
+    def __post_init__(self) -> None:
+        self._dice = np.random.default_rng(self.seed)
+        self._number = count()
+
+    def start(self) -> None:
+        """Ask for the first time after a part of the pause."""
+        self._later()
+
+    def _later(self) -> None:
+        pause = self.pause_s * (0.5 + float(self._dice.random())) + self.on_the_way_s
+        self.time.at(self.time.now + pause, self._ask)
+
+    def _ask(self) -> None:
+        if not self.is_asking:
+            return
+        own = self._dice.integers(10, VOCAB, self.prompt_tokens - len(self.shared))
+        prompt = np.concatenate([np.array(self.shared, np.int64), own]).astype(np.int32)
+        path = NamespacePath.single(Namespace(self.flow.encode().ljust(16, b".")[:16]))
+        self.asked_at.append(self.time.now)
+        self.link.say(
+            Generate(
+                request_id=f"{self.flow}/{self.seed}/{next(self._number)}",
+                token_ids=pack_token_ids(prompt.tolist()),
+                namespaces=path.spans,
+                block_keys=block_keys(path, prompt, BLOCK_SIZE),
+                flow=self.flow,
+                weight=1.0,
+                sampling=SamplingParams(max_tokens=self.max_tokens, ignore_eos=True),
+            ),
+            self._hear,
+        )
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, Tokens) and event.cached_tokens is not None:
+            self.firsts.append(self.time.now - self.asked_at[-1] + self.on_the_way_s)
+        elif isinstance(event, Finished):
+            self.finished += 1
+            self._later()
+
+
+class Replay:
+    """The engine, its device, its askers."""
+
+    def __init__(
+        self,
+        step: StepLimits,
+        *,
+        model: StepModel | None = None,
+        steps_ahead: int = 1,
+        noise: float = 0.0,
+        pool_tokens: int = POOL_TOKENS,
+    ) -> None:
+        self.time = Time()
+        self.link = ModelledLink(self.time)
+        self.device = ModelledDevice(self.time, model or StepModel(), noise)
+        facts = ModelFacts(b"f" * 32, VOCAB, 100_000, (0,), "cuda", "bfloat16")
+        blocks = pool_tokens // BLOCK_SIZE
+        self.core = assemble(
+            Computer(self.device, facts, blocks, BLOCK_SIZE, MemoryError),
+            self.link,
+            Limits(step, QueueLimits(), 10.0, steps_ahead),
+            clock=self.time,
+        )
+        self._seeds = count(1)
+
+    def stream(self, flow: str, prompt: int, output: int, pause_s: float = 0.0) -> Stream:
+        """One who asks from now on."""
+        return Stream(self.time, self.link, flow, prompt, output, pause_s, next(self._seeds))
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Step until it is so."""
+        while not until():
+            self.core.step()
+
+    def run_for(self, seconds: float) -> None:
+        """Step for so long."""
+        over = self.time.now + seconds
+        self.run(lambda: self.time.now >= over)
