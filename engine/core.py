@@ -84,7 +84,8 @@ class EngineCore:
             began = self.parts.clock()
             step = self._scheduler.schedule(began, max_tokens=self._launches.budget)
             is_ahead = self._begin(step)
-            self._launches.decided(self.parts.clock() - began)
+            if is_ahead:
+                self._launches.decided(self.parts.clock() - began)
             self._settle(leaving=self.parts.steps_ahead if is_ahead else 0)
         self._reply()
 
