@@ -72,6 +72,12 @@ class Chunks:
         flows = max(len(set(begun)), self._queue.num_flows)
         return is_flood(flows, len(begun) + len(self._queue))
 
+    def wait(self, running: Iterable[Sequence], *, besides: Iterable[Sequence]) -> bool:
+        """Whether anybody besides these has a prompt to be computed, begun or waiting."""
+        known = {id(one) for one in besides}
+        begun = (tokens_to_go(one) > 1 and id(one) not in known for one in running)
+        return len(self._queue) > 0 or any(begun)
+
 
 def _part_of(eldest: Sequence, ordered: Iterable[Sequence], budget: int) -> int:
     """What those before the eldest may not have."""

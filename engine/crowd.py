@@ -15,6 +15,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Many
 from operator import attrgetter
 
+from engine.plan import tokens_to_go
 from engine.sequence import Sequence
 
 # Of the tokens for chunks the eldest has one part in so many, whoever goes first.
@@ -31,6 +32,14 @@ def is_flood(flows: int, requests: int) -> bool:
     Of a load everybody who comes is a part: large steps are good for all.
     """
     return flows <= FEW_FLOWS or requests > MANY_REQUESTS * flows
+
+
+def begun_by_flow(present: Many[Sequence]) -> Counter[str]:
+    """Tokens that each flow's sequences have still to compute."""
+    begun = Counter[str]()
+    for one in present:
+        begun[one.flow] += tokens_to_go(one)
+    return begun
 
 
 def who_gives(running: Many[Sequence], flow: str, spared: Many[Sequence]) -> Sequence | None:

@@ -48,7 +48,7 @@ from operator import attrgetter
 
 from engine.charges import charge_cached, charge_decodes, charge_row
 from engine.chunks import Chunks
-from engine.crowd import who_gives
+from engine.crowd import begun_by_flow, who_gives
 from engine.holdings import Holdings, lease_of
 from engine.plan import Plan, StepLimits, tokens_to_go
 from engine.queue import FairQueue
@@ -120,7 +120,8 @@ class Scheduler:
             self._admit(plan, now)
         if len(plan.rows) == known:  # nobody came for what was kept
             self._chunks.top_up(plan, chunks)
-        self.visitors.planned(plan, others_wait=self._others_wait())
+        others_wait = self._chunks.wait(self.running, besides=self.visitors.present())
+        self.visitors.planned(plan, others_wait=others_wait)
         return plan.step()
 
     def preempt(self, sequence: Sequence, now: float) -> None:
@@ -209,9 +210,7 @@ class Scheduler:
 
         Their first tokens wait for the whole step, so others get little of it.
         """
-        present = Counter[str]()  # tokens that each has begun
-        for one in (*self.running, *self.loading):
-            present[one.flow] += tokens_to_go(one)
+        present = begun_by_flow([*self.running, *self.loading])
         budget = plan.budget
         has_room = self._let_newcomers_in(plan, present, now)
         taken = budget - plan.budget
@@ -294,12 +293,6 @@ class Scheduler:
         if sequence.admitted is None:
             sequence.match_seconds = self._clock() - began
         return is_taken
-
-    def _others_wait(self) -> bool:
-        """Whether anybody but visitors has a prompt to be computed."""
-        visiting = {id(one) for one in self.visitors.present()}
-        begun = (tokens_to_go(one) > 1 and id(one) not in visiting for one in self.running)
-        return bool(self.queue) or any(begun)
 
     def _tokens_to_go(self) -> int:
         """Tokens that are to be computed before those of whoever is admitted next."""

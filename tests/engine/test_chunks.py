@@ -98,3 +98,12 @@ def test_what_waits_and_what_has_begun_are_counted() -> None:
     for one in done:
         one.num_computed = one.prompt_len
     assert not crowded.chunks.are_a_flood(done)
+
+
+def test_who_waits_besides_some() -> None:
+    scene = Scene(("a", 100), ("b", 100))
+    assert scene.chunks.wait(scene.running, besides=[])
+    assert scene.chunks.wait(scene.running, besides=scene.running[:1])
+    assert not scene.chunks.wait(scene.running, besides=scene.running)
+    queued = Scene(("a", 100), waits=("b",))
+    assert queued.chunks.wait(queued.running, besides=queued.running)
