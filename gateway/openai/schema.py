@@ -161,8 +161,17 @@ class TokenizeRequest(Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Scalar] | None = None
 
 
+class TokensPart(Struct, frozen=True):
+    """The tokens to be made text, strictly."""
+
+    tokens: list[TokenId]
+
+
+_TOKENS_SCHEMA = msgspec.json.schema(list[TokenId])
+
+
 class DetokenizeRequest(Struct, frozen=True, kw_only=True):
     """The body of `POST /detokenize`."""
 
     model: str | None = None
-    tokens: list[TokenId]
+    tokens: Annotated[Raw, Meta(extra_json_schema=_TOKENS_SCHEMA)]  # counted before it is parsed

@@ -5,13 +5,18 @@ Knows: their fields. Does not know: the tokenizer.
 
 from __future__ import annotations
 
+import msgspec
+
 from gateway.admission import Admission, Prompt
+from gateway.body import parse_part
 from gateway.config import Bounds
 from gateway.errors import BadRequest
 from gateway.openai.chat import chat_of
 from gateway.openai.refusals import refuse_unsupported
 from gateway.openai.replies import Detokenized, Tokenized
-from gateway.openai.schema import DetokenizeRequest, TokenizeRequest
+from gateway.openai.schema import DetokenizeRequest, TokenizeRequest, TokensPart
+
+_TOKENS = msgspec.json.Decoder(TokensPart)
 
 
 async def tokenize(wire: TokenizeRequest, admission: Admission, bounds: Bounds) -> Tokenized:
@@ -32,8 +37,19 @@ async def tokenize(wire: TokenizeRequest, admission: Admission, bounds: Bounds) 
 
 
 async def detokenize(wire: DetokenizeRequest, admission: Admission) -> Detokenized:
-    """The text of token ids."""
-    return Detokenized(await admission.detokenize(wire.tokens))
+    """The text of token ids, at most as many as the model's context holds.
+
+    They are counted before they are parsed: millions of them would hold up everybody else.
+    """
+    spelled, most = bytes(wire.tokens), admission.engine_limits().max_model_len
+    if spelled.count(b",") >= most:
+        raise BadRequest(
+            f"`tokens` has more ids than the model's context of {most}",
+            code="context_length_exceeded",
+            param="tokens",
+        )
+    tokens = parse_part(_TOKENS, b'{"tokens":%b}' % spelled).tokens
+    return Detokenized(await admission.detokenize(tokens))
 
 
 def _prompt(wire: TokenizeRequest, bounds: Bounds) -> Prompt:

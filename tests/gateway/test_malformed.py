@@ -220,6 +220,10 @@ OTHERS = {
     "detokenize negative": ("/detokenize", b'{"tokens": [-1]}'),
     "detokenize huge": ("/detokenize", b'{"tokens": [99999999999999999999]}'),
     "detokenize text": ("/detokenize", b'{"tokens": "x"}'),
+    "detokenize more than the context": (
+        "/detokenize",
+        json.dumps({"tokens": [104] * 4097}).encode(),
+    ),
 }
 CORPUS = {
     **{f"json: {name}": (CHAT, body) for name, body in JSON.items()},
@@ -241,6 +245,9 @@ PARAMS = {
     "chat: an image": "messages[0].content[0].type",
     "completion: suffix": "suffix",
     "completion: token negative": "prompt[0]",
+    "detokenize negative": "tokens[0]",
+    "detokenize text": "tokens",
+    "detokenize more than the context": "tokens",
     "completion: token outside": "prompt",
 }
 CODES = {
@@ -248,6 +255,7 @@ CODES = {
     "chat: a prompt far over the context": "context_length_exceeded",
     "chat: max_tokens over the context": "context_length_exceeded",
     "completion: prompt over the context": "context_length_exceeded",
+    "detokenize more than the context": "context_length_exceeded",
     "json: empty": "invalid_json",
     "json: deep array": "invalid_json",
     "chat: no model": "missing_required_parameter",
@@ -275,6 +283,7 @@ GOOD = {
     "tokenize": ("/tokenize", b'{"prompt": "x"}'),
     "tokenize nothing much": ("/tokenize", b'{"prompt": ""}'),
     "detokenize": ("/detokenize", b'{"tokens": [104, 105]}'),
+    "detokenize the context": ("/detokenize", json.dumps({"tokens": [104] * 4096}).encode()),
 }
 
 
