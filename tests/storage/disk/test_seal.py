@@ -49,6 +49,17 @@ def test_no_two_seals_are_alike(keys: Keys) -> None:
         opened(seal, first[:-16] + second[-16:], one)
 
 
+def test_a_forgotten_owner_s_key_stays_in_no_part_of_the_seal(tmp_path: Path) -> None:
+    keys = DataKeys(tmp_path / "keys")
+    seal = Seal(keys, FINGERPRINT, len(PAYLOAD))
+    header, payload = sealed(seal)
+    assert opened(seal, header, payload) == PAYLOAD
+    seal.forget(record(3).owner)
+    with pytest.raises(NotSound):
+        seal.open_header(header)
+    assert seal._boxes == {}
+
+
 def test_every_bit_of_a_header_counts(keys: Keys) -> None:
     seal = Seal(keys, FINGERPRINT, len(PAYLOAD))
     header, _ = sealed(seal)
