@@ -143,8 +143,14 @@ class Edge:
 
     def held_slots_in(self, tier: Tier, start: int = 0) -> BlockIds:
         """Return the slots of `tier` that the blocks from `start` on take up, or are to."""
-        places = self.states[start:] & (BIT[tier] | WAY * BIT[tier]) != 0
-        return np.compress(places, self._slots[ROW[tier], start : self.num_blocks])
+        bits = BIT[tier] | WAY * BIT[tier]
+        held = len(self._states[start:].translate(None, WITHOUT[bits]))
+        if not held:
+            return NO_SLOTS
+        slots = self._slots[ROW[tier], start : self.num_blocks]
+        if held == len(slots):
+            return slots
+        return np.compress(self.states[start:] & bits != 0, slots)
 
     def run_in(self, tier: Tier) -> tuple[int, int]:
         """The places of the blocks that lie in `tier` and in none above it."""
