@@ -12,7 +12,6 @@ from engine.errors import NumericFailure
 from engine.messages import Flush, Pin, Pinned, Unpin, Unpinned, pack_token_ids
 from engine.pins import FLOW, RETRY_S, TRIES, most_pinned
 from engine.stats_messages import PinStats
-from prefix_cache.errors import InvariantBroken
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.shelf import Tiers
@@ -329,14 +328,7 @@ def test_a_draining_engine_ends_all_the_same() -> None:
     "by",
     [
         FLOW,
-        pytest.param(
-            "tenant",
-            marks=pytest.mark.xfail(
-                strict=True,
-                raises=InvariantBroken,
-                reason="`Supply.adopt` moves the device's charges alone",
-            ),
-        ),
+        "tenant",
     ],
 )
 def test_it_comes_up_from_a_lower_tier_whoever_computed_it(by: str) -> None:

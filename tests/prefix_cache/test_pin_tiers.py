@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from prefix_cache.errors import InvariantBroken
 from prefix_cache.hashing import TokenIds
 from prefix_cache.lease import Lease
 from prefix_cache.quota import PUBLISHED
@@ -15,13 +14,6 @@ from tests.prefix_cache.tiers_scene import TierScene
 A = path("a")
 PROMPT = tokens(*range(1, 10))  # two whole blocks of four, and the token to be computed
 OTHER = tokens(*range(50, 62))  # all that fits on the device
-
-_CHARGED = pytest.mark.xfail(
-    strict=True, raises=InvariantBroken, reason="`Supply.adopt` moves the device's charges alone"
-)
-_SEALED = pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a record on disk keeps the owner that it was of"
-)
 
 
 def end_copies(scene: TierScene) -> None:
@@ -53,7 +45,6 @@ def pin(scene: TierScene) -> Lease | None:
     return scene.cache.pin(A, PROMPT[:8], owner=PUBLISHED, now=scene.tick())
 
 
-@_CHARGED
 @pytest.mark.parametrize("tiers", [(4, 0), (0, 8), (4, 8)])
 def test_whoever_pins_is_charged_for_the_copies_below_too(tiers: tuple[int, int]) -> None:
     """Else they stay the tenant's for ever: it would be over a ceiling with nothing there."""
@@ -69,7 +60,6 @@ def test_whoever_pins_is_charged_for_the_copies_below_too(tiers: tuple[int, int]
     assert [held for standing in standings for held in standing.held.values() if held] == []
 
 
-@_CHARGED
 def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None:
     scene = TierScene(3, host=4)
     scene.run(A, PROMPT, "tenant")
@@ -89,7 +79,6 @@ def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None
     assert scene.cache.owners()[PUBLISHED].blocks_held == 2
 
 
-@_SEALED
 def test_what_was_pinned_is_read_from_disk_when_it_is_no_longer() -> None:
     """A record is sealed for its owner; who asks for it as another's is told that it is lost."""
     scene = TierScene(3, disk=8)
