@@ -89,6 +89,8 @@ class Leasing:
         is_here = 0 < at.inside <= at.node.edge.num_device
         if not is_here or at.num_blocks * self._block_size < len(token_ids):
             return None
+        if not self._supply.may_adopt(at.node, owner):
+            return None
         node = self._holds.split_at(at)
         self._holds.hold(node)
         lease = self._open(path, owner, node, now)

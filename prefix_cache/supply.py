@@ -96,14 +96,30 @@ class Supply:
         self.landing.settled(node)
 
     def adopt(self, node: Node, owner: str) -> None:
-        """Charge the blocks of `node` and of all on the way to it to `owner` from now on."""
+        """Charge the blocks of `node` and of all on the way to it to `owner` from now on.
+
+        They are all on the device, and none is being copied (`may_adopt`). Their records on disk
+        are sealed for who had them so far and would never be read again: they are forgotten.
+        """
         current = node
         while current.parent is not None:
-            blocks = len(current.edge.held_slots_in(Tier.DEVICE))
-            self.books.gave_back(current.owner, blocks)
-            self.books.took(owner, blocks)
-            current.owner = owner
+            if current.owner != owner:
+                self.losses.forget_below(current, Tier.DISK)
+                for tier, standing in self.standings.items():
+                    blocks = len(current.edge.held_slots_in(tier))
+                    standing.charge(current.owner, -blocks)
+                    standing.charge(owner, blocks)
+                current.owner = owner
             current = current.parent
+
+    def may_adopt(self, node: Node, owner: str) -> bool:
+        """Whether no block that is not `owner`'s yet is being copied, up to the end of `node`."""
+        current = node
+        while current.parent is not None:
+            if current.flights and current.owner != owner:
+                return False
+            current = current.parent
+        return True
 
     def found_on_disk(self, owner: str, blocks: int) -> None:
         """After a start: some of what the disk holds is `owner`'s."""
