@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from engine.messages import Priority
 from engine.queue import FairQueue
 from engine.sequence import Sequence
 from engine.step import Row
@@ -26,10 +27,11 @@ def charge_row(queue: FairQueue, row: Row) -> None:
 
 
 def charge_decodes(queue: FairQueue, rows: Iterable[Row]) -> None:
-    """The same for rows of one token, a flow at a time."""
-    rows_of: dict[str, list[Row]] = {}
+    """The same for rows of one token, all of a flow's of one class at a time."""
+    rows_of: dict[tuple[str, Priority], list[Row]] = {}
     for row in rows:
-        rows_of.setdefault(row.sequence.flow, []).append(row)
-    for of_flow in rows_of.values():
-        sampled = sum(row.samples for row in of_flow)
-        queue.charge(of_flow[0].sequence, len(of_flow) + (OUTPUT_TOKEN_COST - 1) * sampled)
+        kind = row.sequence.flow, row.sequence.priority
+        rows_of.setdefault(kind, []).append(row)
+    for alike in rows_of.values():
+        sampled = sum(row.samples for row in alike)
+        queue.charge(alike[0].sequence, len(alike) + (OUTPUT_TOKEN_COST - 1) * sampled)

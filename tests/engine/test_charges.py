@@ -80,11 +80,6 @@ def test_a_flow_is_charged_once_for_all_of_its_decodes(rows: int) -> None:
     assert till.calls == (rows > 0)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="`charge_decodes` charges the class of a flow's first row",
-)
 def test_decodes_of_both_classes_are_charged_to_their_own() -> None:
     """A tenant that runs both would let batch wait for work that batch has done, or the reverse."""
     rows = [decode("a") for _ in range(4)]
