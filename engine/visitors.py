@@ -33,7 +33,7 @@ from engine.plan import Plan, StepLimits, tokens_to_go
 from engine.sequence import Sequence
 from engine.step import Row
 
-AWAY_S = 0.1  # who was away for less takes turns with the others
+AWAY_S = 0.02  # who was away for less takes turns with the others
 LATELY_S = 30.0  # who reads an answer returns within it, and no visit takes longer
 SHARE = 1 / 8  # of a visitor's own tokens
 MOST_ASKED = 32  # of those who may return, the last to leave
