@@ -10,7 +10,6 @@ that are not in the cache. On a CPU, or with --quick, small shapes by what serve
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from typing import Annotated
 
@@ -19,8 +18,10 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor
 
+from benchmarks.attention import seconds as replayed_seconds
 from benchmarks.ceilings import seconds_of
 from benchmarks.record import tell
+from kernels.linear import asking
 from kernels.ops import Linear, ops_for
 
 SHAPES = {
@@ -62,12 +63,8 @@ def _weights(features: int, width: int, device: str, size: int) -> list[Tensor]:
 
 
 def _by_front(front: str, x: Tensor, weights: list[Tensor]) -> float:
-    usual = torch.backends.cuda.preferred_blas_library()
-    torch.backends.cuda.preferred_blas_library(front)
-    try:
+    with asking(front):
         return _each_us(F.linear, x, weights)
-    finally:
-        torch.backends.cuda.preferred_blas_library(usual)
 
 
 def _each_us(linear: Linear | Callable[..., Tensor], x: Tensor, weights: list[Tensor]) -> float:
@@ -75,29 +72,8 @@ def _each_us(linear: Linear | Callable[..., Tensor], x: Tensor, weights: list[Te
         for weight in weights:
             linear(x, weight, None)
 
-    if not x.is_cuda:
-        return 1e6 * seconds_of(all_of_them, "cpu") / len(weights)
-    all_of_them()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        all_of_them()
-    return 1e3 * statistics.median(_replays(graph)) / len(weights)
-
-
-def _replays(graph: torch.cuda.CUDAGraph, repeats: int = 7) -> list[float]:
-    """Milliseconds on the device, by its own clock."""
-    times = []
-    for _ in range(repeats):
-        start, end = (
-            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            for _ in range(2)
-        )
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return times[2:]
+    took = replayed_seconds(all_of_them) if x.is_cuda else seconds_of(all_of_them, "cpu")
+    return 1e6 * took / len(weights)
 
 
 if __name__ == "__main__":

@@ -70,9 +70,14 @@ class Tokenizer:
         """Read `tokenizer.json`; ModelFileBroken when it is not there or not good."""
         path = model_dir / "tokenizer.json"
         try:
-            return cls(tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")))
-        except Exception as error:
+            source = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
             raise ModelFileBroken(f"{path}: {error}") from error
+        try:
+            inner = tokenizers.Tokenizer.from_str(source)
+        except Exception as error:  # the library raises nothing narrower
+            raise ModelFileBroken(f"{path}: {error}") from error
+        return cls(inner)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """int32 token ids of `text`; special tokens (BOS) in front of it as the model wants."""

@@ -81,8 +81,23 @@ def _kernel(
 
 def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """As `reference`, on the device; x has rows that are contiguous, weight is contiguous."""
-    if _is_whole_on_hopper(x, weight, bias):
+    if _is_for_hopper(x, weight, bias) and hopper_linear.shares_of(*weight.shape) == 1:
         return hopper_linear.product(x, weight)
+    return _anywhere(x, weight, bias)
+
+
+def launch_in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """As `launch`, (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    if _is_for_hopper(x, weight, bias):
+        return hopper_linear.product(x, weight)
+    return _anywhere(x, weight, bias)
+
+
+def _is_for_hopper(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    return bias is None and hopper_linear.serves(x, weight)
+
+
+def _anywhere(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     (rows, width), features = x.shape, weight.shape[0]
     strips = triton.cdiv(features, _STRIP)
     if not (_is_for_few_rows(x) and LEAST_STRIPS <= strips <= MOST_STRIPS):
@@ -108,21 +123,6 @@ def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return out
 
 
-def launch_in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """As `launch`, (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
-    if bias is None and hopper_linear.serves(x, weight):
-        return hopper_linear.product(x, weight)
-    return launch(x, weight, bias)
-
-
-def _is_whole_on_hopper(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    return (
-        bias is None
-        and hopper_linear.serves(x, weight)
-        and hopper_linear.shares_of(*weight.shape) == 1
-    )
-
-
 def _is_for_few_rows(x: Tensor) -> bool:
     rows, width = x.shape
     return 0 < rows <= MOST_ROWS and width % _TILE == 0 and x.element_size() == 2
@@ -130,13 +130,13 @@ def _is_for_few_rows(x: Tensor) -> bool:
 
 def _by_library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if x.is_cuda and x.shape[0] in _LT_ROWS and weight.shape[0] <= _LT_FEATURES:
-        with _asking("cublaslt"):
+        with asking("cublaslt"):
             return F.linear(x, weight, bias)
     return F.linear(x, weight, bias)
 
 
 @contextmanager
-def _asking(front: str) -> Iterator[None]:
+def asking(front: str) -> Iterator[None]:
     """Have torch ask this front of the library; it knows one choice for the whole process."""
     usual = torch.backends.cuda.preferred_blas_library()
     torch.backends.cuda.preferred_blas_library(front)

@@ -16,17 +16,12 @@ PROMPT = tokens(*range(1, 10))  # two whole blocks of four, and the token to be 
 OTHER = tokens(*range(50, 62))  # all that fits on the device
 
 
-def end_copies(scene: TierScene) -> None:
-    scene.take_plan()
-    scene.settle([(move, Outcome.DONE) for move in list(scene.under_way)])
-
-
 def lease(scene: TierScene, ids: TokenIds) -> Lease:
     """One of "tenant", once there is room for it and all of it is on the device."""
     found: Lease | None = None
     for _ in range(6):
         found = found or scene.acquire_loading(A, ids, None, "tenant")
-        end_copies(scene)
+        scene.end_copies()
     assert found is not None
     assert found.ready
     return found
@@ -74,7 +69,7 @@ def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None
         scene.settle([(move, Outcome.DONE) for move in list(scene.under_way)])
         scene.release(lease(scene, PROMPT))
     assert pinned is not None
-    end_copies(scene)
+    scene.end_copies()
     scene.cache.check_invariants()
     assert scene.cache.owners()[PUBLISHED].blocks_held == 2
 

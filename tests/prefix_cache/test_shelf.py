@@ -15,17 +15,12 @@ PROMPT = tokens(*range(1, 14))  # three whole blocks of four, and the token to b
 OTHER = tokens(*range(50, 66))  # all that fits on the device
 
 
-def end_copies(scene: TierScene) -> None:
-    scene.take_plan()
-    scene.settle([(move, Outcome.DONE) for move in list(scene.under_way)])
-
-
 def have(scene: TierScene, ids: TokenIds) -> None:
     """Bring `ids` to the device, whatever has to go down for it."""
     lease: Lease | None = None
     for _ in range(6):
         lease = lease or scene.acquire_loading(A, ids, None)
-        end_copies(scene)
+        scene.end_copies()
     assert lease is not None
     assert lease.ready
     scene.release(lease)

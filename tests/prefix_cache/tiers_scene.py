@@ -64,6 +64,11 @@ class TierScene(Scene):
         self._was_emptied = False  # since the last plan
         self.cache = self._new_cache()
 
+    def end_copies(self) -> None:
+        """All that is planned or under way ends well."""
+        self.take_plan()
+        self.settle([(move, Outcome.DONE) for move in list(self.under_way)])
+
     def _new_cache(self) -> PrefixCache:
         return PrefixCache(
             num_blocks=len(self.memory),
