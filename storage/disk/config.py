@@ -29,7 +29,7 @@ class DiskConfig:
     block_bytes: int
     fingerprint: bytes  # 32 bytes; a file of another is wiped
     encrypt: bool = False  # under a data key for every owner
-    high_water: float = 0.85  # of the file's bound, and of the disk it lies on
+    high_water: float = 0.85  # of the file's bound; the rest of it stays free on the disk too
     staging_bytes: int = 128 * MIB  # shared with the disk's process
     read_deadline_s: float = 1.0
     write_deadline_s: float = 30.0

@@ -9,11 +9,26 @@ Knows: bytes. Does not know: what they are.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from storage.disk.lmdb_file import FileUse
 from storage.errors import FileFull
+
+
+class DiskUse(NamedTuple):
+    """How large a disk is and how much of it is left to us, in bytes."""
+
+    size: int
+    left: int
+
+
+def disk_use(directory: Path) -> DiskUse:
+    """Of the disk that `directory` lies on; OSError."""
+    disk = os.statvfs(directory)
+    return DiskUse(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +40,7 @@ class Room:
     block_bytes: int
     record_bytes: int
     high_water: float
+    disk_use: Callable[[Path], DiskUse] = disk_use
 
     def require(self, num_blocks: int, use: FileUse) -> None:
         """FileFull where so many more blocks would make the file grow too far."""
@@ -36,7 +52,7 @@ class Room:
             raise FileFull(f"{use.used} of {use.bound} bytes are in use")
         if use.reusable >= 2 * need:  # what the last change freed is free for the one after next
             return
-        disk = os.statvfs(self.directory)
-        left = disk.f_bavail * disk.f_frsize - need
-        if left < (1 - self.high_water) * disk.f_blocks * disk.f_frsize:
-            raise FileFull(f"the disk of {self.directory} has {left + need} bytes left")
+        disk = self.disk_use(self.directory)
+        # A share of the file where that is the smaller: 15 % of a large disk are many such files.
+        if disk.left - need < (1 - self.high_water) * min(disk.size, use.bound):
+            raise FileFull(f"the disk of {self.directory} has {disk.left} bytes left")
