@@ -130,7 +130,7 @@ class EngineFlags:
             "Of prompts of who asks without end, in a step, while others come and go: fewer let "
             "these wait less for their first tokens, and cost those throughput. Where visitors' "
             "own prompts are long it is an eighth of them, if that is more. Left out: 64 on cpu, "
-            "384 on cuda; as many as --max-batch-tokens: no bound.",
+            "256 on cuda; as many as --max-batch-tokens: no bound.",
             min=1,
         ),
     ] = ENGINE_DEFAULTS.max_batch_tokens_beside_visitors

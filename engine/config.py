@@ -39,7 +39,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     # What a step with decodes computes of prompts beside them. None: what is left of the budget.
     max_batch_tokens_beside_decodes: int | None = None
     # What a step computes of prompts, at least, while tenants come and go beside others that ask
-    # without end. None: 64 on cpu, 384 on cuda.
+    # without end. None: 64 on cpu, 256 on cuda.
     max_batch_tokens_beside_visitors: int | None = None
     max_running: int = 256
     max_waiting: int = 1024

@@ -28,7 +28,7 @@ from engine.queue import QueueLimits
 from prefix_cache.policies import by_name
 
 CPU_BESIDE_VISITORS = 64
-CUDA_BESIDE_VISITORS = 384
+CUDA_BESIDE_VISITORS = 256
 
 _log = logging.getLogger(__name__)
 
