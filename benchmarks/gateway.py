@@ -35,7 +35,7 @@ from cli.percentiles import percentile
 from engine.messages import Generate
 from gateway.config import GatewayConfig
 from gateway.first_start import ensure_first_start
-from gateway.main import composed, set_aside
+from gateway.main import composed, freeze_startup_objects
 from gateway.server import make_server, serve
 from tests.doubles.fake_engine import FakeEngine
 from tests.doubles.served import MODEL, config_of
@@ -86,7 +86,7 @@ async def serve_alone(config: GatewayConfig) -> None:
     engine = FakeEngine()
     engine.pace = Schedule()
     async with composed(config, engine) as gateway:
-        set_aside()
+        freeze_startup_objects()
         await serve(
             [
                 make_server(bind, config.bounds, config.grace_s, shares_port=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.attention import seconds as replayed_seconds
 from benchmarks.ceilings import seconds_of
-from benchmarks.record import tell
+from benchmarks.record import emit
 from kernels.linear import asking
 from kernels.ops import Linear, ops_for
 
@@ -52,8 +52,8 @@ def main(
             if not small:
                 took |= {f"{front}_us": _by_front(front, x, weights) for front in FRONTS}
             all_us += took["us"]
-            tell(f"{name} of {count} rows", **took)
-        tell(f"a layer of {count} rows", us=all_us, rows_us=all_us / count)
+            emit(f"{name} of {count} rows", **took)
+        emit(f"a layer of {count} rows", us=all_us, rows_us=all_us / count)
 
 
 def _weights(features: int, width: int, device: str, size: int) -> list[Tensor]:

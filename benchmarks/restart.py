@@ -27,8 +27,8 @@ import msgspec
 import torch
 import typer
 
-from benchmarks.desk import Desk
 from benchmarks.disk_chains import BLOCK_SIZE, fill
+from benchmarks.local_link import LocalLink
 from benchmarks.record import progress
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.config import EngineConfig
@@ -113,7 +113,7 @@ def core_over(pool: DevicePool, lower: LowerTiers, clock: NotedClock) -> EngineC
     facts = ModelFacts(FINGERPRINT, 128_256, 131_072, (0,), "cpu", "bfloat16")
     return assemble(
         Computer(NoModel(), facts, pool.num_blocks, BLOCK_SIZE, torch.OutOfMemoryError),
-        Desk(),
+        LocalLink(),
         Limits(StepLimits(512, 8), QueueLimits(8), 1.0),
         Keeping(lower=lower),
         clock=clock,

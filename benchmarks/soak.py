@@ -21,7 +21,7 @@ from pathlib import Path
 import aiohttp
 import typer
 
-from benchmarks.record import progress, tell
+from benchmarks.record import emit, progress
 from benchmarks.running import Running, running
 from benchmarks.shapes import model_directory
 from cli.drive import body_of
@@ -70,7 +70,7 @@ def main(model: str = "handbook", seconds: float | None = None, quick: bool = Fa
 
 async def _soak(server: Running, load: Load) -> bool:
     before = await _account(server)
-    tell("before", **before, **_memory(server))
+    emit("before", **before, **_memory(server))
     heard, end = Heard(), time.monotonic() + load.seconds
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
     headers = {"Authorization": f"Bearer {server.key}"}
@@ -84,9 +84,9 @@ async def _soak(server: Running, load: Load) -> bool:
             tasks.create_task(_call(session, server, load, random.Random(caller), heard, end))
         tasks.create_task(_watch(server, load, heard, end))
     behind = await _account(server)
-    tell("behind", **behind, **_memory(server), **heard.ends, chunks=heard.chunks)
+    emit("behind", **behind, **_memory(server), **heard.ends, chunks=heard.chunks)
     is_whole = behind["free"] == behind["total"] == before["total"] and not behind["leased"]
-    tell("account", every_block_free=is_whole, failed=heard.ends["failed"])
+    emit("account", every_block_free=is_whole, failed=heard.ends["failed"])
     return is_whole and not heard.ends["failed"] and bool(heard.ends["whole"])
 
 
@@ -138,7 +138,7 @@ async def _watch(server: Running, load: Load, heard: Heard, end: float) -> None:
         await asyncio.sleep(min(load.seconds / REPORTS, left))
         pool = await asyncio.to_thread(server.pool)
         elapsed = load.seconds - (end - time.monotonic())
-        tell("while", elapsed_s=elapsed, **pool, **_memory(server))
+        emit("while", elapsed_s=elapsed, **pool, **_memory(server))
         progress(f"{elapsed:.0f} of {load.seconds:.0f} s, {sum(heard.ends.values())} requests")
 
 

@@ -21,7 +21,7 @@ import typer
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.ceilings import Ceilings, measured_ceilings
-from benchmarks.record import progress, tell
+from benchmarks.record import emit, progress
 from benchmarks.shapes import model_directory
 from engine.config import EngineConfig
 from engine.loading import OpenedModel, open_model
@@ -131,7 +131,7 @@ def measure(shape: Shape, opened: OpenedModel, ceilings: Ceilings) -> Step:
     else:
         took = _on_cpu(opened, step, host)
     least = floor(shape, opened, ceilings) * 1e3
-    tell(
+    emit(
         shape.name,
         ms=took,
         floor_ms=least,
@@ -166,7 +166,7 @@ def _on_cpu(opened: OpenedModel, step: Step, host: list[float]) -> float:
     return float(np.median(host)) * 1e3
 
 
-def _tell_kernels(step: Step, opened: OpenedModel) -> None:
+def _emit_kernels(step: Step, opened: OpenedModel) -> None:
     """Say what the step's time went into."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for _ in range(3):
@@ -195,12 +195,12 @@ def main(model: str = "handbook", quick: bool = False, kernels: bool = False) ->
         opened = open_model(config)
     if on_gpu:
         torch.cuda.synchronize()
-    tell("opened and recorded", seconds=time.perf_counter() - before, device=opened.device)
+    emit("opened and recorded", seconds=time.perf_counter() - before, device=opened.device)
     for shape in quick_shapes() if quick else shapes():
         progress(f"step {shape.name}")
         step = measure(shape, opened, ceilings)
         if kernels:
-            _tell_kernels(step, opened)
+            _emit_kernels(step, opened)
 
 
 if __name__ == "__main__":

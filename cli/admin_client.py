@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from cli.client_options import AdminFlags
-from cli.errors import NoRatoon, ServerRefused, ServerUnreachable
+from cli.errors import NotRatoon, ServerRefused, ServerUnreachable
 from cli.target import admin_target
 
 _TIMEOUT_S = 30.0
@@ -38,7 +38,10 @@ class AdminClient:
         await self._session.close()
 
     async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """The decoded answer, None when it is empty; ServerRefused, ServerUnreachable, NoRatoon."""
+        """The decoded answer; None when it is empty.
+
+        Raises ServerRefused, ServerUnreachable or NotRatoon.
+        """
         try:
             async with self._session.request(method, self._url + path, json=body) as response:
                 content = await response.read()
@@ -51,14 +54,14 @@ class AdminClient:
             raise ServerRefused(error_message(content, response.status), status=response.status)
         answer = _decoded(content)
         if content and not isinstance(answer, dict):  # as all answers of the admin routes are
-            raise NoRatoon(self._url)
+            raise NotRatoon(self._url)
         return answer
 
     async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
         """The records that the server answers with under `name`."""
         answer = await self.call("GET", path)
         if answer is None or name not in answer:
-            raise NoRatoon(self._url)
+            raise NotRatoon(self._url)
         rows: list[dict[str, Any]] = answer[name]
         return rows
 

@@ -1,7 +1,7 @@
 """From flags to configs: the one place where the settings of the processes are put together.
 
 Knows: which flag goes into which field, and which values cannot work together. Does not know:
-where the flags came from (`options`), nor how the configs travel (`apart`, `child`). Pure.
+where the flags came from (`options`), nor how the configs travel (`standalone`, `child`). Pure.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The fields carry the names of those of `GatewayConfig` and take their defaults from there; `compose`
 puts the groups into the config.
 
-Knows: flags and the values they take. Does not know: which command takes them (`serve`, `apart`),
-nor what follows from them.
+Knows: flags and the values they take. Does not know: which commands take them (`serve`,
+`standalone`) or what the settings do.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from importlib.metadata import version as distribution_version
 import typer
 
 from cli import (
-    apart,
     bench,
     cache,
     groups,
@@ -20,6 +19,7 @@ from cli import (
     prefixes,
     serve,
     simulate,
+    standalone,
     tenant_keys,
     tenant_limits,
     tenant_quota,
@@ -48,7 +48,7 @@ def build_app() -> typer.Typer:
         "'ratoon serve' starts everything on one machine; the other commands talk to it. Every "
         "flag can be given as a variable, named in [yellow]\\[env var][/yellow] beside it."
     )
-    _add(app, "Serve", serve=serve.serve, gateway=apart.gateway, engine=apart.engine)
+    _add(app, "Serve", serve=serve.serve, gateway=standalone.gateway, engine=standalone.engine)
     app.add_typer(_tenants(), name="tenants", rich_help_panel="Operate")
     app.add_typer(_groups(), name="groups", rich_help_panel="Operate")
     app.add_typer(_prefixes(), name="prefixes", rich_help_panel="Operate")

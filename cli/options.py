@@ -49,7 +49,7 @@ class ModelFlags:
 
 @dataclass(frozen=True, slots=True)
 class SocketFlags:
-    """Where a gateway and an engine that are started apart meet."""
+    """Where a gateway and an engine that are started separately meet."""
 
     socket: Annotated[
         Path | None,

@@ -15,8 +15,8 @@ from cli.bounds_options import BoundsFlags
 from cli.child import python_command
 from cli.compose import admin_url, base_url, engine_config, gateway_config, with_disk
 from cli.engine_options import ENGINE_DEFAULTS, EngineFlags
-from cli.first_words import greeting
 from cli.gateway_options import AdminKeyFlags, GatewayFlags
+from cli.greeting import greeting
 from cli.installation import (
     SOCKET_NAME,
     check_port_free,

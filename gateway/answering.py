@@ -24,7 +24,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
 from gateway.request_head import TraceLink
 from gateway.state.records import Counters
-from gateway.tracing import Tracing, Untracing
+from gateway.tracing import NoTracing, Tracing
 from gateway.usage import Tally
 
 
@@ -69,7 +69,7 @@ class Answering:
         self._streams = streams
         self._metrics = metrics
         self._tally = tally
-        self._tracing = tracing or Untracing()
+        self._tracing = tracing or NoTracing()
 
     @asynccontextmanager
     async def answer(self, ask: Ask, origin: Origin) -> AsyncIterator[Answer]:

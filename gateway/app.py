@@ -19,13 +19,13 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp
 
 from engine.errors import EngineError
-from gateway.described import complete
 from gateway.disconnect import ClientGone
 from gateway.errors import BadRequest, GatewayError, from_engine
 from gateway.metrics import GatewayMetrics
 from gateway.openai.errors import error_response, from_http, internal_error_response
-from gateway.parting import Parting
+from gateway.openapi import complete
 from gateway.request_head import RequestHead, request_id_of
+from gateway.shutdown_reply import ShutdownReply
 
 _LOG = logging.getLogger(__name__)
 _CLIENT_CLOSED = 499  # nobody reads it; nginx's word for it
@@ -44,7 +44,7 @@ class GatewayApp(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """The stack; around even its outermost part the request's head and its last words."""
-        return RequestHead(Parting(super().build_middleware_stack()))
+        return RequestHead(ShutdownReply(super().build_middleware_stack()))
 
     def openapi(self) -> dict[str, Any]:
         """The description of all routes, with the schemas of bodies that FastAPI does not see."""

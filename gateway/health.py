@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from engine.interface import Engine
-from gateway.described import described
+from gateway.openapi import described
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -165,7 +165,7 @@ class Keyring:
         self._while_away.discard(lambda identity: identity[1].id == changed_id)
         self._forget_unknown()
 
-    def look_afresh(self) -> None:
+    def reload(self) -> None:
         """Look every key up again: of some change nobody may have told."""
         self._known.clear()
         self._forget_unknown()

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from gateway.cache_use import CacheUses
 from gateway.caller import Caller
-from gateway.described import described_report
+from gateway.openapi import described_report
 from gateway.state.store import UsageLedger
 from gateway.usage_report import Days, UsageList, usage_response
 

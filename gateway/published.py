@@ -68,9 +68,9 @@ class Published:
     def forget(self, changed_id: str) -> None:
         """A prefix has changed, perhaps."""
         del changed_id
-        self.look_afresh()
+        self.reload()
 
-    def look_afresh(self) -> None:
+    def reload(self) -> None:
         """Read everything again, soon."""
         self._news.set()
 

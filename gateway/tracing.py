@@ -74,7 +74,7 @@ class Untraced:
 UNTRACED = Untraced()
 
 
-class Untracing:
+class NoTracing:
     """Tracing that is off."""
 
     def begin(self, ask: Ask, route: str, arrived: float, link: TraceLink) -> Trace:  # noqa: ARG002

@@ -17,8 +17,8 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from gateway.admin.wire import json_response
-from gateway.described import described
 from gateway.errors import BadRequest, Unavailable
+from gateway.openapi import described
 from gateway.state.records import AuditEntry
 from gateway.state.store import AUDIT_KEPT, AuditLog
 

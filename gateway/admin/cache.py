@@ -16,8 +16,8 @@ from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache_views import CacheStats, EvictionList, cache_stats, eviction
 from gateway.admin.wire import AdminBody, json_response, read_body
-from gateway.described import described
 from gateway.errors import Unavailable, from_engine
+from gateway.openapi import described
 from gateway.state.store import Store
 
 MOST_EVICTIONS = 1000  # that are told; the engine remembers no more

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.admin.audit import AuditTrail
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
-from gateway.described import described
+from gateway.openapi import described
 from gateway.state.records import Group
 from gateway.state.store import Groups
 

@@ -16,9 +16,9 @@ from msgspec import Meta
 
 from gateway.admin.audit import AuditTrail
 from gateway.admin.wire import AdminBody, json_response, read_body
-from gateway.described import described
 from gateway.errors import BadRequest, NotFound
 from gateway.keyring import IssuedKey, Keyring
+from gateway.openapi import described
 from gateway.state.records import ApiKey
 from gateway.state.store import Store
 

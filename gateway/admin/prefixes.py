@@ -23,11 +23,11 @@ from engine.stats_messages import PinStats
 from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
-from gateway.described import described
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
 from gateway.openai.chat import message_of
 from gateway.openai.refusals import refuse_unsupported, unsupported
 from gateway.openai.schema import ChatMessage
+from gateway.openapi import described
 from gateway.published import Published, in_force
 from gateway.state.records import EVERYONE, PrefixSource, PublishedPrefix
 from gateway.state.store import Store
@@ -178,7 +178,7 @@ class Publishing:
                 await self._store.update_prefix(replace(record, deleted_at=now))
 
     async def _put_in_force(self) -> None:
-        self._published.look_afresh()  # if not now, then soon
+        self._published.reload()  # if not now, then soon
         try:
             await self._published.renew()
         except Unavailable:

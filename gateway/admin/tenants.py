@@ -24,9 +24,9 @@ from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
 from gateway.cache_quota import CacheQuota
-from gateway.described import described
 from gateway.keyring import Keyring
 from gateway.limits.limits import Limits
+from gateway.openapi import described
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 

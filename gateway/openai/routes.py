@@ -18,12 +18,12 @@ from gateway.answering import Answering, Origin
 from gateway.body import parse, read_body
 from gateway.caller import Caller
 from gateway.config import Bounds
-from gateway.described import described, streaming
 from gateway.disconnect import until_gone
 from gateway.openai.chat import ChatReply, ask_of_chat
 from gateway.openai.completions import CompletionReply, ask_of_completion
 from gateway.openai.limit_headers import limit_headers
 from gateway.openai.models import ModelCard
+from gateway.openai.rendering import Reply, gather
 from gateway.openai.replies import (
     ChatChunk,
     ChatCompletion,
@@ -42,8 +42,8 @@ from gateway.openai.schema import (
 )
 from gateway.openai.sse import sse
 from gateway.openai.stream import EventStream
-from gateway.openai.telling import Reply, gather
 from gateway.openai.tokenize import detokenize, tokenize
+from gateway.openapi import described, streaming
 from gateway.request_head import arrived_at, request_id_of, trace_link
 
 Authenticate = Callable[[Request], Awaitable[Caller]]

@@ -32,7 +32,7 @@ class Listener(Protocol):
         """Something of this tenant, or of this published prefix, changed."""
         ...
 
-    def look_afresh(self) -> None:
+    def reload(self) -> None:
         """Anything may have changed."""
         ...
 
@@ -73,6 +73,6 @@ async def _hear(channel: PubSub, listeners: Sequence[Listener]) -> None:
 
 def _tell(message: dict[str, Any], listener: Listener) -> None:
     if message["type"] == "subscribe":
-        listener.look_afresh()
+        listener.reload()
     elif message["type"] == "message":
         listener.forget(message["data"].decode())

@@ -3,7 +3,7 @@ from aiohttp import web
 
 from cli.admin_client import AdminClient, error_message, with_admin
 from cli.client_options import AdminFlags
-from cli.errors import NoRatoon, ServerRefused, ServerUnreachable
+from cli.errors import NotRatoon, ServerRefused, ServerUnreachable
 from tests.cli.http_double import served
 
 
@@ -63,7 +63,7 @@ def test_a_refusal_names_the_field() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>welcome</html>", b"[]", b"1"])
 def test_another_server_is_told_as_one(body: bytes) -> None:
-    with pytest.raises(NoRatoon, match=r"http://127.*is no Ratoon"):
+    with pytest.raises(NotRatoon, match=r"http://127.*is not Ratoon"):
         call(AdminDouble(200, body))
 
 
@@ -71,7 +71,7 @@ def test_another_server_is_told_as_one(body: bytes) -> None:
 def test_another_server_s_rows_are_none(body: bytes) -> None:
     with served(AdminDouble(200, body).app) as url:
         flags = AdminFlags(url=url, admin_key="secret")
-        with pytest.raises(NoRatoon):
+        with pytest.raises(NotRatoon):
             with_admin(flags, lambda client: client.rows("/admin/tenants", "tenants"))
 
 

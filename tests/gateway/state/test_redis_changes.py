@@ -32,8 +32,8 @@ class Told(Keyring):
         super().forget(changed_id)
         self.heard.set()
 
-    def look_afresh(self) -> None:
-        super().look_afresh()
+    def reload(self) -> None:
+        super().reload()
         self.heard.set()
 
 

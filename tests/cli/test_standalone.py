@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from cli.apart import meeting_place
 from cli.child import python_environment
 from cli.options import ModelFlags, SocketFlags
+from cli.standalone import meeting_place
 from engine.config import EngineConfig
 
 ECHO = "import os, sys; print(os.getpid(), sys.argv[1])"
 BECOME = """
 import os
-from cli.apart import become
+from cli.standalone import become
 from engine.config import EngineConfig
 
 print(os.getpid(), flush=True)

@@ -1,4 +1,4 @@
-"""What an operator reads once the server is up: where it is, and calls that work as typed.
+"""What `ratoon serve` prints once the server is up: where it is, and calls that work as typed.
 
 Knows: words, shell quoting, the facts of a small handbook. Does not know: whether anything runs.
 """

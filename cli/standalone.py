@@ -1,4 +1,4 @@
-"""`ratoon gateway` and `ratoon engine`: one process of the two, for those who watch it themselves.
+"""`ratoon gateway` and `ratoon engine`: one of the two processes, under a supervisor of one's own.
 
 Each command composes its config and becomes the process (exec): signals and exit status go
 straight to whoever started it.
