@@ -24,7 +24,7 @@ import typer
 from benchmarks.record import emit, progress
 from benchmarks.running import Running, running
 from benchmarks.shapes import model_directory
-from cli.drive import body_of
+from cli.workload import stream_body
 
 START_S = 180.0
 SETTLE_S = 60.0  # until what was left behind has ended
@@ -103,7 +103,7 @@ async def _call(
     while time.monotonic() < end:
         head = common if rng.random() < 0.5 else []
         own = [rng.randrange(10, 2_000) for _ in range(rng.randint(1, load.longest - len(head)))]
-        body = body_of(model, head + own, rng.randint(2, load.output))
+        body = stream_body(model, rng.randint(2, load.output)) | {"prompt": head + own}
         leaves_after = rng.randint(1, load.output) if rng.randrange(LEAVES) == 0 else None
         heard.ends[await _listen(session, server, body, leaves_after, heard)] += 1
 

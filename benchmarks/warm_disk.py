@@ -13,14 +13,13 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from importlib.resources import files
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from benchmarks.local_link import LocalLink
+from benchmarks.shapes import EMBEDDED
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.loading import OpenedModel, open_model
@@ -87,7 +86,7 @@ def main(
     """Print both, and the ratio."""
     with tempfile.TemporaryDirectory() as directory:
         config = EngineConfig(
-            model_dir=str(Path(str(files("handbook") / "model"))),
+            model_dir=str(EMBEDDED),
             socket="",
             device="cpu",
             cache_tokens=(tokens + 64) * (prompts + 1),

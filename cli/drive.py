@@ -21,7 +21,7 @@ import aiohttp
 
 from cli.load import Caller, Outcome
 from cli.phases import Chain, Phase, prompts_of
-from cli.workload import PATHS, Body
+from cli.workload import PATHS, stream_body
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ async def run_chains(
     async def keep_going() -> None:
         while waiting:
             for prompt, output in prompts_of(waiting.popleft()):
-                outcome = await caller.ask(body_of(model, prompt, output))
+                body = stream_body(model, output) | {"prompt": prompt}
+                outcome = await caller.ask(body)
                 outcomes.append(outcome)
                 if outcome.error is not None:
                     break
@@ -102,16 +103,3 @@ async def run_chains(
         for _ in range(min(concurrency, len(chains))):
             callers.create_task(keep_going())
     return outcomes
-
-
-def body_of(model: str, prompt: list[int], output: int) -> Body:
-    """A stream of exactly so many tokens, with its usage."""
-    return {
-        "model": model,
-        "prompt": prompt,
-        "max_tokens": output,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }

@@ -59,7 +59,7 @@ def serve(
     with runtime_directory() as directory:
         socket = directory / SOCKET_NAME
         config = gateway_config(source, model.data_dir, socket, gateway, bounds)
-        start = first_start(model.data_dir, admin.admin_key, config.shared)
+        start = first_start(model.data_dir, admin.admin_key, config)
         plan = Plan(
             commands=commands(
                 engine_config(source, socket, with_disk(engine, model.data_dir)), config

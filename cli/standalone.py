@@ -41,7 +41,7 @@ def gateway(
     """
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
     config = gateway_config(source, model.data_dir, meeting_place(model, socket), gateway, bounds)
-    first_start(model.data_dir, admin.admin_key, config.shared)
+    first_start(model.data_dir, admin.admin_key, config)
     become("gateway", config)
 
 

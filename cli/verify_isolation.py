@@ -20,7 +20,6 @@ from cli.compose import base_url
 from cli.errors import BadSetting, CliError
 from cli.isolation.findings import Outcome
 from cli.isolation.flags import VerifyFlags, chosen_tiers
-from cli.isolation.progress import Progress
 from cli.isolation.record import Record, read_halfway
 from cli.isolation.report import markdown, show
 from cli.isolation.running import Run, Wanted, open_session
@@ -69,14 +68,10 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
 
 
 def _wanted(admin: AdminFlags, verify: VerifyFlags) -> Wanted:
-    try:
-        tiers = chosen_tiers(verify.tiers)
-    except ValueError as error:
-        raise BadSetting("--tiers", f"{error} is none of device, host, disk, evicted") from error
     url = verify.service_url or admin.url or base_url(admin.host, admin.port)
     return Wanted(
         url=checked_url(url),
-        tiers=tiers,
+        tiers=chosen_tiers(verify.tiers),
         samples=verify.samples,
         timing_tokens=verify.timing_tokens,
         max_fill_tokens=verify.max_fill_tokens,
@@ -90,7 +85,7 @@ async def _run(admin: AdminFlags, verify: VerifyFlags, wanted: Wanted) -> Record
     url, key = admin_target(admin)
     with _ending_on_sigterm():
         async with AdminClient(url, key) as client, open_session() as session:
-            run = Run(wanted, client, session, Progress())
+            run = Run(wanted, client, session)
             if verify.after_restart is None:
                 return await run.whole()
             half = read_halfway(verify.after_restart)

@@ -43,7 +43,10 @@ def default_workers(cores: int) -> int:
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What several gateways have in common. All None: one gateway, everything in its `data_dir`."""
+    """Where several gateways find their common state and secrets.
+
+    With every path and URL None there is one gateway, which keeps both in its `data_dir`.
+    """
 
     redis_url: str | None = None  # None: SQLite in data_dir. Never with a password in it
     redis_password_file: str | None = None
@@ -51,17 +54,13 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     secrets_dir: str | None = None  # None: secrets made in data_dir
 
 
-class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gateway needs to know."""
+class GatewayConfig(Shared, frozen=True, kw_only=True):
+    """All settings of a gateway process."""
 
     model_dir: str
     model_name: str
     data_dir: str
     engine_socket: str
-    redis_url: str | None = None  # see Shared
-    redis_password_file: str | None = None
-    redis_timeout_s: float = 0.05
-    secrets_dir: str | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int | None = None  # processes that share the port; None: by the number of cores
@@ -75,13 +74,3 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 30.0  # how long streams may run on after SIGTERM
     log_level: str = "info"
     otlp_endpoint: str | None = None  # URL of a collector for traces; None: nothing is traced
-
-    @property
-    def shared(self) -> Shared:
-        """The part that other gateways have too."""
-        return Shared(
-            redis_url=self.redis_url,
-            redis_password_file=self.redis_password_file,
-            redis_timeout_s=self.redis_timeout_s,
-            secrets_dir=self.secrets_dir,
-        )

@@ -179,7 +179,7 @@ async def composed(
     async with AsyncExitStack() as stack:
         with needed_to_start():
             files = read_start_files(config)
-            home = await stack.enter_async_context(open_home(data_dir, config.shared))
+            home = await stack.enter_async_context(open_home(data_dir, config))
             limiter = make_limiter(config)
         secrets, tokenizer, template = files.secrets, files.tokenizer, files.template
         pool = stack.enter_context(ThreadPoolExecutor(_threads(), "admission"))
@@ -226,7 +226,7 @@ def make_limiter(config: GatewayConfig) -> Limiter:
     if config.redis_url is None:
         return SqliteLimiter(Path(config.data_dir) / LIMITS_FILE)
     workers = config.workers or default_workers(cores())
-    client = open_client(config.shared, as_text=True)
+    client = open_client(config, as_text=True)
     shared = RedisLimiter(client, timeout_s=config.redis_timeout_s)
     return GuardedLimiter(shared, replicas=config.replicas * workers)
 

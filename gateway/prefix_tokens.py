@@ -32,12 +32,6 @@ class PrefixTokens:
 
     def of(self, source: PrefixSource) -> TokenIds:
         """int32 token ids of a source; BadRequest where the model cannot say it."""
-        if source.tools:
-            raise BadRequest(
-                "the chat template is not given tools, so they cannot be published",
-                code="unsupported_parameter",
-                param="tools",
-            )
         if source.text is not None:
             return self._common([source.text + more for more in _CONTINUATIONS], special=True)
         return self._common(self._rendered(source.messages or []), special=False)

@@ -51,6 +51,6 @@ def needed_to_start() -> Iterator[None]:
 def read_start_files(config: GatewayConfig) -> StartFiles:
     """Read them; whatever `needed_to_start` expects may be raised."""
     model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
-    secrets = find_secrets(data_dir, config.shared)
+    secrets = find_secrets(data_dir, config)
     digest = admin_digest(secrets.pepper, load_admin_key(data_dir))
     return StartFiles(secrets, digest, Tokenizer.load(model_dir), ChatTemplate.load(model_dir))

@@ -19,8 +19,8 @@ from cli.cache import FLUSH
 from cli.errors import ServerRefused
 from cli.groups import GROUPS
 from cli.isolation.asking import opening_messages
-from cli.isolation.plan import EVERYONE, Case, Kind, Side
-from cli.prefixes import PREFIXES
+from cli.isolation.plan import Case, Kind, Side
+from cli.prefixes import EVERYONE, PREFIXES
 from cli.tenants import TENANTS, tenant_path
 
 MARK = "verify-isolation"

@@ -82,21 +82,34 @@ def judged(cell: Cell, readings: Readings, block_size: int) -> Finding:
 
 
 def not_applicable(cell: Cell, why: str) -> Finding:
-    """A cell that this server has no place for."""
+    """A cell that this server does not have, such as one of a tier that is off."""
     return _untested(cell, Outcome.NOT_APPLICABLE, why)
 
 
 def inconclusive(cell: Cell, why: str) -> Finding:
-    """A cell that could not be brought about."""
+    """A cell whose conditions could not be set up."""
     return _untested(cell, Outcome.INCONCLUSIVE, why)
 
 
+def absent(dimension: str, case: str, why: str) -> Finding:
+    """A dimension that the server does not have, in any tier."""
+    return _unread(dimension, case, "any", "any", Outcome.NOT_APPLICABLE, why)
+
+
 def _untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
+    case = cell.case
+    return _unread(case.dimension, case.name, cell.tier, cell.entry.name, outcome, why)
+
+
+def _unread(
+    dimension: str, case: str, tier: str, entry: str, outcome: Outcome, why: str
+) -> Finding:
+    """A finding without any reading."""
     return Finding(
-        dimension=cell.case.dimension,
-        case=cell.case.name,
-        tier=cell.tier,
-        entry=cell.entry.name,
+        dimension=dimension,
+        case=case,
+        tier=tier,
+        entry=entry,
         outcome=outcome,
         reused=None,
         may_reuse=None,
@@ -142,19 +155,3 @@ def _note(readings: Readings, control: Reading | None, *, full: bool, tier: Tier
         lay = ", ".join(f"{name} {tokens}" for name, tokens in control.tiers.items() if tokens)
         return f"the control came from {lay or 'nowhere'}, not whole from {tier}"
     return ""
-
-
-def absent(dimension: str, case: str, why: str) -> Finding:
-    """A dimension that the server does not have, whatever the tier."""
-    return Finding(
-        dimension=dimension,
-        case=case,
-        tier="any",
-        entry="any",
-        outcome=Outcome.NOT_APPLICABLE,
-        reused=None,
-        may_reuse=None,
-        control="-",
-        control_full=False,
-        note=why,
-    )

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from cli.errors import BadSetting
 from cli.isolation.plan import Tier
 from cli.options import SERVER, flag
 
@@ -72,8 +73,8 @@ class VerifyFlags:
 
 
 def chosen_tiers(text: str) -> tuple[Tier, ...]:
-    """The tiers that `--tiers` names, in the order of testing; ValueError for another word."""
-    named = {Tier(word.strip()) for word in text.split(",") if word.strip()}
-    if not named or Tier.RESTARTED in named:
-        raise ValueError(f"'{text}'")
-    return tuple(tier for tier in _TIERS if tier in named)
+    """The tiers that `--tiers` names, in the order of testing; BadSetting for any other word."""
+    words = {word.strip() for word in text.split(",") if word.strip()}
+    if not words or words - set(_TIERS):
+        raise BadSetting("--tiers", f"'{text}' is not a list of {', '.join(_TIERS)}")
+    return tuple(tier for tier in _TIERS if tier in words)

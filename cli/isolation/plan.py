@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from cli.prefixes import EVERYONE
+
 Expected = Literal["nothing", "anything", "nothing or refused", "published"]
 Kind = Literal["chat", "text", "ids"]
 
@@ -147,7 +149,6 @@ CASES = (
     Case("equal strings", "group is named as the other's id", _SECOND, second_group="{first_id}"),
 )
 
-EVERYONE = "all"
 PUBLISHED = "published"
 
 # The prompt's first part is published, what follows is the asker's own: the other is to be given

@@ -17,8 +17,7 @@ from cli.errors import ServerRefused
 from cli.isolation.asking import Asker
 from cli.isolation.cast import Member
 from cli.isolation.plan import ENTRY_POINTS, Tier
-
-_PREFIXES = "/admin/prefixes"
+from cli.prefixes import PREFIXES
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +51,7 @@ async def look_at(
         block_size=stats["pool"]["block_size"],
         tier_tokens=_tier_tokens(stats),
         always_load=await _may_insist(session, url, model, member.key),
-        publishes=await _has(client, _PREFIXES),
+        publishes=await _has(client, PREFIXES),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-EndReason = Literal["stop", "length"]
+from gateway.choice import EndReason
 
 
 class CachedByTier(Struct, frozen=True):

@@ -16,13 +16,13 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from engine.messages import Loads
+from gateway.chat_template import Scalar
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
-Scalar = str | int | float | bool | None
 
 
 class StreamOptions(Struct, frozen=True):

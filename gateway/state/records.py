@@ -93,13 +93,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrefixSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What a published prefix is made from, as the operator sent it: messages and tools, or text.
+    """What a published prefix is made from: the messages of a chat, or a text.
 
-    Messages and tools are JSON values in the shape of OpenAI's chat requests.
+    Messages are what the chat template is given: objects with `role` and `content`.
     """
 
     messages: list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
     text: str | None = None
 
 

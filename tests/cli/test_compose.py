@@ -208,6 +208,4 @@ def test_a_redis_url_is_one_and_holds_no_password(flags: GatewayFlags, named: st
 def test_redis_urls_that_serve() -> None:
     for url in ("redis://redis:6379/0", "rediss://user@redis", "unix:///run/redis.sock?db=1"):
         flags = GatewayFlags(redis_url=url)
-        assert (
-            gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags()).shared.redis_url == url
-        )
+        assert gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags()).redis_url == url

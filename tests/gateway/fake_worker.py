@@ -1,6 +1,6 @@
 """A worker that reports that it serves, and lives until SIGTERM or the end of its parent.
 
-usage: fake_worker.py DIRECTORY WORKER_CONFIG. It leaves a file named by its process id in DIRECTORY;
+usage: fake_worker.py DIRECTORY WORKER_CONFIG. It leaves a file named by its process id there;
 with a file `broken` there it exits with status 7 at once and leaves `broken-PID`.
 """
 
