@@ -78,7 +78,7 @@ def main() -> None:
 
 def _tenants() -> typer.Typer:
     group = _group(
-        "Who may use a running server: tenants and their keys.",
+        "Tenants of a running server, their keys, limits and cache quotas.",
         create=tenants.create,
         list=tenants.list_all,
         limits=tenant_limits.limits,
@@ -103,7 +103,7 @@ def _keys() -> typer.Typer:
 
 def _groups() -> typer.Typer:
     return _group(
-        "Tenants of a running server that trust each other.",
+        "Groups of tenants that trust each other and share the cache.",
         create=groups.create,
         list=groups.list_all,
         join=groups.join,
@@ -114,7 +114,7 @@ def _groups() -> typer.Typer:
 
 def _prefixes() -> typer.Typer:
     return _group(
-        "Prompts of a running server that many tenants begin with.",
+        "Published prefixes: prompts that many tenants begin with.",
         create=prefixes.create,
         list=prefixes.list_all,
         show=prefixes.show,

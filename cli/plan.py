@@ -54,7 +54,7 @@ def plan(
     machine: MachineFlags,
     json: Json = False,
 ) -> None:
-    """Say how many tokens fit each tier, and from what length on loading beats computing.
+    """Show how many tokens fit each tier, and from what length on loading beats computing.
 
     Everything comes from the model's config.json and the flags; nothing is measured. Loading
     takes --setup-ms and then bytes by bandwidth, computing takes FLOPs by --tflops times --gpus.

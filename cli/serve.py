@@ -47,7 +47,7 @@ def serve(
     model is loaded. The first start makes the data directory with an admin key and the keys of
     two demo tenants in keys.env. Ctrl-C or SIGTERM lets open streams finish first.
 
-    Examples: the embedded demo model; one's own on a GPU, for the whole network:
+    Examples: the embedded demo model; your own on a GPU, for the whole network:
 
         ratoon serve
 

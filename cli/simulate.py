@@ -42,10 +42,10 @@ def simulate(
     """Replay a request trace through the cache's own code; report hit rates and estimated TTFT.
 
     A line of TRACE is {"timestamp": ms, "input_length": tokens, "output_length": tokens,
-    "hash_ids": \\[one for each block]}, and perhaps "tenant". Requests come one after the other;
-    generated tokens are unknown content and are not cached.
+    "hash_ids": \\[one for each block]}, optionally with "tenant". Requests are replayed one after
+    the other; generated tokens are unknown content and are not cached.
 
-    Example: what a host tier adds for a chat, and how much larger it would have to be:
+    Example: what a host tier adds for a chat, and a plot of other sizes:
 
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
     """

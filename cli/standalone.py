@@ -1,4 +1,4 @@
-"""`ratoon gateway` and `ratoon engine`: one of the two processes, under a supervisor of one's own.
+"""`ratoon gateway` and `ratoon engine`: one process alone, under a supervisor of one's own.
 
 Each command composes its config and becomes the process (exec): signals and exit status go
 straight to whoever started it.
@@ -32,8 +32,8 @@ def gateway(
 ) -> None:
     """Run the gateway alone: HTTP, keys, tenants, prompts. Needs no torch.
 
-    For a process supervisor of one's own, or to keep the gateway up while engines are exchanged.
-    It waits for an engine at --socket, and answers 503 until one is there.
+    For your own process supervisor, or to keep the gateway up while the engine is replaced. It
+    waits for an engine at --socket, and answers 503 until there is one.
 
     Example:
 
@@ -50,8 +50,8 @@ def engine(
 ) -> None:
     """Run the engine alone: it owns the accelerator and the cache.
 
-    For a process supervisor of one's own. It serves the gateways that meet it at --socket and
-    speaks no HTTP.
+    For your own process supervisor. It serves the gateways that connect to --socket, and has no
+    HTTP interface.
 
     Example:
 
