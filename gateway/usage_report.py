@@ -1,4 +1,4 @@
-"""A question about usage and its answer: days in, JSON or CSV out.
+"""Reports of usage: from a range of days to JSON or CSV.
 
 Knows: what is shown of the ledger, and how. Does not know: who may ask for whose.
 """
@@ -21,7 +21,7 @@ from gateway.usage import day_of
 MAX_DAYS = 366
 DEFAULT_DAYS = 31
 _HEADERS = {"cache-control": "no-store"}
-# A spreadsheet runs what begins like this; no id does, and a key that a restore brought might.
+# A spreadsheet would run a cell that begins like this. No id does, but a restored record might.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -55,7 +55,7 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
 class UsageList(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of GET /v1/usage and /admin/usage: both days are included.
 
-    `cache` is no matter of days: it counts since the engine's start; None: none answered.
+    `cache` does not go by days: it counts since the engine's start; None if no engine answers.
     """
 
     first_day: str
@@ -65,14 +65,14 @@ class UsageList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Days(msgspec.Struct, frozen=True):
-    """The days that are asked for, as `YYYY-MM-DD`, both included."""
+    """A range of days as `YYYY-MM-DD`, both included."""
 
     first: str
     last: str
 
     @classmethod
     def of(cls, first: str | None, last: str | None, now: float) -> Days:
-        """What `from` and `to` ask for; left out, the last DEFAULT_DAYS. Raises BadRequest."""
+        """The days of `from` and `to`; by default the last DEFAULT_DAYS. Raises BadRequest."""
         end = _day("to", last or day_of(now))
         if first is None:
             return cls(str(_back(end, DEFAULT_DAYS - 1)), str(end))
@@ -94,8 +94,8 @@ def usage_response(
 ) -> Response:
     """The rows as JSON; as CSV for `format=csv`, or without a format for `Accept: text/csv`.
 
-    CSV is one table: that of days, or `cache` for `table=cache`. Unavailable when no engine can
-    tell the latter; BadRequest for any other format or table.
+    CSV is one table: that of days or, with `table=cache`, that of `cache`. Raises Unavailable if no
+    engine answers for the latter, and BadRequest for any other format or table.
     """
     views = [UsageView.of(row) for row in rows]
     if wanted not in (None, "json", "csv"):
@@ -125,7 +125,7 @@ def _day(name: str, text: str) -> date:
 
 
 def _back(day: date, days: int) -> date:
-    """So many days earlier, if there are so many."""
+    """`days` earlier, or the first day that a date can be."""
     return day - timedelta(days=min(days, (day - date.min).days))
 
 

@@ -1,7 +1,7 @@
-"""What the operator did, noted by every admin route that changes anything; `/admin/audit` tells.
+"""The audit log: every admin route that changes something adds an entry; `/admin/audit` lists them.
 
-An entry is written once its change is done, so the log holds no change that never was. A change
-whose entry the store could not take stands all the same, and the gateway's own log says so.
+An entry is written after its change is made, so the log has no change that did not happen. If the
+store cannot take the entry, the change stands, and the gateway's own log says so.
 
 Knows: what an entry holds. Does not know: which changes there are. There is one operator's key,
 and so one actor.
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class AuditTrail:
-    """Writes entries of the operator's into the log. `clock`: seconds since the epoch."""
+    """Writes the operator's entries into the log. `clock`: seconds since the epoch."""
 
     def __init__(self, log: AuditLog, clock: Callable[[], float]) -> None:
         self._log = log

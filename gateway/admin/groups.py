@@ -1,6 +1,6 @@
 """`/admin/groups`: make, list, rename and delete groups of tenants that trust each other.
 
-Who is in a group is said at the tenant (`/admin/tenants`), which is in one at most.
+Membership is a field of the tenant (`/admin/tenants`), which is in one group at most.
 
 Knows: what a group is called. Does not know: what its members share.
 """

@@ -1,6 +1,6 @@
 """`/admin/tenants/{id}/keys`: issue, list, rotate and revoke a tenant's keys.
 
-A key itself is in the answer that made it, and nowhere else ever after.
+A key itself is only in the answer that issued it; it is stored nowhere.
 
 Knows: what of a key may be shown. Does not know: how keys are made or stored.
 """
@@ -64,7 +64,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's only appearance in clear, and its record."""
+    """Answer of POST: the key in clear, for the only time, and its record."""
 
     key: str
     record: KeyView

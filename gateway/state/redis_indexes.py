@@ -1,6 +1,6 @@
-"""What a change does to the indexes in Redis: names that are taken, members of groups.
+"""The indexes in Redis: taken names, and the members of groups.
 
-Knows: the checks and writes by which an index stays true. Does not know: the records
+Knows: the checks and writes that keep an index consistent. Does not know: the records
 (`redis_store`), nor how a plan is applied (`redis_plan`).
 """
 

@@ -1,4 +1,4 @@
-"""The state in one SQLite file: its home on one machine.
+"""The state in one SQLite file, for one machine.
 
 All statements run on one worker thread that owns the connection, so the event loop never
 waits for the disk. Several processes may open the same file: WAL lets them read while one
