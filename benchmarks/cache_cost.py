@@ -1,10 +1,10 @@
-"""What the prefix cache costs where nothing is ever found in it.
+"""The cost of the prefix cache when nothing is ever found in it.
 
     python -m benchmarks.cache_cost --model llama-3.1-8b [--quick]
 
-A whole engine in this process, without HTTP: prompts that share nothing, all at once, with the
-cache and past it, turn by turn, since a machine drifts. Tells the tokens a second of each and
-the share lost, by the medians. Wanted: at most 1 % lost, better 0.3.
+A whole engine in this process, without HTTP, computes prompts that share nothing, in rounds that
+use the cache and rounds that bypass it, alternating because a machine's speed drifts. Reports the
+tokens a second of both and the share lost, by the medians. Target: at most 1 % lost, then 0.3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What it takes to rule tokens out before a draw: by searching, and by sorting.
+"""The time to apply top-k and top-p before sampling: by searching, and by sorting.
 
-Told by `benchmarks.kernels`. Knows kernels alone.
+Part of `benchmarks.kernels`. Knows only kernels.
 """
 
 from __future__ import annotations

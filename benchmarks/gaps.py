@@ -2,11 +2,11 @@
 
     python -m benchmarks.gaps --model llama-3.1-8b [--rows 256] [--steps 40] [--quick]
 
-A whole engine in this process, without HTTP, decodes `rows` answers at once while the device's
-own clock is recorded. Tells the time a step takes from one to the next, and of the time between
-the last kernel of a step and the first of the next: the median, the 99th part, the longest, and
-the share of all time. Wanted: no gap over 20 us at 256 rows. A machine without a GPU has no such
-clock: there it runs, and tells the steps alone.
+A whole engine in this process, without HTTP, decodes `rows` answers at once while a profiler
+records the device's own clock. Reports the time from one step to the next, and the gaps in which
+nothing ran on the device: the longest, the median of as many of the longest as there are steps,
+how many are over 20 us, and the share of all time. Target: no gap over 20 us at 256 rows. Without a GPU there is no
+such clock, and only the steps are reported.
 """
 
 from __future__ import annotations

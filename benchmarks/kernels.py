@@ -2,10 +2,10 @@
 
     python -m benchmarks.kernels [--quick]
 
-On a GPU the kernels that serve: decode by share of the measured copy bandwidth, prefill in
-TFLOP/s, both beside torch's flash and cuDNN attention over contiguous keys; prefixes read
-together and alone; draws, plain and filtered. On a CPU, or with --quick, a few small shapes.
-`benchmarks.attention` prints the same as a table for people. Knows kernels alone.
+On a GPU it measures the kernels that serve: decode as a share of the measured copy bandwidth,
+prefill in TFLOP/s, both compared with torch's flash and cuDNN attention over contiguous keys;
+shared prefixes read once and separately; top-k and top-p. On a CPU, or with --quick, a few small
+shapes. `benchmarks.attention` prints attention as a table for people. Knows only kernels.
 """
 
 from __future__ import annotations

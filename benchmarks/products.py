@@ -1,11 +1,12 @@
-"""What the four products of a layer take by how many rows go through them together.
+"""How long the four matrix products of a layer take, by the number of rows.
 
     python -m benchmarks.products [--rows 64 --rows 448] [--quick]
 
-An 8B's shapes. A line tells us by cuBLAS and by cuBLASLt, the library's two fronts, and by what
-serves; `rows_us` is the time of all four by what serves over their rows: where it rises with the
-rows, a room of more tokens is the better one. Launches are replayed from a graph over weights
-that are not in the cache. On a CPU, or with --quick, small shapes by what serves alone.
+The shapes are an 8B's. A line has the microseconds with cuBLAS and with cuBLASLt, the two
+interfaces of the library, and with what the engine uses (`us`); `rows_us` is the engine's time of
+all four products, divided by the rows: where it rises with the rows, CUDA graphs for more tokens
+are better. Launches are replayed from a graph, with weights that are not in the L2 cache. On a
+CPU, or with --quick, only what the engine uses is measured, with small shapes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a published system prompt costs beside sharing everything: time to the first token.
+"""Time to the first token behind a published system prompt, compared with sharing everything.
 
     python -m benchmarks.published
 
-Many tenants ask one question each behind one system prompt, one after another, of the handbook
-model in this process. `published` is everyone's prefix, pinned, with the tenant's own namespace
-behind it; `all` is one namespace for everyone; `private` is each tenant alone. The three take
-turns, tenant by tenant, so that what else the machine does falls on all of them alike. The time
-of deciding the path and of hashing the blocks is part of it.
+Many tenants ask one question each behind one system prompt, one after another, with the handbook
+model in this process. With `published` the system prompt is a published prefix, pinned, and the
+rest is in the tenant's own namespace; with `all` there is one namespace for everyone; with
+`private` each tenant has its own. The three alternate from tenant to tenant, so that other load
+affects all alike. Choosing the namespaces and hashing the blocks are part of the time.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m benchmarks.serving --model llama-3.1-8b [--quick] [--workloads mixed,itl]
 
-Tells the time until the server took requests, then each phase. Every workload meets a cache
-that was flushed. Knows: the command line of both. Does not know: what the workloads are.
+Reports the time until the server took requests, then each phase. The cache is flushed before each
+workload. Knows: the command lines of both. Does not know: what the workloads are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Mixed load for minutes, with callers who leave: what is held before and behind it.
+"""Mixed load for minutes, with clients that leave early: are memory and blocks all returned?
 
     python -m benchmarks.soak --model llama-3.1-8b --seconds 600 [--quick]
 
-Callers send prompts of all lengths, half of them on a common prefix; every third leaves in the
-middle of its stream. Tells memory of gateway and engine every minute or so, and at the end
-whether every block is accounted for: once nothing runs and the cache is flushed all are free.
-Ends with status 1 where one is not, or where memory or an error says that something is wrong.
+Clients send prompts of all lengths, half of them with a common prefix; about every third leaves in
+the middle of its stream. Reports the memory of gateway and engine ten times, and at the end whether
+all blocks are free once nothing runs and the cache is flushed. Exits with status 1 if a block is
+not free, a request failed, or none ran to its end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What one step takes on this device, against the least that memory and arithmetic allow.
+"""The time of one step on this device, compared with the least that memory and arithmetic allow.
 
 Run as `python -m benchmarks.step --model llama-3.1-8b [--quick] [--kernels]`; weights are random.
-A line tells a step's rows and contexts, the time between two steps on the device, the floor by
-this machine's measured copies and products, and the host's part of a launch. Steps in which many
-grow from one prefix are told with the prefix read once and without. Knows the runner; what
-scheduling and HTTP cost is told by the server's benchmark.
+A line has a step's rows and contexts, the time between two steps on the device, the lower bound
+(floor) by this machine's measured copies and products, and the host's time of a launch. There are
+steps with and without shared prefixes. Knows the runner; `benchmarks.serving` includes scheduling
+and HTTP.
 """
 
 from __future__ import annotations

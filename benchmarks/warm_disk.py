@@ -1,9 +1,9 @@
-"""Time to the first token of the handbook model for a prefix on disk, and for a cold one.
+"""Time to the first token of the handbook model for a prefix on disk, compared with a cold one.
 
-`python -m benchmarks.warm_disk`: prompts of `--tokens` are asked cold, each under a namespace of
-its own; the engine is ended, which writes them to disk, and another is started on the same file;
-each is asked again. What is measured is from the request to its first token in the engine's own
-loop: neither HTTP nor the tokenizer.
+`python -m benchmarks.warm_disk`: prompts of `--tokens` are asked cold, each in a namespace of its
+own; the engine is stopped, which writes them to disk, and another is started on the same file;
+then each is asked again. Measured is the time from the request to its first token in the engine's
+own loop, without HTTP and the tokenizer.
 
 Knows: an engine in this process. Does not know: what the files look like.
 """

@@ -1,6 +1,6 @@
-"""Speaks to the admin routes of a running server.
+"""A client of the admin routes of a running server.
 
-Knows: HTTP, the admin key, how the server words its errors. Does not know: what the routes are
+Knows: HTTP, the admin key, the shape of the server's errors. Does not know: what the routes are
 for (`tenants`, `cache`).
 """
 
@@ -58,7 +58,7 @@ class AdminClient:
         return answer
 
     async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
-        """The records that the server answers with under `name`."""
+        """The list `name` of the server's answer; raises as `call`."""
         answer = await self.call("GET", path)
         if answer is None or name not in answer:
             raise NotRatoon(self._url)
@@ -67,7 +67,7 @@ class AdminClient:
 
 
 def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]]) -> Answer:
-    """Open a client for the server that `flags` mean, and give back what `use` makes of it."""
+    """Call `use` with a client of the server that `flags` name, and return its result."""
     url, key = admin_target(flags)
 
     async def run() -> Answer:
@@ -78,7 +78,7 @@ def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]
 
 
 def error_message(content: bytes, status: int) -> str:
-    """What the server says went wrong, in its words where it has any."""
+    """What went wrong, in the server's words if its answer has any."""
     answer = _decoded(content)
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict) and error.get("message"):

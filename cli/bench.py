@@ -1,6 +1,6 @@
-"""`ratoon bench`: loads a running server and says how it did.
+"""`ratoon bench`: sends load to a running server and reports how it did.
 
-Knows: the order of a run. Does not know: the prompts (`workload`), the clockwork (`load`) or the
+Knows: the order of a run. Does not know: the prompts (`workload`), the sending (`load`) or the
 numbers (`report`).
 """
 
@@ -135,7 +135,7 @@ async def _timed(
 
 
 class Counted:
-    """A progress bar that also says how many requests have failed."""
+    """A progress bar that also shows how many requests have failed."""
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance

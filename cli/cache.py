@@ -1,4 +1,4 @@
-"""`ratoon cache`: what the prefix cache of a running server holds and does.
+"""`ratoon cache`: statistics of the prefix cache of a running server, and flushing it.
 
 Knows: the admin routes of the cache. Does not know: how their numbers are shown (`cache_tables`).
 """

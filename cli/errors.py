@@ -15,7 +15,7 @@ from __future__ import annotations
 
 
 class CliError(Exception):
-    """Base of what a command reports in place of a result."""
+    """Base of every error that a command reports instead of a result."""
 
     exit_code = 1
 

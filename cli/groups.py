@@ -1,6 +1,6 @@
 """`ratoon groups`: tenants that trust each other.
 
-Knows: the admin routes of groups and what is shown of them. Does not know: how requests are made
+Knows: the admin routes of groups and how groups are shown. Does not know: how requests are made
 (`admin_client`).
 """
 

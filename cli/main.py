@@ -143,6 +143,6 @@ def _group(help_text: str, **commands: Command) -> typer.Typer:
 
 
 def _add(group: typer.Typer, panel: str | None, **commands: Command) -> None:
-    """Let `group` have these commands, listed in its help under `panel`."""
+    """Add commands to `group`, listed in its help under `panel`."""
     for name, command in commands.items():
         group.command(name.replace("_", "-"), rich_help_panel=panel)(flattened(command))

@@ -1,6 +1,6 @@
 """`ratoon prefixes`: publish prompts that many tenants begin with.
 
-Knows: the admin routes of prefixes and what is shown of them. Does not know: how requests are
+Knows: the admin routes of prefixes and how prefixes are shown. Does not know: how requests are
 made (`admin_client`).
 """
 

@@ -1,6 +1,6 @@
-"""`ratoon serve`: gateway and engine together, from the first start to the last stream.
+"""`ratoon serve`: gateway and engine together.
 
-Knows: the order of things. Does not know: how the processes are watched (`watch`, `supervisor`).
+Knows: the order of a start. Does not know: how the processes are watched (`watch`, `supervisor`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def serve(
 
 
 def commands(engine: msgspec.Struct, gateway: msgspec.Struct) -> dict[ChildName, list[str]]:
-    """The command lines of both processes. Their configs hold no secret: others can see these."""
+    """The command lines of both processes. Others can see them, so configs contain no secrets."""
     return {
         "engine": python_command("engine", msgspec.json.encode(engine).decode()),
         "gateway": python_command("gateway", msgspec.json.encode(gateway).decode()),
@@ -86,7 +86,7 @@ def commands(engine: msgspec.Struct, gateway: msgspec.Struct) -> dict[ChildName,
 
 
 def check_ports(gateway: GatewayFlags) -> None:
-    """BadSetting when a port is taken: another server's /readyz must not pass for ours."""
+    """BadSetting if a port is taken: another server's /readyz must not be mistaken for ours."""
     check_port_free("--port", gateway.host, gateway.port)
     if gateway.admin_port is not None:
         check_port_free("--admin-port", gateway.admin_host, gateway.admin_port)
@@ -99,7 +99,7 @@ def readiness_url(gateway: GatewayFlags) -> str:
 
 
 async def engine_is_ready(url: str) -> bool | None:
-    """What the gateway's /readyz says of the engine; None when it says nothing soon."""
+    """Whether the gateway's /readyz says that the engine is ready; None if it does not answer."""
     timeout = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:

@@ -3,7 +3,7 @@
 Each command composes its config and becomes the process (exec): signals and exit status go
 straight to whoever started it.
 
-Knows: the order of things. Does not know: what the processes do.
+Knows: the order of a start. Does not know: what the processes do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ratoon tenants limits`: what a tenant may use.
 
-Knows: the flags of limits and how they are shown. Does not know: what a limit does, nor how
+Knows: the flags of limits and how limits are shown. Does not know: what a limit does, nor how
 requests are made (`admin_client`).
 """
 

@@ -1,4 +1,4 @@
-"""`ratoon tenants quota`: a tenant's part of the cache.
+"""`ratoon tenants quota`: a tenant's share of the cache.
 
 Knows: the flags of a quota and how they are shown. Does not know: how the cache keeps it, nor
 how requests are made (`admin_client`).

@@ -1,6 +1,6 @@
 """`ratoon tenants`: who may use the server.
 
-Knows: the admin routes of tenants and what is shown of them. Does not know: keys (`tenant_keys`),
+Knows: the admin routes of tenants and how tenants are shown. Does not know: keys (`tenant_keys`),
 nor how requests are made (`admin_client`).
 """
 

@@ -1,4 +1,4 @@
-"""The requests of a load run: prompts that share a beginning, drawn from a seed.
+"""The requests of a load run: prompts with a common beginning, drawn from a seed.
 
 Knows: request bodies. Does not know: when they are sent (`load`).
 """

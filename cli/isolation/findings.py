@@ -1,4 +1,4 @@
-"""What a cell's readings mean.
+"""What the readings of a cell mean.
 
     the second reused ...             the first's second time   outcome
     --------------------------------------------------------------------
@@ -7,7 +7,7 @@
     what it may                       anything less             inconclusive
     what members of a group may do    full                      allowed
 
-Knows: readings and expectations. Does not know: how they were got (`paired`).
+Knows: readings and expectations. Does not know: how they were obtained (`paired`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cli.isolation.plan import Cell, Tier
 
 
 class Outcome(StrEnum):
-    """What became of a test."""
+    """The outcome of a test."""
 
     PASSED = "passed"
     ALLOWED = "allowed"  # members of a group may share, and need not
@@ -31,12 +31,12 @@ class Outcome(StrEnum):
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read in one cell. None: not asked, or, of `other`, refused."""
+    """The readings of one cell. None: not asked or, for `other`, refused."""
 
     cold: Reading | None
     control: Reading | None  # the first, again
     other: Reading | None
-    after: Reading | None = None  # the first once more, behind the other
+    after: Reading | None = None  # the first once more, after the other
     refused: int | None = None  # the status that the other got
     published: int = 0  # tokens that the prompt begins with and that are published
 
@@ -53,15 +53,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     may_reuse: int | None  # None: any
     control: str  # such as 64 of 64
     control_full: bool
-    evicted_between: bool = False  # the first's prompt was gone behind the other's
+    evicted_between: bool = False  # the first's prompt was evicted before `after`
     note: str = ""
 
 
 def judged(cell: Cell, readings: Readings, block_size: int) -> Finding:
-    """The finding that readings amount to."""
+    """The finding from a cell's readings."""
     control, other = readings.control, readings.other
     whole = 0 if control is None else (control.prompt_tokens - 1) // block_size * block_size
-    # Who may share brings the blocks up before the control is asked.
+    # Someone who may share has brought the blocks up before the control is asked.
     may_share = cell.case.expected == "anything"
     lay = control is not None and (may_share or _lay_in(cell.tier, control, readings.published))
     may_reuse = _may_reuse(cell, readings)

@@ -1,6 +1,6 @@
-"""A whole run: the tiers in turn, the clock, a restart between if that is wanted.
+"""A whole run: the tiers one after the other, the timing test, and a restart if wanted.
 
-Knows: the order of things, and that whatever was made is removed. Does not know: flags, tables.
+Knows: the order of a run, and that everything it created is removed. Does not know: flags, tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cli.output import utc_now
 from cli.progress import progress_bar
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
-_PART = 3  # of the device that a prompt of the timing test takes
+_PART = 3  # a prompt of the timing test takes at most this part of the device: 1 / 3
 _ABSENT = (
     ("model", "another model", "one server serves one model"),
     ("adapter", "another adapter", "the server has no adapters"),
@@ -49,7 +49,7 @@ class Wanted:
 
 @dataclass
 class Run:
-    """One run, or one part of a run that a restart parts."""
+    """One run, or one of the two parts of a run over a restart."""
 
     wanted: Wanted
     client: AdminClient
@@ -68,7 +68,7 @@ class Run:
         return self._record(facts)
 
     async def up_to_restart(self, path: Path) -> None:
-        """The same, and seeds for after a restart; tenants stay, and `path` remembers them."""
+        """The same, then ask what is to be found after a restart; `path` keeps its prompts."""
         stage = Stage(self.client)
         kept = False
         try:
@@ -100,7 +100,7 @@ class Run:
                 await stage.clear()
 
     async def after_restart(self, half: Halfway, path: Path) -> Record:
-        """What the seeds have become; then everything of both parts is removed, `path` too."""
+        """Test what survived the restart; then remove everything of both parts, also `path`."""
         stage = Stage(self.client, half.mark, half.groups)
         self.began, self.timing, self.findings = half.began, half.timing, half.findings
         try:

@@ -1,6 +1,6 @@
 """When tenants count as isolated.
 
-Knows: what each result must be. Does not know: how it was got or is shown.
+Knows: what each result must be. Does not know: how it was measured or is shown.
 """
 
 from __future__ import annotations
