@@ -37,7 +37,7 @@ KEY_BYTES = 32
 IDENTITY_TTL_S = 5.0
 OUTAGE_TTL_S = 60.0
 MAX_IDENTITIES = 10_000
-REFUSED = "The API key is missing or not valid."  # the same for every reason
+REFUSED = "the API key is missing or not valid"  # the same for every reason
 
 _WELL_FORMED = re.compile(r"sk-[A-Za-z0-9_-]{43}")
 
@@ -118,7 +118,7 @@ class Keyring:
         old = await self._store.get_key(key_id)
         now = self._clock()
         if not old.is_live(now):
-            raise Conflict("The key is revoked or expired; issue a new one.")
+            raise Conflict("the key is revoked or expired; issue a new one")
         issued = await self.issue(old.tenant_id, expires_at=_same_life(old, now))
         retires_at = now + overlap_s
         if old.retires_at is not None:
@@ -147,7 +147,7 @@ class Keyring:
             raise Unauthenticated(REFUSED)
         record, tenant = identity
         if tenant.disabled:
-            raise Forbidden("The tenant of this API key is disabled.", code="tenant_disabled")
+            raise Forbidden("the tenant of this API key is disabled", code="tenant_disabled")
         return Caller(
             tenant.id,
             record.id,

@@ -65,7 +65,7 @@ class Namespaces:
 
     def _scope(self, caller: Caller, salt: str | None) -> tuple[str, ...]:
         if not caller.tenant_id or caller.group_id == "":
-            raise ScopeMissing("a caller has a tenant, and a group has a name")
+            raise ScopeMissing("the caller has no tenant id, or an empty group id")
         if self._share_all:
             return ("all",) if salt is None else ("all", "salt", salt)
         if salt is not None:

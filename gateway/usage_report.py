@@ -78,9 +78,9 @@ class Days(msgspec.Struct, frozen=True):
             return cls(str(_back(end, DEFAULT_DAYS - 1)), str(end))
         start = _day("from", first)
         if start > end:
-            raise BadRequest("`from` is after `to`.", param="from")
+            raise BadRequest("`from` is after `to`", param="from")
         if (end - start).days >= MAX_DAYS:
-            raise BadRequest(f"At most {MAX_DAYS} days can be asked for.", param="from")
+            raise BadRequest(f"at most {MAX_DAYS} days can be asked for", param="from")
         return cls(str(start), str(end))
 
 
@@ -99,9 +99,9 @@ def usage_response(
     """
     views = [UsageView.of(row) for row in rows]
     if wanted not in (None, "json", "csv"):
-        raise BadRequest("`format` is json or csv.", param="format")
+        raise BadRequest("`format` must be json or csv", param="format")
     if table not in (None, "days", "cache"):
-        raise BadRequest("`table` is days or cache.", param="table")
+        raise BadRequest("`table` must be days or cache", param="table")
     if wanted == "csv" or (wanted is None and _accepts_csv(request)):
         text = _cache_csv(cache) if table == "cache" else _csv(UsageView, views)
         return Response(text, media_type="text/csv", headers=_HEADERS)
@@ -118,9 +118,9 @@ def _day(name: str, text: str) -> date:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise BadRequest(f"`{name}` is no day such as 2026-01-31.", param=name) from None
+        raise BadRequest(f"`{name}` is not a day such as 2026-01-31", param=name) from None
     if str(day) != text:  # other forms of ISO 8601
-        raise BadRequest(f"`{name}` is no day such as 2026-01-31.", param=name)
+        raise BadRequest(f"`{name}` is not a day such as 2026-01-31", param=name)
     return day
 
 

@@ -64,9 +64,9 @@ def audit_router(log: AuditLog) -> APIRouter:
         skip: Annotated[int, Query(json_schema_extra={"minimum": 0, "maximum": AUDIT_KEPT})] = 0,
     ) -> Response:
         if not 1 <= limit <= MAX_ENTRIES:
-            raise BadRequest(f"`limit` is from 1 to {MAX_ENTRIES}.", param="limit")
+            raise BadRequest(f"`limit` must be from 1 to {MAX_ENTRIES}", param="limit")
         if not 0 <= skip <= AUDIT_KEPT:
-            raise BadRequest(f"`skip` is from 0 to {AUDIT_KEPT}.", param="skip")
+            raise BadRequest(f"`skip` must be from 0 to {AUDIT_KEPT}", param="skip")
         return json_response(AuditEntries(await log.list_audit(limit=limit, skip=skip)))
 
     return router

@@ -46,4 +46,4 @@ class BoundedEngine:
             async with asyncio.timeout(self._deadline_s):
                 return await answer
         except TimeoutError as error:
-            raise EngineUnavailable("The engine did not answer in time.") from error
+            raise EngineUnavailable("the engine did not answer in time") from error

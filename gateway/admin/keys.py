@@ -90,7 +90,7 @@ def keys_router(
     async def issue(tenant_id: str, request: Request) -> Response:
         body = await read_body(request, NewKey)
         if body.expires_at is not None and body.expires_at <= clock():
-            raise BadRequest("`expires_at` is in the past.", param="expires_at")
+            raise BadRequest("`expires_at` is in the past", param="expires_at")
         issued = await keyring.issue(tenant_id, expires_at=body.expires_at)
         await audit.note("key.create", issued.record.id, tenant=tenant_id)
         return shown(issued)
@@ -126,4 +126,4 @@ def keys_router(
 async def _require_owner(store: Store, tenant_id: str, key_id: str) -> None:
     """NotFound unless the key is there and is the tenant's."""
     if (await store.get_key(key_id)).tenant_id != tenant_id:
-        raise NotFound("No such key.")
+        raise NotFound("no such key")

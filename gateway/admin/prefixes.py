@@ -121,7 +121,7 @@ class Publishing:
         async with self._turn:
             record = await self._store.get_prefix(prefix_id)
             if record.deleted_at is not None:
-                raise NotFound("No such prefix.")
+                raise NotFound("no such prefix")
             records = await self._store.list_prefixes()
             await self._retire(record.name, record.version, records, now)
             await self._audit.note(
@@ -149,7 +149,7 @@ class Publishing:
             )
         live = in_force(records)
         if len(live) >= MAX_PUBLISHED and name not in {record.name for record in live}:
-            raise Conflict(f"{MAX_PUBLISHED} prefixes are published already.")
+            raise Conflict(f"{MAX_PUBLISHED} prefixes are published already")
         await self._check_room(
             -(-tokens // welcome.block_size), {r.id for r in live if r.name == name}
         )
@@ -245,7 +245,7 @@ def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], fl
     async def show(prefix_id: str) -> Response:
         record = await store.get_prefix(prefix_id)
         if record.deleted_at is not None:
-            raise NotFound("No such prefix.")
+            raise NotFound("no such prefix")
         [view] = await publishing.views([record])
         return json_response(view)
 

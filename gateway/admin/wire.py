@@ -50,6 +50,6 @@ def clean_name(name: str) -> str:
     """`name`, if a terminal can show it as it is; else BadRequest."""
     if not name.isprintable() or name != name.strip():
         raise BadRequest(
-            "A name must be printable and must not begin or end with a blank.", param="name"
+            "a name must be printable and must not begin or end with a blank", param="name"
         )
     return name

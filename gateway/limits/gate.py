@@ -121,13 +121,13 @@ class LimitGate:
 def refusal(refused: Refused, demand: Demand) -> GatewayError:
     """The error for a refusal."""
     if refused.reason == "budget":
-        return BudgetSpent("The tenant's remaining budget does not cover this request.")
+        return BudgetSpent("the tenant's remaining budget does not cover this request")
     limits = demand.limits
     texts = {
-        "requests": f"Limited to {limits.requests_per_minute} requests a minute.",
-        "tokens": f"Limited to {limits.tokens_per_minute} tokens a minute; this request may need "
-        f"{demand.most.tokens}.",
-        "concurrent": f"Limited to {limits.max_concurrent} requests at once.",
+        "requests": f"limited to {limits.requests_per_minute} requests a minute",
+        "tokens": f"limited to {limits.tokens_per_minute} tokens a minute; this request may need "
+        f"{demand.most.tokens}",
+        "concurrent": f"limited to {limits.max_concurrent} requests at once",
     }
     return LimitReached(
         texts[refused.reason],

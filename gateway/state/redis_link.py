@@ -133,7 +133,7 @@ class Script:
 def unavailable() -> Unavailable:
     """The refusal while Redis is away or cannot do what is asked."""
     return Unavailable(
-        "The gateway cannot reach its state at the moment.",
+        "the gateway cannot reach its state at the moment",
         code="state_unavailable",
         retry_after_s=PROBE_AFTER_S,
     )

@@ -173,7 +173,7 @@ class RedisStore:
 
         async def change() -> Plan:
             old, plan = await self._changing(at.GROUPS, group_id, Group)
-            has_members = Conflict("The group still has tenants or published prefixes.")
+            has_members = Conflict("the group still has tenants or published prefixes")
             plan.expect(["SCARD", at.members_of(group_id)], 0, has_members)
             plan.write("HDEL", at.GROUPS, group_id)
             plan.write("HDEL", at.GROUP_NAMES, old.name)

@@ -47,7 +47,7 @@ def translated(work: Callable[[sqlite3.Connection], T], connection: sqlite3.Conn
         return work(connection)
     except sqlite3.OperationalError as error:
         raise Unavailable(
-            "The state cannot be read or written at the moment.",
+            "the state cannot be read or written at the moment",
             code="state_unavailable",
             retry_after_s=RETRY_AFTER_S,
         ) from error
@@ -196,4 +196,4 @@ def _constrained(dangling: Callable[[], GatewayError]) -> Iterator[None]:
     except sqlite3.IntegrityError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
             raise dangling() from error
-        raise Conflict("The name or id is taken.") from error
+        raise Conflict("the name or id is taken") from error

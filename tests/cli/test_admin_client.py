@@ -43,8 +43,8 @@ def test_an_empty_answer_is_none() -> None:
 
 
 def test_a_refusal_has_the_servers_words_and_status() -> None:
-    body = b'{"error": {"message": "No such tenant.", "code": "not_found"}}'
-    with pytest.raises(ServerRefused, match=r"No such tenant\. \(404\)") as refusal:
+    body = b'{"error": {"message": "no such tenant", "code": "not_found"}}'
+    with pytest.raises(ServerRefused, match=r"no such tenant \(404\)") as refusal:
         call(AdminDouble(404, body))
     assert refusal.value.status == 404
 
