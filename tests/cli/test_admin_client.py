@@ -52,7 +52,7 @@ def test_a_refusal_has_the_servers_words_and_status() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"<html>bad gateway</html>", b"[]", b'{"error": "text"}', b'{"error": {}}']
 )
-def test_a_refusal_without_words_is_told_by_its_status(body: bytes) -> None:
+def test_an_error_without_a_message_is_reported_by_its_status(body: bytes) -> None:
     assert error_message(body, 502) == "the server answered 502"
 
 
@@ -62,7 +62,7 @@ def test_a_refusal_names_the_field() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>welcome</html>", b"[]", b"1"])
-def test_another_server_is_told_as_one(body: bytes) -> None:
+def test_a_server_that_is_not_ratoon_is_reported_as_such(body: bytes) -> None:
     with pytest.raises(NotRatoon, match=r"http://127.*is not Ratoon"):
         call(AdminDouble(200, body))
 
@@ -75,7 +75,7 @@ def test_another_server_s_rows_are_none(body: bytes) -> None:
             with_admin(flags, lambda client: client.rows("/admin/tenants", "tenants"))
 
 
-def test_nobody_there_is_told_with_the_url() -> None:
+def test_an_unreachable_server_is_reported_with_its_url() -> None:
     with served(AdminDouble().app) as url:
         pass
     flags = AdminFlags(url=url, admin_key="secret")

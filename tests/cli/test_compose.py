@@ -75,7 +75,7 @@ def test_every_engine_flag_arrives() -> None:
         assert getattr(composed, name) != getattr(EngineFlags(), name), f"{name} is not tried"
 
 
-def test_blocks_lie_in_the_data_directory_unless_they_are_told_where() -> None:
+def test_blocks_lie_in_the_data_directory_by_default() -> None:
     assert with_disk(EngineFlags(), DATA_DIR).disk_cache_dir == "/var/lib/ratoon/blocks"
     named = EngineFlags(disk_cache_dir="/fast/blocks")
     assert with_disk(named, DATA_DIR).disk_cache_dir == "/fast/blocks"
@@ -175,7 +175,7 @@ def test_admin_routes_have_their_own_port_or_none() -> None:
 @pytest.mark.parametrize(
     "url", ["collector:4318", "ftp://collector", "http://", "http://[", "http://me:key@collector"]
 )
-def test_what_is_no_url_of_a_collector_is_refused(url: str) -> None:
+def test_a_bad_collector_url_is_refused(url: str) -> None:
     flags = GatewayFlags(otlp_endpoint=url)
     with pytest.raises(BadSetting, match="--otlp-endpoint"):
         gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags())

@@ -70,7 +70,9 @@ def test_a_group_lists_its_commands_with_a_line_each(group: str, console: Consol
         ("no-such-command",),
     ],
 )
-def test_a_bad_value_is_told_without_a_traceback(words: tuple[str, ...], console: Console) -> None:
+def test_a_bad_value_is_reported_without_a_traceback(
+    words: tuple[str, ...], console: Console
+) -> None:
     printed = console.type(*words)
     assert printed.status == 2
     assert printed.out == ""
@@ -78,7 +80,7 @@ def test_a_bad_value_is_told_without_a_traceback(words: tuple[str, ...], console
     assert "Traceback" not in printed.err
 
 
-def test_a_bad_variable_is_told_by_its_name(console: Console) -> None:
+def test_a_bad_environment_variable_is_named(console: Console) -> None:
     printed = console.type("serve", env={"RATOON_PORT": "many"})
     assert printed.status == 2
     assert "RATOON_PORT" in printed.err or "--port" in printed.err

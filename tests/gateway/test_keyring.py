@@ -491,7 +491,7 @@ async def test_a_key_that_the_store_no_longer_knows_does_not_come_back(told: boo
     assert isinstance(await refusal(ring.keyring, issued.secret), Unavailable)
 
 
-async def test_who_is_told_of_a_change_forgets_that_tenant_alone(ring: Ring) -> None:
+async def test_a_change_drops_the_cached_keys_of_that_tenant_alone(ring: Ring) -> None:
     other = Tenant(id="tn_other", name="other", created_at=2.0)
     ring.store.tenants[other.id] = other
     ours, theirs = await ring.keyring.issue(ACME.id), await ring.keyring.issue(other.id)
