@@ -136,7 +136,7 @@ def test_the_cache_holds_a_block_at_least(cache_tokens: int, fine: bool) -> None
 
 
 def test_the_admin_port_is_another_port() -> None:
-    with pytest.raises(BadSetting, match="--admin-port: 8000 is --port already"):
+    with pytest.raises(BadSetting, match="--admin-port: 8000 is also --port"):
         gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8000), BoundsFlags())
     composed = gateway_config(
         SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8001), BoundsFlags()

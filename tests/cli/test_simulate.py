@@ -85,8 +85,8 @@ def test_the_plot_is_an_svg_with_a_curve_for_lru(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--sizes", "1M,lots"), "'lots' is no number of tokens"),
-        (("--sizes", "5"), "would hold no block"),
+        (("--sizes", "1M,lots"), "'lots' is not a number of tokens"),
+        (("--sizes", "5"), "not one block fits the device tier"),
         (("--device-tokens", "9"), "no block of 10 tokens fits"),
         (("--plot", "/nowhere/at/all.svg"), "No such file"),
     ],
