@@ -1,11 +1,11 @@
 # Four images from one file, each a target:
 #
 #   state     Redis with Ratoon's settings
-#   front     HAProxy: one port before several gateways
+#   front     HAProxy: one port in front of several gateways
 #   gateway   HTTP, keys, tenants, prompts; no torch
-#   engine    the gateway's image and torch: owns the accelerator and the cache
+#   engine    the gateway's image with torch: owns the accelerator and the cache
 #
-# All run as a user without rights and need nothing of their root file systems to be writable.
+# All run as unprivileged users, and none needs a writable root file system.
 
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 ARG REDIS_IMAGE=redis:7-bookworm
@@ -15,7 +15,8 @@ COPY deploy/redis.conf /etc/ratoon/redis.conf
 RUN mkdir -p /data && chown redis:redis /data && chmod 0700 /data
 USER redis
 VOLUME /data
-# The password comes from a file and stays in one, in memory: no arguments, no environment.
+# The password is read from a file and written to one in memory (/tmp): it is in no argument and no
+# environment variable.
 ENTRYPOINT ["sh", "-c", "umask 077 && printf 'include /etc/ratoon/redis.conf\\nrequirepass %s\\n' \"$(cat /run/secrets/redis_password)\" > /tmp/redis.conf && exec redis-server /tmp/redis.conf"]
 CMD []
 
@@ -29,8 +30,8 @@ USER haproxy
 EXPOSE 8000 8001
 ENTRYPOINT ["haproxy", "-db", "-f", "/etc/ratoon/haproxy.cfg"]
 
-# The environments are built where a compiler's litter stays, and copied whole. Dependencies come
-# before the code: they change less often.
+# The environments are built in stages of their own and copied whole, so that build tools stay behind.
+# Dependencies are installed before the code, because they change less often.
 FROM ${PYTHON_IMAGE} AS environment
 RUN python -m venv /opt/ratoon
 ENV PATH=/opt/ratoon/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -61,7 +62,7 @@ EXPOSE 8000 8001
 ENTRYPOINT ["ratoon"]
 CMD ["gateway"]
 
-# With torch from `TORCH_INDEX` too: the CPU's wheels are a tenth of those for NVIDIA's GPUs.
+# torch may come from `TORCH_INDEX`: the wheels for CPUs are a tenth of the size of those for GPUs.
 FROM environment AS engine-environment
 ARG TORCH_INDEX=
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['engine'], sep='\n')" > engine.txt \

@@ -1,4 +1,5 @@
-# Nothing is typed before `make serve` or `make test`: the stamp file sets up the environment.
+# `make serve`, `make test` and `make check` set up the environment by themselves: they depend on
+# the stamp file, which is made when pyproject.toml has changed.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -31,7 +32,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The tests that are about Redis start a real one.
+# Tests of the Redis code start a real server.
 redis:
 	@command -v redis-server >/dev/null || { \
 		as_root=$$([ "$$(id -u)" = 0 ] || echo sudo); \

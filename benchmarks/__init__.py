@@ -1,1 +1,1 @@
-"""Measurements; every figure in the docs names the command here that makes it."""
+"""Benchmarks. Every figure in the docs is beside the command of these that measures it."""

@@ -1,10 +1,10 @@
 """How fast paged attention is on this GPU: decode in bytes a second, prefill in operations.
 
-Run as `python -m benchmarks.attention`. Counts each row's keys and values once for decode, of a
-shared prefix once for all its rows, and the multiplications and additions below the diagonal
-for prefill. Each launch is captured in a CUDA graph, so the host costs nothing; beside it the
-copy bandwidth of this machine, and torch's attention over the same keys, contiguous.
-Knows the kernels alone; what a whole step costs is the engine's to measure.
+Run as `python -m benchmarks.attention`. For decode it counts the bytes of each row's keys and
+values once (those of a shared prefix once for all its rows), for prefill the multiplications and
+additions below the diagonal. Each launch is replayed from a CUDA graph, so the host's time does not
+count. For comparison it prints the machine's copy bandwidth, and torch's attention over the same
+keys, contiguous. Knows only kernels; `benchmarks.step` measures whole steps.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PREFILLS = [
 
 
 def mixed_lengths(rows: int, low: int, high: int) -> list[int]:
-    """Evenly spread on a log scale, in an order that is no order."""
+    """Lengths evenly spread on a log scale, shuffled."""
     steps = [low * (high / low) ** (i / (rows - 1)) for i in range(rows)]
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).tolist()
     return [round(steps[i]) for i in order]
@@ -82,7 +82,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def attention_seconds(batch: tuple[Tensor, Tensor, BatchLayout]) -> float:
-    """Of one call of the op that serves."""
+    """Seconds of one call of the op that the engine uses."""
     q, kv, layout = batch
     attention = triton_ops().paged_attention
     return seconds(lambda: attention(q, kv, layout, SCALE))
@@ -92,13 +92,13 @@ def copy_bandwidth() -> float:
     """Bytes a second, read and written, of a large copy on the device."""
     source = torch.randn(2**30, device="cuda")
     target = torch.empty_like(source)
-    # Not from a graph: there, a copy is left to the copy engine, which is slower.
+    # Not from a graph, where the slower copy engine would do it.
     time = float(do_bench(lambda: target.copy_(source), return_mode="median")) / 1e3
     return 2 * source.numel() * source.itemsize / time
 
 
 def torch_seconds(rows: int, new: int, context: int, backend: SDPBackend) -> float | None:
-    """Of torch's attention over contiguous keys; None where it has no such kernel."""
+    """Seconds of torch's attention over contiguous keys; None if it has no such kernel."""
     shape = (rows, context, KV_HEADS, HEAD_DIM)
     k, v = (torch.randn(shape, dtype=DTYPE, device="cuda").transpose(1, 2) for _ in range(2))
     q = torch.randn((rows, new, Q_HEADS, HEAD_DIM), dtype=DTYPE, device="cuda").transpose(1, 2)
@@ -165,7 +165,7 @@ def shared_seconds(forest: Forest) -> tuple[float, float, float]:
 
 
 def print_shared() -> None:
-    """From which size on reading a shared prefix once is worth its passes."""
+    """Print from which size on it pays to read a shared prefix only once."""
     alone, one, two = shared_seconds(GROUPS_OF_FOUR)
     print(
         f"shared  16 groups x 4, 1024 of all + 3072 of the group + 256: alone {alone * 1e6:.1f} us,"

@@ -1,10 +1,10 @@
-"""What the prefix cache costs where nothing is ever found in it.
+"""The cost of the prefix cache when nothing is ever found in it.
 
     python -m benchmarks.cache_cost --model llama-3.1-8b [--quick]
 
-A whole engine in this process, without HTTP: prompts that share nothing, all at once, with the
-cache and past it, turn by turn, since a machine drifts. Tells the tokens a second of each and
-the share lost, by the medians. Wanted: at most 1 % lost, better 0.3.
+A whole engine in this process, without HTTP, computes prompts that share nothing, in rounds that
+use the cache and rounds that bypass it, alternating because a machine's speed drifts. Reports the
+tokens a second of both and the share lost, by the medians. Target: at most 1 % lost, then 0.3.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import typer
 
-from benchmarks.desk import Desk
-from benchmarks.record import progress, tell
+from benchmarks.local_link import LocalLink
+from benchmarks.record import emit, progress
 from benchmarks.shapes import model_directory
 from engine.config import EngineConfig
 from engine.core import EngineCore
@@ -59,7 +59,7 @@ def main(model: str = "handbook", quick: bool = False) -> None:
             max_running=8 if quick else 256,
         )
         opened = open_model(config)
-    link = Desk()
+    link = LocalLink()
     core = build_core(config, opened, link)
     speeds: dict[bool, list[float]] = {True: [], False: []}
     _run(core, link, requests_for(rng, size, opened.model.vocab_size, use_cache=True))  # warms up
@@ -69,9 +69,9 @@ def main(model: str = "handbook", quick: bool = False) -> None:
             requests = requests_for(rng, size, opened.model.vocab_size, use_cache=use_cache)
             took = _run(core, link, requests)
             speeds[use_cache].append(size.requests * size.output / took)
-            tell("round", cache=use_cache, output_tokens_per_s=speeds[use_cache][-1])
+            emit("round", cache=use_cache, output_tokens_per_s=speeds[use_cache][-1])
     on, off = statistics.median(speeds[True]), statistics.median(speeds[False])
-    tell("cache without hits", on_tokens_per_s=on, off_tokens_per_s=off, lost_share=1 - on / off)
+    emit("cache without hits", on_tokens_per_s=on, off_tokens_per_s=off, lost_share=1 - on / off)
 
 
 def requests_for(
@@ -93,7 +93,7 @@ def requests_for(
     ]
 
 
-def _run(core: EngineCore, link: Desk, requests: list[Generate]) -> float:
+def _run(core: EngineCore, link: LocalLink, requests: list[Generate]) -> float:
     """Seconds until all have ended."""
     for request in requests:
         link.say(request)

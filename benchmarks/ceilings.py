@@ -1,6 +1,7 @@
-"""What this machine can do at most: bytes a second of a copy, operations a second of a product.
+"""The machine's limits: bytes a second of a copy, operations a second of a matrix product.
 
-Measured, not read from a data sheet: floors are of these. Knows torch; does not know models.
+They are measured, not read from a data sheet; other benchmarks compare with them. Knows torch; does
+not know models.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Ceilings:
 
 
 def seconds_of(call: Callable[[], object], device: str, repeats: int = 7) -> float:
-    """Median time of a call, the device's part waited for."""
+    """Median seconds of a call, including the wait for the device."""
     times = []
     for _ in range(repeats + 1):
         before = time.perf_counter()

@@ -1,9 +1,9 @@
-"""A disk tier filled with prefixes as conversations leave them, for benchmarks of what is behind.
+"""Fills a disk tier with prefixes as conversations would leave them, for other benchmarks.
 
-System prompts that many conversations share, conversations that go on from them for some turns;
-some were found again, most never. What lies in a block is noise: nobody looks at it.
+There are system prompts that many conversations share, and conversations that continue them; some
+were hit again, most never. The content of the blocks is noise, which nothing reads.
 
-Knows: chains of records, and how to have them written. Does not know: what is measured.
+Knows: chains of records, and how they are written. Does not know: what is measured with them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AT_ONCE = 32  # blocks being written
 
 
 def chains(num_blocks: int, seed: int = 0) -> Iterator[Record]:
-    """So many records: parents before children, as a cache would have written them."""
+    """`num_blocks` records, parents before children, as a cache would have written them."""
     random = np.random.default_rng(seed)
     trunks: dict[int, tuple[NamespacePath, bytes]] = {}
     left = num_blocks
@@ -71,7 +71,7 @@ def _run(
 
 
 def fill(config: DiskConfig) -> int:
-    """Write records until every slot has one; how many."""
+    """Write a record into every slot; returns how many there are."""
     device = torch.device("cpu")
     host = HostPool(AT_ONCE, config.block_bytes, device)
     host.tensor.random_()

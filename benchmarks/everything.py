@@ -2,9 +2,9 @@
 
     python -m benchmarks [--model llama-3.1-8b] [--only kernels,step,server,cache] [--quick]
 
-Each part is a process with a time limit; what it told before the limit is kept. The file has
-the hardware, the versions and the commit. Without --model: the embedded one on a CPU, the shape
-of an 8B on a GPU; weights are random. --quick takes the smallest sizes, for any machine.
+Each part is a process with a time limit; what it printed before the limit is kept. The file also
+has the hardware, the versions and the commit. Without --model it is the embedded model on a CPU
+and the shape of an 8B on a GPU; weights are random. --quick uses the smallest sizes.
 
 Knows: parts, limits, the file. Does not know: what a part measures.
 """
@@ -57,7 +57,7 @@ USUAL = "kernels,step,gaps,server,cache"  # a soak takes ten minutes: it is aske
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a part."""
+    """The outcome of a part."""
 
     name: str
     seconds: float
@@ -67,10 +67,12 @@ class Outcome:
 
 def main(
     model: Annotated[str, typer.Option(help="A shape's name, 'handbook' or a directory.")] = "",
-    only: Annotated[str, typer.Option(help="Parts, divided by commas.")] = USUAL,
-    quick: Annotated[bool, typer.Option("--quick", help="The smallest sizes.")] = False,
-    limit_s: Annotated[float, typer.Option(help="Of each part, in place of its own.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where the JSON goes.")] = Path("benchmarks.json"),
+    only: Annotated[str, typer.Option(help="Parts to run, separated by commas.")] = USUAL,
+    quick: Annotated[bool, typer.Option("--quick", help="Use the smallest sizes.")] = False,
+    limit_s: Annotated[
+        float, typer.Option(help="Time limit of each part, in seconds; 0: its own.")
+    ] = 0,
+    out: Annotated[Path, typer.Option(help="File for the JSON.")] = Path("benchmarks.json"),
 ) -> None:
     """Run the parts and write the file; ends with status 1 where a part failed."""
     parts = chosen(only)
@@ -80,7 +82,7 @@ def main(
         limit = limit_s or (part.quick_s if quick else part.limit_s)
         progress(f"[{number}/{len(parts)}] {part.name}, at most {limit:.0f} s")
         outcomes.append(run_part(part.name, command_of(part, model, quick=quick), limit))
-        # Written behind each part: what is there stays, whatever comes.
+        # Written after each part, so that nothing is lost if a later one fails.
         write(out, model, outcomes)
     progress(f"written to {out}")
     if any(outcome.exit_status != 0 for outcome in outcomes):
@@ -88,7 +90,7 @@ def main(
 
 
 def chosen(only: str) -> list[Part]:
-    """The parts of these names, in the order in which they run; BadParameter for another."""
+    """The parts with these names, in the order in which they run; raises BadParameter."""
     names = {name.strip() for name in only.split(",")}
     unknown = names - {part.name for part in PARTS}
     if unknown:
@@ -97,17 +99,17 @@ def chosen(only: str) -> list[Part]:
 
 
 def command_of(part: Part, model: str, *, quick: bool) -> list[str]:
-    """What starts a part."""
+    """The command line of a part."""
     command = [sys.executable, "-m", part.module]
     command += ["--model", model] if part.takes_model else []
     return [*command, "--quick"] if quick else command
 
 
 def run_part(name: str, command: list[str], limit_s: float) -> Outcome:
-    """Run a command, at most so long; its lines of JSON, which are shown as they come."""
+    """Run a command for at most `limit_s`; collect and show its lines of JSON."""
     started = time.perf_counter()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    # SIGTERM lets a part stop the server it started; whoever does not listen is killed.
+    # SIGTERM lets a part stop the server that it started.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
     timer = threading.Timer(limit_s, process.terminate)
     timer.start()
@@ -128,7 +130,7 @@ def run_part(name: str, command: list[str], limit_s: float) -> Outcome:
 
 
 def write(out: Path, model: str, outcomes: list[Outcome]) -> None:
-    """The file, whole."""
+    """Write the whole file."""
     report = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),

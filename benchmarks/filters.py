@@ -1,6 +1,6 @@
-"""What it takes to rule tokens out before a draw: by searching, and by sorting.
+"""The time to apply top-k and top-p before sampling: by searching, and by sorting.
 
-Told by `benchmarks.kernels`. Knows kernels alone.
+Part of `benchmarks.kernels`. Knows only kernels.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from benchmarks.ceilings import seconds_of
-from benchmarks.record import tell
+from benchmarks.record import emit
 from kernels import keep_likeliest
 from kernels.keep_likeliest import RULED_OUT
 from kernels.ops import KeepLikeliest, ops_for
@@ -16,7 +16,7 @@ from kernels.ops import KeepLikeliest, ops_for
 VOCABULARY, SMALL_VOCABULARY = 128_256, 500
 
 
-def tell_filters(device: str, *, small: bool) -> None:
+def emit_filters(device: str, *, small: bool) -> None:
     """One JSON line a batch: top-p alone, and top-k with top-p."""
     vocabulary = SMALL_VOCABULARY if small else VOCABULARY
     for rows in (1, 4) if small else (1, 32, 256):
@@ -24,7 +24,7 @@ def tell_filters(device: str, *, small: bool) -> None:
             serving = ops_for(torch.device(device)).keep_likeliest
             took = _seconds(serving, rows, vocabulary, top_k, device)
             by_sorting = _seconds(keep_likeliest.reference, rows, vocabulary, top_k, device)
-            tell(f"{rows} x {name}", us=took * 1e6, sorted_us=by_sorting * 1e6)
+            emit(f"{rows} x {name}", us=took * 1e6, sorted_us=by_sorting * 1e6)
 
 
 def _seconds(way: KeepLikeliest, rows: int, vocabulary: int, top_k: int, device: str) -> float:

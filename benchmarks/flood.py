@@ -1,14 +1,14 @@
-"""What a tenant that floods takes from one that does not: time to first token, alone and beside.
+"""How a flood of one tenant's requests affects another tenant's time to first token.
 
     python -m benchmarks.flood
     python -m benchmarks.flood --url http://127.0.0.1:8000 --admin-key rk-... --vocab 128000 \\
         --streams 64 --flood-prompt 8000 --victim-prompt 2000 --victim-prompt 8000
 
-Without a URL it starts a whole `ratoon serve` with the handbook model. Both tenants are made for
-the measurement, and removed. The flood is so many streams at once, each asking again as soon as
-it was answered. The victim asks one question after the other, with pauses between, as one does
-who reads the answers. Every prompt is of random token ids, so none is cached; alone and beside
-the flood take turns, so that whatever else the machine does weighs on both.
+Without a URL it starts a whole `ratoon serve` with the handbook model. Both tenants are created
+for the measurement and removed afterwards. The flood is --streams streams at once, each of which
+sends its next request as soon as the last one is answered. The victim sends one request after the
+other with pauses, like someone who reads the answers. Every prompt is random token ids, so none is
+cached. Measurements with and without the flood alternate, so that other load affects both.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from cli.percentiles import percentile
 
 WARM_UP = 3
 FIRST_ID = 300  # below lie special tokens and bytes
-BUSY_S = 0.2  # a flood that is refused comes again so soon
-FLOOD_ON_S = 2.0  # until it is in full swing
+BUSY_S = 0.2  # before a refused request of the flood is sent again
+FLOOD_ON_S = 2.0  # for the flood to fill the server before measuring
 START_S = 120.0
 BOUNDS = (
     "max_batch_tokens",
@@ -51,38 +51,54 @@ class ServerFlags:
     """The server that is asked, or how one is started."""
 
     url: Annotated[
-        str | None, typer.Option("--url", help="Of a server that runs; none: one is started.")
+        str | None, typer.Option("--url", help="URL of a running server. Left out: start one.")
     ] = None
-    admin_key: Annotated[str | None, typer.Option("--admin-key", help="Of that server.")] = None
-    vocab: Annotated[int, typer.Option("--vocab", help="Ids are drawn from below it.")] = 2000
+    admin_key: Annotated[
+        str | None, typer.Option("--admin-key", help="The admin key of that server.")
+    ] = None
+    vocab: Annotated[int, typer.Option("--vocab", help="Token ids are drawn below this.")] = 2000
     max_batch_tokens: Annotated[
-        int | None, typer.Option("--max-batch-tokens", help="Of a server that is started.")
+        int | None, typer.Option("--max-batch-tokens", help="Setting of a server that is started.")
     ] = None
     max_batch_tokens_beside_decodes: Annotated[
-        int | None, typer.Option("--max-batch-tokens-beside-decodes", help="The same.")
+        int | None, typer.Option("--max-batch-tokens-beside-decodes", help="Likewise.")
     ] = None
     max_batch_tokens_beside_visitors: Annotated[
-        int | None, typer.Option("--max-batch-tokens-beside-visitors", help="The same.")
+        int | None, typer.Option("--max-batch-tokens-beside-visitors", help="Likewise.")
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How much is asked by whom."""
+    """The requests of flood and victim."""
 
-    streams: Annotated[int, typer.Option("--streams", help="Of the flood, at once.")] = 16
+    streams: Annotated[int, typer.Option("--streams", help="Concurrent requests of the flood.")] = (
+        16
+    )
     floods: Annotated[int, typer.Option("--floods", help="Tenants that the flood comes from.")] = 1
-    flood_prompt: Annotated[int, typer.Option("--flood-prompt", help="Tokens of each.")] = 1500
-    flood_output: Annotated[int, typer.Option("--flood-output", help="Tokens of each.")] = 32
-    victim_output: Annotated[int, typer.Option("--victim-output", help="Tokens.")] = 8
-    asks: Annotated[int, typer.Option("--asks", help="Of the victim, alone and beside.")] = 60
-    rounds: Annotated[int, typer.Option("--rounds", help="Of alone and beside in turn.")] = 3
-    pause: Annotated[float, typer.Option("--pause", help="Seconds, before each ask.")] = 0.5
+    flood_prompt: Annotated[int, typer.Option("--flood-prompt", help="Tokens of its prompts.")] = (
+        1500
+    )
+    flood_output: Annotated[int, typer.Option("--flood-output", help="Tokens of its answers.")] = 32
+    victim_output: Annotated[
+        int, typer.Option("--victim-output", help="Tokens of its answers.")
+    ] = 8
+    asks: Annotated[
+        int, typer.Option("--asks", help="Requests of the victim, with and without the flood each.")
+    ] = 60
+    rounds: Annotated[
+        int,
+        typer.Option("--rounds", help="How often measuring without and with the flood alternates."),
+    ] = 3
+    pause: Annotated[
+        float,
+        typer.Option("--pause", help="Seconds before each request of the victim, on average."),
+    ] = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A server, and what it takes to ask it."""
+    """A server, its admin key, and its model."""
 
     url: str
     admin_key: str
@@ -145,7 +161,7 @@ class Asker:
 
 @dataclass
 class Flood:
-    """So many streams at once, from as many tenants as there are keys."""
+    """`streams` concurrent streams, divided among the tenants with these keys."""
 
     place: Place
     keys: Sequence[str]
@@ -179,7 +195,7 @@ async def victim(asker: Asker, asked: Asked, prompt: int, asks: int) -> list[flo
 
 
 async def measure(place: Place, asked: Asked, prompt: int) -> dict[str, object]:
-    """Alone and beside the flood in turn, so many rounds; what came of it."""
+    """Measure without and with the flood in turn, `rounds` times; returns the figures."""
     names = ["victim", *(f"flood-{number}" for number in range(asked.floods))]
     with tenants(place, names) as (own, *keys):
         asker = Asker(place, own, seed=prompt)
@@ -244,7 +260,7 @@ def tenants(place: Place, names: Sequence[str]) -> Iterator[list[str]]:
 
 @contextmanager
 def place_of(server: ServerFlags) -> Iterator[Place]:
-    """The server that was named, or one that is started here."""
+    """The server of the flags, or one that is started here."""
     if server.url is not None and server.admin_key is not None:
         yield looked_at(server.url.rstrip("/"), server.admin_key, server.vocab)
         return

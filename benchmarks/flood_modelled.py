@@ -1,11 +1,11 @@
-"""A flood on a GPU that is not there: what a policy should give a visitor, and what it costs.
+"""Predicts the effect of a flood on a GPU: a visitor's times, and the throughput that they cost.
 
     python -m benchmarks.flood_modelled --streams 64 --flood-prompt 8000 --victim-prompt 2000
     python -m benchmarks.flood_modelled --equals
 
-`benchmarks.flood` asks a real server the same; this replays it before the device of `modelled`.
-With --equals tenants that all ask alike are replayed instead, 4 streams of each, and their
-requests a second told.
+`benchmarks.flood` measures the same on a real server; this replays it with the engine's core and
+the modelled device of `modelled`. With --equals it replays 16 equal tenants instead, with 4 streams
+each, and prints their requests a second.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EQUAL_REQUESTS = 512
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How much is asked by whom."""
+    """The requests of flood and victim."""
 
     streams: Annotated[int, typer.Option("--streams", help="Of the flood, at once.")] = 64
     floods: Annotated[int, typer.Option("--floods", help="Tenants that the flood comes from.")] = 1
@@ -42,21 +42,23 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The engine that is foretold."""
+    """The engine whose behaviour is predicted."""
 
     max_batch_tokens: Annotated[int, typer.Option("--max-batch-tokens")] = 8192
     beside_visitors: Annotated[
-        int | None, typer.Option("--beside-visitors", help="None: there are no visitors.")
+        int | None,
+        typer.Option("--beside-visitors", help="Left out: visitors are treated like everybody."),
     ] = None
     eager_launch_ms: Annotated[
-        float, typer.Option("--eager-launch-ms", help="Of a step that is not replayed.")
+        float,
+        typer.Option("--eager-launch-ms", help="Launch time of a step that is not a CUDA graph."),
     ] = 6.0
     noise: Annotated[
-        float, typer.Option("--noise", help="By which a step may take longer, as a share.")
+        float, typer.Option("--noise", help="Largest random delay of a step, as a share of it.")
     ] = 0.02
 
     def replay(self) -> Replay:
-        """It, with nobody there yet."""
+        """A replay of this engine, without clients yet."""
         limits = StepLimits(self.max_batch_tokens, 256, beside_visitors=self.beside_visitors)
         model = StepModel(eager_launch=self.eager_launch_ms / 1e3)
         return Replay(limits, model=model, noise=self.noise)
@@ -64,7 +66,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds to the victim's first tokens, and what was computed a second meanwhile."""
+    """Seconds to the victim's first tokens, and tokens computed a second meanwhile."""
 
     alone: list[float]
     beside: list[float]
@@ -132,7 +134,7 @@ def main(
     ] = None,
     equals: Annotated[bool, typer.Option("--equals", help="Tenants that all ask alike.")] = False,
 ) -> None:
-    """Foretell each length of prompt, a line of JSON each."""
+    """Predict each length of prompt, and print a line of JSON for each."""
     if equals:
         per_s = requests_a_second(engine.replay(), pause_s=asked.pause)
         print(json.dumps({"tenants": EQUALS, "requests_s": round(per_s, 1)}))

@@ -1,14 +1,13 @@
-"""What the gateway adds: latency at a steady rate, and memory, before a fake engine.
+"""What the gateway adds to a request: latency at a steady rate, and memory, with a fake engine.
 
     python -m benchmarks.gateway --rate 200 --seconds 10
     python -m benchmarks.gateway --rate 800 --seconds 10 --gateways 2 --tokens 1
 
-The gateway runs in a process of its own (or in several, on one port), with everything the real
-one has but the engine, which tells its first token at once and the others on a fixed schedule. So
-the time to the first token is what the gateway added, and so is whatever the whole answer takes
-beyond the schedule. The load is an open loop: requests are sent when they are due, whatever
-became of those before. Times count from the sending; how late the load's own clock sent them is
-told beside.
+The gateway runs in a process of its own (or in several, on one port) and is complete but for the
+engine, which sends its first token at once and the others on a fixed schedule. So the time to the
+first token is what the gateway added, and so is all time beyond the schedule in the whole answer.
+The load is an open loop: requests are sent when they are due, whether or not earlier ones have
+ended. Times count from the sending; how late the load itself sent them is printed too.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from cli.percentiles import percentile
 from engine.messages import Generate
 from gateway.config import GatewayConfig
 from gateway.first_start import ensure_first_start
-from gateway.main import composed, set_aside
+from gateway.main import composed, freeze_startup_objects
 from gateway.server import make_server, serve
 from tests.doubles.fake_engine import FakeEngine
 from tests.doubles.served import MODEL, config_of
@@ -47,7 +46,7 @@ PROMPT_TOKENS = 500  # of one character each
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is asked of how many gateways."""
+    """The load, and the number of gateways."""
 
     rate: Annotated[float, typer.Option("--rate", help="Requests per second.")] = 200
     seconds: Annotated[float, typer.Option("--seconds", help="Of load.")] = 10
@@ -86,7 +85,7 @@ async def serve_alone(config: GatewayConfig) -> None:
     engine = FakeEngine()
     engine.pace = Schedule()
     async with composed(config, engine) as gateway:
-        set_aside()
+        freeze_startup_objects()
         await serve(
             [
                 make_server(bind, config.bounds, config.grace_s, shares_port=True)

@@ -1,12 +1,12 @@
-"""How many streamed tokens a gateway worker tells a second, and what one costs it.
+"""How many tokens a gateway worker can stream a second, and the processor time of each.
 
     python -m benchmarks.gateway_streams --connections 128 --step-ms 10
 
-The gateway is the real one with `--workers` workers, each given one core while there are enough;
-the load and an engine without a model share the last core. The engine tells every sequence one
-token a step, as the real one does, over the real link; a step begins when it is due, however far
-behind the gateway is. Every connection keeps one streaming chat running. Printed are the tokens
-that reached the clients a second, and the processor time that the gateway spent on each.
+The gateway is the real one with `--workers` workers, each pinned to a core while there are enough;
+the load and an engine without a model share the last core. The engine sends every sequence one
+token a step, like the real one, over the real link; a step begins when it is due, however far
+behind the gateway is. Every connection keeps one streaming chat running. Prints the tokens a second
+that reached the clients, and the gateway's processor time for each.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LAST = b"0\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is asked, and of how many workers."""
+    """The load, and the number of workers."""
 
     connections: Annotated[int, typer.Option("--connections", help="Each with one stream.")] = 128
     step_ms: Annotated[float, typer.Option("--step-ms", help="Of the engine.")] = 10.0
@@ -68,7 +68,7 @@ class Running:
 
 
 class PacedEngine:
-    """Tells one token of every sequence each `step_s` seconds."""
+    """Sends one token of every sequence each `step_s` seconds."""
 
     def __init__(self, socket: str, step_s: float) -> None:
         self._link = SocketLink(socket, codec=Codec())
@@ -133,7 +133,7 @@ def _step(running: dict[str, Running]) -> Iterable[Tokens | Finished]:
 
 
 class Client(asyncio.Protocol):
-    """One connection that asks again as soon as it was answered; counts what it is told."""
+    """One connection that asks again as soon as it was answered; counts the events."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request
@@ -186,13 +186,13 @@ async def measure(config: GatewayConfig, gateway: int, key: str, options: Option
     chunks = sum(client.chunks for client in clients) - chunks
     used = [busy_seconds(pid) - before for pid, before in spent.items()]
     if not chunks or not sum(used):
-        raise RuntimeError("nothing was told")
+        raise RuntimeError("no token reached the clients")
     refused = [client.refused for client in clients if client.refused]
     if refused:
         raise RuntimeError(refused[0].decode())
     offered = options.connections / options.step_ms * 1000
     print(f"offered            {offered:10.0f} tokens/s")
-    print(f"told               {chunks / seconds:10.0f} tokens/s")
+    print(f"delivered          {chunks / seconds:10.0f} tokens/s")
     print(f"processor          {sum(used) / chunks * 1e6:10.1f} us a token")
     print(f"one core           {chunks / sum(used):10.0f} tokens/s")
     print("share of a core    ", *(f"{one / seconds:9.2f}" for one in used))

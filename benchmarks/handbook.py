@@ -5,8 +5,8 @@ Against a running server with the embedded model:
     make serve &
     RATOON_DEMO_KEY=... python -m benchmarks.handbook --tokens 2000
 
-Every round takes a handbook that was never sent before. Cold is its first question, warm are the
-questions after it, which share the handbook and nothing else.
+Every round uses a handbook that was never sent before. Its first question is cold; the questions
+after it, which have only the handbook in common with it, are warm.
 """
 
 from __future__ import annotations

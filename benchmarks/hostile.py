@@ -1,11 +1,11 @@
-"""What clients that mean harm take from one that does not.
+"""How attacks by some clients affect another one, the bystander.
 
     python -m benchmarks.hostile --seconds 6
 
-The gateway runs in a process of its own before a fake engine (`benchmarks/gateway.py`). A
-bystander asks for one token, again and again, each time on a new connection: alone first, then
-beside each of the attacks, which are begun again as soon as they are over. Told are its times to
-the whole answer, and how much the gateway's memory grew.
+The gateway runs in a process of its own with a fake engine (`benchmarks/gateway.py`). A bystander
+asks for one token again and again, each time on a new connection: alone first, then during each of
+the attacks, which are repeated without a pause. Prints its times to the whole answer, and the
+growth of the gateway's memory.
 """
 
 from __future__ import annotations

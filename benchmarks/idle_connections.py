@@ -1,10 +1,10 @@
-"""What connections that do nothing cost the gateway, and whether others notice.
+"""The cost of idle connections for the gateway, and their effect on others.
 
     python -m benchmarks.idle_connections --connections 10000
 
-Each connection has asked for /healthz once and stays open. Told are the resident bytes a
-connection, and how long /healthz takes on a connection of its own while all are open. Needs as
-many file descriptors as connections, in this process and in the gateway's (`ulimit -n`).
+Each connection has asked for /healthz once and stays open. Prints the memory for a connection, and
+how long /healthz takes on another connection while all are open. Needs as many file descriptors
+as connections, in this process and in the gateway's (`ulimit -n`).
 """
 
 from __future__ import annotations

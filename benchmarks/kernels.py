@@ -2,10 +2,10 @@
 
     python -m benchmarks.kernels [--quick]
 
-On a GPU the kernels that serve: decode by share of the measured copy bandwidth, prefill in
-TFLOP/s, both beside torch's flash and cuDNN attention over contiguous keys; prefixes read
-together and alone; draws, plain and filtered. On a CPU, or with --quick, a few small shapes.
-`benchmarks.attention` prints the same as a table for people. Knows kernels alone.
+On a GPU it measures the kernels that serve: decode as a share of the measured copy bandwidth,
+prefill in TFLOP/s, both compared with torch's flash and cuDNN attention over contiguous keys;
+shared prefixes read once and separately; top-k and top-p. On a CPU, or with --quick, a few small
+shapes. `benchmarks.attention` prints attention as a table for people. Knows only kernels.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from benchmarks.attention import (
     torch_seconds,
 )
 from benchmarks.ceilings import Ceilings, measured_ceilings, seconds_of
-from benchmarks.filters import tell_filters
-from benchmarks.record import progress, tell
+from benchmarks.filters import emit_filters
+from benchmarks.record import emit, progress
 from benchmarks.shared_prefix import GROUPS_OF_FOUR, Forest
 from kernels.batch_layout import BatchLayout
 from kernels.ops import torch_ops
@@ -44,22 +44,22 @@ def main(quick: bool = False) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     small = quick or device == "cpu"
     ceilings = measured_ceilings(device, small=small)
-    tell("ceilings", tb_per_s=ceilings.bytes_per_s / 1e12, tflops=ceilings.flops / 1e12)
+    emit("ceilings", tb_per_s=ceilings.bytes_per_s / 1e12, tflops=ceilings.flops / 1e12)
     progress("decode attention")
     for rows, context in SMALL_DECODES if small else DECODES:
-        _tell_decode(f"decode {rows} x {context}", [context] * rows, ceilings, device)
+        _emit_decode(f"decode {rows} x {context}", [context] * rows, ceilings, device)
     if not small:
         for rows in (16, 64, 128):
             lengths = mixed_lengths(rows, 128, 32_768)
-            _tell_decode(f"decode {rows} x 128..32k", lengths, ceilings, device)
+            _emit_decode(f"decode {rows} x 128..32k", lengths, ceilings, device)
     progress("prefill attention")
     for rows, new, context in SMALL_PREFILLS if small else PREFILLS:
-        _tell_prefill(rows, new, context, ceilings, device)
+        _emit_prefill(rows, new, context, ceilings, device)
     if not small:
         progress("shared prefixes")
-        _tell_shared()
+        _emit_shared()
     progress("filters")
-    tell_filters(device, small=small)
+    emit_filters(device, small=small)
 
 
 def _seconds(batch: tuple[Tensor, Tensor, BatchLayout], device: str) -> float:
@@ -69,10 +69,10 @@ def _seconds(batch: tuple[Tensor, Tensor, BatchLayout], device: str) -> float:
     return seconds_of(lambda: attention(*batch, SCALE), device)
 
 
-def _tell_decode(name: str, lengths: list[int], ceilings: Ceilings, device: str) -> None:
+def _emit_decode(name: str, lengths: list[int], ceilings: Ceilings, device: str) -> None:
     took, size = _seconds(make_batch(lengths, 1, device), device), sum(lengths) * KEY_BYTES
     beside = _beside(len(lengths), 1, lengths[0], device) if len(set(lengths)) == 1 else {}
-    tell(
+    emit(
         name,
         us=took * 1e6,
         tb_per_s=size / took / 1e12,
@@ -81,10 +81,10 @@ def _tell_decode(name: str, lengths: list[int], ceilings: Ceilings, device: str)
     )
 
 
-def _tell_prefill(rows: int, new: int, context: int, ceilings: Ceilings, device: str) -> None:
+def _emit_prefill(rows: int, new: int, context: int, ceilings: Ceilings, device: str) -> None:
     took = _seconds(make_batch([context] * rows, new, device), device)
     work = 4 * rows * new * (context - (new - 1) / 2) * Q_HEADS * HEAD_DIM
-    tell(
+    emit(
         f"prefill {rows} x {new} of {context}",
         us=took * 1e6,
         tflops=work / took / 1e12,
@@ -101,7 +101,7 @@ def _beside(rows: int, new: int, context: int, device: str) -> dict[str, float |
     return {f"{name}_us": None if time is None else time * 1e6 for name, time in times.items()}
 
 
-def _tell_shared() -> None:
+def _emit_shared() -> None:
     forests = {"16 groups of 4, 1024 of all, 3072 of the group": GROUPS_OF_FOUR}
     forests |= {
         f"{rows} rows on {shared}": Forest(1, rows, 0, shared, 256)
@@ -110,7 +110,7 @@ def _tell_shared() -> None:
     }
     for name, forest in forests.items():
         alone, together, _ = shared_seconds(forest)
-        tell(f"shared {name}", alone_us=alone * 1e6, together_us=together * 1e6)
+        emit(f"shared {name}", alone_us=alone * 1e6, together_us=together * 1e6)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python -m benchmarks.limits
 
-A request is identified by its key, reserved for and settled, one after another, by a tenant
-with every limit there is. `bare` is the same without limits: what identifying takes alone.
+One request after another of a tenant with every kind of limit is identified by its key, reserved
+and settled. `bare` is the same without limits: the time of identifying the key alone.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def a_key(directory: Path, limits: Limits) -> AsyncIterator[tuple[Keyring,
 
 
 async def told(name: str, limiter: Limiter, limits: Limits, requests: int) -> None:
-    """Measure one home and print its line."""
+    """Measure one limiter and print its line."""
     with tempfile.TemporaryDirectory() as directory:
         async with (
             a_key(Path(directory), limits) as (keyring, key),

@@ -1,12 +1,12 @@
-"""An H200 that is not there: the engine's own core before a device that only takes time.
+"""A modelled H200: the engine's own core with a device that computes nothing but takes time.
 
-Queue, scheduler, cache and core are the engine's. A step takes what a model of an 8B on one H200
-says (`StepModel`), on a clock that nobody waits for; whoever asks does so on the same clock. So a
-policy's price is foretold before it is measured, within what the model leaves out: the gateway
-and the askers take constant times here.
+Queue, scheduler, cache and core are the engine's. A step takes as long as a model of an 8B on one
+H200 says (`StepModel`), on a simulated clock that the clients use too. So the cost of a policy can
+be predicted before it is measured, as far as the model goes: the gateway and the clients take
+constant times.
 
-Knows: seconds of steps, who asks when. Does not know: what is decided (`engine.scheduler`), or
-what is to be foretold (`flood_modelled`).
+Knows: seconds of steps, who asks when. Does not know: how steps are scheduled
+(`engine.scheduler`), or what is to be predicted (`flood_modelled`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CLIENT = b"modelled"
 
 @dataclass(frozen=True, slots=True)
 class StepModel:
-    """Seconds of a step of an 8B on one H200: read off `benchmarks.step` and `.attention`."""
+    """Seconds of a step of an 8B on one H200, fitted to `benchmarks.step` and `.attention`."""
 
     of_itself: float = 4.0e-3
     token: float = 17.9e-6  # of a prompt: its products
@@ -56,7 +56,7 @@ class StepModel:
     eager_launch: float = 6.0e-3
 
     def seconds(self, step: Step) -> float:
-        """What the device is at it."""
+        """How long the device takes."""
         chunks = [row for row in step.rows if row.num_new > 1]
         pairs = sum(row.num_new * (row.start + row.num_new / 2) for row in chunks)
         keys = sum(row.end for row in step.rows if row.num_new == 1)
@@ -64,13 +64,13 @@ class StepModel:
         return self.of_itself + self.token * new + self.pair * pairs + self.decode_key * keys
 
     def launch_seconds(self, step: Step) -> float:
-        """What the host is at it."""
+        """How long the host takes to launch it."""
         is_replayed = sum(row.num_new for row in step.rows if row.num_new > 1) <= self.replayed
         return self.launch if is_replayed else self.eager_launch
 
 
 class Time:
-    """A clock that moves when somebody says so, and what is to happen when."""
+    """A simulated clock in seconds, with callbacks that are due at some time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -82,11 +82,11 @@ class Time:
         return self.now
 
     def at(self, when: float, happens: Callable[[], None]) -> None:
-        """Let something happen."""
+        """Call `happens` when the clock reaches `when`."""
         heappush(self._due, (when, next(self._number), happens))
 
     def move(self, until: float) -> None:
-        """Go on to `until`; what was to happen before has happened then."""
+        """Advance to `until`, calling everything that is due before."""
         while self._due and self._due[0][0] <= until:
             when, _, happens = heappop(self._due)
             self.now = max(self.now, when)
@@ -100,7 +100,7 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class OnItsWay:
-    """A step that the device is at until `over`."""
+    """A step that the device computes until `over`."""
 
     time: Time
     over: float
@@ -118,14 +118,14 @@ class ModelledDevice:
 
     time: Time
     model: StepModel
-    noise: float = 0.0  # a step takes up to so much more, as a share
-    idle: float = 0.0  # seconds in which it stood still between two steps
+    noise: float = 0.0  # largest random delay of a step, as a share
+    idle: float = 0.0  # seconds in which it had no step
     steps: list[tuple[float, Step]] = field(default_factory=list)  # when it was begun
     _over: float = 0.0
     _dice: random.Random = field(default_factory=lambda: random.Random(5))
 
     def launch(self, step: Step) -> OnItsWay:
-        """Begin behind the step before."""
+        """Begin after the step before it."""
         begun = max(self.time.now + self.model.launch, self._over)
         if self._over:
             self.idle += begun - self._over
@@ -137,7 +137,7 @@ class ModelledDevice:
 
 
 class ModelledLink:
-    """A link whose other end are askers on the same clock."""
+    """A link to clients on the same clock."""
 
     def __init__(self, time: Time) -> None:
         self._time = time
@@ -150,7 +150,7 @@ class ModelledLink:
         self._incoming.append(Incoming(CLIENT, message))
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """What has come by now, or in so many seconds."""
+        """The messages that have come, or come within `timeout_s`."""
         self._time.move(self._time.now)
         give_up = self._time.now + timeout_s
         while not self._incoming and self._time.now < give_up:
@@ -159,7 +159,7 @@ class ModelledLink:
         return incoming
 
     def send(self, client: bytes, message: FromEngine) -> bool:
-        """Let askers hear."""
+        """Deliver events to the clients."""
         del client
         if isinstance(message, StepReply):
             for event in message.events:
@@ -169,7 +169,7 @@ class ModelledLink:
 
 @dataclass
 class Stream:
-    """Asks, reads to the end, pauses, and asks again."""
+    """A client that asks, reads to the end, pauses, and asks again."""
 
     time: Time
     link: ModelledLink
@@ -179,7 +179,7 @@ class Stream:
     pause_s: float
     seed: int
     shared: tuple[int, ...] = ()  # what each prompt begins with
-    on_the_way_s: float = 2e-3  # from the asker to the engine and back
+    on_the_way_s: float = 2e-3  # from the client to the engine and back
     firsts: list[float] = field(default_factory=list)  # seconds to the first tokens
     asked_at: list[float] = field(default_factory=list)
     finished: int = 0
@@ -226,7 +226,7 @@ class Stream:
 
 
 class Replay:
-    """The engine, its device, its askers."""
+    """The engine, its device and its clients."""
 
     def __init__(
         self,
@@ -251,15 +251,15 @@ class Replay:
         self._seeds = count(1)
 
     def stream(self, flow: str, prompt: int, output: int, pause_s: float = 0.0) -> Stream:
-        """One who asks from now on."""
+        """A client, which starts to ask with `start`."""
         return Stream(self.time, self.link, flow, prompt, output, pause_s, next(self._seeds))
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Step until it is so."""
+        """Step until `until` returns True."""
         while not until():
             self.core.step()
 
     def run_for(self, seconds: float) -> None:
-        """Step for so long."""
+        """Step for `seconds` of the clock."""
         over = self.time.now + seconds
         self.run(lambda: self.time.now >= over)

@@ -1,4 +1,4 @@
-"""What the kernel says of a process under measurement, and on which cores it may run.
+"""Memory and processor time of a process under measurement, and the cores it may run on.
 
 Knows: /proc. Does not know: what a process is there for.
 """

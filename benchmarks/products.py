@@ -1,11 +1,12 @@
-"""What the four products of a layer take by how many rows go through them together.
+"""How long the four matrix products of a layer take, by the number of rows.
 
     python -m benchmarks.products [--rows 64 --rows 448] [--quick]
 
-An 8B's shapes. A line tells us by cuBLAS and by cuBLASLt, the library's two fronts, and by what
-serves; `rows_us` is the time of all four by what serves over their rows: where it rises with the
-rows, a room of more tokens is the better one. Launches are replayed from a graph over weights
-that are not in the cache. On a CPU, or with --quick, small shapes by what serves alone.
+The shapes are an 8B's. A line has the microseconds with cuBLAS and with cuBLASLt, the two
+interfaces of the library, and with what the engine uses (`us`); `rows_us` is the engine's time of
+all four products, divided by the rows: where it rises with the rows, CUDA graphs for more tokens
+are better. Launches are replayed from a graph, with weights that are not in the L2 cache. On a
+CPU, or with --quick, only what the engine uses is measured, with small shapes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from benchmarks.attention import seconds as replayed_seconds
 from benchmarks.ceilings import seconds_of
-from benchmarks.record import tell
+from benchmarks.record import emit
 from kernels.linear import asking
 from kernels.ops import Linear, ops_for
 
@@ -52,8 +53,8 @@ def main(
             if not small:
                 took |= {f"{front}_us": _by_front(front, x, weights) for front in FRONTS}
             all_us += took["us"]
-            tell(f"{name} of {count} rows", **took)
-        tell(f"a layer of {count} rows", us=all_us, rows_us=all_us / count)
+            emit(f"{name} of {count} rows", **took)
+        emit(f"a layer of {count} rows", us=all_us, rows_us=all_us / count)
 
 
 def _weights(features: int, width: int, device: str, size: int) -> list[Tensor]:

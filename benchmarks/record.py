@@ -1,7 +1,7 @@
-"""How a benchmark says what it found: one JSON object a line on standard output.
+"""How a benchmark reports: one JSON object a line on standard output.
 
-What a person should see meanwhile goes to standard error. `benchmarks.everything` gathers the
-lines of all; alone each is readable too.
+Progress for people goes to standard error. `benchmarks.everything` gathers the lines of all
+benchmarks; each can be read by itself too.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import sys
 from typing import Any
 
 
-def tell(name: str, **numbers: Any) -> None:
-    """One thing measured. The unit of a number is the end of its name."""
+def emit(name: str, **numbers: Any) -> None:
+    """Print one measurement. The name of a number ends with its unit."""
     print(json.dumps({"name": name, **{key: _short(value) for key, value in numbers.items()}}))
     sys.stdout.flush()
 
 
 def progress(words: str) -> None:
-    """What is going on."""
+    """Print a line for people."""
     print(words, file=sys.stderr, flush=True)
 
 
 def _short(value: Any) -> Any:
-    """Four digits tell apart what two runs can."""
+    """Four significant digits: more than two runs agree on."""
     return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -1,12 +1,12 @@
-"""What a disk that is not empty adds to the engine's start, until it is ready.
+"""How much longer the engine's start takes with a full disk tier.
 
     python -m benchmarks.restart --gib 10 [--block-kib 2048] [--device-gib 2] [--directory D]
 
-A disk tier is filled with so much of conversations' prefixes and closed. Then the engine's lower
-tiers are opened, the tree is rebuilt and the hottest blocks are loaded, as the engine does it
-before it is ready: on an empty directory (a cold start), on the full one with its file in the page
-cache, and on the full one with the file's pages dropped from it. There is no model: what it takes
-to load one is the same in all three.
+A disk tier is filled with --gib of conversations' prefixes and closed. Then the engine's lower
+tiers are opened, the tree is rebuilt and the hottest blocks are loaded, as the engine does before
+it is ready: with an empty directory (a cold start), with the full one and its file in the page
+cache, and with the file's pages dropped from it. There is no model, because loading one takes the
+same time in all three cases.
 
 Knows: the engine's parts that start with a disk. Does not know: models, HTTP.
 """
@@ -27,8 +27,8 @@ import msgspec
 import torch
 import typer
 
-from benchmarks.desk import Desk
 from benchmarks.disk_chains import BLOCK_SIZE, fill
+from benchmarks.local_link import LocalLink
 from benchmarks.record import progress
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.config import EngineConfig
@@ -113,7 +113,7 @@ def core_over(pool: DevicePool, lower: LowerTiers, clock: NotedClock) -> EngineC
     facts = ModelFacts(FINGERPRINT, 128_256, 131_072, (0,), "cpu", "bfloat16")
     return assemble(
         Computer(NoModel(), facts, pool.num_blocks, BLOCK_SIZE, torch.OutOfMemoryError),
-        Desk(),
+        LocalLink(),
         Limits(StepLimits(512, 8), QueueLimits(8), 1.0),
         Keeping(lower=lower),
         clock=clock,

@@ -2,8 +2,8 @@
 
     python -m benchmarks.serving --model llama-3.1-8b [--quick] [--workloads mixed,itl]
 
-Tells the time until the server took requests, then each phase. Every workload meets a cache
-that was flushed. Knows: the command line of both. Does not know: what the workloads are.
+Reports the time until the server took requests, then each phase. The cache is flushed before each
+workload. Knows: the command lines of both. Does not know: what the workloads are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from benchmarks.record import progress, tell
+from benchmarks.record import emit, progress
 from benchmarks.running import RATOON, Running, running
 from benchmarks.shapes import model_directory
 from cli.phases import WORKLOADS
@@ -35,7 +35,7 @@ def main(model: str = "handbook", quick: bool = False, workloads: str = "") -> N
         with running(
             directory, Path(scratch, "data"), start_s=START_S, **_settings(quick)
         ) as server:
-            tell("ready", model=model, ready_s=server.ready_s)
+            emit("ready", model=model, ready_s=server.ready_s)
             for name in names:
                 progress(f"workload {name}")
                 server.flush()
@@ -54,9 +54,9 @@ def _run(server: Running, name: str, vocab: int, *, small: bool) -> None:
     ran = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     for line in ran.stdout.splitlines():
         told = json.loads(line)
-        tell(told["phase"], workload=name, **_numbers(told["report"]))
+        emit(told["phase"], workload=name, **_numbers(told["report"]))
     if ran.returncode:
-        tell(f"{name} failed", workload=name, exit_status=ran.returncode)
+        emit(f"{name} failed", workload=name, exit_status=ran.returncode)
 
 
 def _numbers(report: dict[str, Any]) -> dict[str, Any]:

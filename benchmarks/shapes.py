@@ -1,4 +1,4 @@
-"""Directories of well-known model shapes without weights, for `--load-format dummy`.
+"""Model directories with the shapes of well-known models but no weights, for dummy weights.
 
 Knows: config.json and a tokenizer that is as large as the vocabulary. Does not know: engines.
 """

@@ -1,6 +1,6 @@
-"""Decode batches that grow from one node: which rows share what, and the tables that say so.
+"""Decode batches whose rows share prefixes, and their block tables.
 
-Knows layouts alone; `benchmarks.attention` times them.
+Knows only layouts; `benchmarks.attention` times them.
 """
 
 from __future__ import annotations

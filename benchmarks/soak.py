@@ -1,11 +1,11 @@
-"""Mixed load for minutes, with callers who leave: what is held before and behind it.
+"""Mixed load for minutes, with clients that leave early: are memory and blocks all returned?
 
     python -m benchmarks.soak --model llama-3.1-8b --seconds 600 [--quick]
 
-Callers send prompts of all lengths, half of them on a common prefix; every third leaves in the
-middle of its stream. Tells memory of gateway and engine every minute or so, and at the end
-whether every block is accounted for: once nothing runs and the cache is flushed all are free.
-Ends with status 1 where one is not, or where memory or an error says that something is wrong.
+Clients send prompts of all lengths, half of them with a common prefix; about every third leaves in
+the middle of its stream. Reports the memory of gateway and engine ten times, and at the end whether
+all blocks are free once nothing runs and the cache is flushed. Exits with status 1 if a block is
+not free, a request failed, or none ran to its end.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pathlib import Path
 import aiohttp
 import typer
 
-from benchmarks.record import progress, tell
+from benchmarks.record import emit, progress
 from benchmarks.running import Running, running
 from benchmarks.shapes import model_directory
-from cli.drive import body_of
+from cli.workload import stream_body
 
 START_S = 180.0
 SETTLE_S = 60.0  # until what was left behind has ended
@@ -70,7 +70,7 @@ def main(model: str = "handbook", seconds: float | None = None, quick: bool = Fa
 
 async def _soak(server: Running, load: Load) -> bool:
     before = await _account(server)
-    tell("before", **before, **_memory(server))
+    emit("before", **before, **_memory(server))
     heard, end = Heard(), time.monotonic() + load.seconds
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
     headers = {"Authorization": f"Bearer {server.key}"}
@@ -84,9 +84,9 @@ async def _soak(server: Running, load: Load) -> bool:
             tasks.create_task(_call(session, server, load, random.Random(caller), heard, end))
         tasks.create_task(_watch(server, load, heard, end))
     behind = await _account(server)
-    tell("behind", **behind, **_memory(server), **heard.ends, chunks=heard.chunks)
+    emit("behind", **behind, **_memory(server), **heard.ends, chunks=heard.chunks)
     is_whole = behind["free"] == behind["total"] == before["total"] and not behind["leased"]
-    tell("account", every_block_free=is_whole, failed=heard.ends["failed"])
+    emit("account", every_block_free=is_whole, failed=heard.ends["failed"])
     return is_whole and not heard.ends["failed"] and bool(heard.ends["whole"])
 
 
@@ -103,7 +103,7 @@ async def _call(
     while time.monotonic() < end:
         head = common if rng.random() < 0.5 else []
         own = [rng.randrange(10, 2_000) for _ in range(rng.randint(1, load.longest - len(head)))]
-        body = body_of(model, head + own, rng.randint(2, load.output))
+        body = stream_body(model, rng.randint(2, load.output)) | {"prompt": head + own}
         leaves_after = rng.randint(1, load.output) if rng.randrange(LEAVES) == 0 else None
         heard.ends[await _listen(session, server, body, leaves_after, heard)] += 1
 
@@ -138,7 +138,7 @@ async def _watch(server: Running, load: Load, heard: Heard, end: float) -> None:
         await asyncio.sleep(min(load.seconds / REPORTS, left))
         pool = await asyncio.to_thread(server.pool)
         elapsed = load.seconds - (end - time.monotonic())
-        tell("while", elapsed_s=elapsed, **pool, **_memory(server))
+        emit("while", elapsed_s=elapsed, **pool, **_memory(server))
         progress(f"{elapsed:.0f} of {load.seconds:.0f} s, {sum(heard.ends.values())} requests")
 
 

@@ -1,10 +1,10 @@
-"""What one step takes on this device, against the least that memory and arithmetic allow.
+"""The time of one step on this device, compared with the least that memory and arithmetic allow.
 
 Run as `python -m benchmarks.step --model llama-3.1-8b [--quick] [--kernels]`; weights are random.
-A line tells a step's rows and contexts, the time between two steps on the device, the floor by
-this machine's measured copies and products, and the host's part of a launch. Steps in which many
-grow from one prefix are told with the prefix read once and without. Knows the runner; what
-scheduling and HTTP cost is told by the server's benchmark.
+A line has a step's rows and contexts, the time between two steps on the device, the lower bound
+(floor) by this machine's measured copies and products, and the host's time of a launch. There are
+steps with and without shared prefixes. Knows the runner; `benchmarks.serving` includes scheduling
+and HTTP.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import typer
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.ceilings import Ceilings, measured_ceilings
-from benchmarks.record import progress, tell
+from benchmarks.record import emit, progress
 from benchmarks.shapes import model_directory
 from engine.config import EngineConfig
 from engine.loading import OpenedModel, open_model
@@ -131,7 +131,7 @@ def measure(shape: Shape, opened: OpenedModel, ceilings: Ceilings) -> Step:
     else:
         took = _on_cpu(opened, step, host)
     least = floor(shape, opened, ceilings) * 1e3
-    tell(
+    emit(
         shape.name,
         ms=took,
         floor_ms=least,
@@ -166,7 +166,7 @@ def _on_cpu(opened: OpenedModel, step: Step, host: list[float]) -> float:
     return float(np.median(host)) * 1e3
 
 
-def _tell_kernels(step: Step, opened: OpenedModel) -> None:
+def _emit_kernels(step: Step, opened: OpenedModel) -> None:
     """Say what the step's time went into."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for _ in range(3):
@@ -195,12 +195,12 @@ def main(model: str = "handbook", quick: bool = False, kernels: bool = False) ->
         opened = open_model(config)
     if on_gpu:
         torch.cuda.synchronize()
-    tell("opened and recorded", seconds=time.perf_counter() - before, device=opened.device)
+    emit("opened and recorded", seconds=time.perf_counter() - before, device=opened.device)
     for shape in quick_shapes() if quick else shapes():
         progress(f"step {shape.name}")
         step = measure(shape, opened, ceilings)
         if kernels:
-            _tell_kernels(step, opened)
+            _emit_kernels(step, opened)
 
 
 if __name__ == "__main__":

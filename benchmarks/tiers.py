@@ -1,9 +1,8 @@
-"""What moving blocks between tiers takes: GB/s by copy engine, MB/s of the disk, time to scan.
+"""The speed of moving blocks between tiers: GB/s of copies, MB/s of the disk, time to scan.
 
 Run as `python -m benchmarks.tiers [--blocks N] [--block-kib K] [--records N] [--directory D]
-[--json]`. Copies between host and device are measured where there is a CUDA device and are left
-out, and said to be, where there is none. The disk is read once from the page cache, right after it
-was written; what a cold disk gives is the disk's.
+[--json]`. Without a CUDA device, copies between host and device are left out, with a message. The
+disk is read from the page cache, right after it was written; a cold disk adds its own time.
 """
 
 from __future__ import annotations

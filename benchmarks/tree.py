@@ -1,12 +1,12 @@
-"""How long the prefix cache takes over a 32k-token prompt, with 10,000 other prefixes beside it.
+"""How long the prefix cache takes for a 32k-token prompt, with 10,000 other prefixes in it.
 
     python -m benchmarks.tree
     python -m benchmarks.tree --num-tokens 2048 --policy value
 
-prints a table and one JSON line, in microseconds (median and 99th percentile) of CPU time: what
-else runs on the machine does not count. The last rows are whole requests for new prompts in a full
-pool, of which every block pushes out another: without tiers, with room made while they wait, and
-with room that plans have made ahead; copies cost nothing here and end at once.
+print a table and one JSON line, in microseconds of CPU time (median and 99th percentile), so that
+other load does not count. The last rows are whole requests for new prompts in a full pool, where
+every new block evicts another: without lower tiers, with room made while the request waits, and
+with room made ahead. Copies cost nothing here and end at once.
 """
 
 from __future__ import annotations

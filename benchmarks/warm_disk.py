@@ -1,9 +1,9 @@
-"""Time to the first token of the handbook model for a prefix on disk, and for a cold one.
+"""Time to the first token of the handbook model for a prefix on disk, compared with a cold one.
 
-`python -m benchmarks.warm_disk`: prompts of `--tokens` are asked cold, each under a namespace of
-its own; the engine is ended, which writes them to disk, and another is started on the same file;
-each is asked again. What is measured is from the request to its first token in the engine's own
-loop: neither HTTP nor the tokenizer.
+`python -m benchmarks.warm_disk`: prompts of `--tokens` are asked cold, each in a namespace of its
+own; the engine is stopped, which writes them to disk, and another is started on the same file;
+then each is asked again. Measured is the time from the request to its first token in the engine's
+own loop, without HTTP and the tokenizer.
 
 Knows: an engine in this process. Does not know: what the files look like.
 """
@@ -13,14 +13,13 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from importlib.resources import files
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from benchmarks.desk import Desk
+from benchmarks.local_link import LocalLink
+from benchmarks.shapes import EMBEDDED
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.loading import OpenedModel, open_model
@@ -38,7 +37,7 @@ from prefix_cache.namespace import Namespace, NamespacePath
 SUFFIX = 16  # tokens behind the prefix, so that the prompt is more than what was asked before
 
 
-def ask(core: EngineCore, desk: Desk, number: int, tokens: int) -> tuple[float, Tokens]:
+def ask(core: EngineCore, link: LocalLink, number: int, tokens: int) -> tuple[float, Tokens]:
     """Seconds to the first token of prompt `number`, and what came with it."""
     random = np.random.default_rng(number)
     prompt = random.integers(5, 500, tokens + SUFFIX).astype(np.int32)
@@ -51,26 +50,26 @@ def ask(core: EngineCore, desk: Desk, number: int, tokens: int) -> tuple[float, 
         flow="bench",
         sampling=SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True),
     )
-    desk.first = None
-    desk.say(request)
+    link.first = None
+    link.say(request)
     began = time.perf_counter()
-    while desk.first is None:
+    while link.first is None:
         core.step()
     seconds = time.perf_counter() - began
     while not core.is_idle:
         core.step()
-    return seconds, desk.first
+    return seconds, link.first
 
 
 def run(config: EngineConfig, model: OpenedModel, prompts: int, tokens: int) -> list[float]:
     """Ask each prompt once, of an engine that knows what is on disk; then end it."""
     tiers = open_tiers(config, model.pool, model.num_blocks, model.fingerprint)
-    desk = Desk()
-    core = build_core(config, model, desk, tiers.lower)
+    link = LocalLink()
+    core = build_core(config, model, link, tiers.lower)
     core.parts.copies.restore(core.parts.clock())  # and nothing loaded before it is asked for
     taken = []
     for number in range(prompts):
-        seconds, first = ask(core, desk, number, tokens)
+        seconds, first = ask(core, link, number, tokens)
         taken.append(seconds)
         if number == 0:
             print(f"  first: {first.cached_tokens} cached, {first.tiers}")
@@ -87,7 +86,7 @@ def main(
     """Print both, and the ratio."""
     with tempfile.TemporaryDirectory() as directory:
         config = EngineConfig(
-            model_dir=str(Path(str(files("handbook") / "model"))),
+            model_dir=str(EMBEDDED),
             socket="",
             device="cpu",
             cache_tokens=(tokens + 64) * (prompts + 1),

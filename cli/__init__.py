@@ -1,1 +1,1 @@
-"""Reads flags and environment, composes the configs, starts and watches the processes."""
+"""The `ratoon` command: flags and environment, configs, processes, and a server's clients."""

@@ -1,6 +1,6 @@
-"""Speaks to the admin routes of a running server.
+"""A client of the admin routes of a running server.
 
-Knows: HTTP, the admin key, how the server words its errors. Does not know: what the routes are
+Knows: HTTP, the admin key, the shape of the server's errors. Does not know: what the routes are
 for (`tenants`, `cache`).
 """
 
@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from cli.client_options import AdminFlags
-from cli.errors import NoRatoon, ServerRefused, ServerUnreachable
+from cli.errors import NotRatoon, ServerRefused, ServerUnreachable
 from cli.target import admin_target
 
 _TIMEOUT_S = 30.0
@@ -38,7 +38,10 @@ class AdminClient:
         await self._session.close()
 
     async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """The decoded answer, None when it is empty; ServerRefused, ServerUnreachable, NoRatoon."""
+        """The decoded answer; None when it is empty.
+
+        Raises ServerRefused, ServerUnreachable or NotRatoon.
+        """
         try:
             async with self._session.request(method, self._url + path, json=body) as response:
                 content = await response.read()
@@ -51,20 +54,20 @@ class AdminClient:
             raise ServerRefused(error_message(content, response.status), status=response.status)
         answer = _decoded(content)
         if content and not isinstance(answer, dict):  # as all answers of the admin routes are
-            raise NoRatoon(self._url)
+            raise NotRatoon(self._url)
         return answer
 
     async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
-        """The records that the server answers with under `name`."""
+        """The list `name` of the server's answer; raises as `call`."""
         answer = await self.call("GET", path)
         if answer is None or name not in answer:
-            raise NoRatoon(self._url)
+            raise NotRatoon(self._url)
         rows: list[dict[str, Any]] = answer[name]
         return rows
 
 
 def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]]) -> Answer:
-    """Open a client for the server that `flags` mean, and give back what `use` makes of it."""
+    """Call `use` with a client of the server that `flags` name, and return its result."""
     url, key = admin_target(flags)
 
     async def run() -> Answer:
@@ -75,7 +78,7 @@ def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]
 
 
 def error_message(content: bytes, status: int) -> str:
-    """What the server says went wrong, in its words where it has any."""
+    """What went wrong, in the server's words if its answer has any."""
     answer = _decoded(content)
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict) and error.get("message"):

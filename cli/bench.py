@@ -1,6 +1,6 @@
-"""`ratoon bench`: loads a running server and says how it did.
+"""`ratoon bench`: sends load to a running server and reports how it did.
 
-Knows: the order of a run. Does not know: the prompts (`workload`), the clockwork (`load`) or the
+Knows: the order of a run. Does not know: the prompts (`workload`), the sending (`load`) or the
 numbers (`report`).
 """
 
@@ -31,19 +31,20 @@ from cli.workload import PATHS, Body, draw_bodies
 def bench(target: TargetFlags, load: LoadFlags) -> None:
     """Load a running server; report times, tokens/s and the run's cache hit rate.
 
-    So many callers each send their next request when the last one ended (a closed loop). All
-    prompts begin with the same --shared-tokens, so that the cache has something to find; every
-    run draws new prompts unless --seed is given. TTFT is from sending a request to its first
-    chunk with content, ITL every gap between two chunks, E2E the whole request.
+    A closed loop: each of --concurrency callers sends its next request when its last one has
+    ended. All prompts begin with the same --shared-tokens, so that the cache has something to
+    find; every run draws new prompts unless --seed is given. TTFT is the time from sending a
+    request to its first chunk with content, ITL every gap between two chunks, E2E the time of the
+    whole request.
 
     Example: 200 requests by 16 callers, three quarters of each prompt shared:
 
         ratoon bench --requests 200 --concurrency 16 --prompt-tokens 1024 --shared-tokens 768
 
-    --workload runs a named one instead: mixed, tenants, multiturn, ttft-cold, ttft-hot, itl or
-    reload, phase by phase, and reports each phase.
+    --workload runs a named workload instead (mixed, tenants, multiturn, ttft-cold, ttft-hot, itl
+    or reload) and reports each of its phases.
 
-    Ends with status 1 when no request succeeded.
+    The exit status is 1 if no request succeeded.
     """
     url, key = load_target(target)
     seed = secrets.randbits(32) if load.seed is None else load.seed
@@ -134,7 +135,7 @@ async def _timed(
 
 
 class Counted:
-    """A progress bar that also says how many requests have failed."""
+    """A progress bar that also shows how many requests have failed."""
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance

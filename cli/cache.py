@@ -1,4 +1,4 @@
-"""`ratoon cache`: what the prefix cache of a running server holds and does.
+"""`ratoon cache`: statistics of the prefix cache of a running server, and flushing it.
 
 Knows: the admin routes of the cache. Does not know: how their numbers are shown (`cache_tables`).
 """
@@ -21,9 +21,10 @@ FLUSH = "/admin/cache/flush"
 
 
 def stats(admin: AdminFlags) -> None:
-    """Show what the cache holds and how much of what was asked it had.
+    """Show what the cache holds, and its hit rates.
 
-    Hit rate: prompt tokens found in the cache, of all looked up, over one minute, ten, and all.
+    The hit rate is the share of prompt tokens that were found in the cache, over the last minute,
+    the last ten minutes, and since the engine's start.
 
     Example:
 
@@ -37,7 +38,7 @@ def stats(admin: AdminFlags) -> None:
 
 
 def evictions(admin: AdminFlags) -> None:
-    """List the last evictions between different tenants: whose blocks, for whom, and why.
+    """List the last evictions between tenants: whose blocks were evicted, for whom, and why.
 
     Example:
 
@@ -52,11 +53,13 @@ def evictions(admin: AdminFlags) -> None:
 
 def flush(
     admin: AdminFlags,
-    tenant: Annotated[str | None, typer.Option(help="Of this tenant alone, by name or id.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Only those of this tenant, by name or id.")
+    ] = None,
 ) -> None:
-    """Forget cached prefixes: of one tenant, or of all.
+    """Forget cached prefixes, of one tenant or of all.
 
-    What running requests hold is forgotten when they end.
+    Blocks that running requests hold are forgotten when these end.
 
     Example:
 

@@ -19,7 +19,7 @@ def show(stats: dict[str, Any]) -> None:
     """All tables on standard output."""
     print_table(
         "Prompt tokens",
-        ("within", "asked for", "from the cache", "computed", "hit rate"),
+        ("window", "looked up", "from the cache", "computed", "hit rate"),
         [_window_row(name, window) for name, window in stats["windows"].items()],
     )
     print_table(
@@ -29,7 +29,15 @@ def show(stats: dict[str, Any]) -> None:
     )
     print_table(
         "Tenants",
-        ("tenant", "requests", "prompt tokens", "hit rate", "blocks", "evicted others", "lost"),
+        (
+            "tenant",
+            "requests",
+            "prompt tokens",
+            "hit rate",
+            "blocks",
+            "evictions caused",
+            "suffered",
+        ),
         [_tenant_row(tenant) for tenant in stats["tenants"]],
     )
     _show_shares(stats)
@@ -57,18 +65,20 @@ def show_evictions(evictions: list[dict[str, Any]]) -> None:
 
 
 def _show_shares(stats: dict[str, Any]) -> None:
-    """How tenants stand in each tier."""
+    """Each tenant's share of each tier."""
     rows = [
         _share_row(tenant, tier, share)
         for tenant in stats["tenants"]
         for tier, share in tenant["tiers"].items()
     ]
     if rows:
-        columns = ("tenant", "tier", "held", "floor", "ceiling", "fair share", "evicted", "lost")
+        columns = ("tenant", "tier", "held", "floor", "ceiling", "fair share", "caused", "suffered")
         print_table("Shares (blocks)", columns, rows)
     for tier, scale in stats["floors_scale"].items():
         if scale < 1.0:
-            typer.echo(f"The floors of {tier} do not fit: each is worth {scale:.0%} of itself.")
+            typer.echo(
+                f"The floors of {tier} exceed the tier: each counts as {scale:.0%} of what was set."
+            )
 
 
 def _share_row(tenant: dict[str, Any], tier: str, share: dict[str, Any]) -> tuple[str, ...]:
@@ -91,12 +101,12 @@ def _reasons(blocks: dict[str, int]) -> str:
 
 
 def _show_tiers(tiers: dict[str, Any]) -> None:
-    """What lies below the device; nothing where there is nothing."""
+    """The tiers below the device, if there are any."""
     if not tiers["lower"]:
         return
     print_table(
         "Lower tiers (blocks)",
-        ("", "total", "used", "GiB used", "hit tokens", "loads chosen", "refused", "given up"),
+        ("", "total", "used", "GiB used", "hit tokens", "loads chosen", "refused", "evicted"),
         [_tier_row(name, tier, tiers) for name, tier in tiers["lower"].items()],
     )
     print_table(

@@ -1,4 +1,4 @@
-"""One child process: started in a session of its own, read line by line, swept when it is gone.
+"""One child process: started in its own session, its output read line by line, its group killed.
 
 Knows: processes and pipes. Does not know: what the child is for or whether it should live
 (`supervisor`).
@@ -20,18 +20,18 @@ from cli import tether
 
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 20
-_LAST_WORDS_S = 1.0
+_LAST_OUTPUT_S = 1.0
 
 OnLine = Callable[[str], None]
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """The command line that runs `module` of this very installation, wherever it is run from."""
+    """The command line that runs `module` of this installation, from any directory."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def python_environment() -> dict[str, str]:
-    """The environment in which `python_command` finds its module and logs without delay."""
+    """The environment for `python_command`: where its module is, and unbuffered output."""
     root = str(Path(cli.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = f"{root}{os.pathsep}{inherited}" if inherited else root
@@ -53,8 +53,8 @@ class Child:
         then ends its children in order.
         """
         tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
-        # A pipe of our own: with asyncio's, some versions see the exit only when it is closed,
-        # which what the child started can put off for ever.
+        # A pipe of our own: with asyncio's, some versions of Python see the exit only when the pipe
+        # is closed, and processes that the child started can keep it open for ever.
         output, its_output = os.pipe()
         reading = asyncio.create_task(_read_lines(output, on_line))
         try:
@@ -86,12 +86,12 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
 
     async def wait(self) -> int:
-        """Its exit status, once it is gone, its own children too, and its output was read."""
+        """Its exit status, once it has ended; its process group is killed and its output read."""
         status = await self._process.wait()
         self.kill()
-        # What left the process group lives on, and may hold the pipe open.
+        # Processes that left the group live on, and may keep the pipe open.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._reading, _LAST_WORDS_S)
+            await asyncio.wait_for(self._reading, _LAST_OUTPUT_S)
         return status
 
 

@@ -1,4 +1,4 @@
-"""The flags of the commands that talk to a running server: `tenants`, `cache` and `bench`.
+"""The flags of the commands that talk to a running server.
 
 Knows: flags. Does not know: how the URL or the key is found when they are left out (`target`).
 """
@@ -33,7 +33,7 @@ class AdminFlags:
         str | None,
         server_flag(
             "--url",
-            "Of the admin routes. [dim]\\[default: http://RATOON_HOST:RATOON_PORT, or "
+            "URL of the admin routes. [dim]\\[default: http://RATOON_HOST:RATOON_PORT, or "
             "RATOON_ADMIN_HOST:RATOON_ADMIN_PORT where that is set][/dim]",
         ),
     ] = None
@@ -63,7 +63,7 @@ class TargetFlags:
     url: Annotated[
         str | None,
         server_flag(
-            "--url", "Of the server. [dim]\\[default: http://RATOON_HOST:RATOON_PORT][/dim]"
+            "--url", "URL of the server. [dim]\\[default: http://RATOON_HOST:RATOON_PORT][/dim]"
         ),
     ] = None
     key: Annotated[
@@ -85,27 +85,27 @@ class TargetFlags:
 
 @dataclass(frozen=True, slots=True)
 class LoadFlags:
-    """How much is asked for, and how."""
+    """The load of `ratoon bench`."""
 
     workload: Annotated[
         WorkloadName | None,
         load_flag(
             "--workload",
-            "A named workload in place of the prompts that the flags below describe; of these "
-            "--vocab, --seed, --timeout-s and --json count.",
+            "Run a named workload instead of the load that the flags below describe; of these only "
+            "--vocab, --seed, --timeout-s and --json apply to it.",
         ),
     ] = None
     small: Annotated[
-        bool, load_flag("--small", "The workload at a size for a CPU and a short context.")
+        bool, load_flag("--small", "Run the workload at a size for a CPU and a short context.")
     ] = False
     processes: Annotated[
-        int, load_flag("--processes", "That send a workload's requests.", min=1, max=64)
+        int, load_flag("--processes", "Processes that send a workload's requests.", min=1, max=64)
     ] = 4
     endpoint: Annotated[
         EndpointName,
         load_flag(
             "--endpoint",
-            "'completions' sends token ids; 'chat' sends words, whose tokens are about as many.",
+            "'completions' sends token ids; 'chat' sends words, of about as many tokens.",
         ),
     ] = "completions"
     requests: Annotated[int, load_flag("--requests", "Requests in all.", min=1)] = 64
@@ -117,7 +117,7 @@ class LoadFlags:
     ] = 512
     shared_tokens: Annotated[
         int,
-        load_flag("--shared-tokens", "Of these, the first that all prompts share.", min=0),
+        load_flag("--shared-tokens", "How many of these all prompts begin with.", min=0),
     ] = 256
     output_tokens: Annotated[
         int, load_flag("--output-tokens", "Tokens of every answer.", min=1)
@@ -126,7 +126,7 @@ class LoadFlags:
         int,
         load_flag(
             "--vocab",
-            "Token ids are drawn below this; keep it within the model's vocabulary.",
+            "Token ids are drawn below this; at most the model's vocabulary.",
             min=16,
         ),
     ] = 256
@@ -134,7 +134,7 @@ class LoadFlags:
         int | None,
         load_flag(
             "--seed",
-            "Of the prompts. Left out: a new one, so that no run hits an earlier one's prefixes.",
+            "Seed of the prompts. Left out: a new one, so that no run hits earlier prefixes.",
         ),
     ] = None
     timeout_s: Annotated[

@@ -1,7 +1,7 @@
-"""From flags to configs: the one place where the settings of the processes are put together.
+"""From flags to configs: the one place where the settings of the processes are composed.
 
-Knows: which flag goes into which field, and which values cannot work together. Does not know:
-where the flags came from (`options`), nor how the configs travel (`apart`, `child`). Pure.
+Knows: which flag goes into which field, and which values exclude each other. Does not know: where
+the flags come from (`options`), nor how the configs are passed on (`standalone`, `child`). Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def engine_config(
     flags: EngineFlags,
     grace_s: float = ENGINE_DEFAULTS.grace_s,
 ) -> EngineConfig:
-    """The engine's config; BadSetting where values cannot work together."""
+    """The engine's config; BadSetting if values exclude each other."""
     settings = EngineConfig(
         model_dir=str(source.directory),
         socket=checked_socket(socket),
@@ -46,7 +46,7 @@ def engine_config(
 
 
 def with_disk(flags: EngineFlags, data_dir: Path) -> EngineFlags:
-    """The same with a place for blocks on disk: the one that is named, or the data directory's."""
+    """The flags with an absolute directory for blocks on disk, by default in `data_dir`."""
     directory = flags.disk_cache_dir or str(data_dir.absolute() / BLOCKS_NAME)
     return replace(flags, disk_cache_dir=str(Path(directory).absolute()))
 
@@ -54,9 +54,11 @@ def with_disk(flags: EngineFlags, data_dir: Path) -> EngineFlags:
 def gateway_config(
     source: ModelSource, data_dir: Path, socket: Path, flags: GatewayFlags, bounds: BoundsFlags
 ) -> GatewayConfig:
-    """The gateway's config; BadSetting where values cannot work together."""
+    """The gateway's config; BadSetting if values exclude each other."""
     if flags.admin_port == flags.port:
-        raise BadSetting("--admin-port", f"{flags.port} is --port already; leave it out instead")
+        raise BadSetting(
+            "--admin-port", f"{flags.port} is also --port; leave --admin-port out to use one port"
+        )
     check_endpoint(flags.otlp_endpoint)
     checked_redis_url(flags)
     return GatewayConfig(
@@ -70,43 +72,46 @@ def gateway_config(
 
 
 def check_endpoint(url: str | None) -> None:
-    """BadSetting when `url` is none of a collector; others on the machine can see arguments."""
+    """BadSetting if `url` is malformed or has credentials, which others could see as arguments."""
     if url is None:
         return
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise BadSetting("--otlp-endpoint", "it is no URL") from error
+        raise BadSetting("--otlp-endpoint", "it is not a URL") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadSetting("--otlp-endpoint", "it must begin with http:// or https:// and a host")
     if parts.username is not None or parts.query:
         raise BadSetting(
-            "--otlp-endpoint", "it must hold no credentials: use OTEL_EXPORTER_OTLP_HEADERS"
+            "--otlp-endpoint", "it must not contain credentials: use OTEL_EXPORTER_OTLP_HEADERS"
         )
 
 
 def checked_redis_url(flags: GatewayFlags) -> None:
-    """BadSetting for a URL of something else, or with a password: others see a command line."""
+    """BadSetting if the URL is malformed or has a password, which others could see as argument."""
     if flags.redis_url is None:
         if flags.redis_password_file is not None:
-            raise BadSetting("--redis-password-file", "there is no --redis-url it could be for")
+            raise BadSetting("--redis-password-file", "it needs --redis-url")
         return
     try:
         url = urlsplit(flags.redis_url)
         _ = url.port
     except ValueError as error:
-        raise BadSetting("--redis-url", f"that is no URL: {error}") from error
+        raise BadSetting("--redis-url", f"it is not a URL: {error}") from error
     if not flags.redis_url.startswith(("redis://", "rediss://", "unix://")):
-        raise BadSetting("--redis-url", "a URL starts with redis://, rediss:// or unix://")
+        raise BadSetting("--redis-url", "it must start with redis://, rediss:// or unix://")
     if url.password is not None or "password=" in url.query:
-        raise BadSetting("--redis-url", "a password does not belong here: --redis-password-file")
+        raise BadSetting("--redis-url", "it must not contain a password: use --redis-password-file")
 
 
 def checked_socket(socket: Path) -> str:
     """The absolute path as a string; BadSetting when a Unix socket cannot have it."""
     path = str(socket.absolute())
     if len(path.encode()) >= MAX_SOCKET_BYTES:
-        raise BadSetting("--socket", f"{path} is too long: a Unix socket has {MAX_SOCKET_BYTES}")
+        raise BadSetting(
+            "--socket",
+            f"{path} is too long: a Unix socket's path has less than {MAX_SOCKET_BYTES} bytes",
+        )
     return path
 
 

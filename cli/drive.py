@@ -1,10 +1,10 @@
 """Sends the phases of a workload to a server, from several processes where one is too slow.
 
-One Python process hears about 10,000 chunks a second; a server tells twice as many. Chains are
-dealt to processes, each with a loop of its own.
+One Python process can read about 10,000 chunks a second; a server sends twice as many. So chains
+are distributed among processes, each with an event loop of its own.
 
-Knows: bodies, processes. Does not know: what is in the chains (`phases`), or what is made of
-the outcomes (`report`).
+Knows: bodies, processes. Does not know: what is in the chains (`phases`), or what the outcomes are
+used for (`report`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import aiohttp
 
 from cli.load import Caller, Outcome
 from cli.phases import Chain, Phase, prompts_of
-from cli.workload import PATHS, Body
+from cli.workload import PATHS, stream_body
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Which server is asked, for which model."""
+    """The server to load, the model to name, and the timeout."""
 
     url: str
     key: str
@@ -44,7 +44,7 @@ class _Share:
 
 
 def drive(phase: Phase, server: Server, processes: int) -> tuple[list[Outcome], float]:
-    """Run a phase to its end; its outcomes, and seconds from the first sending to the last end."""
+    """Run a phase; its outcomes, and the seconds from the first request to the last end."""
     shares = _shares(phase, server, processes)
     if len(shares) == 1:
         outcomes = _run(shares[0])
@@ -87,13 +87,14 @@ async def _ask_all(share: _Share) -> list[Outcome]:
 async def run_chains(
     chains: Sequence[Chain], concurrency: int, model: str, caller: Caller
 ) -> list[Outcome]:
-    """Ask turn by turn, so many chains at once; a chain ends where a turn fails."""
+    """Send each chain's turns in order, `concurrency` chains at once; an error ends a chain."""
     waiting, outcomes = deque(chains), list[Outcome]()
 
     async def keep_going() -> None:
         while waiting:
             for prompt, output in prompts_of(waiting.popleft()):
-                outcome = await caller.ask(body_of(model, prompt, output))
+                body = stream_body(model, output) | {"prompt": prompt}
+                outcome = await caller.ask(body)
                 outcomes.append(outcome)
                 if outcome.error is not None:
                     break
@@ -102,16 +103,3 @@ async def run_chains(
         for _ in range(min(concurrency, len(chains))):
             callers.create_task(keep_going())
     return outcomes
-
-
-def body_of(model: str, prompt: list[int], output: int) -> Body:
-    """A stream of exactly so many tokens, with its usage."""
-    return {
-        "model": model,
-        "prompt": prompt,
-        "max_tokens": output,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }

@@ -1,10 +1,10 @@
-"""The engine's flags, each once.
+"""The engine's flags.
 
-The fields carry the names of those of `EngineConfig` and take their defaults from there; `compose`
-puts the groups into the config.
+The fields have the names and the defaults of those of `EngineConfig`; `compose` turns the groups
+into the config.
 
-Knows: flags and the values they take. Does not know: which command takes them (`serve`, `apart`),
-nor what follows from them.
+Knows: flags and the values they take. Does not know: which commands take them (`serve`,
+`standalone`) or what the settings do.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class EngineFlags:
     dtype: Annotated[
         DtypeName,
         engine_flag(
-            "--dtype", "Of weights and KV; auto is float32 on cpu, the checkpoint's own on cuda."
+            "--dtype", "Type of weights and KV; auto: float32 on cpu, the checkpoint's own on cuda."
         ),
     ] = ENGINE_DEFAULTS.dtype
     load_format: Annotated[
         LoadFormat,
-        engine_flag("--load-format", "'dummy' fills random weights, for benchmarks."),
+        engine_flag("--load-format", "'dummy' uses random weights, for benchmarks."),
     ] = ENGINE_DEFAULTS.load_format
     block_size: Annotated[
         int, engine_flag("--block-size", "Tokens per block of the cache.", min=1, max=256)
@@ -45,47 +45,49 @@ class EngineFlags:
     cache_tokens: Annotated[
         int | None,
         engine_flag(
-            "--cache-tokens", "Tokens the cache holds. Left out: sized from free memory.", min=1
+            "--cache-tokens",
+            "Tokens that the cache holds on the device. Left out: sized from free memory.",
+            min=1,
         ),
     ] = ENGINE_DEFAULTS.cache_tokens
     host_cache_gib: Annotated[
         float | None,
         engine_flag(
             "--host-cache-gib",
-            "Host memory for blocks that leave the device; 0: none. Left out: 0.25 on cpu; on cuda "
-            "a quarter of what is free, at most 64.",
+            "GiB of host memory for blocks that leave the device; 0: no host tier. Left out: a "
+            "quarter of what is free, at most 0.25 on cpu and 64 on cuda.",
             min=0.0,
         ),
     ] = ENGINE_DEFAULTS.host_cache_gib
     host_cache_tokens: Annotated[
         int | None,
-        engine_flag("--host-cache-tokens", "The same in tokens.", min=0),
+        engine_flag("--host-cache-tokens", "The size of the host tier in tokens.", min=0),
     ] = ENGINE_DEFAULTS.host_cache_tokens
     disk_cache_dir: Annotated[
         str | None,
         engine_flag(
             "--disk-cache-dir",
-            "Where blocks outlive the engine; one engine's alone. "
+            "Directory for blocks on disk, which survive a restart; not shared with other engines. "
             "[dim]\\[default: DATA_DIR/blocks][/dim]",
             show_default=False,
         ),
     ] = ENGINE_DEFAULTS.disk_cache_dir
     disk_cache_gib: Annotated[
         float,
-        engine_flag("--disk-cache-gib", "Most that they take on disk; 0: none.", min=0.0),
+        engine_flag("--disk-cache-gib", "GiB of disk for blocks; 0: no disk tier.", min=0.0),
     ] = ENGINE_DEFAULTS.disk_cache_gib
     disk_encryption: Annotated[
         bool,
-        engine_flag("--disk-encryption", "Encrypt blocks on disk, under a key for every tenant."),
+        engine_flag("--disk-encryption", "Encrypt blocks on disk, with one key for each tenant."),
     ] = ENGINE_DEFAULTS.disk_encryption
-    cache_policy: Annotated[PolicyName, engine_flag("--cache-policy", "Which blocks go first.")] = (
-        ENGINE_DEFAULTS.cache_policy
-    )
+    cache_policy: Annotated[
+        PolicyName, engine_flag("--cache-policy", "Which blocks are evicted first.")
+    ] = ENGINE_DEFAULTS.cache_policy
     spill_grace_s: Annotated[
         float,
         engine_flag(
             "--spill-grace-s",
-            "Seconds that blocks may be written to disk for, hottest first, at the end.",
+            "Seconds for writing blocks to disk at shutdown, the most valuable first.",
             min=0.0,
         ),
     ] = ENGINE_DEFAULTS.spill_grace_s
@@ -93,7 +95,7 @@ class EngineFlags:
         float,
         engine_flag(
             "--memory-fraction",
-            "Of the device's free memory, when --cache-tokens is left out.",
+            "Share of the device's free memory to use when --cache-tokens is left out.",
             min=0.01,
             max=1.0,
         ),
@@ -102,7 +104,7 @@ class EngineFlags:
         int | None,
         engine_flag(
             "--max-model-len",
-            "Tokens of prompt and answer together. Left out: the model's own.",
+            "Most tokens of prompt and answer together. Left out: the model's own.",
             min=1,
         ),
     ] = ENGINE_DEFAULTS.max_model_len
@@ -110,7 +112,7 @@ class EngineFlags:
         int | None,
         engine_flag(
             "--max-batch-tokens",
-            "Tokens computed in one step. Left out: 512 on cpu, 8192 on cuda.",
+            "Most tokens computed in one step. Left out: 512 on cpu, 8192 on cuda.",
             min=1,
         ),
     ] = ENGINE_DEFAULTS.max_batch_tokens
@@ -118,8 +120,8 @@ class EngineFlags:
         int | None,
         engine_flag(
             "--max-batch-tokens-beside-decodes",
-            "Of prompts, in a step with running answers: fewer give shorter gaps between their "
-            "tokens and later first tokens. Left out: all of --max-batch-tokens.",
+            "Most prompt tokens in a step that also decodes: fewer give shorter gaps between the "
+            "tokens of running answers, and later first tokens. Left out: --max-batch-tokens.",
             min=1,
         ),
     ] = ENGINE_DEFAULTS.max_batch_tokens_beside_decodes
@@ -127,25 +129,26 @@ class EngineFlags:
         int | None,
         engine_flag(
             "--max-batch-tokens-beside-visitors",
-            "Of prompts of who asks without end, in a step, while others come and go: fewer let "
-            "these wait less for their first tokens, and cost those throughput. Where visitors' "
-            "own prompts are long it is an eighth of them, if that is more. Left out: 64 on cpu, "
-            "256 on cuda; as many as --max-batch-tokens: no bound.",
+            "Most prompt tokens in a step for tenants that send requests all the time, while a "
+            "visitor (a tenant that sends one now and then) is served: fewer give visitors earlier "
+            "first tokens and the others less throughput. An eighth of the visitor's own prompt, "
+            "if that is more. Left out: 64 on cpu, 256 on cuda. As large as --max-batch-tokens: "
+            "no bound.",
             min=1,
         ),
     ] = ENGINE_DEFAULTS.max_batch_tokens_beside_visitors
     max_running: Annotated[
-        int, engine_flag("--max-running", "Sequences that run at once.", min=1)
+        int, engine_flag("--max-running", "Most sequences that run at once.", min=1)
     ] = ENGINE_DEFAULTS.max_running
     max_waiting: Annotated[
         int,
-        engine_flag("--max-waiting", "Sequences that may queue; more are 429.", min=1),
+        engine_flag("--max-waiting", "Most sequences that may wait; further ones get 429.", min=1),
     ] = ENGINE_DEFAULTS.max_waiting
     single_flight_deadline_s: Annotated[
         float,
         engine_flag(
             "--single-flight-deadline-s",
-            "Seconds a request waits for another that computes the same prefix.",
+            "Most seconds that a request waits for another one that computes the same prefix.",
             min=0.0,
         ),
     ] = ENGINE_DEFAULTS.single_flight_deadline_s
@@ -153,7 +156,7 @@ class EngineFlags:
         int,
         engine_flag(
             "--steps-ahead",
-            "1: decide a step while the one before is computed; 0: wait for it.",
+            "1: schedule a step while the one before is computed; 0: wait for it.",
             min=0,
             max=1,
         ),
@@ -162,7 +165,7 @@ class EngineFlags:
         int,
         engine_flag(
             "--graph-tokens",
-            "On cuda, steps of up to so many tokens are recorded once and replayed; 0: none.",
+            "On cuda, record steps of up to this many tokens as CUDA graphs; 0: none.",
             min=0,
         ),
     ] = ENGINE_DEFAULTS.graph_tokens
@@ -170,22 +173,24 @@ class EngineFlags:
         int | None,
         engine_flag(
             "--least-shared-tokens",
-            "On cuda, a prefix of so many tokens that decodes have in common is read once for all "
-            "of them; 0: never. Left out: as many as were measured to pay.",
+            "On cuda, read a prefix of this many tokens or more, which several decodes have in "
+            "common, once for all of them; 0: never. Left out: as many as were measured to pay.",
             min=0,
         ),
     ] = ENGINE_DEFAULTS.least_shared_tokens
     num_threads: Annotated[
         int | None,
         engine_flag(
-            "--num-threads", "CPU threads. Left out: one core fewer than there are.", min=1
+            "--num-threads",
+            "CPU threads to compute with. Left out: one fewer than there are cores.",
+            min=1,
         ),
     ] = ENGINE_DEFAULTS.num_threads
 
 
 @dataclass(frozen=True, slots=True)
 class EngineGraceFlags:
-    """How an engine that is started alone stops; beside a gateway, that one's grace counts."""
+    """How an engine that is started alone stops; under `ratoon serve` the gateway drains."""
 
     grace_s: Annotated[
         float,

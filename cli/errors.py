@@ -5,7 +5,7 @@ CliError                exit 1
  |- ModelNotFound       exit 2  MODEL names nothing that can be loaded
  |- ServerUnreachable   exit 1  nobody answers at the URL
  |- ServerRefused       exit 1  the server answered, with an error
- |- NoRatoon            exit 1  what answers at the URL is another server
+ |- NotRatoon           exit 1  the server at the URL is not Ratoon
  `- ServingFailed       exit 1  a process that `ratoon serve` watches could not be kept alive
 
 Knows: messages and exit codes. Does not know: how they are shown (`flags`).
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 
 class CliError(Exception):
-    """Base of what a command reports in place of a result."""
+    """Base of every error that a command reports instead of a result."""
 
     exit_code = 1
 
@@ -52,11 +52,11 @@ class ServerRefused(CliError):
         self.status = status
 
 
-class NoRatoon(CliError):
-    """What answers at the URL says what no Ratoon says."""
+class NotRatoon(CliError):
+    """The server at the URL gives answers that Ratoon never gives."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(f"what answers at {url} is no Ratoon; is the URL right?")
+        super().__init__(f"the server at {url} is not Ratoon; is the URL right?")
 
 
 class ServingFailed(CliError):

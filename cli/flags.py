@@ -1,4 +1,4 @@
-"""Groups of flags as dataclasses: a command names the groups it takes, typer sees the flags.
+"""Groups of flags as dataclasses, for typer.
 
 A command is a function of a few dataclasses (and plain arguments). `flattened` gives typer a
 function whose parameters are the fields of those dataclasses, each with its `Annotated` option,

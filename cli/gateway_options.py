@@ -1,10 +1,10 @@
-"""The gateway's flags, each once; `bounds_options` has those of its bounds.
+"""The gateway's flags; `bounds_options` has those of its bounds.
 
-The fields carry the names of those of `GatewayConfig` and take their defaults from there; `compose`
-puts the groups into the config.
+The fields have the names and the defaults of those of `GatewayConfig`; `compose` turns the groups
+into the config.
 
-Knows: flags and the values they take. Does not know: which command takes them (`serve`, `apart`),
-nor what follows from them.
+Knows: flags and the values they take. Does not know: which commands take them (`serve`,
+`standalone`) or what the settings do.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ gateway_flag = partial(flag, panel="Gateway")
 class GatewayFlags:
     """The gateway's settings: field for field those of `GatewayConfig` that a person chooses."""
 
-    host: Annotated[
-        str, gateway_flag("--host", "Address to listen on; 0.0.0.0 is all of them.")
-    ] = GATEWAY_DEFAULTS.host
+    host: Annotated[str, gateway_flag("--host", "Address to listen on; 0.0.0.0 for all.")] = (
+        GATEWAY_DEFAULTS.host
+    )
     port: Annotated[int, gateway_flag("--port", "Port to listen on.", min=1, max=65535)] = (
         GATEWAY_DEFAULTS.port
     )
@@ -39,7 +39,7 @@ class GatewayFlags:
         int | None,
         gateway_flag(
             "--admin-port",
-            "Port of /admin, /healthz, /readyz and /metrics. Left out: --port.",
+            "A separate port for /admin, /healthz, /readyz and /metrics. Left out: --port.",
             min=1,
             max=65535,
         ),
@@ -58,8 +58,8 @@ class GatewayFlags:
         float | None,
         gateway_flag(
             "--engine-silence-s",
-            "Seconds without a word after which an engine counts as hung: more than any step "
-            "takes. Left out: 10 on cuda, 120 on cpu.",
+            "Seconds without a sign of life after which an engine counts as hung; must be longer "
+            "than any step. Left out: 10 on cuda, 120 on cpu.",
             min=1.0,
         ),
     ] = GATEWAY_DEFAULTS.engine_silence_s
@@ -67,20 +67,20 @@ class GatewayFlags:
         int,
         gateway_flag(
             "--replicas",
-            "Gateways that share --redis-url; each has its part of the rates while Redis is away.",
+            "Number of gateways that share --redis-url; while Redis is down each grants its share.",
             min=1,
             max=1024,
         ),
     ] = GATEWAY_DEFAULTS.replicas
     share_all: Annotated[
         bool,
-        gateway_flag("--share-all", "One owner: all tenants share one cache."),
+        gateway_flag("--share-all", "No isolation: all tenants share one cache."),
     ] = GATEWAY_DEFAULTS.share_all
     redis_url: Annotated[
         str | None,
         gateway_flag(
             "--redis-url",
-            "Where several gateways keep their state, such as redis://redis:6379/0. "
+            "Redis for the state of several gateways, such as redis://redis:6379/0. "
             "[dim]\\[default: SQLite in --data-dir][/dim]",
             show_default=False,
         ),
@@ -95,7 +95,7 @@ class GatewayFlags:
         float,
         gateway_flag(
             "--redis-timeout-s",
-            "Seconds that one answer of --redis-url may take.",
+            "Most seconds to wait for an answer of --redis-url.",
             min=0.001,
             max=10.0,
         ),
@@ -118,7 +118,7 @@ class GatewayFlags:
         str | None,
         gateway_flag(
             "--otlp-endpoint",
-            "URL of an OpenTelemetry collector (OTLP over HTTP) for traces; "
+            "URL of an OpenTelemetry collector for traces (OTLP over HTTP); "
             "OTEL_EXPORTER_OTLP_ENDPOINT names one too. Left out: no traces.",
             also="OTEL_EXPORTER_OTLP_ENDPOINT",
         ),

@@ -1,6 +1,6 @@
 """`ratoon groups`: tenants that trust each other.
 
-Knows: the admin routes of groups and what is shown of them. Does not know: how requests are made
+Knows: the admin routes of groups and how groups are shown. Does not know: how requests are made
 (`admin_client`).
 """
 
@@ -34,7 +34,7 @@ async def find_group(client: AdminClient, name_or_id: str) -> str:
 def create(
     admin: AdminFlags,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="One that no group has.", show_default=False)
+        str, typer.Argument(metavar="NAME", help="Its name; must be unique.", show_default=False)
     ],
 ) -> None:
     """Add a group; 'ratoon groups join' puts tenants into it.
@@ -63,7 +63,7 @@ def list_all(admin: AdminFlags) -> None:
 
 
 def delete(admin: AdminFlags, group: GroupArgument) -> None:
-    """Remove a group that nobody is in any more.
+    """Remove a group without members.
 
     Example:
 
@@ -78,7 +78,7 @@ def delete(admin: AdminFlags, group: GroupArgument) -> None:
 
 
 def join(admin: AdminFlags, group: GroupArgument, tenant: TenantArgument) -> None:
-    """Put a tenant into a group; it leaves the one that it was in.
+    """Put a tenant into a group; it leaves its former group.
 
     Example:
 
@@ -91,7 +91,7 @@ def join(admin: AdminFlags, group: GroupArgument, tenant: TenantArgument) -> Non
         return await client.call("PATCH", path, body)
 
     print_answer(
-        with_admin(admin, use), f"Tenant {tenant} is in group {group} now.", as_json=admin.json
+        with_admin(admin, use), f"Tenant {tenant} is now in group {group}.", as_json=admin.json
     )
 
 
@@ -107,4 +107,4 @@ def leave(admin: AdminFlags, tenant: TenantArgument) -> None:
         path = tenant_path(await find_tenant(client, tenant))
         return await client.call("PATCH", path, {"group_id": None})
 
-    print_answer(with_admin(admin, use), f"Tenant {tenant} is in no group now.", as_json=admin.json)
+    print_answer(with_admin(admin, use), f"Tenant {tenant} is now in no group.", as_json=admin.json)

@@ -1,6 +1,6 @@
-"""What a server needs on its machine before it starts: state and keys, a socket's place, a port.
+"""What a server needs before it starts: state and keys, a directory for its socket, free ports.
 
-Knows: the data directory's first start, temporary directories, ports. Does not know: processes.
+Knows: the first start, temporary directories, ports. Does not know: processes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gateway.private_file import PrivateFileError
 from gateway.state.sqlite_schema import SchemaTooNew
 
 SOCKET_NAME = "engine.sock"
-_REDIS_S = 5.0  # a start may wait for an answer of Redis as no request may
+_REDIS_S = 5.0  # a start may wait longer for Redis than a request
 
 
 def first_start(data_dir: Path, admin_key: str | None, shared: Shared = ALONE) -> FirstStart:
-    """Make state and keys where there are none; BadSetting when what is there cannot be used."""
+    """Create state and keys if there are none; BadSetting if what exists cannot be used."""
     patient = replace(shared, redis_timeout_s=max(shared.redis_timeout_s, _REDIS_S))
     start = ensure_first_start(data_dir, clock=time.time, admin_key=admin_key, shared=patient)
     try:
@@ -60,7 +60,7 @@ def runtime_directory() -> Iterator[Path]:
 
 
 def check_port_free(flag: str, host: str, port: int) -> None:
-    """BadSetting when nothing can listen there: in use, not allowed, or no such address."""
+    """BadSetting if the port is in use, or the address is not allowed or unknown."""
     try:
         found = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

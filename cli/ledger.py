@@ -25,12 +25,12 @@ Day = Annotated[
 def usage(
     admin: AdminFlags,
     tenant: Annotated[
-        str | None, typer.Option(help="Of this tenant alone, by name or id.", show_default=False)
+        str | None, typer.Option(help="Only this tenant's, by name or id.", show_default=False)
     ] = None,
     first: Day = None,
     last: Day = None,
 ) -> None:
-    """Show what tenants used, by key and day (UTC); of the last 31 days, when none are named.
+    """Show what tenants used, by key and day (UTC); by default of the last 31 days.
 
     Example:
 

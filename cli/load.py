@@ -1,10 +1,10 @@
-"""Closed-loop load: so many callers, each sending its next request when the last one ended.
+"""Closed-loop load: each of several callers sends its next request when its last one has ended.
 
 TTFT is from sending a request to its first chunk with content, ITL every gap between two such
 chunks, E2E from sending to the end of the stream.
 
-Knows: event streams and the clock. Does not know: what is asked (`workload`), or what is made of
-the outcomes (`report`).
+Knows: event streams and the clock. Does not know: the requests (`workload`), or what the outcomes
+are used for (`report`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one request went. Seconds and tokens; `error` is a short code, None when all is well."""
+    """How one request went, in seconds and tokens; `error` is a short code, or None."""
 
     e2e_s: float
     ttft_s: float | None = None
@@ -35,15 +35,15 @@ class Outcome:
     cached_tokens: int | None = None  # None: the server did not say
     output_tokens: int = 0
     error: str | None = None
-    sent_at: float = 0.0  # by the clock of the machine
+    sent_at: float = 0.0  # seconds of the caller's clock
 
 
 @dataclass(slots=True)
 class Transcript:
-    """What one event stream has said so far, and when.
+    """What one event stream has sent so far, and when.
 
-    A token may have no text yet, where a character is not whole: with `every_chunk` such a
-    chunk counts too.
+    The chunk of a token that does not complete a character has no text; it counts only with
+    `every_chunk`.
     """
 
     sent_at: float
@@ -54,7 +54,7 @@ class Transcript:
     ended: bool = False
 
     def hear(self, line: bytes, at: float) -> None:
-        """Take one line of the stream, heard at `at`; lines that are no data are passed over."""
+        """Process one line of the stream, received at `at`; only `data:` lines count."""
         if not line.startswith(b"data:"):
             return
         data = line[5:].strip()
@@ -71,7 +71,7 @@ class Transcript:
             self.stamps.append(at)
 
     def outcome(self, at: float) -> Outcome:
-        """What came of the request, whose stream ended at `at`."""
+        """The outcome of the request, whose stream ended at `at`."""
         return Outcome(
             e2e_s=at - self.sent_at,
             ttft_s=self.stamps[0] - self.sent_at if self.stamps else None,
@@ -95,7 +95,7 @@ class Caller:
     every_chunk: bool = False  # as `Transcript`
 
     async def ask(self, body: Body) -> Outcome:
-        """Send one body and read its stream to the end; never raises for what a server does."""
+        """Send one body and read its stream to the end; errors of the server are outcomes."""
         content = msgspec.json.encode(body)  # before the clock starts: the caller's own work
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         sent_at = self.clock()
@@ -125,7 +125,7 @@ async def closed_loop(
     ask: Callable[[Body], Awaitable[Outcome]],
     on_outcome: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Ask all `bodies`, at most `concurrency` at once; outcomes in the order they ended."""
+    """Send all `bodies`, at most `concurrency` at once; outcomes in the order they ended."""
     waiting, outcomes = deque(bodies), list[Outcome]()
 
     async def keep_asking() -> None:
@@ -141,7 +141,7 @@ async def closed_loop(
 
 
 def refusal_code(status: int, content: bytes) -> str:
-    """A short name for an answer that is not 200: its status, and its code where it has one."""
+    """A short name for an answer that is not 200: its status, and its error code if it has one."""
     try:
         answer = msgspec.json.decode(content)
     except msgspec.DecodeError:

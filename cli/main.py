@@ -11,7 +11,6 @@ from importlib.metadata import version as distribution_version
 import typer
 
 from cli import (
-    apart,
     bench,
     cache,
     groups,
@@ -20,6 +19,7 @@ from cli import (
     prefixes,
     serve,
     simulate,
+    standalone,
     tenant_keys,
     tenant_limits,
     tenant_quota,
@@ -48,7 +48,7 @@ def build_app() -> typer.Typer:
         "'ratoon serve' starts everything on one machine; the other commands talk to it. Every "
         "flag can be given as a variable, named in [yellow]\\[env var][/yellow] beside it."
     )
-    _add(app, "Serve", serve=serve.serve, gateway=apart.gateway, engine=apart.engine)
+    _add(app, "Serve", serve=serve.serve, gateway=standalone.gateway, engine=standalone.engine)
     app.add_typer(_tenants(), name="tenants", rich_help_panel="Operate")
     app.add_typer(_groups(), name="groups", rich_help_panel="Operate")
     app.add_typer(_prefixes(), name="prefixes", rich_help_panel="Operate")
@@ -78,7 +78,7 @@ def main() -> None:
 
 def _tenants() -> typer.Typer:
     group = _group(
-        "Who may use a running server: tenants and their keys.",
+        "Tenants of a running server, their keys, limits and cache quotas.",
         create=tenants.create,
         list=tenants.list_all,
         limits=tenant_limits.limits,
@@ -103,7 +103,7 @@ def _keys() -> typer.Typer:
 
 def _groups() -> typer.Typer:
     return _group(
-        "Tenants of a running server that trust each other.",
+        "Groups of tenants that trust each other and share the cache.",
         create=groups.create,
         list=groups.list_all,
         join=groups.join,
@@ -114,7 +114,7 @@ def _groups() -> typer.Typer:
 
 def _prefixes() -> typer.Typer:
     return _group(
-        "Prompts of a running server that many tenants begin with.",
+        "Published prefixes: prompts that many tenants begin with.",
         create=prefixes.create,
         list=prefixes.list_all,
         show=prefixes.show,
@@ -143,6 +143,6 @@ def _group(help_text: str, **commands: Command) -> typer.Typer:
 
 
 def _add(group: typer.Typer, panel: str | None, **commands: Command) -> None:
-    """Let `group` have these commands, listed in its help under `panel`."""
+    """Add commands to `group`, listed in its help under `panel`."""
     for name, command in commands.items():
         group.command(name.replace("_", "-"), rich_help_panel=panel)(flattened(command))

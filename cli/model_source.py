@@ -1,4 +1,4 @@
-"""From what a person calls a model to a directory on this machine and the name it is served by.
+"""From the value of --model to a directory on this machine and the name that clients use.
 
 Knows: the embedded model's name, what a model directory must hold, which files of a hub
 repository are wanted (never pickles). Does not know: what is inside the files (`engine`,
@@ -32,11 +32,11 @@ EMBEDDED = "handbook"
 REQUIRED_FILES = ("config.json", "tokenizer.json")
 DESCRIPTION_PATTERNS = ("*.json", "*.jinja", "*.model")
 WEIGHT_PATTERNS = ("*.safetensors",)
-# Second copies of the weights in their makers' own formats.
+# Further copies of the weights in other formats.
 IGNORED_PATTERNS = ("original/*", "consolidated*", "onnx/*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
-# What the hub's HTTP library raises: which library that is depends on the hub's version.
+# The base error of the hub client's HTTP library, which depends on the client's version.
 _HttpError = cast(type[Exception], HfHubHTTPError.__bases__[0])
 
 Fetch = Callable[[str, Sequence[str]], str]
@@ -51,7 +51,7 @@ class ModelSource:
 
 
 def fetch_snapshot(repo_id: str, patterns: Sequence[str]) -> str:
-    """Download what matches `patterns` unless it is here already; the directory it is in."""
+    """Download the files that match `patterns`, if needed; returns their directory."""
     return snapshot_download(
         repo_id, allow_patterns=list(patterns), ignore_patterns=list(IGNORED_PATTERNS)
     )
@@ -68,7 +68,7 @@ def resolve(
         path = path.resolve()
         return ModelSource(_complete(path, model), path.name)
     if path.exists():
-        raise ModelNotFound(f"{model} is a file; --model wants the directory it is in")
+        raise ModelNotFound(f"{model} is a file; --model needs its directory")
     if not _HUB_ID.fullmatch(model):
         raise ModelNotFound(
             f"there is no directory {model}, and it is not a hub id (owner/name) "

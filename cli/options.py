@@ -1,4 +1,4 @@
-"""What the flags of all commands are made of, and those that many commands take.
+"""How flags are made, and the flags that many commands have.
 
 Knows: how a flag gets its `RATOON_*` variable and its panel. Does not know: the flags of the engine
 (`engine_options`), of the gateway (`gateway_options`, `bounds_options`), nor of the commands that
@@ -19,7 +19,7 @@ SERVER = "Where the server is"
 
 
 def flag(name: str, help_text: str, *, panel: str, also: str | None = None, **bounds: Any) -> Any:
-    """An option `--name` that `RATOON_NAME` may stand in for, or else the variable `also`."""
+    """The option `name`, which the variable `RATOON_NAME` or else `also` can set too."""
     variable = "RATOON_" + name.strip("-").split("/")[0].replace("-", "_").upper()
     variables = variable if also is None else [variable, also]
     return typer.Option(name, envvar=variables, help=help_text, rich_help_panel=panel, **bounds)
@@ -49,7 +49,7 @@ class ModelFlags:
 
 @dataclass(frozen=True, slots=True)
 class SocketFlags:
-    """Where a gateway and an engine that are started apart meet."""
+    """Where a gateway and an engine that are started separately meet."""
 
     socket: Annotated[
         Path | None,

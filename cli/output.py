@@ -1,4 +1,4 @@
-"""How results reach people and machines: tables, JSON, and single values that can be piped.
+"""How commands print results: tables, JSON, and single values that can be piped.
 
 Knows: rich and standard output. Does not know: what is shown.
 """
@@ -22,7 +22,7 @@ def print_json(value: Any) -> None:
 
 
 def print_answer(answer: Any, words: str, *, as_json: bool) -> None:
-    """What a server answered to a change: for a machine whole, for people in words."""
+    """The server's answer to a change: as JSON, or as a sentence."""
     if as_json:
         print_json(answer)
     else:
@@ -45,7 +45,7 @@ def utc_now() -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """Seconds since the epoch as a date and time in UTC; nothing for None."""
+    """Seconds since the epoch as a date and time in UTC; empty for None."""
     if seconds is None:
         return ""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -13,7 +13,7 @@ import msgspec
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """How values are spread; in the unit of the values."""
+    """The distribution of some values, in their unit."""
 
     count: int
     mean: float

@@ -1,15 +1,15 @@
 """The named workloads of `ratoon bench --workload`: phases of chains of turns, from a seed.
 
     mixed       prompts and answers of 100 to 1,024 tokens, all at once
-    tenants     a prefix of all, one of each tenant, a little of each request
-    multiturn   conversations that grow: each turn goes on from the one before
-    ttft-cold   one prompt after the other that nobody sent before
-    ttft-hot    the same, and again with another ending
-    itl         so many prompts decoded together
-    reload      long prompts, others that push them out, and the first ones again
+    tenants     prompts with a prefix common to all, one common to the tenant, and an own ending
+    multiturn   conversations that grow: each turn continues the one before
+    ttft-cold   new prompts, one after the other
+    ttft-hot    the same, and then again with other endings
+    itl         1, 32, 128 and 256 answers decoded at once
+    reload      long prompts, others that evict them, and the first ones again
 
-A chain's turns follow each other; chains run side by side. What an answer was is made up, so
-that every server is asked the same.
+The turns of a chain follow each other; chains run concurrently. The answers in a conversation are
+made up, so that every server gets the same requests.
 
 Knows: token ids and sizes. Does not know: bodies, or when they are sent (`drive`).
 """
@@ -23,7 +23,7 @@ from typing import Literal, get_args
 
 WorkloadName = Literal["mixed", "tenants", "multiturn", "ttft-cold", "ttft-hot", "itl", "reload"]
 WORKLOADS: tuple[WorkloadName, ...] = get_args(WorkloadName)
-SPECIAL_IDS = 10  # at either end of a vocabulary: drawn by nobody
+SPECIAL_IDS = 10  # ids at either end of a vocabulary that are never drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ Chain = tuple[Turn, ...]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Chains, so many of which run side by side."""
+    """Chains, of which `concurrency` run at once."""
 
     name: str
     concurrency: int
@@ -113,7 +113,7 @@ class Draw:
     vocab: int
 
     def ids(self, count: int) -> tuple[int, ...]:
-        """So many of them."""
+        """`count` random ids."""
         return tuple(
             self.rng.randrange(SPECIAL_IDS, self.vocab - SPECIAL_IDS) for _ in range(count)
         )

@@ -1,6 +1,6 @@
-"""`ratoon plan`: what fits where, and when a copy is worth having, from a model's config.json.
+"""`ratoon plan`: what fits where, and when loading beats computing, from a model's config.json.
 
-Knows: the sums. Does not know: the machine it runs on; every number of it is given.
+Knows: the arithmetic. Does not know: the machine; all its numbers come from flags.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ModelName = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CachePlan:
-    """A plan. Tokens are of KV; None for a tier that is not there or never worth it."""
+    """A plan. A break-even length is None where loading never pays."""
 
     model: str
     kv_bytes_per_token: int
@@ -54,7 +54,7 @@ def plan(
     machine: MachineFlags,
     json: Json = False,
 ) -> None:
-    """Say how many tokens fit each tier, and from what length on loading beats computing.
+    """Show how many tokens fit each tier, and from what length on loading beats computing.
 
     Everything comes from the model's config.json and the flags; nothing is measured. Loading
     takes --setup-ms and then bytes by bandwidth, computing takes FLOPs by --tflops times --gpus.
@@ -72,7 +72,7 @@ def plan(
 
 
 def make_plan(model: str, decoder: Decoder, memory: MemoryFlags, machine: Machine) -> CachePlan:
-    """Do the sums; BadSetting where the weights do not fit."""
+    """Compute the plan; BadSetting if the weights do not fit."""
     free = memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes
     if free <= 0:
         need = decoder.weight_bytes / GIB

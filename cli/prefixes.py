@@ -1,6 +1,6 @@
 """`ratoon prefixes`: publish prompts that many tenants begin with.
 
-Knows: the admin routes of prefixes and what is shown of them. Does not know: how requests are
+Knows: the admin routes of prefixes and how prefixes are shown. Does not know: how requests are
 made (`admin_client`).
 """
 
@@ -43,7 +43,7 @@ def create(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A name that is published already gets a new version.",
+            help="Its name; publishing a name again makes a new version.",
             show_default=False,
         ),
     ],
@@ -56,8 +56,8 @@ def create(
 ) -> None:
     """Publish a prefix: a file with a system message, with messages in JSON, or with a text.
 
-    It is computed at once and kept on the device, so it is a hit for the first request of
-    whoever may share it.
+    It is computed at once and kept on the device, so it is cached for the first request of every
+    tenant that may share it.
 
     Example:
 
@@ -89,7 +89,7 @@ def list_all(admin: AdminFlags) -> None:
 
 
 def show(admin: AdminFlags, prefix: PrefixArgument) -> None:
-    """Show one prefix, and why it is refused where it is.
+    """Show one prefix and, if it cannot be used, the reason.
 
     Example:
 
@@ -109,7 +109,7 @@ def show(admin: AdminFlags, prefix: PrefixArgument) -> None:
 
 
 def delete(admin: AdminFlags, prefix: PrefixArgument) -> None:
-    """Take a prefix back: whoever begins with it has it for itself from now on.
+    """Withdraw a prefix: from now on each tenant computes it for itself.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""How far a run is, on standard error.
+"""Progress bars, on standard error.
 
 Knows: rich. Does not know: what is counted.
 """
@@ -14,16 +14,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Advance(Protocol):
-    """Tells a bar that so many more are done, and what it is to be called from now on."""
+    """Advances a bar by `count` steps, and renames it if a name is given."""
 
     def __call__(self, count: int, *, name: str | None = None) -> None: ...  # noqa: D102
 
 
 @contextmanager
 def progress_bar(name: str, total: int, *, at_once: int = 1) -> Iterator[Advance]:
-    """A bar of `total` steps; nothing where standard error is no terminal.
+    """A bar of `total` steps; hidden if standard error is not a terminal.
 
-    It is moved when `at_once` steps are done: moving it takes longer than a small step does.
+    It is redrawn every `at_once` steps, because redrawing takes longer than a small step.
     """
     console = Console(stderr=True)
     columns = (

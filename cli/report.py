@@ -1,6 +1,6 @@
-"""What a load run found: numbers from its outcomes, as a record and as tables.
+"""The report of a load run: numbers from its outcomes, as a record and as tables.
 
-Knows: rates and percentiles. Does not know: how the outcomes came about (`load`).
+Knows: rates and percentiles. Does not know: how the outcomes were measured (`load`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_report(outcomes: Sequence[Outcome], wall_s: float, seed: int) -> Report:
-    """Work the numbers out of `outcomes`, which took `wall_s` in all."""
+    """The numbers of `outcomes`, a run of `wall_s` seconds."""
     good = [outcome for outcome in outcomes if outcome.error is None]
     output_tokens = sum(outcome.output_tokens for outcome in good)
     prompt_tokens = sum(outcome.prompt_tokens for outcome in good)

@@ -1,6 +1,6 @@
-"""Where the operator of `ratoon serve` sees what happens: a terminal, or a log.
+"""The output of `ratoon serve`: for a terminal, or for a log.
 
-Knows: rich, and how plain lines are written. Does not know: what happens (`watch`).
+Knows: rich, and how plain lines are written. Does not know: when what is printed (`watch`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TerminalScreen:
 
 
 def open_screen(loading: str, greeting: str) -> PlainScreen | TerminalScreen:
-    """The screen that suits standard error."""
+    """A `TerminalScreen` if standard error is a terminal, else a `PlainScreen`."""
     console = Console(stderr=True)
     if console.is_terminal:
         return TerminalScreen(loading, greeting, console)

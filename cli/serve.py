@@ -1,6 +1,6 @@
-"""`ratoon serve`: gateway and engine together, from the first start to the last stream.
+"""`ratoon serve`: gateway and engine together.
 
-Knows: the order of things. Does not know: how the processes are watched (`watch`, `supervisor`).
+Knows: the order of a start. Does not know: how the processes are watched (`watch`, `supervisor`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from cli.bounds_options import BoundsFlags
 from cli.child import python_command
 from cli.compose import admin_url, base_url, engine_config, gateway_config, with_disk
 from cli.engine_options import ENGINE_DEFAULTS, EngineFlags
-from cli.first_words import greeting
 from cli.gateway_options import AdminKeyFlags, GatewayFlags
+from cli.greeting import greeting
 from cli.installation import (
     SOCKET_NAME,
     check_port_free,
@@ -47,7 +47,7 @@ def serve(
     model is loaded. The first start makes the data directory with an admin key and the keys of
     two demo tenants in keys.env. Ctrl-C or SIGTERM lets open streams finish first.
 
-    Examples: the embedded demo model; one's own on a GPU, for the whole network:
+    Examples: the embedded demo model; your own on a GPU, for the whole network:
 
         ratoon serve
 
@@ -59,7 +59,7 @@ def serve(
     with runtime_directory() as directory:
         socket = directory / SOCKET_NAME
         config = gateway_config(source, model.data_dir, socket, gateway, bounds)
-        start = first_start(model.data_dir, admin.admin_key, config.shared)
+        start = first_start(model.data_dir, admin.admin_key, config)
         plan = Plan(
             commands=commands(
                 engine_config(source, socket, with_disk(engine, model.data_dir)), config
@@ -78,7 +78,7 @@ def serve(
 
 
 def commands(engine: msgspec.Struct, gateway: msgspec.Struct) -> dict[ChildName, list[str]]:
-    """The command lines of both processes. Their configs hold no secret: others can see these."""
+    """The command lines of both processes. Others can see them, so configs contain no secrets."""
     return {
         "engine": python_command("engine", msgspec.json.encode(engine).decode()),
         "gateway": python_command("gateway", msgspec.json.encode(gateway).decode()),
@@ -86,7 +86,7 @@ def commands(engine: msgspec.Struct, gateway: msgspec.Struct) -> dict[ChildName,
 
 
 def check_ports(gateway: GatewayFlags) -> None:
-    """BadSetting when a port is taken: another server's /readyz must not pass for ours."""
+    """BadSetting if a port is taken: another server's /readyz must not be mistaken for ours."""
     check_port_free("--port", gateway.host, gateway.port)
     if gateway.admin_port is not None:
         check_port_free("--admin-port", gateway.admin_host, gateway.admin_port)
@@ -99,7 +99,7 @@ def readiness_url(gateway: GatewayFlags) -> str:
 
 
 async def engine_is_ready(url: str) -> bool | None:
-    """What the gateway's /readyz says of the engine; None when it says nothing soon."""
+    """Whether the gateway's /readyz says that the engine is ready; None if it does not answer."""
     timeout = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:

@@ -1,4 +1,4 @@
-"""`ratoon simulate`: what a cache of these sizes would have done with a trace.
+"""`ratoon simulate`: what a cache of given sizes would have done with a request trace.
 
 Knows: the order of a simulation. Does not know: the format (`trace`), the cache (`replay`) or the
 numbers (`results`).
@@ -29,7 +29,7 @@ from storage.move import Tier
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
-TOLD_AT_ONCE = 1000  # blocks
+REDRAW_EVERY = 1000  # blocks, of the progress bar
 
 
 def simulate(
@@ -42,10 +42,10 @@ def simulate(
     """Replay a request trace through the cache's own code; report hit rates and estimated TTFT.
 
     A line of TRACE is {"timestamp": ms, "input_length": tokens, "output_length": tokens,
-    "hash_ids": \\[one for each block]}, and perhaps "tenant". Requests come one after the other;
-    generated tokens are unknown content and are not cached.
+    "hash_ids": \\[one for each block]}, optionally with "tenant". Requests are replayed one after
+    the other; generated tokens are unknown content and are not cached.
 
-    Example: what a host tier adds for a chat, and how much larger it would have to be:
+    Example: what a host tier adds for a chat, and a plot of other sizes:
 
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
     """
@@ -56,7 +56,7 @@ def simulate(
     totals = _totals(output, sizes, tiers.block_size)
     simulation = _Simulation(read, tiers, shape.shape(), machine.machine())
     replays = 1 + len(totals) * (2 if output.plot and tiers.policy != "lru" else 1)
-    with progress_bar("blocks", replays * read.num_blocks, at_once=TOLD_AT_ONCE) as advance:
+    with progress_bar("blocks", replays * read.num_blocks, at_once=REDRAW_EVERY) as advance:
         run = simulation.run(tiers.policy, sizes, advance)
         curve = simulation.curve(tiers.policy, [sizes.scaled(t) for t in totals], advance)
         if output.plot:
@@ -72,7 +72,7 @@ def simulate(
 
 
 class _Simulation:
-    """One trace and all that stays the same from replay to replay."""
+    """One trace, and the settings that all its replays have in common."""
 
     def __init__(
         self, trace: Trace, tiers: TierTokenFlags, shape: ModelShape, machine: Machine
@@ -104,7 +104,7 @@ def parse_tokens(text: str) -> int:
     """'250k' is 250,000 and '1.5M' is 1,500,000; BadSetting."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text.strip())
     if found is None:
-        raise BadSetting("--sizes", f"{text!r} is no number of tokens; 250k,1M,2M would be")
+        raise BadSetting("--sizes", f"{text!r} is not a number of tokens such as 250k or 1M")
     return int(float(found[1]) * UNITS[found[2].lower()])
 
 
@@ -114,7 +114,9 @@ def _totals(output: OutputFlags, sizes: Sizes, block_size: int) -> list[int]:
         totals = [int(sizes.total * multiple) for multiple in MULTIPLES]
     for total in totals:
         if sizes.scaled(total).device < block_size:
-            raise BadSetting("--sizes", f"of {total} tokens the device tier would hold no block")
+            raise BadSetting(
+                "--sizes", f"with {total} tokens in all, not one block fits the device tier"
+            )
     return totals
 
 

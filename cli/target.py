@@ -1,4 +1,4 @@
-"""Finds the server and the key that a client command means when its flags leave them out.
+"""Finds the server and the key of a client command whose flags do not give them.
 
 Knows: the order of flag, variable, default and `keys.env`. Does not know: HTTP.
 """
@@ -15,14 +15,14 @@ from gateway.private_file import PrivateFileError
 
 
 def admin_target(flags: AdminFlags) -> tuple[str, str]:
-    """URL and key of the admin routes; BadSetting when there is no key or the URL is none."""
+    """URL and key of the admin routes; BadSetting if there is no key or the URL is malformed."""
     url = flags.url or admin_url(flags.host, flags.port, flags.admin_host, flags.admin_port)
     key = flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
     return checked_url(url), _checked_key("--admin-key", key)
 
 
 def load_target(flags: TargetFlags) -> tuple[str, str]:
-    """URL and key of the server to load; BadSetting when there is no key or the URL is none."""
+    """URL and key of the server to load; BadSetting if there is no key or the URL is malformed."""
     url = flags.url or base_url(flags.host, flags.port)
     key = flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
     return checked_url(url), _checked_key("--key", key)
@@ -36,14 +36,16 @@ def checked_url(url: str) -> str:
 
 
 def _checked_key(flag: str, key: str) -> str:
-    """The key, as a header can carry it; a line's end may have come with it out of a file."""
+    """The key, if a header can carry it; one from a file may end with a newline."""
     if not (key.isascii() and key.isprintable()):
-        raise BadSetting(flag, "a key is of printable ASCII characters; is a line's end in it?")
+        raise BadSetting(
+            flag, "a key has only printable ASCII characters; does it contain a newline?"
+        )
     return key
 
 
 def _key_of(flag: str, name: str, data_dir: Path) -> str:
-    """The key called `name` in `keys.env`; BadSetting when it is not to be had."""
+    """The key called `name` in `keys.env`; BadSetting if there is none."""
     path = data_dir / KEYS_FILE
     try:
         keys = read_keys(path)

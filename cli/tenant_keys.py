@@ -32,7 +32,7 @@ def create(
         str | None, typer.Option(help="How long it works, such as 30d, 12h, 45m or 90s.")
     ] = None,
 ) -> None:
-    """Issue a key; it is shown this once and stored nowhere.
+    """Issue a key. It is shown only once; the server stores a digest.
 
     Example:
 
@@ -50,7 +50,7 @@ def create(
 
 
 def list_all(admin: AdminFlags, tenant: TenantArgument) -> None:
-    """List a tenant's keys by their ids; the keys themselves are stored nowhere.
+    """List a tenant's keys by their ids; the keys themselves are not stored.
 
     Example:
 
@@ -80,9 +80,9 @@ def rotate(
         str | None, typer.Option(help="How long the old key still works, such as 10m.")
     ] = None,
 ) -> None:
-    """Issue a successor of a key; the new key is shown this once.
+    """Replace a key by a new one, which is shown only once.
 
-    The old one ends at once, or after --overlap, so that its users have time to change.
+    The old key stops working at once, or after --overlap, so that its users have time to switch.
 
     Example:
 
@@ -98,7 +98,7 @@ def rotate(
 
 
 def revoke(admin: AdminFlags, tenant: TenantArgument, key_id: KeyArgument) -> None:
-    """End a key now.
+    """Make a key invalid now.
 
     Example:
 

@@ -1,6 +1,6 @@
 """`ratoon tenants limits`: what a tenant may use.
 
-Knows: the flags of limits and how they are shown. Does not know: what a limit does, nor how
+Knows: the flags of limits and how limits are shown. Does not know: what a limit does, nor how
 requests are made (`admin_client`).
 """
 
@@ -22,14 +22,18 @@ PriorityName = Literal["interactive", "batch"]
 
 @dataclass(frozen=True, slots=True)
 class LimitFlags:
-    """What to set; 0 takes a limit away, what is left out stays."""
+    """The limits to set; 0 removes a limit, one that is left out stays."""
 
     requests_per_minute: Annotated[
         int | None, typer.Option(min=0, help="Requests a minute.", show_default=False)
     ] = None
     tokens_per_minute: Annotated[
         int | None,
-        typer.Option(min=0, help="Tokens computed and generated a minute.", show_default=False),
+        typer.Option(
+            min=0,
+            help="Tokens a minute, computed and generated ones; cached ones do not count.",
+            show_default=False,
+        ),
     ] = None
     burst_s: Annotated[
         float | None,
@@ -37,7 +41,7 @@ class LimitFlags:
             "--burst-s",
             min=0,
             max=60,
-            help="How much may come at once: the rate of so many seconds, 60 without this.",
+            help="How much may come at once: the rate of this many seconds. Without it: 60.",
             show_default=False,
         ),
     ] = None
@@ -53,7 +57,7 @@ class BudgetFlags:
     budget: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Units of the price list; 0 takes the budget away.", show_default=False
+            min=0, help="Units of the price list; 0 removes the budget.", show_default=False
         ),
     ] = None
     period: Annotated[
@@ -72,7 +76,7 @@ def limits(
         typer.Option(help="'batch' waits for 'interactive', within bounds.", show_default=False),
     ] = None,
 ) -> None:
-    """Show what a tenant may use, or change it; 0 takes a limit away.
+    """Show or change what a tenant may use; 0 removes a limit.
 
     Examples:
 

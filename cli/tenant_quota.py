@@ -1,4 +1,4 @@
-"""`ratoon tenants quota`: a tenant's part of the cache.
+"""`ratoon tenants quota`: a tenant's share of the cache.
 
 Knows: the flags of a quota and how they are shown. Does not know: how the cache keeps it, nor
 how requests are made (`admin_client`).
@@ -25,18 +25,18 @@ def quota(
     tenant: TenantArgument,
     floor: Annotated[
         float | None,
-        _share("The share of every tier that no other tenant's need takes away."),
+        _share("Share of every tier that other tenants cannot take from it."),
     ] = None,
     ceiling: Annotated[
         float | None,
-        _share("The share of every tier that it keeps at most; 1 is no ceiling."),
+        _share("Largest share of every tier that it keeps; 1: no ceiling."),
     ] = None,
 ) -> None:
-    """Show a tenant's part of the cache, or change it.
+    """Show or change a tenant's share of the cache.
 
-    What lies between floors and ceilings is divided by weight, and what one tenant does not use
-    the others may. With a ceiling equal to its floor a tenant has that part for itself, and its
-    hits tell it nothing about others.
+    What is left above the floors is divided by weight, and others may use what a tenant does not.
+    A tenant whose ceiling equals its floor has a fixed part for itself, and its hits tell it
+    nothing about others.
 
     Example:
 

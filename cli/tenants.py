@@ -1,6 +1,6 @@
 """`ratoon tenants`: who may use the server.
 
-Knows: the admin routes of tenants and what is shown of them. Does not know: keys (`tenant_keys`),
+Knows: the admin routes of tenants and how tenants are shown. Does not know: keys (`tenant_keys`),
 nor how requests are made (`admin_client`).
 """
 
@@ -38,16 +38,17 @@ async def find_tenant(client: AdminClient, name_or_id: str) -> str:
 def create(
     admin: AdminFlags,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="One that nobody else has.", show_default=False)
+        str, typer.Argument(metavar="NAME", help="Its name; must be unique.", show_default=False)
     ],
     weight: Annotated[
-        float, typer.Option(help="Its share of the engine beside others.", min=0.001, max=1000)
+        float,
+        typer.Option(help="Its share of the engine compared with others.", min=0.001, max=1000),
     ] = 1.0,
 ) -> None:
     """Add a tenant.
 
-    It has no key yet: 'ratoon tenants keys create' makes one. What one tenant computes, no other
-    tenant can find in the cache.
+    It has no key yet: 'ratoon tenants keys create' makes one. Tenants do not share the cache; see
+    'ratoon groups' and 'ratoon prefixes' for exceptions.
 
     Example:
 

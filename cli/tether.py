@@ -1,6 +1,6 @@
-"""Runs a command that cannot outlive the process that started it, not even one killed outright.
+"""Runs a command that dies with the process that started it, even if that is killed by SIGKILL.
 
-A script rather than a hook between fork and exec: those are unsafe beside threads.
+It is a script and not a hook between fork and exec, because such hooks are unsafe with threads.
 usage: python tether.py PARENT_PID COMMAND [ARGUMENT ...]
 
 Knows: prctl. Does not know: what it runs. Where there is no prctl, the command runs untied.

@@ -20,7 +20,6 @@ from cli.compose import base_url
 from cli.errors import BadSetting, CliError
 from cli.isolation.findings import Outcome
 from cli.isolation.flags import VerifyFlags, chosen_tiers
-from cli.isolation.progress import Progress
 from cli.isolation.record import Record, read_halfway
 from cli.isolation.report import markdown, show
 from cli.isolation.running import Run, Wanted, open_session
@@ -29,22 +28,22 @@ from cli.target import admin_target, checked_url
 
 
 def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
-    """Test a running server: is anything of a tenant's prompts to be had by another?
+    """Test a running server: can a tenant learn anything about another tenant's prompts?
 
-    Makes tenants, keys and groups of its own, which are gone at the end, and asks the same by two
-    who differ in one thing, through every entry point and in every tier: the second must get
-    nothing from the cache where the first gets all. Then it times both: by the clock a hit must
-    be no different from a miss. Ends with 0 only if all of that held, and the controls showed
-    that it would have been seen.
+    Creates temporary tenants, keys, groups and published prefixes, and removes them at the end.
+    Two askers who differ in one thing send the same prompt, through every entry point and with
+    its blocks in every tier: the second must get nothing from the cache where the first gets
+    everything. Then both are timed: a hit must not be distinguishable from a miss. The exit status
+    is 0 only if all of this held and the controls show that a leak would have been noticed.
 
-    Examples: all that can be tested without a restart; and with one:
+    Examples: everything that can be tested without a restart; the same with one:
 
         ratoon verify-isolation --report isolation.md
 
         ratoon verify-isolation --after-restart half.json --report isolation.md
 
-    A server started with --allow-cache-load can be told to load from its lower tiers where it
-    would rather compute; without it their controls may stay inconclusive.
+    Start the server with --allow-cache-load, so that the test can make it load blocks from lower
+    tiers which it would rather compute again; otherwise their controls may be inconclusive.
     """
     wanted = _wanted(admin, verify)
     try:
@@ -69,14 +68,10 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
 
 
 def _wanted(admin: AdminFlags, verify: VerifyFlags) -> Wanted:
-    try:
-        tiers = chosen_tiers(verify.tiers)
-    except ValueError as error:
-        raise BadSetting("--tiers", f"{error} is none of device, host, disk, evicted") from error
     url = verify.service_url or admin.url or base_url(admin.host, admin.port)
     return Wanted(
         url=checked_url(url),
-        tiers=tiers,
+        tiers=chosen_tiers(verify.tiers),
         samples=verify.samples,
         timing_tokens=verify.timing_tokens,
         max_fill_tokens=verify.max_fill_tokens,
@@ -90,7 +85,7 @@ async def _run(admin: AdminFlags, verify: VerifyFlags, wanted: Wanted) -> Record
     url, key = admin_target(admin)
     with _ending_on_sigterm():
         async with AdminClient(url, key) as client, open_session() as session:
-            run = Run(wanted, client, session, Progress())
+            run = Run(wanted, client, session)
             if verify.after_restart is None:
                 return await run.whole()
             half = read_halfway(verify.after_restart)

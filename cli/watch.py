@@ -1,4 +1,4 @@
-"""Starts gateway and engine, tells `supervisor.decide` what happens, does what it says.
+"""Runs gateway and engine: reports events to `supervisor.decide` and carries out its decisions.
 
 Knows: children, signals, the clock. Does not know: when to do what (`supervisor`), nor what the
 children run.
@@ -60,14 +60,14 @@ class Plan:
     """What is run and how it is watched."""
 
     commands: Mapping[ChildName, Sequence[str]]
-    # Whether the engine takes requests; None: nobody said. It must not raise.
+    # Whether the engine takes requests; None: unknown. Must not raise.
     is_ready: Callable[[], Awaitable[bool | None]]
     policy: Policy = field(default_factory=Policy)
     poll_s: float = 0.2  # between two questions to `is_ready`
 
 
 class Watch:
-    """One run of a gateway and an engine, from their start to the end of both."""
+    """One gateway and its engines, from the start until all have ended."""
 
     def __init__(self, plan: Plan, screen: Screen) -> None:
         self._plan = plan

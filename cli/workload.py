@@ -1,4 +1,4 @@
-"""The requests of a load run: prompts that share a beginning, drawn from a seed.
+"""The requests of a load run: prompts with a common beginning, drawn from a seed.
 
 Knows: request bodies. Does not know: when they are sent (`load`).
 """
@@ -44,14 +44,15 @@ def draw_bodies(load: LoadFlags, model: str, seed: int) -> list[Body]:
     rng = random.Random(seed)
     write = _chat if load.endpoint == "chat" else _completion
     shared, own = load.shared_tokens, load.prompt_tokens - load.shared_tokens
-    return [common_fields(load, model) | prompt for prompt in write(rng, load, shared, own)]
+    common = stream_body(model, load.output_tokens)
+    return [common | prompt for prompt in write(rng, load, shared, own)]
 
 
-def common_fields(load: LoadFlags, model: str) -> Body:
-    """What all bodies of a run have: a stream of exactly so many tokens, with its usage."""
+def stream_body(model: str, output_tokens: int) -> Body:
+    """A streamed request for exactly `output_tokens` tokens, with usage; the prompt is missing."""
     return {
         "model": model,
-        "max_tokens": load.output_tokens,
+        "max_tokens": output_tokens,
         "temperature": 0,
         "ignore_eos": True,
         "stream": True,

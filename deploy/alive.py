@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exit status 0 when a URL answers 200 within three seconds. For the containers' health checks."""
+"""Exit with 0 if a URL answers 200 within three seconds. For the containers' health checks."""
 
 import sys
 import urllib.request

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Make the secrets that docker-compose.yml hands to the containers; keeps those that are there.
+# Create the secrets that docker-compose.yml gives to the containers; existing ones are kept.
 #
 #   sh deploy/secrets.sh [DIRECTORY]      default: deploy/secrets
 #
-# The directory is closed to all but its owner. The files in it can be read by whoever gets that
-# far: a container's user, whose number is not that of the host's, is given a file and no directory.
+# Only its owner can enter the directory. The files themselves are readable for everybody, because a
+# container's user has another uid than the host's, and gets the files mounted without the directory.
 set -eu
 directory=${1:-$(dirname "$0")/secrets}
 umask 077

@@ -1,10 +1,10 @@
-"""Admission: from what a dialect asks to what the engine is sent. Done once, for good.
+"""Admission: from an `Ask` of a dialect to the `Generate` messages that the engine is sent.
 
 Nothing behind this checks again: prompts are rendered, tokenised and within the context, token
-ids are in the vocabulary, the namespace is the caller's, blocks are hashed.
+ids are in the vocabulary, the namespace is the caller's, and blocks are hashed.
 
 Knows: tokenizer, chat template, the engine's limits. Does not know: who shares with whom
-(`namespaces.py`), wire formats (`openai/`) or what becomes of the tokens (`generation.py`).
+(`namespaces.py`), wire formats (`openai/`) or what is generated (`generation.py`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from prefix_cache.namespace import NamespacePath
 
 T = TypeVar("T")
 
-_INLINE_SIZE = 4096  # characters; more is worth the hop to another thread
-_IDS_PER_CHARACTER = 16  # as much work as a character that is still to be tokenised
+_INLINE_SIZE = 4096  # characters; a longer prompt is worth the hop to another thread
+_IDS_PER_CHARACTER = 16  # token ids that take as long as one character to tokenise
 _STARTING = "the engine is not ready yet"
 _SEEDS = 2**64
-_LOOKS, _LOOK_S = 15, 0.02  # for an engine that has just come: link and welcome take so long
+_LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just started
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +67,16 @@ class Ask:
     prompts: tuple[Prompt, ...]
     choices: int  # of each prompt
     sampling: SamplingParams
-    max_tokens_may_shrink: bool  # it was not asked for: cut it to what the context leaves
+    max_tokens_may_shrink: bool  # the default was used: cut it to what the context leaves
     text: TextRules
     salt: str | None = None
-    priority: Priority = "interactive"  # it can lower the tenant's own, not raise it
+    priority: Priority = "interactive"  # can lower the tenant's own priority, not raise it
     loads: Loads = "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What may run. Choice number i is `generates[i]`; the choices of a prompt lie together."""
+    """What may run. Choice number i is `generates[i]`; the choices of a prompt are adjacent."""
 
     generates: tuple[Generate, ...]
     choices: int
@@ -111,10 +111,10 @@ class Admission:
         self._bounds = bounds
 
     async def _engine(self) -> Welcome:
-        """What the engine allows; Unavailable when there is none for a moment.
+        """What the engine allows; Unavailable if none is connected within a moment.
 
-        One of several workers may learn of an engine that moment later than the one which said
-        that it is there.
+        Workers connect one after the other: the one that answered /readyz may have an engine a
+        moment before this one.
         """
         for _ in range(_LOOKS):
             if self._welcome() is not None:
@@ -226,7 +226,7 @@ class Admission:
 
 
 def _size(prompt: Prompt) -> int:
-    """How much work a prompt is, in characters."""
+    """How much work it is to admit a prompt, in characters."""
     if isinstance(prompt, Chat):
         return sum(len(message["content"]) for message in prompt.messages)
     return len(prompt) if isinstance(prompt, str) else len(prompt) // _IDS_PER_CHARACTER
@@ -280,7 +280,7 @@ def _lower(one: Priority, other: Priority) -> Priority:
 
 
 def _of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
-    """Choices of one seeded request differ from each other, and are the same every time."""
+    """`sampling` with a seed of the choice's own, which is the same every time."""
     if sampling.seed is None or choice == 0:
         return sampling
     wrapped = (sampling.seed + choice + _SEEDS // 2) % _SEEDS - _SEEDS // 2

@@ -1,4 +1,4 @@
-"""From a request to the events of its answer: bounds, admission, limits, generation, numbers.
+"""From a request to the events of its answer: bounds, admission, limits, generation, accounting.
 
 Knows: the order of these. Does not know: wire formats or sockets.
 """
@@ -24,15 +24,15 @@ from gateway.metrics import GatewayMetrics
 from gateway.open_streams import OpenStreams
 from gateway.request_head import TraceLink
 from gateway.state.records import Counters
-from gateway.tracing import Tracing, Untracing
+from gateway.tracing import NoTracing, Tracing
 from gateway.usage import Tally
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a request came from: its route's template, its caller, when (monotonic seconds).
+    """A request's route (its template), its caller, and when it arrived (monotonic seconds).
 
-    `link` is the trace it belongs to and where the answer's own is written.
+    `link` has the caller's trace, and receives the name of the answer's.
     """
 
     route: str
@@ -43,7 +43,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer on its way: its events, the meter that sees them, what is left to the tenant."""
+    """An answer on its way: its events, its meter, and what is left of the tenant's limits."""
 
     events: AsyncGenerator[Event, None]
     meter: Meter
@@ -69,7 +69,7 @@ class Answering:
         self._streams = streams
         self._metrics = metrics
         self._tally = tally
-        self._tracing = tracing or Untracing()
+        self._tracing = tracing or NoTracing()
 
     @asynccontextmanager
     async def answer(self, ask: Ask, origin: Origin) -> AsyncIterator[Answer]:
@@ -96,7 +96,7 @@ class Answering:
 
     @contextmanager
     def _charged(self, caller: Caller, meter: Meter) -> Iterator[None]:
-        """However the request ends, what was done for it is its caller's."""
+        """Add what the request used to its caller's usage, however it ends."""
         try:
             yield
         finally:
@@ -114,7 +114,7 @@ class Answering:
             )
 
     def _count_late(self, caller: Caller, finished: Finished) -> None:
-        """What a choice took that was cancelled here is known once the engine has ended it."""
+        """Add the engine time of a choice that the gateway ended before the engine did."""
         self._tally.add(caller, Counters(engine_ms=_ms(finished.engine_seconds)))
 
 

@@ -1,7 +1,7 @@
-"""The web application: routers put together, every error spoken in one shape, nothing by default.
+"""The web application: its routers, and one shape for every error.
 
-Knows: which routers are served on which bind, what becomes of exceptions. Does not know: how
-anything is made (`main.py`) or how bytes come in (`connection.py`).
+Knows: what is answered to each kind of exception. Does not know: how the routers are made
+(`main.py`) or how bytes come in (`connection.py`).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp
 
 from engine.errors import EngineError
-from gateway.described import complete
 from gateway.disconnect import ClientGone
 from gateway.errors import BadRequest, GatewayError, from_engine
 from gateway.metrics import GatewayMetrics
 from gateway.openai.errors import error_response, from_http, internal_error_response
-from gateway.parting import Parting
+from gateway.openapi import complete
 from gateway.request_head import RequestHead, request_id_of
+from gateway.shutdown_reply import ShutdownReply
 
 _LOG = logging.getLogger(__name__)
-_CLIENT_CLOSED = 499  # nobody reads it; nginx's word for it
+_CLIENT_CLOSED = 499  # nginx's status for a client that has gone: nobody reads it
 
 
 class GatewayApp(FastAPI):
-    """FastAPI without its own docs and redirects, and with a name for every request."""
+    """FastAPI without docs pages and redirects, and with an id for every request."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,8 +43,8 @@ class GatewayApp(FastAPI):
         )
 
     def build_middleware_stack(self) -> ASGIApp:
-        """The stack; around even its outermost part the request's head and its last words."""
-        return RequestHead(Parting(super().build_middleware_stack()))
+        """FastAPI's stack, inside the middleware for request ids and for the shutdown."""
+        return RequestHead(ShutdownReply(super().build_middleware_stack()))
 
     def openapi(self) -> dict[str, Any]:
         """The description of all routes, with the schemas of bodies that FastAPI does not see."""
@@ -54,7 +54,7 @@ class GatewayApp(FastAPI):
 
 
 def build_app(routers: Sequence[APIRouter], metrics: GatewayMetrics) -> GatewayApp:
-    """One application out of routers; whatever they raise ends in one typed answer."""
+    """One application of these routers; every exception they raise becomes one typed answer."""
     app = GatewayApp()
     for router in routers:
         app.include_router(router)
@@ -105,7 +105,7 @@ def _parameter(error: Exception) -> str | None:
 
 
 def _allowed(app: FastAPI, request: Request) -> str:
-    """Every method that some route takes on this path; the framework names those of one route."""
+    """All methods of this path, for the `Allow` header; the framework knows those of one route."""
     methods = {
         method
         for path, operations in app.openapi()["paths"].items()
@@ -116,6 +116,6 @@ def _allowed(app: FastAPI, request: Request) -> str:
 
 
 def _route(request: Request) -> str:
-    """The route's template: a path itself could be anything."""
+    """The route's template. A raw path could be anything, so it is no label for metrics."""
     route = request.scope.get("route")
     return getattr(route, "path", "unknown")

@@ -1,11 +1,11 @@
-"""Dependencies of routes: who calls, and whether it is the operator.
+"""FastAPI dependencies that authenticate a request: as a tenant, or as the operator.
 
-A credential is `Authorization: Bearer KEY` or `x-api-key: KEY`. A request with two that
-differ is refused: which of them counts must not depend on who reads first.
+A credential is `Authorization: Bearer KEY` or `x-api-key: KEY`. A request with two different
+ones is refused: which of them counts must not depend on who reads first.
 
-The operator's key opens the admin routes and nothing else; on tenants' routes it is no valid
-key, 401. A tenant's key on an admin route is 401 as well, not 403: the answer must not tell
-whether some stolen string is a key of anybody.
+The operator's key is valid on the admin routes only; on tenants' routes it gets 401. A tenant's
+key on an admin route gets 401 too, not 403: the answer must not reveal whether a stolen string
+is anybody's key.
 
 Knows: headers. Does not know: paths; a route is guarded because it depends on one of these.
 """
@@ -22,7 +22,7 @@ from gateway.keyring import REFUSED, Keyring, key_digest
 
 
 class Authenticator:
-    """Depend on an instance to learn the `Caller`."""
+    """A dependency that gives the `Caller`."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
@@ -33,7 +33,7 @@ class Authenticator:
 
 
 class AdminAuthenticator:
-    """Depend on an instance to let nobody but the operator in."""
+    """A dependency that lets only the operator in."""
 
     def __init__(self, pepper: bytes, admin_digest: bytes) -> None:
         self._pepper = pepper
@@ -47,7 +47,7 @@ class AdminAuthenticator:
 
 
 def credential(request: Request) -> str:
-    """The one credential that came with the request; Unauthenticated for none or two."""
+    """The request's credential; Unauthenticated if there is none or more than one."""
     given = {*request.headers.getlist("x-api-key")}
     given.update(_bearer(value) for value in request.headers.getlist("authorization"))
     if len(given) != 1:

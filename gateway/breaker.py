@@ -1,8 +1,8 @@
-"""Stops asking who does not answer, and asks again now and then.
+"""A circuit breaker: stops asking a server that does not answer, and tries again now and then.
 
-After `failures` in a row it is open: nobody asks, and nobody waits for a timeout. Every
-`probe_after_s` one caller is let through; its success closes it. A probe whose caller went away
-without a word holds nothing up, because the next one goes by time alone.
+After `failures` in a row it is open: nobody asks, so nobody waits for a timeout. Every
+`probe_after_s` seconds one caller is let through as a probe; if it succeeds, the breaker closes.
+A probe that never reports back blocks nothing, because the next one is due by time alone.
 
 Knows: counts and time. Does not know: what is asked.
 """
@@ -33,7 +33,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is no hope but a probe's."""
+        """Whether only probes are let through."""
         return self._failures >= self._limit
 
     def admits(self) -> bool:

@@ -1,4 +1,4 @@
-"""A tenant's part of the cache, as it is stored with it and set by the operator.
+"""A tenant's quota of the cache, as the operator sets it and as it is stored with the tenant.
 
 Its weight is the tenant's own. Knows: fields and bounds. Does not know: what a quota does.
 """
@@ -16,17 +16,17 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 class CacheQuota(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Floor and ceiling, as shares of every tier; a ValueError where the floor is the higher."""
+    """Floor and ceiling, as shares of every tier; ValueError if the floor is the higher."""
 
-    floor: Share = 0.0  # what no other tenant's need takes away
+    floor: Share = 0.0  # what other tenants cannot take from it
     ceiling: Share = 1.0  # the most that it keeps
 
     def __post_init__(self) -> None:
-        """Refuse what crosses."""
+        """Refuse a floor above the ceiling."""
         if self.floor > self.ceiling:
             raise ValueError("the floor of a cache quota is above its ceiling")
 
     @property
     def shares(self) -> tuple[float, float] | None:
-        """As the engine is told; None for no quota."""
+        """(floor, ceiling) for the engine; None for no quota."""
         return None if self == CacheQuota() else (self.floor, self.ceiling)

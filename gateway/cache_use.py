@@ -1,7 +1,7 @@
-"""What tenants wrote into the cache and nobody read, as the engine counts it.
+"""Blocks that tenants wrote into the cache and that nobody read, as the engine counts them.
 
-The engine is asked at most once in so many seconds, however often tenants ask here: to answer
-costs it a walk through its tree.
+The engine is asked at most once in KEPT_S seconds, however often tenants ask: to answer, it has
+to walk through its tree.
 
 Knows: that a flow in the engine is a tenant here. Does not know: who may see whose.
 """

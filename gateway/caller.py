@@ -1,6 +1,6 @@
-"""Who is calling, once the key has been found good.
+"""The authenticated caller.
 
-Knows: what every layer behind authentication may know of the caller. Does not know: keys.
+Knows: what every layer behind authentication may know of it. Does not know: keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A chat, rendered into the text the model was trained on, by the template of its directory.
+"""Renders a chat into the prompt's text with the chat template of the model directory.
 
-The template is code of whoever made the model: it runs in jinja2's immutable sandbox and is
-given what `transformers` gives it. What a client sends are only values.
+The template is code by whoever made the model: it runs in jinja2's immutable sandbox and is
+given what `transformers` gives it. Clients only supply values for it.
 
 Knows: jinja2, where a model directory keeps its template. Does not know: tokens or HTTP.
 """
@@ -53,7 +53,7 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, model_dir: Path) -> ChatTemplate | None:
-        """The template of a model directory; None when it has none. ModelFileBroken else."""
+        """The template of a model directory; None if it has none; raises ModelFileBroken."""
         source = _source(model_dir)
         return None if source is None else cls(source, special_tokens(model_dir))
 
@@ -65,10 +65,10 @@ class ChatTemplate:
         continue_final_message: bool = False,
         variables: Mapping[str, Scalar] | None = None,
     ) -> str:
-        """The chat as text; BadRequest where the template refuses these messages.
+        """The chat as text; BadRequest if the template refuses these messages.
 
         With `continue_final_message` the text ends where the last message's content ends, so
-        that the model goes on with it. `variables` cannot hide what is given to every template.
+        that the model continues it. `variables` cannot replace what every template is given.
         """
         try:
             text = self._template.render(

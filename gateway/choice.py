@@ -1,7 +1,7 @@
-"""One choice of an answer: the engine's events in, text to show out.
+"""One choice of an answer: from the engine's events to text that can be shown.
 
 Knows: detokenising, stop strings, how a choice ends. Does not know: the other choices of the
-request (`generation.py`) or how text is spoken (`openai/`).
+request (`generation.py`) or wire formats (`openai/`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from gateway.stop_strings import StopScanner
 
 EndReason = Literal["stop", "length"]
 
-# How many events a choice tells before it truly waits. Sending to a client that is gone returns
-# at once, so a choice that has all its tokens already would not let the loop learn of it.
+# How many events a choice yields before it gives the event loop a turn. Sending to a client that
+# has gone returns at once, so a choice that has all its tokens already would never notice it.
 _MAX_AT_ONCE = 16
 
 
-# Structs, which are made in a tenth of a frozen dataclass's time: there is one for every token.
+# Structs, which take a tenth of a frozen dataclass's time to make: there is one for every token.
 class Delta(Struct, frozen=True):
-    """What became of a step's tokens: text that may be shown, often less or more than theirs."""
+    """What a step's tokens add. The text may be shown now; some may be held back for later."""
 
     index: int
     text: str
@@ -43,7 +43,7 @@ class Delta(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """The last of a choice."""
+    """The last event of a choice."""
 
     index: int
     reason: EndReason
@@ -51,7 +51,7 @@ class Ended(Struct, frozen=True):
     completion_tokens: int
     tiers: TierTokens = TierTokens()  # of the cached tokens
     saved_seconds: float | None = None  # by them
-    engine_seconds: float | None = None  # None: not told yet, for the choice was ended here
+    engine_seconds: float | None = None  # None: not known yet, the gateway ended the choice
 
 
 Event = Delta | Ended
@@ -64,9 +64,9 @@ async def run_choice(
 ) -> AsyncGenerator[Event, None]:
     """Any number of `Delta` and one `Ended`; an EngineError in place of the rest.
 
-    `events` are the engine's; `see` is told each of ours before anybody else.
-    When a stop string is met the engine's stream is closed, which cancels it there, before
-    `Ended` is given out.
+    `events` are the engine's; `see` is called with each of ours before it is yielded. When a stop
+    string is met, the engine's stream is closed, which cancels the request there, before `Ended`
+    is yielded.
     """
     ended: Ended | None = None
     told = 0
@@ -105,7 +105,7 @@ class Choice:
         self._saved: float | None = None
 
     def read(self, event: Tokens) -> tuple[Delta, Ended | None]:
-        """What `event` adds, and the end when a stop string is in it."""
+        """What `event` adds, and the end if it completes a stop string."""
         if event.cached_tokens is not None:
             self._cached = event.cached_tokens
             self._tiers = event.tiers or TierTokens(event.cached_tokens)
@@ -129,7 +129,7 @@ class Choice:
         return delta, ended
 
     def _show(self, token_ids: tuple[int, ...]) -> tuple[str, int]:
-        """The text of `token_ids` up to a stop string, and how many of them it took."""
+        """The text of `token_ids` up to a stop string, and how many of the ids that is."""
         if not self._has_stops:
             self._tokens += len(token_ids)
             return "".join([self._text.push(token_id) for token_id in token_ids]), len(token_ids)
@@ -146,7 +146,7 @@ class Choice:
         return "".join(pieces), len(token_ids)
 
     def finish(self, event: Finished) -> tuple[Delta, Ended]:
-        """The text that was still held back, and the end by the engine's word."""
+        """The text that was still held back, and the end as the engine reported it."""
         if event.reason == "cancelled":
             raise EngineUnavailable("the engine gave the request up")
         text = ""

@@ -1,7 +1,7 @@
-"""The gateway's settings, composed by the command line and handed to the gateway process whole.
+"""The gateway's settings, which the command line composes and passes to the gateway process.
 
 Knows: names, defaults, units, bounds. Does not know: flags or environment variables (`cli`).
-Secrets are not in here: they lie in files, under `data_dir` or where `Shared` says.
+Secrets are not among them: they are files in `data_dir`, or where `Shared` says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gateway.limits.prices import Prices
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What is checked before any work is allocated."""
+    """What is checked before any work is done for a request."""
 
     max_body_bytes: int = 16 << 20
     max_json_depth: int = 64
@@ -29,45 +29,44 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     head_deadline_s: float = 10.0  # from the first byte of a request to the end of its headers
     body_deadline_s: float = 60.0  # from there to the end of its body
     stalled_write_s: float = 30.0  # a client that reads nothing for so long is cut off
-    default_max_tokens: int = 16384  # of a chat that names none, if the context leaves so many
-    allow_cache_load: bool = False  # whether a request may say `cache.load`
+    default_max_tokens: int = 16384  # of a chat that sets none; less if the context is shorter
+    allow_cache_load: bool = False  # whether a request may set `cache.load`
 
 
 def default_workers(cores: int) -> int:
-    """How many gateway processes a machine of so many cores should have.
+    """How many gateway processes a machine with `cores` cores should have.
 
-    One worker tells 10,000 tokens a second and more; the engine and the kernel's network need
-    cores too.
+    One worker streams 10,000 tokens a second and more; the engine and the kernel's network code
+    need cores too.
     """
     return 1 if cores <= 4 else min(8, cores // 4)
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What several gateways have in common. All None: one gateway, everything in its `data_dir`."""
+    """Where several gateways find their common state and secrets.
+
+    With every path and URL None there is one gateway, which keeps both in its `data_dir`.
+    """
 
     redis_url: str | None = None  # None: SQLite in data_dir. Never with a password in it
     redis_password_file: str | None = None
-    redis_timeout_s: float = 0.05  # of one answer; a lookup waits no longer
+    redis_timeout_s: float = 0.05  # the longest wait for one answer
     secrets_dir: str | None = None  # None: secrets made in data_dir
 
 
-class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gateway needs to know."""
+class GatewayConfig(Shared, frozen=True, kw_only=True):
+    """All settings of a gateway process."""
 
     model_dir: str
     model_name: str
     data_dir: str
     engine_socket: str
-    redis_url: str | None = None  # see Shared
-    redis_password_file: str | None = None
-    redis_timeout_s: float = 0.05
-    secrets_dir: str | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int | None = None  # processes that share the port; None: by the number of cores
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None  # None: the admin routes are on `port`
-    engine_silence_s: float | None = None  # of an engine that runs; None: by its device
+    engine_silence_s: float | None = None  # after which it counts as hung; None: by its device
     share_all: bool = False  # one owner: all tenants share one namespace
     bounds: Bounds = Bounds()
     prices: Prices = Prices()  # for budgets
@@ -75,13 +74,3 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 30.0  # how long streams may run on after SIGTERM
     log_level: str = "info"
     otlp_endpoint: str | None = None  # URL of a collector for traces; None: nothing is traced
-
-    @property
-    def shared(self) -> Shared:
-        """The part that other gateways have too."""
-        return Shared(
-            redis_url=self.redis_url,
-            redis_password_file=self.redis_password_file,
-            redis_timeout_s=self.redis_timeout_s,
-            secrets_dir=self.secrets_dir,
-        )

@@ -1,8 +1,8 @@
-"""One client's connection, kept within bounds that the web server does not have.
+"""One client's connection, with bounds that the web server does not have.
 
-uvicorn waits for ever for a head that comes byte by byte, takes a head of any length, and waits
-for ever for a client that does not read. Each of these holds memory or a running request for
-somebody who gives nothing back.
+uvicorn waits without limit for a request head that comes byte by byte, accepts a head of any
+length, and waits without limit for a client that does not read. Each of these lets a client hold
+memory or a running request at no cost to itself.
 
 Knows: bytes, heads, deadlines. Does not know: routes or what is in a body.
 """
@@ -27,7 +27,7 @@ _UPGRADE = re.compile(rb"(\r\nupgrad)e:", re.IGNORECASE)
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """uvicorn's connection with deadlines; a client that breaks one is cut off."""
+    """uvicorn's connection with deadlines; a client that misses one is disconnected."""
 
     bounds: ClassVar[Bounds]
 
@@ -37,21 +37,21 @@ class BoundedConnection(HttpToolsProtocol):
         self._write_deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._in_head = True  # or before it
-        self._held = b""  # of a head: what may be the beginning of an `Upgrade`
+        self._held = b""  # the end of what came of a head, if an `Upgrade` header may begin there
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A connection that says nothing is as good as one that says it slowly."""
+        """Begin the deadline for the first head: a silent client is treated like a slow one."""
         super().connection_made(transport)
         self._request_within(self.bounds.head_deadline_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Cancel the deadlines."""
         self._request_within(None)
         self._write_within(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse `data`; refuse a head that passes its bound before it is all there."""
+        """Parse `data`; refuse a head as soon as it exceeds its bound."""
         if self._in_head:
             self._head_bytes += len(data)
             data = self._without_upgrade(data)
@@ -60,10 +60,10 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(431, _HEAD_TOO_LARGE)
 
     def _without_upgrade(self, data: bytes) -> bytes:
-        """`data`, of a head, with no header of the name `Upgrade`.
+        """`data` of a request's head, with any header `Upgrade` renamed.
 
-        A server may pass over it, and this one does; the parser would take the body for the
-        beginning of another protocol. Java's client asks for HTTP/2 so, in its first request.
+        A server may ignore that header, and this one does, but the parser would treat the body as
+        the new protocol. Java's HTTP client offers HTTP/2 this way in its first request.
         """
         data, self._held = self._held + data, b""
         end = data.find(_HEAD_END)
@@ -99,7 +99,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._write_within(self.bounds.stalled_write_s)
 
     def resume_writing(self) -> None:
-        """The client has read on."""
+        """The client reads again."""
         self._write_within(None)
         super().resume_writing()
 

@@ -1,10 +1,10 @@
 """Token ids to text, one token at a time, in whole characters only.
 
 A character may be spread over several tokens, and some decoders treat the first token of a text
-unlike the rest, so each token is decoded together with the ones shown just before it and only
-the difference is given out. Where a token's text depends on no other it is looked up instead.
-`tokenizers.decoders.DecodeStream` decodes so too, but it cannot give out what is left at the
-end, and holds without bound what never becomes a character.
+differently. So each token is decoded together with the ones before it, and only the difference
+is returned. Where the text of a token depends on no other token, it is looked up instead.
+`tokenizers.decoders.DecodeStream` works alike, but it cannot return what is left at the end, and
+it keeps bytes that never become a character without bound.
 
 Knows: one choice's tokens. Does not know: stop strings or requests.
 """
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_MAX_HELD = 16  # a character has at most 4 bytes; what is held longer will never be one
+_MAX_HELD = 16  # tokens; a character has at most 4 bytes, so more will never become one
 
 
 class Decoder(Protocol):
@@ -26,15 +26,15 @@ class Decoder(Protocol):
         ...
 
     def pieces(self, *, skip_special_tokens: bool) -> Mapping[int, str | None] | None:
-        """The text of single tokens where it is the same behind any others, None where not.
+        """The text of each token if it does not depend on its neighbours, else None.
 
-        None in place of the whole mapping when no token's text is.
+        None instead of the mapping if that holds for no token.
         """
         ...
 
 
 class Detokenizer:
-    """One choice's text so far; the pieces it gives out join to the text of all its tokens."""
+    """One choice's text; the pieces it returns join to the text of all its tokens."""
 
     def __init__(self, decoder: Decoder, *, skip_special_tokens: bool) -> None:
         self._decoder = decoder
@@ -45,7 +45,7 @@ class Detokenizer:
         self._held: list[int] = []
 
     def push(self, token_id: int) -> str:
-        """The text that `token_id` completes, often none."""
+        """The text that `token_id` completes; may be empty."""
         if self._pieces is not None and not self._held:
             piece = self._pieces[token_id]
             if piece is not None:

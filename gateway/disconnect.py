@@ -1,7 +1,7 @@
-"""Work that is dropped when the client goes away.
+"""Work that is cancelled when the client disconnects.
 
-Knows: ASGI's `receive`. Does not know: what the work is. Call it once the body has been read:
-what comes after the body is the end of the connection.
+Knows: ASGI's `receive`. Does not know: what the work is. Use it after the body has been read: the
+next message is then the end of the connection.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The engine's own counters as of one scrape, in Prometheus' words.
+"""The engine's counters as Prometheus metrics.
 
-No label names a tenant: what a flow holds is told to the operator (`admin/cache`), not here.
+No label names a tenant: what each flow holds is shown by `/admin/cache`, not here.
 
 Knows: names and units. Does not know: how the engine counts, nor what the gateway counts itself
 (`metrics`).
@@ -23,7 +23,7 @@ class EngineCollector(Collector):
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        """One family after another; only whether there is an engine, where there is none."""
+        """All metrics; without an engine only `ratoon_engine_up`."""
         yield _gauge("ratoon_engine_up", "1 while an engine is connected", self._stats is not None)
         if self._stats is not None:
             yield from _engine(self._stats)
@@ -39,7 +39,9 @@ def _engine(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("ratoon_engine_uptime_seconds", "Since the engine started", stats.uptime_s)
     yield _gauge("ratoon_engine_running", "Sequences in the batch", stats.running)
     yield _gauge("ratoon_engine_waiting", "Sequences in the queue", stats.waiting)
-    yield _counter("ratoon_preemptions", "Sequences put back for want of blocks", stats.preemptions)
+    yield _counter(
+        "ratoon_preemptions", "Sequences preempted for lack of blocks", stats.preemptions
+    )
     yield _counter("ratoon_engine_steps", "Steps computed", stats.steps)
     yield _counter("ratoon_engine_generated_tokens", "Tokens sampled", stats.generated_tokens)
 
@@ -83,7 +85,9 @@ def _tiers(stats: EngineStats) -> Iterator[Metric]:
         "ratoon_tier_blocks", "Blocks of the tiers below the device", labels=["tier", "state"]
     )
     loads = _counters(
-        "ratoon_tier_loads_blocks", "Blocks found below and what was chosen", ["tier", "choice"]
+        "ratoon_tier_loads_blocks",
+        "Blocks found in lower tiers, by whether they were loaded",
+        ["tier", "choice"],
     )
     for name, lower in tiers.lower.items():
         blocks.add_metric([name, "used"], lower.used)
@@ -99,14 +103,20 @@ def _tiers(stats: EngineStats) -> Iterator[Metric]:
         for reason, count in reasons.items():
             evictions.add_metric([tier, reason], count)
     yield evictions
-    yield _gauge("ratoon_engine_loading", "Sequences whose prefix is on its way", stats.loading)
-    yield _counter("ratoon_failed_loads", "Sequences that had to start over", stats.failed_loads)
+    yield _gauge(
+        "ratoon_engine_loading", "Sequences that wait for their prefix to be loaded", stats.loading
+    )
+    yield _counter(
+        "ratoon_failed_loads",
+        "Sequences that started over because a load failed",
+        stats.failed_loads,
+    )
 
 
 def _moves(tiers: TierStats) -> Iterator[Metric]:
     ways = ["source", "target"]
     moved = _counters("ratoon_moved_bytes", "Copied between tiers", ways)
-    seconds = _counters("ratoon_move_seconds", "In which copies were under way", ways)
+    seconds = _counters("ratoon_move_seconds", "Seconds in which copies were under way", ways)
     failed = _counters("ratoon_failed_moves", "Blocks that did not arrive", ways)
     for way in tiers.ways:
         labels = [way.source, way.target]
@@ -117,13 +127,13 @@ def _moves(tiers: TierStats) -> Iterator[Metric]:
 
 
 def _disk(disk: DiskStats) -> Iterator[Metric]:
-    yield _gauge("ratoon_disk_up", "1 while blocks go to disk and back", disk.state == "up")
-    yield _gauge("ratoon_disk_bytes", "Of the disk tier's file", disk.bytes)
-    yield _gauge("ratoon_disk_records", "Blocks in it", disk.records)
-    yield _counter("ratoon_disk_lost", "Records that were not what was asked for", disk.lost)
+    yield _gauge("ratoon_disk_up", "1 while the disk tier works", disk.state == "up")
+    yield _gauge("ratoon_disk_bytes", "Size of the disk tier's file", disk.bytes)
+    yield _gauge("ratoon_disk_records", "Blocks in the disk tier's file", disk.records)
+    yield _counter("ratoon_disk_lost", "Records that failed their check when read", disk.lost)
     yield _counter("ratoon_disk_refused", "Writes that found no room", disk.refused)
     yield _counter("ratoon_disk_late", "Reads that missed their deadline", disk.late)
-    yield _counter("ratoon_disk_quarantines", "Files set aside", disk.quarantines)
+    yield _counter("ratoon_disk_quarantines", "Damaged files that were set aside", disk.quarantines)
     yield _counter("ratoon_disk_failures", "Deaths of the disk's process", disk.failures)
 
 

@@ -1,4 +1,4 @@
-"""What the gateway refuses, before any dialect speaks it.
+"""The gateway's errors, independent of any wire format.
 
 GatewayError
  |- BadRequest                400  a bound, a type, a value; `param` names the field
@@ -17,7 +17,7 @@ GatewayError
 Errors of the engine (`engine.errors`) are translated to these at one place, `from_engine`.
 Messages never quote prompt text or keys.
 
-Knows: statuses and when to come again. Does not know: how a dialect writes them.
+Knows: statuses and when to retry. Does not know: how a dialect renders them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gateway.limits.standing import Standing
 
 
 class GatewayError(Exception):
-    """Base of everything the gateway answers in place of a result."""
+    """Base of every error that is answered instead of a result."""
 
     status = 500
     code = "internal_error"
@@ -83,7 +83,7 @@ class NotFound(GatewayError):
 
 
 class MethodNotAllowed(GatewayError):
-    """The route exists, this method on it does not."""
+    """The route exists, but not with this method."""
 
     status = 405
     code = "method_not_allowed"
@@ -104,7 +104,7 @@ class BodyTooLarge(GatewayError):
 
 
 class UnsupportedEncoding(GatewayError):
-    """The body is compressed, which bounds on its bytes would say nothing about."""
+    """The body is compressed, so a bound on its bytes would not bound its content."""
 
     status = 415
     code = "unsupported_encoding"
@@ -118,8 +118,10 @@ class TooManyRequests(GatewayError):
 
 
 class LimitReached(TooManyRequests):
-    """A rate, or the requests at once, of the tenant. Without `retry_after_s`: asked for less,
-    the request may pass; asked for again as it is, it never will."""
+    """A rate limit of the tenant, or its limit of concurrent requests.
+
+    Without `retry_after_s` the request can never pass as it is; a smaller one may.
+    """
 
     def __init__(
         self, message: str, *, reason: Reason, standing: Standing, retry_after_s: float | None
@@ -144,7 +146,7 @@ class Unavailable(GatewayError):
 
 
 def shutting_down() -> Unavailable:
-    """What a request is told that the end of the gateway cuts off."""
+    """The error for a request that the gateway's shutdown cuts off."""
     return Unavailable("the gateway is shutting down", code="shutting_down", retry_after_s=1.0)
 
 

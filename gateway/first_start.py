@@ -1,15 +1,15 @@
-"""The first start on a fresh machine: everything there to make a first call.
+"""The first start on a fresh machine: creates everything that a first request needs.
 
 In this order: the data directory, the secrets, the store with the tenants `demo` and `demo2`,
-and last `keys.env` with the operator's key and one key for each of the two. That file marks
-the first start as done. A start that broke off before is taken up again: what is there is
-kept, and a key that nobody ever saw is replaced by another.
+and last `keys.env` with the operator's key and one key for each of the two. That file marks the
+first start as done. A first start that was interrupted is continued by the next one: what exists
+is kept, and a key that nobody has seen is replaced.
 
-Several gateways on one Redis have their secrets and the operator's key from files (`Shared`).
-Each makes its own `keys.env`, with the same keys in it: a demo key follows from the secrets and
-its tenant's id, so that gateways that start at once agree, and starting again adds none.
+Several gateways on one Redis get their secrets and the operator's key from files (`Shared`). Each
+makes its own `keys.env`, with the same keys in it: a demo key is derived from the secrets and its
+tenant's id, so gateways that start at the same time agree, and starting again adds no key.
 
-Knows: the order, and the form of `keys.env`. Does not know: environment variables (`cli`).
+Knows: the order, and the format of `keys.env`. Does not know: environment variables (`cli`).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _LINE = re.compile(r"(?:export )?([A-Z0-9_]+)=(\S+)")
 
 
 class BadAdminKey(ValueError):
-    """The admin key that was given is too short or cannot stand in a shell line."""
+    """The given admin key is too short, or would need quotes in a shell."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FirstStart:
-    """The keys to start with. A demo key is None when the operator took it out of the file."""
+    """The first keys. A demo key is None if the operator removed it from the file."""
 
     created: bool
     data_dir: Path
@@ -73,11 +73,11 @@ async def ensure_first_start(
     admin_key: str | None = None,
     shared: Shared = ALONE,
 ) -> FirstStart:
-    """Make what is missing of an installation in `data_dir` and return its first keys.
+    """Create what is missing of an installation in `data_dir`, and return its first keys.
 
-    `admin_key`, or else the one handed in, wins over the one in `keys.env` and is written there,
-    so that every process that reads the file agrees. Raises BadAdminKey, PrivateFileError,
-    SchemaTooNew or, when Redis is needed and away, Unavailable.
+    `admin_key`, or else the one in `shared.secrets_dir`, replaces the one in `keys.env`, so that
+    every process that reads the file agrees. Raises BadAdminKey, PrivateFileError, SchemaTooNew
+    or, if Redis is needed and does not answer, Unavailable.
     """
     if admin_key is None and shared.secrets_dir is not None:
         admin_key = handed_in_admin_key(Path(shared.secrets_dir))
@@ -87,7 +87,7 @@ async def ensure_first_start(
         )
     path = data_dir / KEYS_FILE
     created = not _is_done(data_dir) and await _create(data_dir, clock, admin_key, shared)
-    find_secrets(data_dir, shared)  # keys without their pepper are no keys: say so now
+    find_secrets(data_dir, shared)  # fail now if they are missing: keys are useless without
     keys = read_keys(path)
     if admin_key is not None and keys[ADMIN_KEY] != admin_key:
         keys = {**keys, ADMIN_KEY: admin_key}
@@ -125,13 +125,13 @@ def read_keys(path: Path) -> dict[str, str]:
 
 
 def _is_done(data_dir: Path) -> bool:
-    """Whether an earlier start came to its end. Makes the directory, open to its owner alone."""
+    """Whether an earlier start was completed. Creates the directory, with mode 0700."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return (data_dir / KEYS_FILE).exists()
 
 
 def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
-    """The secrets, made now unless a store is there, whose keys new ones would make unknown."""
+    """The secrets; created, unless there is a store: new secrets would invalidate its keys."""
     if shared.secrets_dir is not None:
         return handed_in_secrets(Path(shared.secrets_dir))
     if (data_dir / STATE_FILE).exists():
@@ -159,7 +159,7 @@ async def _create(
 async def _demo_key(
     store: Store, keyring: Keyring, name: str, seed: bytes, clock: Callable[[], float]
 ) -> str:
-    """A key for the tenant `name`; an earlier or another start may have made both already."""
+    """A key for the tenant `name`; another start may already have created both."""
     with suppress(Conflict):
         await store.create_tenant(Tenant.new(name, created_at=clock()))
     tenant = next(tenant for tenant in await store.list_tenants() if tenant.name == name)

@@ -1,8 +1,8 @@
-"""A request's choices, run together in the engine and told as one stream.
+"""A request's choices, run together in the engine and merged into one stream of events.
 
-The first error of a choice ends the request: the other choices are cancelled, the error is
-raised once. Leaving the `async with` early cancels everything that still runs, and does not
-return before it is cancelled.
+The first error of a choice ends the request: the other choices are cancelled and the error is
+raised once. Leaving the `async with` early cancels everything that still runs, and waits until
+it is cancelled.
 
 Knows: tasks, one bounded queue. Does not know: what the choices say or who listens.
 """
@@ -19,7 +19,7 @@ from gateway.admission import Admitted
 from gateway.choice import Choice, Event, run_choice
 from gateway.detokenizer import Decoder
 
-# Events of a request that wait for a slow reader.
+# Most events of a request that wait for a slow reader.
 _MAX_WAITING = 64
 
 
@@ -38,11 +38,11 @@ async def generating(
     see: Callable[[Event], None] = lambda _: None,
     late: Late | None = None,
 ) -> AsyncIterator[AsyncGenerator[Event, None]]:
-    """Run all choices of `admitted`; the generator tells their events as they come.
+    """Run all choices of `admitted`; the generator yields their events as they come.
 
-    `see` is told every event too, when it comes and whether or not anybody reads on; `late` how
-    the engine ended a choice that was cancelled here, which may be after everything. A single
-    choice needs no task of its own, and its tokens are told one turn of the loop sooner.
+    `see` is called with every event when it comes, whether or not anybody reads on. `late` is
+    called with the engine's end of a choice that was cancelled here, perhaps after all else. A
+    single choice needs no task of its own, which saves its tokens a turn of the event loop.
     """
     choices = [
         run_choice(
@@ -78,7 +78,7 @@ async def _tell(events: AsyncGenerator[Event, None], told: asyncio.Queue[_Told])
 
 
 def _tell_failure(task: asyncio.Task[None], told: asyncio.Queue[_Told]) -> None:
-    """An error needs no room in the queue: nobody will read on behind it."""
+    """Put an error into the queue, in place of the events in it if it is full."""
     error = EngineUnavailable("the request was cancelled") if task.cancelled() else task.exception()
     if error is not None:
         while told.full():

@@ -1,6 +1,6 @@
-"""Is the process alive, can it serve: for load balancers and supervisors, without a key.
+"""Health checks for load balancers and supervisors, without a key.
 
-Knows: whether an engine is connected. Does not know: how it fares; `/metrics` tells that.
+Knows: whether an engine is connected. Does not know: how it performs (`/metrics`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from engine.interface import Engine
-from gateway.described import described
+from gateway.openapi import described
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a process is, and why where that is no good news."""
+    """Answer of both checks; `reason` is given when the status is not good."""
 
     status: str
     reason: str | None = None

@@ -1,14 +1,14 @@
-"""Keys: made, shown once, kept as digests, rotated, revoked, and turned into callers.
+"""API keys: issued, shown once, stored as digests, rotated, revoked, and turned into callers.
 
-A key is `sk-` and 256 random bits in url-safe base64. With that much entropy one fast keyed
-hash is enough: the store holds HMAC-SHA256(pepper, key), and finding a key by that digest
-tells a guesser nothing, because nobody without the pepper can steer it.
+A key is `sk-` and 256 random bits in url-safe base64. With that much entropy one fast keyed hash
+is enough: the store holds HMAC-SHA256(pepper, key). The time of a lookup by that digest tells an
+attacker nothing, because without the pepper nobody can choose digests.
 
-What was looked up is remembered for a few seconds, so that authentication costs microseconds.
-A change made through this keyring is seen at once, and so is one that it is told of (`forget`);
-any other after IDENTITY_TTL_S at the latest. While the store is away, and only then, who was
-known within the last OUTAGE_TTL_S is let in all the same; whoever else comes is told to come
-back, not that the key is wrong.
+Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A
+change made through this keyring is seen at once, and so is one that it is told of (`forget`); any
+other after IDENTITY_TTL_S at the latest. While the store is unavailable, and only then, keys that
+were valid within the last OUTAGE_TTL_S are still accepted; any other gets Unavailable, not
+Unauthenticated.
 
 Knows: keys and their life. Does not know: HTTP headers (`auth`) or SQL.
 """
@@ -37,14 +37,14 @@ KEY_BYTES = 32
 IDENTITY_TTL_S = 5.0
 OUTAGE_TTL_S = 60.0
 MAX_IDENTITIES = 10_000
-REFUSED = "The API key is missing or not valid."  # the same for every reason
+REFUSED = "the API key is missing or not valid"  # the same for every reason
 
 _WELL_FORMED = re.compile(r"sk-[A-Za-z0-9_-]{43}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IssuedKey:
-    """A new key. `secret` exists here alone and cannot be shown again."""
+    """A new key. `secret` is the key itself, which is stored nowhere."""
 
     secret: str
     record: ApiKey
@@ -72,7 +72,7 @@ class Keyring:
         self._store = store
         self._pepper = pepper
         self._clock = clock
-        # Apart, so that a flood of wrong keys does not push out the good ones.
+        # Separate, so that a flood of wrong keys does not evict the good ones.
         self._known: TtlCache[bytes, tuple[ApiKey, Tenant]] = TtlCache(
             max_entries=MAX_IDENTITIES, ttl_s=IDENTITY_TTL_S, monotonic=monotonic
         )
@@ -109,17 +109,16 @@ class Keyring:
         return IssuedKey(secret, record)
 
     async def rotate(self, key_id: str, *, overlap_s: float) -> IssuedKey:
-        """Issue a successor and let the old key run out after `overlap_s`; 0 is at once.
+        """Issue a successor and let the old key expire after `overlap_s` seconds; 0: at once.
 
-        The successor is given as long a life as the old key was made to have, also where that
-        was rotated before and is about to end. The old key is shortened last, so a crash in
-        between leaves two keys rather than none. Raises NotFound, and Conflict when the key
-        opens nothing any more.
+        The successor lives as long as the old key was issued for, even if that was rotated before
+        and is about to expire. The old key is shortened last, so a crash in between leaves two
+        keys rather than none. Raises NotFound, or Conflict if the key is no longer valid.
         """
         old = await self._store.get_key(key_id)
         now = self._clock()
         if not old.is_live(now):
-            raise Conflict("The key is revoked or expired; issue a new one.")
+            raise Conflict("the key is revoked or expired; issue a new one")
         issued = await self.issue(old.tenant_id, expires_at=_same_life(old, now))
         retires_at = now + overlap_s
         if old.retires_at is not None:
@@ -129,7 +128,7 @@ class Keyring:
         return issued
 
     async def revoke(self, key_id: str) -> None:
-        """Let the key open nothing from now on; revoking twice is revoking once."""
+        """Make the key invalid from now on; revoking it again changes nothing."""
         key = await self._store.get_key(key_id)
         await self._store.update_key(replace(key, revoked_at=self._clock()))
         self.forget(key.tenant_id)
@@ -138,8 +137,8 @@ class Keyring:
         """Who calls with `key`.
 
         Raises Unauthenticated, always with the same message, for a key that is malformed
-        (found before any I/O), unknown, revoked or expired; Forbidden for a good key of a
-        disabled tenant; Unavailable when nobody can tell.
+        (checked before any I/O), unknown, revoked or expired; Forbidden for a valid key of a
+        disabled tenant; Unavailable if the store does not answer and the key is not remembered.
         """
         if not _WELL_FORMED.fullmatch(key):
             raise Unauthenticated(REFUSED)
@@ -148,7 +147,7 @@ class Keyring:
             raise Unauthenticated(REFUSED)
         record, tenant = identity
         if tenant.disabled:
-            raise Forbidden("The tenant of this API key is disabled.", code="tenant_disabled")
+            raise Forbidden("the tenant of this API key is disabled", code="tenant_disabled")
         return Caller(
             tenant.id,
             record.id,
@@ -160,13 +159,13 @@ class Keyring:
         )
 
     def forget(self, changed_id: str) -> None:
-        """Know nothing of a tenant and its keys any more: they have changed."""
+        """Forget what is remembered of a tenant and its keys, because it has changed."""
         self._known.discard(lambda identity: identity[1].id == changed_id)
         self._while_away.discard(lambda identity: identity[1].id == changed_id)
         self._forget_unknown()
 
-    def look_afresh(self) -> None:
-        """Look every key up again: of some change nobody may have told."""
+    def reload(self) -> None:
+        """Look up every key again: some changes may have been missed."""
         self._known.clear()
         self._forget_unknown()
 
@@ -202,10 +201,10 @@ class Keyring:
 
 
 def key_of(bits: bytes) -> str:
-    """The key that 32 bytes are."""
+    """The key with these 32 bytes."""
     return KEY_PREFIX + base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
 
 
 def _same_life(old: ApiKey, now: float) -> float | None:
-    """When a key made at `now` ends that lives as long as `old` was made to live."""
+    """When a key issued at `now` expires, if it lives as long as `old` was issued for."""
     return None if old.expires_at is None else now + (old.expires_at - old.created_at)

@@ -1,7 +1,7 @@
-"""Log lines that cannot hold a prompt or a key.
+"""Log lines that cannot contain a prompt or a key.
 
-What an exception says may quote what it stumbled over, so its message is left out: the type of
-each exception of the chain and the places it passed are enough to find the fault.
+The message of an exception may quote its input, so it is left out: the types of the exceptions
+and the places in the code are enough to find the fault.
 
 Knows: the logging module. Does not know: who logs.
 """
@@ -21,7 +21,7 @@ class QuietFormatter(logging.Formatter):
     """Formats exceptions without their messages and without source lines."""
 
     def formatException(self, ei: ExcInfo) -> str:
-        """Types and places of an exception and of those it came from, the first one first."""
+        """Types and places of an exception and of its causes, the first cause first."""
         chain: list[str] = []
         error = ei[1]
         while error is not None:

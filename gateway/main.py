@@ -1,7 +1,7 @@
-"""The gateway process: everything made and put together from one `GatewayConfig`.
+"""The gateway process: its composition root, which builds every part from one `GatewayConfig`.
 
-Knows: which part is given what. Does not know: flags or environment variables; its one argument
-is the config as JSON (`cli` writes it).
+Knows: which part is given what. Does not know: flags or environment variables; the config comes
+as JSON in the first argument (`cli` writes it).
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from gateway.shared_port import reserved
 from gateway.spans import SpanTracing
 from gateway.start_files import CannotStart, needed_to_start, read_start_files
 from gateway.state.home import open_client, open_home
-from gateway.tracing import Tracing, Untracing
+from gateway.tracing import NoTracing, Tracing
 from gateway.usage import Tally
-from gateway.worker import Seat, on_the_line
+from gateway.worker import WorkerConfig, attached_to_parent
 from gateway.workers import Workers
 
 EXIT_CANNOT_START = 2
@@ -88,23 +88,25 @@ class Routers:
 def main(arguments: Sequence[str]) -> int:
     """Run the gateway that `arguments[0]`, a GatewayConfig in JSON, describes.
 
-    With several workers this process is their parent; a worker has its `Seat`, in JSON, as
-    second argument. Returns the exit status.
+    With several workers this process is their parent; a worker is given its `WorkerConfig`, in
+    JSON, as a second argument. Returns the exit status.
     """
     _leave_no_core()
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
     set_up_logging(config.log_level)
     try:
-        return _run(config, arguments[1:])
+        return _run(config, arguments[1] if len(arguments) > 1 else None)
     except CannotStart as error:
         _LOG.error("the gateway cannot start: %s", error)
         return EXIT_CANNOT_START
 
 
-def _run(config: GatewayConfig, seats: Sequence[str]) -> int:
-    if seats:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent passes it on
-        uvloop.run(work(config, msgspec.json.decode(seats[0], type=Seat)))
+def _run(config: GatewayConfig, worker: str | None) -> int:
+    if worker is not None:
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # Ctrl-C reaches the parent, which passes it on
+        uvloop.run(run_worker(config, msgspec.json.decode(worker, type=WorkerConfig)))
         return 0
     count = config.workers or default_workers(cores())
     if count > 1:
@@ -114,9 +116,9 @@ def _run(config: GatewayConfig, seats: Sequence[str]) -> int:
 
 
 def _leave_no_core() -> None:
-    """No memory dump when this process or a child of it crashes: it would hold prompts and keys.
+    """Write no core dump when this process or a child crashes: it would hold prompts and keys.
 
-    1 byte and not 0, for a kernel that hands dumps to a program heeds no other bound.
+    The limit is 1 byte, not 0: a kernel that pipes dumps to a program obeys no other limit.
     """
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     most = 0 if hard == 0 else 1
@@ -126,20 +128,20 @@ def _leave_no_core() -> None:
 async def run(config: GatewayConfig) -> None:
     """Serve until a signal asks to end, with an engine behind `config.engine_socket`."""
     async with connected(config) as engine, composed(config, engine) as gateway:
-        set_aside()
+        freeze_startup_objects()
         await serve([make_server(bind, config.bounds, config.grace_s) for bind in gateway.binds])
 
 
-async def work(config: GatewayConfig, seat: Seat) -> None:
+async def run_worker(config: GatewayConfig, worker: WorkerConfig) -> None:
     """Serve as one of several workers."""
-    metrics = Path(seat.metrics_dir)
+    metrics = Path(worker.metrics_dir)
     async with connected(config) as engine, composed(config, engine, metrics) as gateway:
-        set_aside()
+        freeze_startup_objects()
         servers = [
             make_server(bind, config.bounds, config.grace_s, shares_port=True)
             for bind in gateway.binds
         ]
-        async with on_the_line(seat, all_listen(servers)):
+        async with attached_to_parent(worker, all_listen(servers)):
             await serve(servers, (signal.SIGTERM,))
 
 
@@ -168,16 +170,16 @@ async def connected(config: GatewayConfig) -> AsyncIterator[EngineClient]:
 async def composed(
     config: GatewayConfig, engine: Engine, shared_metrics: Path | None = None
 ) -> AsyncIterator[Gateway]:
-    """The gateway of `config` before an engine; what it holds open is closed at the end.
+    """The gateway of `config` in front of `engine`; everything it opens is closed at the end.
 
-    `shared_metrics` is where several workers count together. The data directory must have been
-    set up (`first_start`). Raises CannotStart for bad files.
+    `shared_metrics` is the directory in which several workers count together. The data directory
+    must have been set up (`first_start`). Raises CannotStart for bad files.
     """
     data_dir = Path(config.data_dir)
     async with AsyncExitStack() as stack:
         with needed_to_start():
             files = read_start_files(config)
-            home = await stack.enter_async_context(open_home(data_dir, config.shared))
+            home = await stack.enter_async_context(open_home(data_dir, config))
             limiter = make_limiter(config)
         secrets, tokenizer, template = files.secrets, files.tokenizer, files.template
         pool = stack.enter_context(ThreadPoolExecutor(_threads(), "admission"))
@@ -224,7 +226,7 @@ def make_limiter(config: GatewayConfig) -> Limiter:
     if config.redis_url is None:
         return SqliteLimiter(Path(config.data_dir) / LIMITS_FILE)
     workers = config.workers or default_workers(cores())
-    client = open_client(config.shared, as_text=True)
+    client = open_client(config, as_text=True)
     shared = RedisLimiter(client, timeout_s=config.redis_timeout_s)
     return GuardedLimiter(shared, replicas=config.replicas * workers)
 
@@ -250,13 +252,13 @@ def _binds(config: GatewayConfig, routers: Routers, metrics: GatewayMetrics) -> 
 def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing:
     """Traces to the collector that the config names; none without one."""
     if config.otlp_endpoint is None:
-        return Untracing()
+        return NoTracing()
     tracer = stack.enter_context(exporting(collector(config.otlp_endpoint)))
     return SpanTracing(tracer, config.model_name)
 
 
-def set_aside() -> None:
-    """What is here now stays; looking through it for garbage would hold every stream up."""
+def freeze_startup_objects() -> None:
+    """Exempt all that exists now from garbage collection, whose pauses would delay every stream."""
     gc.collect()
     gc.freeze()
 

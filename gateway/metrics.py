@@ -1,4 +1,4 @@
-"""What the gateway counts, in Prometheus' words.
+"""The gateway's Prometheus metrics.
 
 Two sources meet in one exposition: what this process measures of its requests, and the
 engine's own counters as of the scrape (`engine_metrics`). No label names a tenant or a key:
@@ -52,7 +52,7 @@ QUEUE_BUCKETS = (0.001, 0.005, *REQUEST_BUCKETS)
 
 
 class BulkHistogram(Histogram):
-    """A histogram that takes many observations at the price of a few."""
+    """A histogram that takes many observations at the cost of a few."""
 
     def observe_all(self, amounts: Sequence[float]) -> None:
         """What `observe` of each amount does."""
@@ -65,8 +65,8 @@ class BulkHistogram(Histogram):
 class GatewayMetrics:
     """The numbers of one gateway, on a registry of their own.
 
-    Several processes count each in a file of its own, and whoever is asked adds them up. The
-    file of a process that died counts on, so no counter ever falls.
+    Several processes each count in a file of their own, and the one that is asked adds them up.
+    The file of a process that died still counts, so no counter ever falls.
     """
 
     content_type = CONTENT_TYPE_LATEST
@@ -136,7 +136,7 @@ class GatewayMetrics:
         self._first_token.observe(seconds)
 
     def gaps(self, seconds: Sequence[float]) -> None:
-        """Tokens came so many seconds after the ones before them."""
+        """Tokens came `seconds` after the ones before them."""
         if seconds:
             self._gap.observe_all(seconds)
 

@@ -1,7 +1,7 @@
-"""Who shares with whom: the path of a prompt through the namespaces, decided once.
+"""Who shares with whom: the namespaces along a prompt, decided once.
 
     [published for everyone, or for the group]     as many whole blocks as are published
-     `- behind it, without a salt: the group, where the tenant is in one; else the tenant
+     `- behind it, without a salt: the group if the tenant is in one, else the tenant
         with a salt: below the tenant, whatever its group
 
 Sharing goes up, never sideways: what a client sends, its tokens and its salt, only narrows what
@@ -26,11 +26,11 @@ from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
 
 
 class ScopeMissing(ValueError):
-    """A caller without a tenant, or in a group without a name: nobody it could share with."""
+    """A caller without a tenant id, or with an empty group id: its scope would be too wide."""
 
 
 class Namespaces:
-    """Derives namespaces and paths. `share_all`: all tenants have one owner and share all."""
+    """Derives namespaces and paths. `share_all`: all tenants share one namespace."""
 
     def __init__(
         self, secret: bytes, *, share_all: bool = False, published: PublishedIndex | None = None
@@ -47,7 +47,7 @@ class Namespaces:
         fingerprint: bytes,
         block_size: int,
     ) -> NamespacePath:
-        """The path of a prompt; ScopeMissing rather than one that is too wide."""
+        """The namespaces along a prompt; ScopeMissing if the caller's scope is incomplete."""
         own = self.own(caller, salt, fingerprint)
         match = self._published.match(token_ids, caller.group_id, block_size)
         if match is None:
@@ -55,7 +55,7 @@ class Namespaces:
         return NamespacePath(((0, self.published(match.scope, fingerprint)), (match.blocks, own)))
 
     def own(self, caller: Caller, salt: str | None, fingerprint: bytes) -> Namespace:
-        """The namespace of all that is not published."""
+        """The namespace of everything that is not published."""
         return derive_namespace(self._secret, fingerprint, self._scope(caller, salt))
 
     def published(self, scope: str, fingerprint: bytes) -> Namespace:
@@ -65,7 +65,7 @@ class Namespaces:
 
     def _scope(self, caller: Caller, salt: str | None) -> tuple[str, ...]:
         if not caller.tenant_id or caller.group_id == "":
-            raise ScopeMissing("a caller has a tenant, and a group has a name")
+            raise ScopeMissing("the caller has no tenant id, or an empty group id")
         if self._share_all:
             return ("all",) if salt is None else ("all", "salt", salt)
         if salt is not None:

@@ -1,4 +1,4 @@
-"""How many choices a tenant may have running at once, by however many keys.
+"""How many choices a tenant may have running at once, with all its keys together.
 
 Knows: counts by tenant. Does not know: keys, or how long anything takes.
 """
@@ -25,7 +25,7 @@ class OpenStreams:
 
     @contextmanager
     def held(self, tenant_id: str, choices: int) -> Iterator[None]:
-        """Hold room for `choices`; TooManyRequests when the tenant has not so much left."""
+        """Count `choices` as running; TooManyRequests if the tenant would have too many."""
         if self._open[tenant_id] + choices > self._max_per_tenant:
             raise TooManyRequests(
                 f"a tenant may have {self._max_per_tenant} choices running at once",

@@ -1,11 +1,11 @@
-"""Spans on their way to a collector: OTLP over HTTP, from a thread of its own.
+"""Exports spans to a collector: OTLP over HTTP, from a thread of its own.
 
-A collector that is slow, hangs or is away costs requests nothing: spans wait in a bounded queue,
-the eldest go when it is full, and at the end it is waited for no longer than `_FAREWELL_S`.
-Beyond the endpoint the standard variables hold: OTEL_EXPORTER_OTLP_HEADERS (a collector's
+A collector that is slow, hangs or is down delays no request: spans wait in a bounded queue, which
+drops the oldest when it is full, and shutdown waits for at most `_SHUTDOWN_S`. Besides the
+endpoint, OpenTelemetry's standard variables apply: OTEL_EXPORTER_OTLP_HEADERS (a collector's
 credentials), OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER.
 
-Knows: the SDK. Does not know: what spans hold (`spans.py`).
+Knows: the SDK. Does not know: what spans contain (`spans.py`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from opentelemetry.trace import Tracer
 
 _PATH = "/v1/traces"
 _MAX_WAITING = 4096  # spans, of which a request makes seven
-_MAX_BATCH = 256  # encoding more at once would hold the loop up
+_MAX_BATCH = 256  # encoding more at once would delay the event loop
 _EXPORT_S = 5.0  # for one batch, its retries included
 _DELAY_MS = 2000
-_FAREWELL_S = 2.0
+_SHUTDOWN_S = 2.0
 _MAX_ATTRIBUTE_CHARS = 256
 
 
@@ -48,11 +48,11 @@ def exporting(exporter: SpanExporter, service: str = "ratoon-gateway") -> Iterat
     try:
         yield provider.get_tracer("ratoon")
     finally:
-        farewell = threading.Thread(target=provider.shutdown, name="otlp-farewell", daemon=True)
-        farewell.start()
-        farewell.join(_FAREWELL_S)
-        if farewell.is_alive():
-            exporter.shutdown()  # what is on its way is not tried again
+        shutdown = threading.Thread(target=provider.shutdown, name="otlp-shutdown", daemon=True)
+        shutdown.start()
+        shutdown.join(_SHUTDOWN_S)
+        if shutdown.is_alive():
+            exporter.shutdown()  # no more retries
 
 
 def collector(endpoint: str) -> SpanExporter:

@@ -1,9 +1,9 @@
-"""`/v1/usage`: what the calling tenant used, by key and day. Of nobody else's.
+"""`/v1/usage`: what the calling tenant used, by key and day.
 
 Knows: whose usage is shown: the caller's. Does not know: how it is counted (`gateway.usage`).
 """
-# No `from __future__ import annotations`: FastAPI reads the annotations of the handler, and
-# those name `authenticate`, which is no module's.
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handler, and
+# they name `authenticate`, which is a local variable.
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from gateway.cache_use import CacheUses
 from gateway.caller import Caller
-from gateway.described import described_report
+from gateway.openapi import described_report
 from gateway.state.store import UsageLedger
 from gateway.usage_report import Days, UsageList, usage_response
 

@@ -1,7 +1,7 @@
-"""How soon a process that died has a successor.
+"""The backoff before a process that died is started again.
 
-Knows: delays, and what a run has to last to be forgiven. Does not know: processes or clocks. The
-command line's supervisor of the engine is as patient as the gateway's parent of its workers.
+Knows: delays, and how long a run must last to reset them. Does not know: processes or clocks. The
+command line's supervisor uses it for the engine, and the parent of workers for these.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """After one death at once, after several in a row ever later. Seconds."""
+    """Almost no delay after one death, then longer ones for deaths in a row. Seconds."""
 
     first_delay_s: float = 0.1  # after one death, which may well be chance
     base_delay_s: float = 1.0  # after a second, doubled for each further one
     max_delay_s: float = 10.0
-    healthy_after_s: float = 60.0  # a run so long forgives the deaths before it
+    healthy_after_s: float = 60.0  # a run this long resets the count of deaths
 
     def delay(self, short_runs: int) -> float:
         """How long to wait after `short_runs` short runs in a row, the last one included."""

@@ -1,7 +1,7 @@
-"""Keeps what an engine has pinned the same as what is published.
+"""Keeps the pins of an engine the same as what is published.
 
-Each gateway, and each of its workers, says so to the engine by itself; saying it twice is no
-harm. A new engine is told everything again. What the engine refuses is said again later.
+Each gateway, and each of its workers, asks the engine for all pins; asking twice does no harm. A
+new engine is asked for all of them again. A refused pin is asked for again later.
 
 Knows: pins, by the ids of published prefixes, and how the engine answered. Does not know: how
 prefixes are stored or made into tokens (`published.py`).
@@ -34,7 +34,7 @@ class Pinning:
         self._letting_go: dict[str, asyncio.Task[None]] = {}
 
     def refusal(self, pin_id: str) -> str | None:
-        """Why the engine does not pin it; None where nothing is known against it."""
+        """Why the engine refused to pin it; None if it did not."""
         refused = self._refused.get(pin_id)
         return None if refused is None else refused[1]
 
@@ -45,7 +45,7 @@ class Pinning:
         gone: AbstractSet[str],
         prefix_of: Callable[[str], PinnedPrefix],
     ) -> None:
-        """Have `wanted` pinned, by id, and `gone` not; `prefix_of` tells what is sent of one."""
+        """Have the ids `wanted` pinned and `gone` not; `prefix_of` gives what is sent for an id."""
         if engine_id != self._engine_id:
             self._begin_anew(engine_id, gone)
         for pin_id in self._asked.keys() - wanted:
@@ -57,7 +57,7 @@ class Pinning:
                 self._asked[pin_id] = _begin(self._pin(prefix_of(pin_id)))
 
     async def close(self) -> None:
-        """Wait for no answer any more; what is pinned stays pinned."""
+        """Stop waiting for answers; what is pinned stays pinned."""
         tasks = [*self._asked.values(), *self._letting_go.values()]
         for task in tasks:
             task.cancel()

@@ -1,8 +1,8 @@
-"""What the operator published, as the tokens that every prompt which begins with it begins with.
+"""From a published source to the tokens with which every prompt that continues it begins.
 
-How a text is cut into tokens depends on what follows it, and a template may write things between
-messages. So the source is rendered with several continuations, and what all of them have in
-common is the prefix: whatever comes after it, its tokens are these.
+How a text is split into tokens depends on what follows it, and a template may write something
+between messages. So the source is rendered with several continuations, and the tokens that all of
+them begin with are the prefix: whatever follows it, its tokens are these.
 
 Knows: tokenizer and chat template. Does not know: blocks, or where prefixes are kept.
 """
@@ -31,19 +31,13 @@ class PrefixTokens:
         self._template = template
 
     def of(self, source: PrefixSource) -> TokenIds:
-        """int32 token ids of a source; BadRequest where the model cannot say it."""
-        if source.tools:
-            raise BadRequest(
-                "the chat template is not given tools, so they cannot be published",
-                code="unsupported_parameter",
-                param="tools",
-            )
+        """int32 token ids of a source; BadRequest if the model's template refuses it."""
         if source.text is not None:
             return self._common([source.text + more for more in _CONTINUATIONS], special=True)
         return self._common(self._rendered(source.messages or []), special=False)
 
     def _rendered(self, messages: Sequence[Message]) -> list[str]:
-        """The chat with something said next, by whichever roles the template lets speak."""
+        """The chat with each continuation, for every role that the template accepts next."""
         if self._template is None:
             raise BadRequest("the model has no chat template; publish a text", param="messages")
         texts, refusals = [], []

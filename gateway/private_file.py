@@ -22,7 +22,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class PrivateFileError(Exception):
-    """Base of what is wrong with a private file; the message tells the operator what to do."""
+    """Base of the errors of a private file; the message tells the operator what to do."""
 
 
 class FileMissing(PrivateFileError):
@@ -41,8 +41,8 @@ def require_private(path: Path, mode: int) -> None:
     """Raise FileExposed when `mode`, the st_mode of `path`, lets others than the owner in."""
     if mode & _OTHERS:
         raise FileExposed(
-            f"{path} is open to others than its owner (mode {stat.S_IMODE(mode):04o}). "
-            f"Run: chmod 600 {path}. If others use this machine, replace what is in it too."
+            f"{path} is not private to its owner (mode {stat.S_IMODE(mode):04o}). "
+            f"Run: chmod 600 {path}. If others use this machine, replace its content too."
         )
 
 
@@ -58,11 +58,11 @@ def read_private(path: Path) -> bytes:
 
 
 def read_handed_in(path: Path) -> str:
-    """The text of a file that a deployment hands in, without the line's end.
+    """The text of a file that the deployment provides, without surrounding blanks.
 
     Such a file (a Docker secret, say) may be readable by more than its owner, because it is
     mounted where only this process looks. One that others may write is refused: FileExposed.
-    Raises FileMissing, and FileDamaged for what is empty or no text.
+    Raises FileMissing, and FileDamaged if the file is empty or not text.
     """
     try:
         with path.open("rb") as file:
@@ -71,7 +71,7 @@ def read_handed_in(path: Path) -> str:
     except FileNotFoundError as missing:
         raise FileMissing(f"{path} is missing") from missing
     except UnicodeDecodeError as error:
-        raise FileDamaged(f"{path} is no text") from error
+        raise FileDamaged(f"{path} is not text") from error
     if mode & stat.S_IWOTH:
         raise FileExposed(f"{path} can be written by anybody. Run: chmod o-w {path}")
     if not text:

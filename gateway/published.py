@@ -3,10 +3,10 @@
     store --renewed on news, every REFRESH_S, and for a new engine--> tokens --> index (admission)
                                                                             `--> pins (engine)
 
-Of every name the latest version that is not deleted is published. While the store is away, what
-was known stays published: it was the operator's to tell everyone.
+The latest version of every name that is not deleted is published. While the store is unavailable,
+what was known stays published.
 
-Knows: records, which of them are in force. Does not know: HTTP, how paths are made
+Knows: records, and which of them are in force. Does not know: HTTP, how namespaces are chosen
 (`namespaces.py`) or how the engine pins.
 """
 
@@ -35,7 +35,7 @@ from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 
 REFRESH_S = 2.0
-FILLING = 0  # a token id
+FILLING = 0  # the token id that fills up the last block
 LOOK_S = 0.25  # how soon a new engine is noticed
 
 _LOG = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What published prefixes are read with, found by, and pinned in."""
+    """The parts of the gateway that `Published` works with."""
 
     store: Prefixes
     tokens: PrefixTokens
@@ -62,24 +62,24 @@ class Published:
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
         self._tokens: dict[str, TokenIds] = {}  # of what is published, by id
-        self._unsayable: dict[str, str] = {}  # what the model cannot say, and why
+        self._unusable: dict[str, str] = {}  # ids of prefixes that the model refuses, and why
         self._in_force: tuple[object, ...] = ()  # what the index was made of
 
     def forget(self, changed_id: str) -> None:
-        """A prefix has changed, perhaps."""
+        """A prefix may have changed."""
         del changed_id
-        self.look_afresh()
+        self.reload()
 
-    def look_afresh(self) -> None:
+    def reload(self) -> None:
         """Read everything again, soon."""
         self._news.set()
 
     def refusal(self, prefix_id: str) -> str | None:
-        """Why a published prefix is not pinned; None where nothing is known against it."""
-        return self._unsayable.get(prefix_id) or self._pinning.refusal(prefix_id)
+        """Why a published prefix cannot be used or pinned; None if no reason is known."""
+        return self._unusable.get(prefix_id) or self._pinning.refusal(prefix_id)
 
     async def tokens_of(self, source: PrefixSource) -> TokenIds:
-        """The tokens of a source; BadRequest where the model cannot say it."""
+        """The tokens of a source; BadRequest if the model's template refuses it."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._parts.pool, self._parts.tokens.of, source)
 
@@ -95,16 +95,16 @@ class Published:
             await self._pinning.close()
 
     async def renew(self) -> None:
-        """Put in force what is stored now; Unavailable when nobody can tell.
+        """Put in force what is stored now; Unavailable if the store does not answer.
 
-        Without an engine nothing changes: it says how large a block is.
+        Without an engine nothing changes, because its block size is needed.
         """
         async with self._turn:
             welcome = self._parts.engine.welcome
             if welcome is None:
                 return
             records = await self._parts.store.list_prefixes()
-            live = [record for record in in_force(records) if await self._is_sayable(record)]
+            live = [record for record in in_force(records) if await self._is_usable(record)]
             self._index(live, welcome)
             pinnable = [r for r in live if len(self._tokens[r.id]) >= welcome.block_size]
             scopes = {record.id: record.scope for record in pinnable}
@@ -135,16 +135,16 @@ class Published:
         welcome = self._parts.engine.welcome
         return None if welcome is None else welcome.engine_id
 
-    async def _is_sayable(self, record: PublishedPrefix) -> bool:
-        """Whether its tokens are known; they are found out once."""
+    async def _is_usable(self, record: PublishedPrefix) -> bool:
+        """Whether it has tokens; they are computed once."""
         if record.id in self._tokens:
             return True
-        if record.id in self._unsayable:
+        if record.id in self._unusable:
             return False
         try:
             self._tokens[record.id] = await self.tokens_of(record.source)
         except BadRequest as error:
-            self._unsayable[record.id] = error.message
+            self._unusable[record.id] = error.message
             _LOG.error("published prefix %s cannot be used: %s", record.id, error.message)
             return False
         return True
@@ -171,16 +171,16 @@ class Published:
 
 
 def filled_up(token_ids: TokenIds, block_size: int) -> TokenIds:
-    """The tokens with so many behind them that all are in whole blocks.
+    """The tokens, with as many FILLING ids appended as complete the last block.
 
-    The last block is then there to copy the last tokens from; what fills it is nobody's.
+    The block is pinned whole, so that a request can copy the leading, published part of it.
     """
     missing = -len(token_ids) % block_size
     return np.concatenate([token_ids, np.full(missing, FILLING, np.int32)])
 
 
 def in_force(records: Iterable[PublishedPrefix]) -> list[PublishedPrefix]:
-    """Of every name the latest version that is not deleted."""
+    """The latest version of every name that is not deleted."""
     latest: dict[str, PublishedPrefix] = {}
     for record in records:
         known = latest.get(record.name)

@@ -1,14 +1,13 @@
-"""The published prefixes by their tokens: how much of a prompt is one of them.
+"""An index of the published prefixes: how many leading blocks of a prompt are published.
 
-The prefixes of a scope lie sorted by their bytes. No other has more leading bytes in common with
-a prompt than one of the two neighbours of the prompt's own place, so a lookup is a binary search
-and two comparisons, however many prefixes there are; and tokens are compared, not hashes.
+The prefixes of a scope are sorted by their bytes. The one with the most leading bytes in common
+with a prompt is a neighbour of the prompt's own place in that order, so a lookup is a binary
+search and two comparisons, however many prefixes there are. Tokens are compared, not hashes.
 
-A prompt that leaves a published prefix half-way still has the half: those blocks are published
-as well.
+A prompt that leaves a published prefix half-way shares that half.
 
-Knows: tokens, scopes, whole blocks. Does not know: namespaces, or what is in the engine. It is
-read from several threads and replaced whole by one.
+Knows: tokens, scopes, whole blocks. Does not know: namespaces, or what the engine holds. It is
+read from several threads; one replaces its whole content.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ class _Shelf:
 
 
 class PublishedIndex:
-    """What is published now. Empty, it matches nothing."""
+    """What is published now; empty at first."""
 
     def __init__(self) -> None:
         self._shelves: tuple[int, dict[str, _Shelf]] = (0, {})
 
     def renew(self, block_size: int, entries: Iterable[Entry]) -> None:
-        """Forget what was published and take these instead, as many whole blocks as they have."""
+        """Replace the content by the whole blocks of these entries."""
         by_scope: dict[str, list[bytes]] = {}
         for entry in entries:
             whole = len(entry.token_ids) // block_size * block_size
@@ -75,9 +74,9 @@ class PublishedIndex:
         self._shelves = (block_size, shelves)
 
     def match(self, token_ids: TokenIds, group_id: str | None, block_size: int) -> Match | None:
-        """The longest run of blocks that is published for everyone or for this group.
+        """The longest run of leading blocks that is published for everyone or for this group.
 
-        None where there is none, and where blocks have another size than those of the index.
+        None if there is none, or if the index was made for another block size.
         """
         size, shelves = self._shelves
         if size != block_size or not shelves:

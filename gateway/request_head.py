@@ -1,10 +1,10 @@
-"""A name and a clock for every request: `x-request-id` and `openai-processing-ms`.
+"""An id and a start time for every request: headers `x-request-id` and `openai-processing-ms`.
 
-Also the trace it belongs to: `traceparent` of W3C Trace Context comes in, `traceresponse`, as the
-same name it, goes out with the answer when there is a trace.
+Also the request's trace: W3C Trace Context's `traceparent` is read, and if there is a trace the
+answer has its `traceresponse`.
 
-Knows: ASGI's scope and response start. Does not know: routes. It lies outside of everything else
-in the application, so that also the answer to an exception nobody foresaw bears the name.
+Knows: ASGI's scope and response start. Does not know: routes. It is the outermost middleware, so
+that the answer to an unexpected exception has these headers too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LINK = "ratoon.link"
 
 @dataclass(slots=True)
 class TraceLink:
-    """The caller's trace, as it came, and the answer's."""
+    """The trace headers of the request and of its answer."""
 
     traceparent: str | None = None
     traceresponse: str | None = None
@@ -60,9 +60,10 @@ class RequestHead:
 
 
 def body_send(scope: Scope) -> Send:
-    """The server's own `send`: what lies between it and a route only looks at how answers begin.
+    """The server's own `send`, for the body of an answer that has begun.
 
-    For the body of an answer that has begun, of which a stream sends a piece for every token.
+    The middleware in between only looks at how an answer begins; a stream, which sends a piece for
+    every token, saves its cost.
     """
     send: Send = scope[_SEND]
     return send
@@ -81,7 +82,7 @@ def arrived_at(scope: Scope) -> float:
 
 
 def trace_link(scope: Scope) -> TraceLink:
-    """The request's link to its caller's trace; what is written to it goes out with the answer."""
+    """The request's trace headers; a `traceresponse` written to it is sent with the answer."""
     parents = [value for name, value in scope["headers"] if name == b"traceparent"]
     parent = parents[0].decode("latin-1") if len(parents) == 1 else None
     link = scope[_LINK] = TraceLink(parent)

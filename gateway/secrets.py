@@ -1,14 +1,14 @@
-"""The two secrets of an installation: what namespaces are derived from, and the pepper of keys.
+"""The two secrets of an installation: one to derive namespaces from, and the pepper of keys.
 
-One gateway makes them itself, in a file of its data directory. Several gateways must have the
-same, so they are handed in as files of one directory (`/run/secrets` with Docker): SERVER_SECRET
-and PEPPER, each a line of at least 32 characters, `openssl rand -hex 32` for instance; ADMIN_KEY
-lies beside them.
+A single gateway creates them itself, in a file of its data directory. Several gateways must have
+the same, so the deployment provides them as files of one directory (`/run/secrets` with Docker):
+SERVER_SECRET and PEPPER, each a line of at least 32 characters (`openssl rand -hex 32`), and
+ADMIN_KEY.
 
-Losing them makes every key unknown and every cached block unreachable; they are never made
-anew over an old installation (`first_start`).
+Without them every key is invalid and every cached block unreachable; they are never created again
+over an old installation (`first_start`).
 
-Knows: where the secrets lie and how they are kept. Does not know: who uses them for what.
+Knows: where the secrets are and how they are protected. Does not know: what they are used for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Applications on their addresses, in one event loop, until a signal asks to end.
+"""Serves applications on their addresses, in one event loop, until a signal.
 
 Knows: uvicorn, signals, draining. Does not know: what the applications do.
 """
@@ -21,8 +21,7 @@ from gateway.shared_port import sockets_on
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _KEEP_ALIVE_S = 75  # longer than load balancers keep idle connections, so that they close first
-
-_LAST_WORDS_S = 2.0  # for those who are cut off; only one who reads nothing takes as long
+_CUT_OFF_S = 2.0  # for telling requests that they are cut off; only a stuck client takes as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +34,11 @@ class Bind:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which leaves the process's signals alone: one process may run several."""
+    """uvicorn's server without signal handlers, because one process may run several."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Capture none; `serve` does it once for all servers."""
+        """Install none; `serve` does it once for all servers."""
         yield
 
     def __init__(self, config: uvicorn.Config, *, shares_port: bool) -> None:
@@ -48,21 +47,21 @@ class Server(uvicorn.Server):
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, on sockets of its own where other processes share the port."""
+        """Begin to listen, on own sockets if other processes share the port."""
         if self._shares_port:
             sockets = sockets_on(self.config.host, self.config.port)
         await super().startup(sockets)
         self.listens.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End, within the grace or at once; who is cut off is told, and counted, before it does."""
+        """Drain and stop; requests that are cut off get an error, and are counted, before that."""
         await super().shutdown(sockets)
         cut_off = set(self.server_state.tasks)
         for task in cut_off:
-            if not task.cancelling():  # in a hurry uvicorn leaves them
+            if not task.cancelling():  # after a second signal uvicorn does not cancel them
                 task.cancel()
         if cut_off:
-            await asyncio.wait(cut_off, timeout=_LAST_WORDS_S)
+            await asyncio.wait(cut_off, timeout=_CUT_OFF_S)
 
     @property
     def port(self) -> int:
@@ -72,7 +71,7 @@ class Server(uvicorn.Server):
 
 
 def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool = False) -> Server:
-    """A server that is not started yet."""
+    """A server for `bind`, not yet started."""
     return Server(
         uvicorn.Config(
             bind.app,
@@ -93,9 +92,9 @@ def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool
 
 
 async def serve(servers: Sequence[Server], ends: Sequence[signal.Signals] = _SIGNALS) -> None:
-    """Run until one of the signals `ends`, or until one of them ends; then drain all.
+    """Run until one of the signals `ends`, or until a server ends; then drain all.
 
-    Running requests may go on for the servers' grace, new connections are refused.
+    Running requests may go on for the servers' grace period; new connections are refused.
     """
     loop = asyncio.get_running_loop()
     for name in ends:
@@ -116,7 +115,7 @@ async def all_listen(servers: Sequence[Server]) -> None:
 
 
 def _end(servers: Sequence[Server]) -> None:
-    """A signal: drain; asked again, wait for nobody."""
+    """A first signal drains; a second one ends at once."""
     if all(server.should_exit for server in servers):
         for server in servers:
             server.force_exit = True

@@ -1,8 +1,8 @@
 """One port, listened on by several processes.
 
-Every worker has a socket of its own on the port (SO_REUSEPORT), among which the kernel spreads
-connections by their addresses. With one inherited socket whoever is awake first would take a
-whole burst of connections, and keep them: streams and their connections live long.
+Every worker has a socket of its own on the port (SO_REUSEPORT), and the kernel distributes
+connections among them by their addresses. With one inherited socket, the worker that is awake
+first would accept a whole burst of connections and keep it, because streams live long.
 
 Knows: sockets. Does not know: who listens on them, or for what.
 """
@@ -26,9 +26,9 @@ def sockets_on(host: str, port: int) -> list[socket.socket]:
 
 @contextmanager
 def reserved(addresses: Sequence[tuple[str, int]]) -> Iterator[None]:
-    """Keep the ports, so that nobody else has one while no worker listens; raises OSError.
+    """Keep the ports from other programs while no worker listens; raises OSError.
 
-    A socket that is bound and does not listen is given no connection.
+    A socket that is bound but does not listen gets no connections.
     """
     with ExitStack() as opened:
         for host, port in addresses:

@@ -1,16 +1,16 @@
-"""A request as OpenTelemetry spans, with the attributes of its conventions for generative AI.
+"""A request as OpenTelemetry spans, with the attributes of the conventions for generative AI.
 
     chat MODEL | text_completion MODEL    from arrival to end
      |- admission                         key, bounds, template, tokens, block keys
      |- queue |- match |- load |- prefill as the engine measured them, laid end to end
      `- stream                            from the first token to the end
 
-The engine tells durations and knows no trace. The phases are those of the choice that spoke
-first; the others share its prompt. What lies between the end of `prefill` and the begin of
-`stream` is the way from the engine to here. Spans are made when their times are known, so an
-answer that streams carries no open spans but the first.
+The engine reports durations and knows nothing of traces. The phases are those of the choice whose
+first token came first; the others share its prompt. The time between the end of `prefill` and the
+beginning of `stream` is the way from the engine to the gateway. Spans are created when their times
+are known, so a streaming answer has no open span but the root.
 
-Of the caller's trace context only `traceparent` is heard: `tracestate` and baggage are free text.
+Of the caller's trace context only `traceparent` is read: `tracestate` and baggage are free text.
 
 Knows: names of spans and attributes. Does not know: where spans go (`otlp.py`).
 """
@@ -31,8 +31,8 @@ from gateway.admission import Ask, Chat
 from gateway.errors import GatewayError
 from gateway.request_head import TraceLink
 
-# The conventions of GenAI are not stable and their package says so: the names stand here, and a
-# test compares them with the installed package.
+# The conventions for generative AI are not stable yet, so their names are repeated here, and a test
+# compares them with the installed package.
 OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"
@@ -53,7 +53,7 @@ ERROR = "error.type"
 
 _PARENT = TraceContextTextMapPropagator()
 _FINISHED = ("stop", "length")
-_NOT_OURS = (*_FINISHED, "cancelled")  # outcomes that are no fault of the server
+_NOT_OUR_FAULT = (*_FINISHED, "cancelled")
 
 
 class RequestTrace:
@@ -77,7 +77,7 @@ class RequestTrace:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """End all spans with this."""
+        """Close all spans at the end of the block."""
         try:
             yield
         except GatewayError as refusal:
@@ -90,12 +90,12 @@ class RequestTrace:
             self._end()
 
     def admitted(self) -> None:
-        """The first phase is over."""
+        """Record the span of the admission."""
         self._admitted = self._clock()
         self._phase("admission", self._arrived, self._admitted)
 
     def first_token(self, timing: Timing | None) -> None:
-        """The engine's phases are over."""
+        """Record the spans of the engine's phases."""
         self._first = self._clock()
         self._span.set_attribute(FIRST_CHUNK, self._first - self._arrived)
         if timing is None or self._admitted is None:
@@ -113,7 +113,7 @@ class RequestTrace:
     def used(
         self, outcome: str, *, prompt_tokens: int, cached_tokens: int, generated_tokens: int
     ) -> None:
-        """The numbers of the whole request."""
+        """Record the outcome and the token counts."""
         self._outcome = outcome
         self._span.set_attributes(
             {
@@ -131,7 +131,7 @@ class RequestTrace:
             self._span.set_attribute(FINISH_REASONS, [self._outcome])
         else:
             self._span.set_attribute(ERROR, self._outcome)
-        if self._outcome not in _NOT_OURS:
+        if self._outcome not in _NOT_OUR_FAULT:
             self._span.set_status(Status(StatusCode.ERROR))
         self._span.end(_nanoseconds(now, self._clock))
 
@@ -173,7 +173,7 @@ class SpanTracing:
 
 
 def _settings(ask: Ask) -> dict[str, str | int | float]:
-    """What was asked for, in numbers. Stop strings are text of the prompt's kind."""
+    """The numeric settings of the request. Stop strings are left out: they are the user's text."""
     sampling = ask.sampling
     settings: dict[str, str | int | float] = {
         RESPONSE_ID: ask.request_id,

@@ -1,7 +1,7 @@
-"""A SQLite file that several processes open: private, in WAL, changed in whole transactions.
+"""A SQLite file that several processes open: private, in WAL mode, changed in whole transactions.
 
-Knows: how such a file is opened and what a transaction is. Does not know: what lies in it, nor
-how much of it a power cut may cost.
+Knows: how such a file is opened and what a transaction is. Does not know: what is in it, nor how
+much of it a power cut may lose.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The files without which a gateway does not start: its secrets, and the text side of the model.
+"""The files that a gateway needs to start: its secrets, the model's tokenizer and chat template.
 
-Whatever is wrong with one of them ends the start with a single line that says so.
+If one of them is missing or damaged, the start ends with a single line that says so.
 
-Knows: which files there are and every way they can be bad. Does not know: what is made of them
+Knows: which files there are and how each can be unusable. Does not know: what they are used for
 (`main.py`).
 """
 
@@ -29,7 +29,7 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StartFiles:
-    """What they hold. `admin_digest` is the operator's key as it is compared."""
+    """Their contents. `admin_digest` is the digest of the operator's key."""
 
     secrets: Secrets
     admin_digest: bytes
@@ -39,7 +39,7 @@ class StartFiles:
 
 @contextmanager
 def needed_to_start() -> Iterator[None]:
-    """Within it, a file that cannot be used raises CannotStart."""
+    """Turn the errors of unusable files into CannotStart."""
     try:
         yield
     except (ModelFileBroken, PrivateFileError, SchemaTooNew, OSError) as error:
@@ -49,8 +49,8 @@ def needed_to_start() -> Iterator[None]:
 
 
 def read_start_files(config: GatewayConfig) -> StartFiles:
-    """Read them; whatever `needed_to_start` expects may be raised."""
+    """Read them; raises the errors that `needed_to_start` translates."""
     model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
-    secrets = find_secrets(data_dir, config.shared)
+    secrets = find_secrets(data_dir, config)
     digest = admin_digest(secrets.pepper, load_admin_key(data_dir))
     return StartFiles(secrets, digest, Tokenizer.load(model_dir), ChatTemplate.load(model_dir))

@@ -1,7 +1,7 @@
 """Stop strings in a text that comes piece by piece.
 
-Knows: strings. Does not know: tokens or requests. Text is held back only as far as a stop
-string could still begin in it.
+Knows: strings. Does not know: tokens or requests. Text is held back only where it could be the
+beginning of a stop string.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class _TokenizerFile(msgspec.Struct):
 
 
 class Pieces(dict[int, str | None]):
-    """Token id to its text; None where that depends on its neighbours. Filled as it is asked."""
+    """Token id to its text, or None if that depends on its neighbours. Filled on demand."""
 
     def __init__(self, inner: tokenizers.Tokenizer, *, skip_special_tokens: bool) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Tokenizer:
         self._added = {token_id: token.content for token_id, token in added.items()}
         decoder = _decoder_of(inner)
         self._byte_of = byte_alphabet() if "ByteLevel" in _types(decoder) else None
-        # Byte-level tokens are bytes whatever stands before them; other decoders look around.
+        # A byte-level token is the same bytes in any context; other decoders look at neighbours.
         self._has_pieces = decoder.type == "ByteLevel"
         self._pieces = {skip: Pieces(inner, skip_special_tokens=skip) for skip in (False, True)}
         self.vocab_size = inner.get_vocab_size(with_added_tokens=True)

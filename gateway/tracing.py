@@ -1,9 +1,9 @@
-"""What a request tells of itself while it is answered, for whoever traces.
+"""The moments of a request that a trace records.
 
     begin -> running( admitted -> first_token -> used )
 
-Without tracing these calls do nothing. Whatever a trace holds is names, counts and times: no
-text of a prompt or an answer, no key, no tenant.
+Without tracing these calls do nothing. A trace contains names, counts and times: no text of a
+prompt or an answer, no key, no tenant.
 
 Knows: the moments of a request. Does not know: how spans are made (`spans.py`) or where they go
 (`otlp.py`).
@@ -20,10 +20,10 @@ from gateway.request_head import TraceLink
 
 
 class Trace(Protocol):
-    """One request's trace; each of its moments is told at most once, in this order."""
+    """One request's trace; each method is called at most once, in this order."""
 
     def running(self) -> AbstractContextManager[None]:
-        """The trace ends with this, however it is left."""
+        """The trace ends with this block, however it is left."""
         ...
 
     def admitted(self) -> None:
@@ -31,7 +31,7 @@ class Trace(Protocol):
         ...
 
     def first_token(self, timing: Timing | None) -> None:
-        """Its first token is here; `timing` is the engine's part of the time, if it told."""
+        """Its first token has come; `timing` is the engine's part of the time, if reported."""
         ...
 
     def used(
@@ -47,13 +47,13 @@ class Tracing(Protocol):
     def begin(self, ask: Ask, route: str, arrived: float, link: TraceLink) -> Trace:
         """The trace of a request that came at `arrived` (monotonic seconds) on `route`.
 
-        It goes on the trace that `link` names, and writes its own name there.
+        It continues the trace that `link` names, and writes its own name into `link`.
         """
         ...
 
 
 class Untraced:
-    """The trace that nobody keeps."""
+    """A trace that records nothing."""
 
     def running(self) -> AbstractContextManager[None]:
         """Nothing."""
@@ -74,9 +74,9 @@ class Untraced:
 UNTRACED = Untraced()
 
 
-class Untracing:
+class NoTracing:
     """Tracing that is off."""
 
     def begin(self, ask: Ask, route: str, arrived: float, link: TraceLink) -> Trace:  # noqa: ARG002
-        """The trace that nobody keeps."""
+        """A trace that records nothing."""
         return UNTRACED

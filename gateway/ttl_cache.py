@@ -1,4 +1,4 @@
-"""A small mapping that forgets: each entry after the same time, the oldest when it is full.
+"""A small mapping whose entries expire; when it is full, the oldest make room.
 
 Knows: time and size. Does not know: what it holds. One task at a time; no locks.
 """

@@ -1,8 +1,8 @@
-"""From requests that ended to the usage ledger: added up in memory, stored once a second.
+"""Usage on its way to the ledger: added up in memory, stored once a second.
 
-What a gateway counted since its last second is lost when it is killed; a signal to end stores it.
-While the store is away counts pile up by key and day, so not by request, and are stored when it
-is back. A batch whose answer got lost is sent again under its name and is counted once.
+A gateway that is killed loses its last second; one that is stopped by a signal stores it. While
+the store is unavailable, counts are kept by key and day (so they do not grow with every request)
+and stored later. A batch whose answer got lost is sent again under its name, and counted once.
 
 Knows: who used what, and when. Does not know: what it costs.
 """
@@ -53,13 +53,13 @@ class Tally:
         self._batches: list[_Batch] = []
 
     def add(self, caller: Caller, used: Counters) -> None:
-        """Count what `caller` used: a request, or what becomes known of one after its end."""
+        """Count what `caller` used: a request, or what is learned about one after its end."""
         place = (day_of(self._clock()), caller.tenant_id, caller.key_id)
         before = self._counted.get(place)
         self._counted[place] = used if before is None else before.plus(used)
 
     async def store(self) -> None:
-        """Bring what was counted into the ledger; raises Unavailable, and keeps what is left."""
+        """Store what was counted; raises Unavailable, and keeps what could not be stored."""
         if not self._batches:
             self._batches = self._packed()
         while self._batches:
@@ -69,7 +69,7 @@ class Tally:
 
     @asynccontextmanager
     async def stored_regularly(self, interval_s: float = INTERVAL_S) -> AsyncIterator[None]:
-        """Store now and then while this is open, and once more at the end."""
+        """Store every `interval_s` seconds while this is open, and once more at the end."""
         storing = asyncio.create_task(self._store_always(interval_s))
         try:
             yield

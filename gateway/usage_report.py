@@ -1,4 +1,4 @@
-"""A question about usage and its answer: days in, JSON or CSV out.
+"""Reports of usage: from a range of days to JSON or CSV.
 
 Knows: what is shown of the ledger, and how. Does not know: who may ask for whose.
 """
@@ -21,7 +21,7 @@ from gateway.usage import day_of
 MAX_DAYS = 366
 DEFAULT_DAYS = 31
 _HEADERS = {"cache-control": "no-store"}
-# A spreadsheet runs what begins like this; no id does, and a key that a restore brought might.
+# A spreadsheet would run a cell that begins like this. No id does, but a restored record might.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -55,7 +55,7 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
 class UsageList(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of GET /v1/usage and /admin/usage: both days are included.
 
-    `cache` is no matter of days: it counts since the engine's start; None: none answered.
+    `cache` does not go by days: it counts since the engine's start; None if no engine answers.
     """
 
     first_day: str
@@ -65,22 +65,22 @@ class UsageList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Days(msgspec.Struct, frozen=True):
-    """The days that are asked for, as `YYYY-MM-DD`, both included."""
+    """A range of days as `YYYY-MM-DD`, both included."""
 
     first: str
     last: str
 
     @classmethod
     def of(cls, first: str | None, last: str | None, now: float) -> Days:
-        """What `from` and `to` ask for; left out, the last DEFAULT_DAYS. Raises BadRequest."""
+        """The days of `from` and `to`; by default the last DEFAULT_DAYS. Raises BadRequest."""
         end = _day("to", last or day_of(now))
         if first is None:
             return cls(str(_back(end, DEFAULT_DAYS - 1)), str(end))
         start = _day("from", first)
         if start > end:
-            raise BadRequest("`from` is after `to`.", param="from")
+            raise BadRequest("`from` is after `to`", param="from")
         if (end - start).days >= MAX_DAYS:
-            raise BadRequest(f"At most {MAX_DAYS} days can be asked for.", param="from")
+            raise BadRequest(f"at most {MAX_DAYS} days can be asked for", param="from")
         return cls(str(start), str(end))
 
 
@@ -94,14 +94,14 @@ def usage_response(
 ) -> Response:
     """The rows as JSON; as CSV for `format=csv`, or without a format for `Accept: text/csv`.
 
-    CSV is one table: that of days, or `cache` for `table=cache`. Unavailable when no engine can
-    tell the latter; BadRequest for any other format or table.
+    CSV is one table: that of days or, with `table=cache`, that of `cache`. Raises Unavailable if no
+    engine answers for the latter, and BadRequest for any other format or table.
     """
     views = [UsageView.of(row) for row in rows]
     if wanted not in (None, "json", "csv"):
-        raise BadRequest("`format` is json or csv.", param="format")
+        raise BadRequest("`format` must be json or csv", param="format")
     if table not in (None, "days", "cache"):
-        raise BadRequest("`table` is days or cache.", param="table")
+        raise BadRequest("`table` must be days or cache", param="table")
     if wanted == "csv" or (wanted is None and _accepts_csv(request)):
         text = _cache_csv(cache) if table == "cache" else _csv(UsageView, views)
         return Response(text, media_type="text/csv", headers=_HEADERS)
@@ -118,14 +118,14 @@ def _day(name: str, text: str) -> date:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise BadRequest(f"`{name}` is no day such as 2026-01-31.", param=name) from None
+        raise BadRequest(f"`{name}` is not a day such as 2026-01-31", param=name) from None
     if str(day) != text:  # other forms of ISO 8601
-        raise BadRequest(f"`{name}` is no day such as 2026-01-31.", param=name)
+        raise BadRequest(f"`{name}` is not a day such as 2026-01-31", param=name)
     return day
 
 
 def _back(day: date, days: int) -> date:
-    """So many days earlier, if there are so many."""
+    """`days` earlier, or the first day that a date can be."""
     return day - timedelta(days=min(days, (day - date.min).days))
 
 

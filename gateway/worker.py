@@ -1,7 +1,8 @@
-"""A worker's place among its siblings, and the line between it and its parent.
+"""What a worker is told by its parent, and the socket between the two.
 
-Over the line a worker says once that it serves. The line's end is all that it hears: its parent
-is gone, however it went, and a worker that nobody would start again or end must not live on.
+A worker writes one byte to the socket when it begins to serve. It reads nothing but the socket's
+end, which says that the parent is gone, however it died: a worker that nobody would restart or
+stop must not live on.
 
 Knows: one socket pair. Does not know: what a worker does (`main.py`) or when one is started
 (`workers.py`).
@@ -21,20 +22,20 @@ SERVING = b"+"
 EXIT_ORPHANED = 3
 
 
-class Seat(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is given beside the gateway's config."""
 
-    line: int  # descriptor of its end of the line
-    metrics_dir: str  # where all workers count
+    parent_socket: int  # file descriptor
+    metrics_dir: str  # shared by all workers
 
 
 @asynccontextmanager
-async def on_the_line(seat: Seat, serving: Awaitable[None]) -> AsyncIterator[None]:
-    """Say so as soon as `serving`, end this process when the parent is gone."""
-    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=seat.line))
+async def attached_to_parent(worker: WorkerConfig, serving: Awaitable[None]) -> AsyncIterator[None]:
+    """Tell the parent once `serving` has returned; end this process when the parent is gone."""
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=worker.parent_socket))
     tasks = [
-        asyncio.create_task(_say(serving, writer), name="worker-says"),
-        asyncio.create_task(_end_with_parent(reader), name="worker-hears"),
+        asyncio.create_task(_report(serving, writer), name="worker-report"),
+        asyncio.create_task(_end_with_parent(reader), name="worker-end-with-parent"),
     ]
     try:
         yield
@@ -45,7 +46,7 @@ async def on_the_line(seat: Seat, serving: Awaitable[None]) -> AsyncIterator[Non
         writer.close()
 
 
-async def _say(serving: Awaitable[None], writer: asyncio.StreamWriter) -> None:
+async def _report(serving: Awaitable[None], writer: asyncio.StreamWriter) -> None:
     await serving
     writer.write(SERVING)
 

@@ -1,11 +1,11 @@
-"""Several gateway processes before one engine, as many as the config says, until a signal.
+"""Several gateway processes in front of one engine, as many as the config says, until a signal.
 
-The parent serves nothing. It holds the ports, starts the workers and starts a new one for each
-that dies; a dead worker's streams end, the others' do not. Workers share the port, the state's
-file and the directory of the metrics, and nothing else: each has its own link to the engine and
-its own streams, so whatever is bounded per key is bounded per worker.
+The parent serves nothing. It reserves the ports, starts the workers and replaces each one that
+dies; a dead worker's streams end, the others' do not. Workers share the port, the file of the
+state and the directory of the metrics, and nothing else: each has its own link to the engine and
+its own streams, so `max_streams_per_tenant` is a bound of each worker.
 
-Until a first worker has served, the death of one ends the gateway: its settings are not good.
+If a worker dies before any has served, the gateway ends: its settings cannot work.
 
 Knows: processes, signals, delays. Does not know: what a worker does (`main.py`).
 """
@@ -25,7 +25,7 @@ import msgspec
 from prometheus_client.multiprocess import mark_process_dead
 
 from gateway.patience import Patience
-from gateway.worker import SERVING, Seat
+from gateway.worker import SERVING, WorkerConfig
 
 _LOG = logging.getLogger(__name__)
 _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
@@ -38,22 +38,22 @@ class Worker:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
-        line: asyncio.StreamReader,
-        our_end: asyncio.StreamWriter,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         self._process = process
-        self._line = line
-        self._our_end = our_end  # nothing is written: its end is what the worker waits for
+        self._reader = reader
+        self._writer = writer  # never written to: the worker waits for it to close
 
     @classmethod
     async def start(cls, command: Sequence[str], metrics_dir: str) -> Worker:
-        """Start `command` with its seat as one more argument."""
+        """Start `command` with its `WorkerConfig`, as JSON, as one more argument."""
         ours, its = socket.socketpair()
         with its:
-            seat = Seat(line=its.fileno(), metrics_dir=metrics_dir)
+            config = WorkerConfig(parent_socket=its.fileno(), metrics_dir=metrics_dir)
             process = await asyncio.create_subprocess_exec(
                 *command,
-                msgspec.json.encode(seat).decode(),
+                msgspec.json.encode(config).decode(),
                 pass_fds=[its.fileno()],
                 env={**os.environ, _METRICS_VARIABLE: metrics_dir},
             )
@@ -71,18 +71,18 @@ class Worker:
 
     async def serves(self) -> bool:
         """True once it serves, False when it has ended before."""
-        return await self._line.read(1) == SERVING
+        return await self._reader.read(1) == SERVING
 
     async def wait(self) -> int:
         """Its exit status, once it has ended; negative is the signal that killed it."""
         try:
             return await self._process.wait()
         finally:
-            self._our_end.close()
+            self._writer.close()
 
 
 class Workers:
-    """Keeps `count` workers running. `command` is a worker's command line but for its seat."""
+    """Keeps `count` workers running; `command` starts one (see `Worker.start`)."""
 
     def __init__(
         self,

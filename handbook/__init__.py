@@ -1,1 +1,1 @@
-"""The embedded demo model: the text it is trained on, the training, the evaluation, the weights."""
+"""The embedded demo model: its training text, its training, its evaluation and its weights."""

@@ -1,1 +1,1 @@
-"""Asks a running server, with a stopwatch too, whether tenants can tell what others asked."""
+"""Tests a running server: can tenants learn, also by timing, what others asked?"""

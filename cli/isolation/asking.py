@@ -22,10 +22,10 @@ _TRIES, _LONGEST_PAUSE_S = 8, 5.0
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """Words that nobody has asked before, and the ids of their tokens.
+    """A text that was never sent before, and the ids of its tokens.
 
-    `opening` is what is published of it: a chat's system message, or what a text begins with.
-    The ids are those of both.
+    `opening` is its published beginning: a chat's system message, or the beginning of a text.
+    The ids are those of opening and text together.
     """
 
     text: str
@@ -34,19 +34,19 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What one answer's usage says. Tokens; `tiers` is where the cached ones lay."""
+    """The usage of one answer, in tokens; `tiers` is where the cached ones were."""
 
     prompt_tokens: int
     cached_tokens: int
     tiers: dict[str, int] = {}
 
     def is_full(self, block_size: int) -> bool:
-        """All whole blocks came from the cache (the last token is always computed)."""
+        """Whether all whole blocks came from the cache (the last token is always computed)."""
         return self.cached_tokens >= (self.prompt_tokens - 1) // block_size * block_size
 
 
 class Asker:
-    """Asks one server, as whoever's key is given."""
+    """Sends requests to one server, with any tenant's key."""
 
     def __init__(
         self, session: aiohttp.ClientSession, url: str, model: str, *, always_load: bool = False

@@ -1,8 +1,8 @@
-"""Temporary tenants and groups: made for a cell, and gone behind it.
+"""The cast of a cell: temporary tenants, groups and published prefixes, created and removed.
 
-Every name begins with the run's random mark, by which what is left is found at the end.
+Every name begins with the run's random mark, by which leftovers are found at the end.
 
-Knows: the admin routes that make and remove. Does not know: what the tenants ask.
+Knows: the admin routes that create and delete. Does not know: what the tenants ask.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cli.cache import FLUSH
 from cli.errors import ServerRefused
 from cli.groups import GROUPS
 from cli.isolation.asking import opening_messages
-from cli.isolation.plan import EVERYONE, Case, Kind, Side
-from cli.prefixes import PREFIXES
+from cli.isolation.plan import Case, Kind, Side
+from cli.prefixes import EVERYONE, PREFIXES
 from cli.tenants import TENANTS, tenant_path
 
 MARK = "verify-isolation"
@@ -37,7 +37,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What a cell has published: the words, and how many tokens of any continuation they are."""
+    """A temporary published prefix: its text, and how many tokens of each continuation it is."""
 
     id: str
     text: str
@@ -45,7 +45,7 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class Cast(msgspec.Struct, frozen=True):
-    """Who plays one cell; `words` are what a case's braces stand for."""
+    """The tenants and groups of one cell; `words` replace the braces in the case's strings."""
 
     first: Member
     second: Member
@@ -63,25 +63,25 @@ class Cast(msgspec.Struct, frozen=True):
         return self.first.key if side.tenant == "first" else self.second.key
 
     def fields(self, side: Side) -> dict[str, Any]:
-        """What a side's request says beside the prompt."""
+        """The fields of a side's request besides the prompt."""
         said = {name: self.said(value) for name, value in side.fields}
         return said if side.salt is None else {**said, "cache_salt": self.said(side.salt)}
 
     def said(self, text: str) -> str:
-        """`text` with the cast's words in it."""
+        """`text` with its braces replaced by the cast's words."""
         return text.format_map(self.words)
 
 
 class Stage:
-    """Makes casts and removes them. One run's, whose mark it bears."""
+    """Creates and removes the casts of one run."""
 
     def __init__(
         self, client: AdminClient, mark: str | None = None, groups: Iterable[str] = ()
     ) -> None:
         self._client = client
         self.mark = mark or f"{MARK}-{secrets.token_hex(4)}"
-        self._made = secrets.randbits(32)  # a run that goes on must not name anything twice
-        self._groups = set(groups)  # some bear another's name in place of the mark
+        self._made = secrets.randbits(32)  # so that a continued run uses no name twice
+        self._groups = set(groups)  # ids; some have another's name instead of the mark
 
     @property
     def groups(self) -> list[str]:
@@ -89,9 +89,9 @@ class Stage:
         return sorted(self._groups)
 
     async def enter(self, case: Case, ceiling: float = 1.0) -> Cast:
-        """The tenants and groups of a case, as they are when the first asks.
+        """Create the tenants and groups of a case.
 
-        The first may hold `ceiling` of every tier.
+        `ceiling` is the first tenant's, as a share of every tier.
         """
         self._made += 1
         words = {"mark": f"{self.mark}-{self._made:x}"}
@@ -111,7 +111,7 @@ class Stage:
         return Cast(first, second, groups, words)
 
     async def publish(self, cast: Cast, case: Case, kind: Kind, text: str) -> Cast:
-        """The cast with `text` published, in the way that prompts of `kind` begin with it."""
+        """The cast with `text` published as the beginning of prompts, if the case needs that."""
         if case.publishes is None:
             return cast
         scope = EVERYONE if case.publishes == EVERYONE else cast.groups[case.publishes]
@@ -123,7 +123,7 @@ class Stage:
         return published
 
     async def warm(self, cast: Cast) -> None:
-        """Return when what the cast has published is on the device, or does not come there."""
+        """Wait until the cast's published prefix is on the device, or was refused."""
         if cast.opening is None:
             return
         for _ in range(_WARM_LOOKS):
@@ -149,7 +149,7 @@ class Stage:
             await self._client.call("POST", FLUSH, {"tenant": tenant})
 
     async def leave(self, cast: Cast) -> None:
-        """Remove a cast; a group goes when nobody is in it and nothing published for it."""
+        """Remove a cast: the prefix and the tenants first, since a group must be empty."""
         if cast.opening is not None:
             await self._remove(f"{PREFIXES}/{cast.opening.id}")
         for tenant in dict.fromkeys((cast.first.id, cast.second.id)):
@@ -159,7 +159,7 @@ class Stage:
             self._groups.discard(group)
 
     async def clear(self) -> int:
-        """Remove whatever bears the run's mark, also what nobody remembers; how many those were."""
+        """Remove everything with the run's mark; returns how many there were."""
         tenants = await self._marked(TENANTS, "tenants")
         groups = self._groups | set(await self._marked(GROUPS, "groups"))
         prefixes = await self._marked(PREFIXES, "prefixes")

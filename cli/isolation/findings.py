@@ -1,4 +1,4 @@
-"""What a cell's readings mean.
+"""What the readings of a cell mean.
 
     the second reused ...             the first's second time   outcome
     --------------------------------------------------------------------
@@ -7,7 +7,7 @@
     what it may                       anything less             inconclusive
     what members of a group may do    full                      allowed
 
-Knows: readings and expectations. Does not know: how they were got (`paired`).
+Knows: readings and expectations. Does not know: how they were obtained (`paired`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cli.isolation.plan import Cell, Tier
 
 
 class Outcome(StrEnum):
-    """What became of a test."""
+    """The outcome of a test."""
 
     PASSED = "passed"
     ALLOWED = "allowed"  # members of a group may share, and need not
@@ -31,12 +31,12 @@ class Outcome(StrEnum):
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read in one cell. None: not asked, or, of `other`, refused."""
+    """The readings of one cell. None: not asked or, for `other`, refused."""
 
     cold: Reading | None
     control: Reading | None  # the first, again
     other: Reading | None
-    after: Reading | None = None  # the first once more, behind the other
+    after: Reading | None = None  # the first once more, after the other
     refused: int | None = None  # the status that the other got
     published: int = 0  # tokens that the prompt begins with and that are published
 
@@ -53,15 +53,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     may_reuse: int | None  # None: any
     control: str  # such as 64 of 64
     control_full: bool
-    evicted_between: bool = False  # the first's prompt was gone behind the other's
+    evicted_between: bool = False  # the first's prompt was evicted before `after`
     note: str = ""
 
 
 def judged(cell: Cell, readings: Readings, block_size: int) -> Finding:
-    """The finding that readings amount to."""
+    """The finding from a cell's readings."""
     control, other = readings.control, readings.other
     whole = 0 if control is None else (control.prompt_tokens - 1) // block_size * block_size
-    # Who may share brings the blocks up before the control is asked.
+    # Someone who may share has brought the blocks up before the control is asked.
     may_share = cell.case.expected == "anything"
     lay = control is not None and (may_share or _lay_in(cell.tier, control, readings.published))
     may_reuse = _may_reuse(cell, readings)
@@ -82,21 +82,34 @@ def judged(cell: Cell, readings: Readings, block_size: int) -> Finding:
 
 
 def not_applicable(cell: Cell, why: str) -> Finding:
-    """A cell that this server has no place for."""
+    """A cell that this server does not have, such as one of a tier that is off."""
     return _untested(cell, Outcome.NOT_APPLICABLE, why)
 
 
 def inconclusive(cell: Cell, why: str) -> Finding:
-    """A cell that could not be brought about."""
+    """A cell whose conditions could not be set up."""
     return _untested(cell, Outcome.INCONCLUSIVE, why)
 
 
+def absent(dimension: str, case: str, why: str) -> Finding:
+    """A dimension that the server does not have, in any tier."""
+    return _unread(dimension, case, "any", "any", Outcome.NOT_APPLICABLE, why)
+
+
 def _untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
+    case = cell.case
+    return _unread(case.dimension, case.name, cell.tier, cell.entry.name, outcome, why)
+
+
+def _unread(
+    dimension: str, case: str, tier: str, entry: str, outcome: Outcome, why: str
+) -> Finding:
+    """A finding without any reading."""
     return Finding(
-        dimension=cell.case.dimension,
-        case=cell.case.name,
-        tier=cell.tier,
-        entry=cell.entry.name,
+        dimension=dimension,
+        case=case,
+        tier=tier,
+        entry=entry,
         outcome=outcome,
         reused=None,
         may_reuse=None,
@@ -142,19 +155,3 @@ def _note(readings: Readings, control: Reading | None, *, full: bool, tier: Tier
         lay = ", ".join(f"{name} {tokens}" for name, tokens in control.tiers.items() if tokens)
         return f"the control came from {lay or 'nowhere'}, not whole from {tier}"
     return ""
-
-
-def absent(dimension: str, case: str, why: str) -> Finding:
-    """A dimension that the server does not have, whatever the tier."""
-    return Finding(
-        dimension=dimension,
-        case=case,
-        tier="any",
-        entry="any",
-        outcome=Outcome.NOT_APPLICABLE,
-        reused=None,
-        may_reuse=None,
-        control="-",
-        control_full=False,
-        note=why,
-    )

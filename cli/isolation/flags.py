@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from cli.errors import BadSetting
 from cli.isolation.plan import Tier
 from cli.options import SERVER, flag
 
@@ -30,7 +31,7 @@ class VerifyFlags:
         str | None,
         flag(
             "--service-url",
-            "Where tenants ask, if the admin routes have a port of their own. "
+            "URL of the tenants' routes, if the admin routes have a port of their own. "
             "[dim]\\[default: --url, or http://RATOON_HOST:RATOON_PORT][/dim]",
             panel=SERVER,
             show_default=False,
@@ -38,10 +39,11 @@ class VerifyFlags:
     ] = None
     tiers: Annotated[
         str,
-        _own("--tiers", "Which of device, host, disk and evicted, with commas between."),
+        _own("--tiers", "Which of device, host, disk and evicted to test, separated by commas."),
     ] = ",".join(_TIERS)
     samples: Annotated[
-        int, _own("--samples", "Of each class of the timing test; 0 leaves it out.", min=0)
+        int,
+        _own("--samples", "Samples of each class in the timing test; 0: no timing test.", min=0),
     ] = 2000
     timing_tokens: Annotated[
         int, _own("--timing-tokens", "Tokens of each prompt of the timing test.", min=32)
@@ -50,30 +52,31 @@ class VerifyFlags:
         int,
         _own(
             "--max-fill-tokens",
-            "Prompt tokens that a cell may spend on pushing its blocks into a lower tier.",
+            "Most prompt tokens that a cell may spend on pushing its blocks into a lower tier.",
             min=1,
         ),
     ] = 2_000_000
     quick: Annotated[
         bool,
-        _own("--quick", "One entry point a cell, in turn, in place of all six."),
+        _own("--quick", "Test each cell through one entry point instead of all six."),
     ] = False
     after_restart: Annotated[
         Path | None,
         _own(
             "--after-restart",
-            "Test what a restart leaves: without this file the run ends before it, with it the run "
-            "goes on. It holds keys; it is removed at the end.",
+            "Test a restart too. The first run writes this file and ends; restart the server and "
+            "give the same command again to continue. The file contains keys, and is removed at "
+            "the end.",
         ),
     ] = None
-    report: Annotated[Path | None, _own("--report", "Write the report here too, as Markdown.")] = (
-        None
-    )
+    report: Annotated[
+        Path | None, _own("--report", "Also write the report to this file, as Markdown.")
+    ] = None
 
 
 def chosen_tiers(text: str) -> tuple[Tier, ...]:
-    """The tiers that `--tiers` names, in the order of testing; ValueError for another word."""
-    named = {Tier(word.strip()) for word in text.split(",") if word.strip()}
-    if not named or Tier.RESTARTED in named:
-        raise ValueError(f"'{text}'")
-    return tuple(tier for tier in _TIERS if tier in named)
+    """The tiers that `--tiers` names, in the order of testing; BadSetting for any other word."""
+    words = {word.strip() for word in text.split(",") if word.strip()}
+    if not words or words - set(_TIERS):
+        raise BadSetting("--tiers", f"'{text}' is not a list of {', '.join(_TIERS)}")
+    return tuple(tier for tier in _TIERS if tier in words)

@@ -1,11 +1,11 @@
-"""The paired test: the same tokens asked by one who may find them and one who may not.
+"""The paired test: the same tokens are asked by one who may find them and one who may not.
 
     device      first, first again, other, first once more
     host, disk  first, first again | everything is pushed down | other, first again
     evicted     first, forgotten, first, first again, other
     restarted   first, first again | the operator restarts | other, first again
 
-Below the device the other asks before the control, since that brings the blocks back up.
+Below the device the other asks before the control, because the control brings the blocks back up.
 
 Knows: the order of requests in a cell. Does not know: which cells there are (`plan`), or what
 readings mean (`findings`).
@@ -23,13 +23,13 @@ from cli.isolation.plan import Cell, Side, Tier
 from cli.isolation.pressure import NotReached, Pressure
 
 _PROMPT_BLOCKS = 4.5
-_TEMPLATE_BLOCKS = 2  # that a chat's template and the last words may add
+_TEMPLATE_BLOCKS = 2  # what a chat's template and the last words may add
 _TRIES = 3
 _CONFLICT = 409
 
 
 class Seed(msgspec.Struct, frozen=True):
-    """What the first of a cell has asked; it goes into the file of a run that will go on."""
+    """What the first tenant of a cell has asked; kept in the file of a run over a restart."""
 
     cell: int
     cast: Cast
@@ -49,7 +49,7 @@ class PairedTest:
         self._most_tokens = self._prompt_tokens + _TEMPLATE_BLOCKS * block_size
 
     async def run(self, cell: Cell) -> Finding:
-        """A cell that needs no restart, tried thrice at most while it shows nothing."""
+        """Test a cell that needs no restart; up to three times while it is inconclusive."""
         for _ in range(_TRIES):
             finding = await self._once(cell)
             if finding.outcome is not Outcome.INCONCLUSIVE:
@@ -57,14 +57,14 @@ class PairedTest:
         return finding
 
     async def seed(self, cell: Cell, number: int, ceiling: float = 1.0) -> Seed:
-        """The first asks twice: blocks that were reused once are worth a place on disk."""
+        """The first tenant asks twice: only blocks that were reused are written to disk."""
         cast, prompt = await self._enter(cell, ceiling)
         cold = await self._ask(cell, cast, cell.case.asker, prompt)
         await self._ask(cell, cast, cell.case.asker, prompt)
         return Seed(number, cast, prompt, cold)
 
     async def harvest(self, cell: Cell, seed: Seed) -> Finding:
-        """The other asks, then the first again; the cast goes."""
+        """The other asks, then the first again; the cast is removed."""
         await self._stage.warm(seed.cast)
         other, refused = await self._other(cell, seed.cast, seed.prompt)
         control = await self._ask(cell, seed.cast, cell.case.asker, seed.prompt)
@@ -119,7 +119,7 @@ class PairedTest:
         return judged(cell, readings, self._block_size)
 
     async def _enter(self, cell: Cell, ceiling: float = 1.0) -> tuple[Cast, Prompt]:
-        """A cast and what it asks: behind something published, where the case wants that."""
+        """Create a cast and its prompt, with a published beginning if the case needs one."""
         cast = await self._stage.enter(cell.case, ceiling)
         key = cast.first.key
         prompt = await self._asker.fresh_prompt(key, self._prompt_tokens)

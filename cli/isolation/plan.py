@@ -1,4 +1,4 @@
-"""The cells: by what two requests may differ, where blocks may lie, how one may ask.
+"""The cells: how two requests differ, where the blocks are, through which entry point is asked.
 
 Knows: which tests there are, as data. Does not know: HTTP, or how a cell is run (`paired`).
 """
@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from cli.prefixes import EVERYONE
+
 Expected = Literal["nothing", "anything", "nothing or refused", "published"]
 Kind = Literal["chat", "text", "ids"]
 
 
 class Tier(StrEnum):
-    """Where what the first asked lies, or what has befallen it, when the second asks."""
+    """Where the first's blocks are, or what has happened to them, when the second asks."""
 
     DEVICE = "device"
     HOST = "host"
@@ -46,9 +48,9 @@ ENTRY_POINTS = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Who asks, and what its request says beside the prompt.
+    """Who asks, and the fields of its request besides the prompt.
 
-    Braces in a value stand for a word of the cast: {mark}, {first_id}, {first_name}, ...
+    Braces in a value are replaced by a word of the cast: {mark}, {first_id}, {first_name}, ...
     """
 
     tenant: Literal["first", "second"]
@@ -147,11 +149,10 @@ CASES = (
     Case("equal strings", "group is named as the other's id", _SECOND, second_group="{first_id}"),
 )
 
-EVERYONE = "all"
 PUBLISHED = "published"
 
-# The prompt's first part is published, what follows is the asker's own: the other is to be given
-# exactly the first part, whatever its salt; and one who is not of its group nothing.
+# The beginning of the prompt is published and the rest is the asker's own: the other must get
+# exactly the beginning, whatever its salt; someone outside the prefix's group must get nothing.
 PUBLISHED_CASES = (
     Case(PUBLISHED, "another tenant", _SECOND, publishes=EVERYONE, expected="published"),
     Case(
@@ -186,10 +187,10 @@ PUBLISHED_CASES = (
 
 
 def cells_of(tier: Tier, *, publishes: bool, each_entry: bool = True) -> list[Cell]:
-    """Every case by every entry point; or each case by one of them, in turn.
+    """Every case through every entry point, or (`each_entry` false) each case through one.
 
-    In turn, no two tiers ask a case through the same entry point. `publishes`: the server has
-    published prefixes.
+    The one differs from case to case, and for one case from tier to tier. `publishes`: the server
+    has published prefixes.
     """
     cases = (*CASES, *(PUBLISHED_CASES if publishes else ()))
     if each_entry:

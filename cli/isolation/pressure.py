@@ -1,9 +1,9 @@
-"""Pushes what a tenant asked into a slower tier, by its own later prompts under its own ceiling.
+"""Pushes a tenant's blocks into a lower tier, by its own later prompts under a low ceiling.
 
 Every tenant keeps its share of each tier whatever others ask, so others' prompts do not push a
-small one's blocks down. What does is a ceiling on the tenant itself: so low that the tiers above
-the wanted one hold a few prompts of its and no more, and high enough that the wanted one holds
-several. It takes few prompts on a server of any size, and nothing from anybody else.
+small tenant's blocks down. A ceiling on the tenant itself does: so low that the tiers above the
+wanted one hold only a few of its prompts, and high enough that the wanted one holds several. That
+takes few prompts on a server of any size, and no other tenant loses anything.
 
 Knows: sizes of tiers, ceilings. Does not know: the cells.
 """
@@ -25,7 +25,7 @@ from cli.isolation.server_facts import ServerFacts
 _IDS = next(entry for entry in ENTRY_POINTS if entry.kind == "ids" and not entry.stream)
 _KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in those above
 _ORDER = (Tier.DEVICE, Tier.HOST, Tier.DISK)
-_PIECES = 4  # in which it is asked for
+_PIECES = 4  # prompts among which the filling tokens are divided
 _LOOKS, _LOOK_S = 40, 0.05
 
 
@@ -35,14 +35,14 @@ class NotReached(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Squeeze:
-    """What pushes one prompt into a tier: a share of every tier, and tokens to ask for under it."""
+    """What pushes a prompt into a tier: a ceiling, as a share, and tokens to ask for under it."""
 
     ceiling: float
     fill_tokens: int
 
 
 def squeeze(facts: ServerFacts, tier: Tier, prompt_tokens: int) -> Squeeze:
-    """For a prompt of so many tokens and a lower tier that the server has."""
+    """The ceiling and tokens for a prompt of `prompt_tokens` and a lower tier of the server."""
     blocks = {name: size // facts.block_size for name, size in facts.tier_tokens.items()}
     above = [name for name in _ORDER[: _ORDER.index(tier)] if name in blocks]
     prompt = prompt_tokens // facts.block_size + 2  # a partial block, and the answer's
@@ -68,11 +68,11 @@ class Pressure:
         self._max_fill_tokens = max_fill_tokens
 
     def ceiling(self, tier: Tier, prompt_tokens: int) -> float:
-        """What a tenant may hold of every tier whose prompts are to be pushed into `tier`."""
+        """The ceiling for a tenant whose prompt is to be pushed into `tier`."""
         return squeeze(self._facts, tier, prompt_tokens).ceiling
 
     async def push(self, tier: Tier, key: str, prompt_tokens: int) -> None:
-        """Ask, as the tenant under the ceiling, for what pushes its first prompt down."""
+        """Ask, as the tenant under the ceiling, for as much as pushes its first prompt down."""
         wanted = squeeze(self._facts, tier, prompt_tokens).fill_tokens
         if wanted > self._max_fill_tokens:
             raise NotReached(f"it takes {wanted} tokens to get blocks to the {tier}")
@@ -83,16 +83,16 @@ class Pressure:
         await self._copied()
 
     async def _ask_twice(self, key: str, prompt: Prompt) -> None:
-        """What was asked once only is no rival to a prompt that was asked twice.
+        """Ask twice, because a prompt that was asked only once would not displace one asked twice.
 
-        Under a salt of its own, so that no cell finds some of its first tokens there.
+        Under a random salt, so that no cell finds the first tokens of these prompts.
         """
         salt = {"cache_salt": secrets.token_hex(8)}
         for _ in range(2):
             await self._asker.ask(key, _IDS, prompt, salt)
 
     async def _copied(self) -> None:
-        """Return when no copy is under way, or the server is too busy for that to be seen."""
+        """Wait until no copy is under way, but not for ever on a busy server."""
         for _ in range(_LOOKS):
             stats: dict[str, Any] = await self._client.call("GET", STATS)
             if not any(move["under_way"] for move in stats["tiers"]["moves"]):

@@ -1,6 +1,6 @@
-"""Everything that a run of the tests has to say, and what one that goes on must remember.
+"""The record of a run, and what a run over a restart must remember in between.
 
-Knows: what is filed. Does not know: how it is laid out (`report`).
+Knows: what is recorded. Does not know: how it is shown (`report`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Halfway(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that waits for a restart. Holds keys and prompts: the file is its owner's alone."""
+    """A run that waits for a restart. It has keys and prompts, so its file is private."""
 
     began: str
     mark: str

@@ -98,14 +98,10 @@ def _together(group: Sequence[Finding]) -> tuple[str, ...]:
     counts = Counter(finding.outcome for finding in group)
     return (
         str(len(group)),
-        "any" if _is_any(group[0]) else _number(group[0].may_reuse),
+        "any" if group[0].outcome is Outcome.ALLOWED else _number(group[0].may_reuse),
         f"{max(reused)}" if reused else "-",
         ", ".join(f"{count} {outcome}" for outcome, count in counts.items()),
     )
-
-
-def _is_any(finding: Finding) -> bool:
-    return finding.outcome is Outcome.ALLOWED
 
 
 def _separation(found: Separation) -> tuple[str, ...]:

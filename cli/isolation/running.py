@@ -1,6 +1,6 @@
-"""A whole run: the tiers in turn, the clock, a restart between if that is wanted.
+"""A whole run: the tiers one after the other, the timing test, and a restart if wanted.
 
-Knows: the order of things, and that whatever was made is removed. Does not know: flags, tables.
+Knows: the order of a run, and that everything it created is removed. Does not know: flags, tables.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from cli.isolation.findings import Finding, absent, not_applicable
 from cli.isolation.paired import PairedTest
 from cli.isolation.plan import PUBLISHED, Cell, Tier, cells_of
 from cli.isolation.pressure import Pressure
-from cli.isolation.progress import Progress
 from cli.isolation.record import Halfway, Record, forget_halfway, write_halfway
 from cli.isolation.server_facts import ServerFacts, look_at
 from cli.isolation.timing import Timing, TimingTest
 from cli.isolation.verdict import overall, timing_outcome
 from cli.output import utc_now
+from cli.progress import progress_bar
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
-_PART = 3  # of the device that a prompt of the timing test takes
+_PART = 3  # a prompt of the timing test takes at most this part of the device: 1 / 3
 _ABSENT = (
     ("model", "another model", "one server serves one model"),
     ("adapter", "another adapter", "the server has no adapters"),
@@ -49,12 +49,11 @@ class Wanted:
 
 @dataclass
 class Run:
-    """One run, or one part of a run that a restart parts."""
+    """One run, or one of the two parts of a run over a restart."""
 
     wanted: Wanted
     client: AdminClient
     session: aiohttp.ClientSession
-    progress: Progress
     began: str = field(default_factory=utc_now)
     findings: list[Finding] = field(default_factory=list)
     timing: Timing | None = None
@@ -69,18 +68,18 @@ class Run:
         return self._record(facts)
 
     async def up_to_restart(self, path: Path) -> None:
-        """The same, and seeds for after a restart; tenants stay, and `path` remembers them."""
+        """The same, then ask what is to be found after a restart; `path` keeps its prompts."""
         stage = Stage(self.client)
         kept = False
         try:
             facts = await self._up_to_restart(stage)
             test = self._test(stage, facts)
             cells = self._cells(Tier.RESTARTED, facts)
-            with self.progress.counting("seeds", len(cells)) as advance:
+            with progress_bar("seeds", len(cells)) as advance:
                 seeds = []
                 for number, cell in enumerate(cells):
                     seeds.append(await test.seed(cell, number))
-                    advance()
+                    advance(1)
             write_halfway(
                 path,
                 Halfway(
@@ -101,7 +100,7 @@ class Run:
                 await stage.clear()
 
     async def after_restart(self, half: Halfway, path: Path) -> Record:
-        """What the seeds have become; then everything of both parts is removed, `path` too."""
+        """Test what survived the restart; then remove everything of both parts, also `path`."""
         stage = Stage(self.client, half.mark, half.groups)
         self.began, self.timing, self.findings = half.began, half.timing, half.findings
         try:
@@ -110,10 +109,10 @@ class Run:
             cells = cells_of(
                 Tier.RESTARTED, publishes=half.server.publishes, each_entry=half.each_entry
             )
-            with self.progress.counting("after the restart", len(half.seeds)) as advance:
+            with progress_bar("after the restart", len(half.seeds)) as advance:
                 for seed in half.seeds:
                     self.findings.append(await test.harvest(cells[seed.cell], seed))
-                    advance()
+                    advance(1)
         finally:
             await stage.clear()
             forget_halfway(path)
@@ -135,8 +134,8 @@ class Run:
         if self.wanted.samples:
             length = min(self.wanted.timing_tokens, facts.max_model_len // 2, _most_at_once(facts))
             clock = TimingTest(self._asker(facts), members[0], members[1], length)
-            with self.progress.counting("timing", self.wanted.samples) as advance:
-                self.timing = await clock.run(self.wanted.samples, advance)
+            with progress_bar("timing", self.wanted.samples) as advance:
+                self.timing = await clock.run(self.wanted.samples, lambda: advance(1))
         return facts
 
     async def _paired(self, tier: Tier, test: PairedTest, facts: ServerFacts) -> None:
@@ -144,10 +143,10 @@ class Run:
         if not facts.has(tier):
             self.findings += [not_applicable(cell, f"no {tier} tier") for cell in cells]
             return
-        with self.progress.counting(f"paired, {tier}", len(cells)) as advance:
+        with progress_bar(f"paired, {tier}", len(cells)) as advance:
             for cell in cells:
                 self.findings.append(await test.run(cell))
-                advance()
+                advance(1)
 
     def _cells(self, tier: Tier, facts: ServerFacts) -> list[Cell]:
         return cells_of(tier, publishes=facts.publishes, each_entry=self.wanted.each_entry)

@@ -1,6 +1,6 @@
-"""What a report says of the server, and what the tests need to know of it.
+"""Facts about the server under test, for the tests and the report.
 
-Knows: the routes that tell it. Does not know: the tests.
+Knows: the routes that give them. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from cli.errors import ServerRefused
 from cli.isolation.asking import Asker
 from cli.isolation.cast import Member
 from cli.isolation.plan import ENTRY_POINTS, Tier
-
-_PREFIXES = "/admin/prefixes"
+from cli.prefixes import PREFIXES
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The server under test. Tokens; a tier that it has not is not in `tier_tokens`."""
+    """The server under test. `tier_tokens` has the size of each tier that it has, in tokens."""
 
     version: str | None
     model: str
@@ -30,7 +29,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     block_size: int
     tier_tokens: dict[str, int]
-    always_load: bool  # whether a request may insist on loading
+    always_load: bool  # whether requests may set `cache.load`
     publishes: bool
 
     def has(self, tier: Tier) -> bool:
@@ -52,7 +51,7 @@ async def look_at(
         block_size=stats["pool"]["block_size"],
         tier_tokens=_tier_tokens(stats),
         always_load=await _may_insist(session, url, model, member.key),
-        publishes=await _has(client, _PREFIXES),
+        publishes=await _has(client, PREFIXES),
     )
 
 

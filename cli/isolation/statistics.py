@@ -15,10 +15,11 @@ _RESAMPLES = 2000
 
 
 class Separation(msgspec.Struct, frozen=True, kw_only=True):
-    """Of pairs (hit, miss): the chance that the hit is the faster, 0.5 when they are alike.
+    """How well hits and misses are separated. `auc` is the chance that a hit is faster than a miss.
 
-    `low` and `high` bound `auc` with 95 %. `best_advantage` is the largest true positive rate
-    less false positive rate of any threshold; of alike classes it is above 0 by chance.
+    `low` and `high` are its 95 % interval; 0.5 means that the classes are alike. `best_advantage`
+    is the largest true positive rate minus false positive rate of any threshold, which by chance
+    is above 0 even for classes that are alike.
     """
 
     samples: int  # of each class
@@ -32,7 +33,7 @@ class Separation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def separation(hits: Times, misses: Times, seed: int) -> Separation:
-    """Of times in seconds; `hits[i]` and `misses[i]` were taken under the same load."""
+    """The separation of times in seconds; `hits[i]` and `misses[i]` had the same load."""
     low, high = bootstrap_interval(hits, misses, seed)
     tens = len(hits) // 10
     return Separation(
@@ -58,7 +59,7 @@ def auc(hits: Times, misses: Times) -> float:
 def bootstrap_interval(
     hits: Times, misses: Times, seed: int, resamples: int = _RESAMPLES
 ) -> tuple[float, float]:
-    """95 % of the AUC, by drawing pairs: what a pair's two times share does not widen it."""
+    """The AUC's 95 % interval, by resampling pairs, so that load common to a pair cancels."""
     random = np.random.default_rng(seed)
     drawn = [
         auc(hits[chosen], misses[chosen])

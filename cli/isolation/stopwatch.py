@@ -21,7 +21,7 @@ _TIMEOUT_S = 120.0
 
 
 class Stopwatch:
-    """One keep-alive connection. Used inside `with`; after an error it is of no more use."""
+    """One keep-alive connection. Used inside `with`; unusable after an error."""
 
     def __init__(self, url: str, key: str) -> None:
         parts = urlsplit(url)

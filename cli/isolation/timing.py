@@ -1,11 +1,11 @@
-"""The timing test: can one who asks hear by the clock whether a victim has asked the same?
+"""The timing test: can an attacker tell from its first token's time that a victim asked the same?
 
     a trial      hit:   the victim asks p, the attacker asks p
                  miss:  the victim asks q, the attacker asks r
 
-Every prompt is new. A trial's two classes come one right behind the other in random order, so
-that whatever else the server does weighs on both; and each is preceded by the same work for the
-victim. The control is the same with one tenant as both.
+Every prompt is new. A trial's hit and miss follow each other directly, in random order, so that
+other load affects both; and the same work for the victim precedes each. The control is the same
+test with one tenant as victim and attacker.
 
 Knows: trials. Does not know: clocks (`stopwatch`), statistics or what is good enough (`verdict`).
 """
@@ -30,7 +30,7 @@ from cli.isolation.stopwatch import Stopwatch
 _IDS = next(entry for entry in ENTRY_POINTS if entry.kind == "ids" and entry.stream)
 _WARM_UP = 5
 _CONTROL_SHARE, _MIN_CONTROL = 5, 100
-_VOCABULARY = 1000  # of different ids, from which prompts are drawn
+_VOCABULARY = 1000  # token ids from which prompts are drawn
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class _Prompts:
 
 
 class TimingTest:
-    """Times one pair of tenants. The server should have nothing else to do, or much."""
+    """Times one pair of tenants. The other load of the server should be steady."""
 
     def __init__(self, asker: Asker, victim: Member, attacker: Member, length: int) -> None:
         self._asker = asker
@@ -73,9 +73,9 @@ class TimingTest:
         self._random = random.Random(secrets.randbits(64))
 
     async def run(self, samples: int, advance: Callable[[], None]) -> Timing:
-        """So many samples a class across tenants; of the control a fifth, but 100 at least.
+        """Take `samples` of each class across tenants; for the control a fifth, but at least 100.
 
-        Blocks its event loop but for a moment between trials.
+        Blocks the event loop, except for a moment between trials.
         """
         sample_of_ids = await self._asker.fresh_prompt(self._victim.key, _VOCABULARY)
         prompts = _Prompts(sample_of_ids.ids, self._length, self._random)

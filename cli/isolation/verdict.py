@@ -1,6 +1,6 @@
 """When tenants count as isolated.
 
-Knows: what each result must be. Does not know: how it was got or is shown.
+Knows: what each result must be. Does not know: how it was measured or is shown.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ _GOOD = (Outcome.PASSED, Outcome.ALLOWED)
 
 
 def timing_outcome(timing: Timing) -> Outcome:
-    """Leaks: the interval lies beyond the tolerance. Passed: within, and the control is heard.
+    """Whether hits and misses could be told apart by their times.
 
-    Anything else is inconclusive: too few samples, too much noise, or prompts too short.
+    Leaks: the whole interval lies outside the tolerance. Passed: it lies within, and the control
+    shows that a hit would have been noticed. Anything else is inconclusive: too few samples, too
+    much noise, or prompts that are too short.
     """
     across = timing.across
     if across.low > 0.5 + TOLERANCE or across.high < 0.5 - TOLERANCE:
@@ -29,20 +31,17 @@ def timing_outcome(timing: Timing) -> Outcome:
     return Outcome.PASSED if within else Outcome.INCONCLUSIVE
 
 
-def paired_outcome(findings: Sequence[Finding]) -> Outcome:
-    """Of all cells: one that leaks decides, then one that showed nothing."""
-    outcomes = {finding.outcome for finding in findings}
-    for worse in (Outcome.LEAKS, Outcome.INCONCLUSIVE):
-        if worse in outcomes:
-            return worse
-    return Outcome.PASSED if outcomes & set(_GOOD) else Outcome.INCONCLUSIVE
-
-
 def overall(findings: Sequence[Finding], timing: Timing | None) -> Outcome:
-    """Of everything that was asked for; `timing` is None where it was left out."""
-    paired = paired_outcome(findings)
-    outcomes = {paired, paired if timing is None else timing_outcome(timing)}
-    for worse in (Outcome.LEAKS, Outcome.INCONCLUSIVE):
-        if worse in outcomes:
-            return worse
+    """The worst of all outcomes; inconclusive if no cell could be tested.
+
+    `timing` is None where the timing test was left out.
+    """
+    outcomes = {finding.outcome for finding in findings}
+    was_tested = not outcomes.isdisjoint(_GOOD)
+    if timing is not None:
+        outcomes.add(timing_outcome(timing))
+    if Outcome.LEAKS in outcomes:
+        return Outcome.LEAKS
+    if Outcome.INCONCLUSIVE in outcomes or not was_tested:
+        return Outcome.INCONCLUSIVE
     return Outcome.PASSED

@@ -1,7 +1,7 @@
-"""When copies end: at once, or after the time that their bytes take on their way.
+"""When copies end in a replay: at once, or after the time that their bytes take.
 
-Each way between two tiers is a line of its own: copies on one go one after the other, copies on
-two at once. A request that waits for a copy moves the clock on.
+Copies between the same two tiers in the same direction run one after the other, all others at the
+same time. A request that waits for a copy advances the clock.
 
 Knows: bytes and speeds. Does not know: what is copied, or why.
 """
@@ -30,7 +30,7 @@ class CopyClock:
         self._under_way: list[tuple[float, int, tuple[Move, ...]]] = []
 
     def arrive(self, at: float, cache: PrefixCache) -> float:
-        """It is `at` now, or as late as it was; settle what has ended. Returns `at`."""
+        """Advance to `at`, if it is later than now; settle copies that have ended. Returns `at`."""
         self._begin(cache)
         while self._under_way and self._under_way[0][0] <= at:
             self._settle_next(cache)
@@ -38,7 +38,7 @@ class CopyClock:
         return at
 
     def wait(self, cache: PrefixCache) -> bool:
-        """Go on to the end of the next copies; False: none are under way."""
+        """Advance to the end of the next copies; False if none are under way."""
         self._begin(cache)
         if not self._under_way:
             return False

@@ -1,4 +1,4 @@
-"""How long computing and copying take, by a few numbers: estimates, and said to be.
+"""Estimates of how long computing and copying take.
 
     prefill(n tokens behind p cached ones) = start + FLOPs / rate
     FLOPs = n x (2 x parameters) + attention x (sum of the positions of the n tokens)
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A decoder, as far as its cost goes."""
+    """The cost of a decoder."""
 
     parameters: float = 8.03e9  # that a token is multiplied with
     kv_bytes_per_token: int = 131072

@@ -30,7 +30,7 @@ output_flag = partial(flag, panel="Output")
 
 @dataclass(frozen=True, slots=True)
 class TierTokenFlags:
-    """How much each tier holds, and who gives way."""
+    """What each tier holds, and what is evicted."""
 
     device_tokens: Annotated[
         int, cache_flag("--device-tokens", "Tokens in the device tier.", min=1)
@@ -41,7 +41,9 @@ class TierTokenFlags:
     disk_tokens: Annotated[
         int, cache_flag("--disk-tokens", "Tokens in the disk tier; 0: none.", min=0)
     ] = 0
-    policy: Annotated[PolicyName, cache_flag("--policy", "What stays and what goes.")] = "value"
+    policy: Annotated[PolicyName, cache_flag("--policy", "Which blocks are evicted first.")] = (
+        "value"
+    )
     block_size: Annotated[
         int,
         typer.Option(
@@ -55,7 +57,7 @@ class TierTokenFlags:
         SettleName,
         cache_flag(
             "--settle",
-            "When copies between tiers end: 'at-once', or 'in-time', after what their bytes take.",
+            "When copies between tiers end: 'at-once', or 'in-time', as long as their bytes take.",
         ),
     ] = "at-once"
 
@@ -75,7 +77,9 @@ class MachineFlags:
     ] = MACHINE_DEFAULTS.disk_gb_s
     start_ms: Annotated[
         float,
-        machine_flag("--start-ms", "Of any request, before its first token.", min=0.0),
+        machine_flag(
+            "--start-ms", "Fixed time of any request before its first token, in ms.", min=0.0
+        ),
     ] = MACHINE_DEFAULTS.start_ms
 
     def machine(self) -> Machine:
@@ -88,7 +92,8 @@ class ShapeFlags:
     """The model; the defaults are an 8B of Llama 3's shape in bfloat16."""
 
     parameters: Annotated[
-        float, machine_flag("--parameters", "That a token is multiplied with.", min=1.0)
+        float,
+        machine_flag("--parameters", "Parameters that each token is multiplied with.", min=1.0),
     ] = SHAPE_DEFAULTS.parameters
     kv_bytes_per_token: Annotated[
         int, machine_flag("--kv-bytes-per-token", "As 'ratoon plan' prints.", min=1)
@@ -97,7 +102,7 @@ class ShapeFlags:
         float,
         machine_flag(
             "--attention-flops",
-            "Of one token and one position before it: 4 x layers x query heads x head size.",
+            "FLOPs of one token and one position before it: 4 x layers x query heads x head size.",
             min=0.0,
         ),
     ] = SHAPE_DEFAULTS.attention_flops
@@ -115,13 +120,15 @@ class OutputFlags:
         str,
         output_flag(
             "--sizes",
-            "Totals of all tiers to replay as well, with the same shares: 250k,1M,2M. "
+            "Further total sizes to replay, divided among the tiers alike: 250k,1M,2M. "
             "[dim]\\[with --plot: a quarter, half, 1, 2 and 4 times the total][/dim]",
         ),
     ] = ""
     plot: Annotated[
         Path | None,
-        output_flag("--plot", "Write hit rate against size, with LRU's, as SVG."),
+        output_flag(
+            "--plot", "Write a plot of hit rate against size, with LRU's for comparison, as SVG."
+        ),
     ] = None
     json: Json = False
 
@@ -142,16 +149,16 @@ class MemoryFlags:
         float,
         cache_flag(
             "--memory-fraction",
-            "Of the GPU's memory that is not weights, for KV.",
+            "Share of the GPU's memory without the weights to use for KV.",
             min=0.01,
             max=1.0,
         ),
     ] = 0.9
     setup_ms: Annotated[
         float,
-        machine_flag("--setup-ms", "Before the first byte of a load.", min=0.0),
+        machine_flag("--setup-ms", "Fixed time of a load before its first byte, in ms.", min=0.0),
     ] = SETUP_MS
     kv_dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        cache_flag("--kv-dtype", "Of weights and KV; auto is the checkpoint's own."),
+        cache_flag("--kv-dtype", "Type of weights and KV; auto: the checkpoint's own."),
     ] = "auto"

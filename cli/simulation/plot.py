@@ -1,9 +1,9 @@
-"""Hit rate against size as an SVG that needs nothing beside itself.
+"""A plot of hit rate against size, as a self-contained SVG.
 
-pygal is loaded when there is something to draw and not before: it puts a finder of its own, of a
-kind that Python no longer knows, into the import system. `_load_pygal` takes it out again.
+pygal is only imported when there is something to draw, because it adds a finder of a kind that
+Python no longer supports to the import system. `_load_pygal` removes it again.
 
-Knows: pygal. Does not know: how the points came about.
+Knows: pygal. Does not know: how the points were computed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def draw(curves: Mapping[str, Sequence[Point]], title: str) -> bytes:
 
 
 def write(path: Path, svg: bytes) -> None:
-    """Put the plot in a file; CliError where that cannot be."""
+    """Write the plot to a file; raises CliError."""
     try:
         path.write_bytes(svg)
     except OSError as error:
@@ -47,6 +47,6 @@ def _percent(point: Point) -> float:
 
 def _load_pygal() -> Any:
     pygal = importlib.import_module("pygal")
-    # Only that one: the others that came along are right, and one has taken an older one's place.
+    # Only the outdated kind: other finders that were added at the same time are valid.
     sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     return pygal

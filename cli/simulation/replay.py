@@ -1,17 +1,16 @@
 """Replays a trace through `PrefixCache`: the code that serves, not a model of it.
 
-A cache block is one block of the trace. Its content is told by its id alone, so the cache is made
-with blocks of one token, and that token is the id: what is compared, split, held, evicted and
-moved is the same as with all its tokens, and only the arrays are shorter.
+A cache block is one block of the trace. The trace identifies its content by an id, so the cache
+has blocks of one token, and that token is the id. What is compared, split, held, evicted and moved
+is the same as with all tokens; only the arrays are shorter.
 
-Requests come one after the other, and each is over before the next comes: what runs at once is
-not modelled, so nothing is held for long. Only whole blocks are shared, and the last token is
-always computed. Generated tokens are unknown content: they are not put in the cache, take no room
-in it and are no part of the hit rate. A prompt that the device tier cannot hold is computed and
-leaves nothing.
+Each request ends before the next one begins: concurrency is not modelled, so nothing is held for
+long. Only whole blocks are shared, and the last token is always computed. Generated tokens are
+unknown content: they are not cached and not part of the hit rate. A prompt that is longer than
+the device tier is computed and leaves nothing in the cache.
 
-Knows: the order of a request's life. Does not know: times of copies (`clock`), or what is made of
-the numbers (`report`).
+Knows: the steps of a request. Does not know: when copies end (`clock`), or how the numbers are
+reported (`results`).
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Admitted:
 
 
 def admit(trace: Trace) -> list[Admitted]:
-    """Do the gateway's part for every request, once for all replays."""
+    """Do what the gateway does for every request, once for all replays."""
     paths = {tenant: _path(tenant) for tenant in trace.tenants}
     return [
         Admitted(one, paths[one.tenant], block_keys(paths[one.tenant], one.ids, 1))
@@ -123,7 +122,7 @@ class Replay:
         return self._result
 
     def check(self) -> None:
-        """Compare all of the cache's books with what they are of; InvariantBroken."""
+        """Check the invariants of the cache; raises InvariantBroken."""
         self._cache.check_invariants()
 
     def _serve(self, admitted: Admitted) -> Served:
@@ -149,7 +148,7 @@ class Replay:
         )
 
     def _lease(self, path: NamespacePath, request: Request) -> Lease | None:
-        """Lease, and wait for whatever has to be copied first; None: it can never be had."""
+        """Acquire a lease, waiting for copies; None if the prompt can never fit."""
         cache, clock = self._cache, self._clock
         if not cache.fits(len(request.ids)):
             return None

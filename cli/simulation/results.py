@@ -1,4 +1,4 @@
-"""What a replay comes to: hit rates, bytes, estimated times. Said once, for people and machines.
+"""The results of a replay: hit rates, bytes, estimated times.
 
 Knows: sums and percentiles. Does not know: how requests were served, or how this is shown.
 """
@@ -124,7 +124,7 @@ def _moved_bytes(run: Run, shape: ModelShape) -> dict[str, MovedBytes]:
 
 
 def _ttft(one: Served, shape: ModelShape, machine: Machine) -> float:
-    """What was waited for copies counts where the replay knew of it, else what they would take."""
+    """The time that the replay waited for copies or, if it did not, what they would take."""
     host, disk = one.from_host, one.from_disk
     if one.waited_s:
         host = disk = 0

@@ -36,7 +36,7 @@ class BadTrace(CliError):
 
 
 class Row(msgspec.Struct):
-    """A line, as it is written. Fields that it has beside these are of no matter."""
+    """A line of the file. Other fields are ignored."""
 
     timestamp: Annotated[float, msgspec.Meta(ge=0)]
     input_length: Positive
@@ -70,12 +70,12 @@ class Trace:
 
     @property
     def tenants(self) -> list[str]:
-        """Everyone who asks for something."""
+        """The tenants of all requests."""
         return sorted({request.tenant for request in self.requests})
 
 
 def read_trace(path: Path, block_size: int) -> Trace:
-    """Read a trace whose ids stand for `block_size` tokens each; BadTrace."""
+    """Read a trace whose ids stand for `block_size` tokens each; raises BadTrace."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -111,7 +111,7 @@ def _check(row: Row, before: Request | None, block_size: int, where: str) -> Non
 
 
 def _request(row: Row, dense: dict[int, int]) -> Request:
-    """Number the ids in order of appearance, so that any that JSON can write will do."""
+    """Number the ids in order of appearance, so that any integers can be ids."""
     ids = [dense.setdefault(one, len(dense)) for one in row.hash_ids]
     return Request(
         at=row.timestamp / 1000,

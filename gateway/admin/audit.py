@@ -1,7 +1,7 @@
-"""What the operator did, noted by every admin route that changes anything; `/admin/audit` tells.
+"""The audit log: every admin route that changes something adds an entry; `/admin/audit` lists them.
 
-An entry is written once its change is done, so the log holds no change that never was. A change
-whose entry the store could not take stands all the same, and the gateway's own log says so.
+An entry is written after its change is made, so the log has no change that did not happen. If the
+store cannot take the entry, the change stands, and the gateway's own log says so.
 
 Knows: what an entry holds. Does not know: which changes there are. There is one operator's key,
 and so one actor.
@@ -17,8 +17,8 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from gateway.admin.wire import json_response
-from gateway.described import described
 from gateway.errors import BadRequest, Unavailable
+from gateway.openapi import described
 from gateway.state.records import AuditEntry
 from gateway.state.store import AUDIT_KEPT, AuditLog
 
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class AuditTrail:
-    """Writes entries of the operator's into the log. `clock`: seconds since the epoch."""
+    """Writes the operator's entries into the log. `clock`: seconds since the epoch."""
 
     def __init__(self, log: AuditLog, clock: Callable[[], float]) -> None:
         self._log = log
@@ -64,9 +64,9 @@ def audit_router(log: AuditLog) -> APIRouter:
         skip: Annotated[int, Query(json_schema_extra={"minimum": 0, "maximum": AUDIT_KEPT})] = 0,
     ) -> Response:
         if not 1 <= limit <= MAX_ENTRIES:
-            raise BadRequest(f"`limit` is from 1 to {MAX_ENTRIES}.", param="limit")
+            raise BadRequest(f"`limit` must be from 1 to {MAX_ENTRIES}", param="limit")
         if not 0 <= skip <= AUDIT_KEPT:
-            raise BadRequest(f"`skip` is from 0 to {AUDIT_KEPT}.", param="skip")
+            raise BadRequest(f"`skip` must be from 0 to {AUDIT_KEPT}", param="skip")
         return json_response(AuditEntries(await log.list_audit(limit=limit, skip=skip)))
 
     return router

@@ -1,8 +1,8 @@
-"""What the operator asks of the engine, answered in time or refused.
+"""The operator's questions to the engine, with a deadline.
 
-An engine that hangs must not hang the routes that would show it.
+An engine that hangs must not hang the routes that would show that it does.
 
-Knows: a deadline. Does not know: what is asked for, or HTTP.
+Knows: the deadline. Does not know: what the answers mean, or HTTP.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEADLINE_S = 5.0
 
 
 class BoundedEngine:
-    """An engine whose answers come within `deadline_s`, or EngineUnavailable does."""
+    """An engine that answers within `deadline_s` seconds, or EngineUnavailable is raised."""
 
     def __init__(self, engine: Engine, deadline_s: float = DEADLINE_S) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class BoundedEngine:
         return self._engine.welcome
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
-        """The engine's counters, and so many of the last evictions; raises EngineError."""
+        """The engine's counters, with the last `evictions` evictions; raises EngineError."""
         return await self._in_time(self._engine.stats(evictions=evictions))
 
     async def flush(self, flow: str | None) -> int:
@@ -46,4 +46,4 @@ class BoundedEngine:
             async with asyncio.timeout(self._deadline_s):
                 return await answer
         except TimeoutError as error:
-            raise EngineUnavailable("The engine did not answer in time.") from error
+            raise EngineUnavailable("the engine did not answer in time") from error

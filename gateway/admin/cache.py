@@ -1,6 +1,6 @@
-"""`/admin/cache`: what the prefix cache holds and saved, and the order to forget.
+"""`/admin/cache`: statistics of the prefix cache, its last evictions, and flushing it.
 
-Knows: the routes. Does not know: how the engine's counters are told (`cache_views`).
+Knows: the routes. Does not know: how the engine's counters are shown (`cache_views`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache_views import CacheStats, EvictionList, cache_stats, eviction
 from gateway.admin.wire import AdminBody, json_response, read_body
-from gateway.described import described
 from gateway.errors import Unavailable, from_engine
+from gateway.openapi import described
 from gateway.state.store import Store
 
-MOST_EVICTIONS = 1000  # that are told; the engine remembers no more
-PUBLISHED = "published"  # the flow that computes and owns what is published
+MAX_EVICTIONS = 1000  # the engine remembers no more
+PUBLISHED = "published"  # the engine's flow that computes and owns published prefixes
 
 
 class FlushOrder(AdminBody, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ def cache_router(
     @router.get("/evictions", openapi_extra=described(EvictionList))
     async def evictions() -> Response:
         with _refusing():
-            counted = await engine.stats(evictions=MOST_EVICTIONS)
+            counted = await engine.stats(evictions=MAX_EVICTIONS)
         now = clock()
         return json_response(EvictionList([eviction(one, now) for one in counted.evictions]))
 
@@ -69,7 +69,7 @@ def cache_router(
 
 
 async def _names(store: Store) -> dict[str, str]:
-    """The tenants' names by id. While the state is away there are none: counts need no names."""
+    """The tenants' names by id; none while the state is unavailable, for counts need no names."""
     try:
         tenants = await store.list_tenants()
     except Unavailable:
@@ -79,7 +79,7 @@ async def _names(store: Store) -> dict[str, str]:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """What the engine cannot do is refused as the gateway refuses, and counted as that."""
+    """Raise the engine's errors as the gateway's, so that they are answered and counted as such."""
     try:
         yield
     except EngineError as error:

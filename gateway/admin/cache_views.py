@@ -66,7 +66,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     """One tenant's use of the cache since the engine started."""
 
     id: str
-    name: str | None  # None: the tenant was deleted since
+    name: str | None  # None: the tenant has been deleted
     requests: int
     prompt_tokens: int
     hit_tokens: int
@@ -79,9 +79,9 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     evictions_suffered: int
     written_blocks: int
     unread_blocks: int  # of those written: found by no request so far
-    tiers: dict[str, ShareStats]  # how it stands in each tier, in blocks
-    caused: BlocksByReason  # whatever went for it, in any tier
-    suffered: BlocksByReason  # whatever went of it
+    tiers: dict[str, ShareStats]  # its share of each tier, in blocks
+    caused: BlocksByReason  # blocks evicted to make room for it, by tier
+    suffered: BlocksByReason  # blocks of its own that were evicted, by tier
 
 
 class MovesView(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class MovesView(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     failed: int  # blocks
     under_way: int  # blocks
-    seconds: float  # in which at least one was under way
+    seconds: float  # during which at least one copy was under way
     gb_per_s: float | None
 
 
@@ -109,7 +109,7 @@ class LowerTierView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TiersView(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies below the device, and what has gone there and back."""
+    """The tiers below the device, and the copies to and from them."""
 
     block_bytes: int
     hit_tokens: dict[str, int]  # by tier
@@ -137,11 +137,11 @@ class CacheStats(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueView
     tenants: list[TenantView]
     tiers: TiersView
-    floors_scale: dict[str, float]  # by tier: below 1 the floors promised are more than it holds
+    floors_scale: dict[str, float]  # by tier; below 1: all floors together exceed the tier
 
 
 class EvictionView(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one tenant that went for another."""
+    """Blocks of one tenant that were evicted to make room for another."""
 
     time: float  # seconds since the epoch
     of_tenant: str

@@ -1,6 +1,6 @@
 """`/admin/groups`: make, list, rename and delete groups of tenants that trust each other.
 
-Who is in a group is said at the tenant (`/admin/tenants`), which is in one at most.
+Membership is a field of the tenant (`/admin/tenants`), which is in one group at most.
 
 Knows: what a group is called. Does not know: what its members share.
 """
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.admin.audit import AuditTrail
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
-from gateway.described import described
+from gateway.openapi import described
 from gateway.state.records import Group
 from gateway.state.store import Groups
 

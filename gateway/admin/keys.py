@@ -1,6 +1,6 @@
 """`/admin/tenants/{id}/keys`: issue, list, rotate and revoke a tenant's keys.
 
-A key itself is in the answer that made it, and nowhere else ever after.
+A key itself is only in the answer that issued it; it is stored nowhere.
 
 Knows: what of a key may be shown. Does not know: how keys are made or stored.
 """
@@ -16,9 +16,9 @@ from msgspec import Meta
 
 from gateway.admin.audit import AuditTrail
 from gateway.admin.wire import AdminBody, json_response, read_body
-from gateway.described import described
 from gateway.errors import BadRequest, NotFound
 from gateway.keyring import IssuedKey, Keyring
+from gateway.openapi import described
 from gateway.state.records import ApiKey
 from gateway.state.store import Store
 
@@ -64,7 +64,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A key's only appearance in clear, and its record."""
+    """Answer of POST: the key in clear, for the only time, and its record."""
 
     key: str
     record: KeyView
@@ -90,7 +90,7 @@ def keys_router(
     async def issue(tenant_id: str, request: Request) -> Response:
         body = await read_body(request, NewKey)
         if body.expires_at is not None and body.expires_at <= clock():
-            raise BadRequest("`expires_at` is in the past.", param="expires_at")
+            raise BadRequest("`expires_at` is in the past", param="expires_at")
         issued = await keyring.issue(tenant_id, expires_at=body.expires_at)
         await audit.note("key.create", issued.record.id, tenant=tenant_id)
         return shown(issued)
@@ -126,4 +126,4 @@ def keys_router(
 async def _require_owner(store: Store, tenant_id: str, key_id: str) -> None:
     """NotFound unless the key is there and is the tenant's."""
     if (await store.get_key(key_id)).tenant_id != tenant_id:
-        raise NotFound("No such key.")
+        raise NotFound("no such key")

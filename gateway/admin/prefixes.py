@@ -1,7 +1,7 @@
-"""`/admin/prefixes`: publish a prefix for all tenants or for a group, look at it, take it back.
+"""`/admin/prefixes`: publish a prefix for all tenants or for a group, show it, withdraw it.
 
-A prefix is published under a name; publishing the name again makes a new version, which takes
-the place of the old one for requests from then on.
+A prefix is published under a name; publishing the name again makes a new version, which replaces
+the old one for all later requests.
 
 Knows: what an operator may publish, and in which order it is stored, put in force and noted.
 Does not know: how a prefix becomes tokens (`gateway.published`) or what the engine does with it.
@@ -23,11 +23,11 @@ from engine.stats_messages import PinStats
 from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
-from gateway.described import described
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
 from gateway.openai.chat import message_of
 from gateway.openai.refusals import refuse_unsupported, unsupported
 from gateway.openai.schema import ChatMessage
+from gateway.openapi import described
 from gateway.published import Published, in_force
 from gateway.state.records import EVERYONE, PrefixSource, PublishedPrefix
 from gateway.state.store import Store
@@ -63,7 +63,7 @@ class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrefixList(msgspec.Struct, frozen=True):
-    """Answer of GET /admin/prefixes: what is in force."""
+    """Answer of GET /admin/prefixes: the latest version of each."""
 
     prefixes: list[PrefixView]
 
@@ -75,7 +75,7 @@ class DeletedPrefix(msgspec.Struct, frozen=True):
 
 
 class Publishing:
-    """The changes to what is published, one at a time in this process."""
+    """Publishes and withdraws prefixes, one change at a time in this process."""
 
     def __init__(
         self, store: Store, published: Published, engine: BoundedEngine, audit: AuditTrail
@@ -87,7 +87,7 @@ class Publishing:
         self._turn = asyncio.Lock()
 
     async def publish(self, body: NewPrefix, now: float) -> PublishedPrefix:
-        """Store a new version and put it in force; what had the name before is deleted."""
+        """Store a new version and put it in force; older versions of the name are deleted."""
         source = source_of(body)
         async with self._turn:
             tokens = await self._published.tokens_of(source)
@@ -117,11 +117,11 @@ class Publishing:
             return new
 
     async def delete(self, prefix_id: str, now: float) -> None:
-        """Take a prefix back, with all older versions of its name; NotFound when it was."""
+        """Withdraw a prefix and all older versions of its name; NotFound if it already was."""
         async with self._turn:
             record = await self._store.get_prefix(prefix_id)
             if record.deleted_at is not None:
-                raise NotFound("No such prefix.")
+                raise NotFound("no such prefix")
             records = await self._store.list_prefixes()
             await self._retire(record.name, record.version, records, now)
             await self._audit.note(
@@ -130,16 +130,16 @@ class Publishing:
             await self._put_in_force()
 
     async def views(self, records: list[PublishedPrefix]) -> list[PrefixView]:
-        """The records as the operator sees them, with what the engine has of them now."""
+        """The records as the operator sees them, with their state in the engine."""
         pins, block_size = await self._pins()
         return [self._view(record, pins, block_size) for record in records]
 
     async def _check(self, name: str, tokens: int, records: list[PublishedPrefix]) -> None:
-        """Refuse what could not be published; what the engine says later is shown by `state`."""
+        """Refuse what cannot be published; what the engine refuses later is shown by `state`."""
         welcome = self._welcome()
         if tokens < welcome.block_size:
             raise BadRequest(
-                f"the prefix has {tokens} tokens; {welcome.block_size} are the least to be shared",
+                f"the prefix has {tokens} tokens; at least {welcome.block_size} are needed",
                 code="prefix_too_short",
             )
         if tokens >= welcome.max_model_len:
@@ -149,7 +149,7 @@ class Publishing:
             )
         live = in_force(records)
         if len(live) >= MAX_PUBLISHED and name not in {record.name for record in live}:
-            raise Conflict(f"{MAX_PUBLISHED} prefixes are published already.")
+            raise Conflict(f"{MAX_PUBLISHED} prefixes are published already")
         await self._check_room(
             -(-tokens // welcome.block_size), {r.id for r in live if r.name == name}
         )
@@ -160,13 +160,14 @@ class Publishing:
             return
         if blocks > pins.most:
             raise BadRequest(
-                f"the prefix has {blocks} blocks; {pins.most} may be pinned", code="pin_too_large"
+                f"the prefix has {blocks} blocks; at most {pins.most} may be pinned",
+                code="pin_too_large",
             )
         freed = sum(pins.pinned.get(pin_id, 0) for pin_id in replaced)
         if blocks > pins.most - pins.claimed + freed:
             raise Conflict(
-                f"{pins.claimed} of the {pins.most} blocks that may be pinned are; "
-                f"the prefix has {blocks}",
+                f"the prefix has {blocks} blocks; of the {pins.most} that may be pinned, "
+                f"{pins.claimed} are in use",
                 code="no_room_to_pin",
             )
 
@@ -178,7 +179,7 @@ class Publishing:
                 await self._store.update_prefix(replace(record, deleted_at=now))
 
     async def _put_in_force(self) -> None:
-        self._published.look_afresh()  # if not now, then soon
+        self._published.reload()  # in the background, should the next line fail
         try:
             await self._published.renew()
         except Unavailable:
@@ -244,7 +245,7 @@ def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], fl
     async def show(prefix_id: str) -> Response:
         record = await store.get_prefix(prefix_id)
         if record.deleted_at is not None:
-            raise NotFound("No such prefix.")
+            raise NotFound("no such prefix")
         [view] = await publishing.views([record])
         return json_response(view)
 

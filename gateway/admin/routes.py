@@ -24,9 +24,9 @@ from gateway.admin.tenants import tenants_router
 from gateway.admin.usage import usage_router
 from gateway.auth import AdminAuthenticator
 from gateway.cache_use import CacheUses
-from gateway.described import described_text
 from gateway.keyring import Keyring
 from gateway.metrics import GatewayMetrics
+from gateway.openapi import described_text
 from gateway.published import Published
 from gateway.state.store import Store
 

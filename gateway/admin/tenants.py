@@ -1,8 +1,8 @@
 """`/admin/tenants`: make, list, change, disable and delete tenants.
 
-A tenant that is disabled or deleted loses its cached prefixes and its remembered identities
-before the answer goes out. Changes run one at a time, so that two of them to one tenant do
-not undo each other.
+When a tenant is disabled or deleted, its cached prefixes and remembered identities are gone
+before the answer is sent. Changes run one at a time, so that two changes to one tenant do not
+undo each other.
 
 Knows: which steps a change takes. Does not know: SQL, keys, or how the engine forgets.
 """
@@ -24,9 +24,9 @@ from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
 from gateway.cache_quota import CacheQuota
-from gateway.described import described
 from gateway.keyring import Keyring
 from gateway.limits.limits import Limits
+from gateway.openapi import described
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 
@@ -44,22 +44,22 @@ class NewTenant(AdminBody, frozen=True, kw_only=True):
     cache: CacheQuota = CacheQuota()
 
     def made(self, created_at: float) -> Tenant:
-        """The tenant that is asked for; BadRequest for a name that is none."""
+        """The tenant that is asked for; BadRequest for a bad name."""
         name = clean_name(self.name)
         new = Tenant.new(name, created_at=created_at, weight=self.weight, group_id=self.group_id)
         return replace(new, priority=self.priority, limits=self.limits, cache=self.cache)
 
 
 class TenantChange(AdminBody, frozen=True, kw_only=True):
-    """Body of PATCH /admin/tenants/{id}; what is left out stays."""
+    """Body of PATCH /admin/tenants/{id}; fields that are left out stay."""
 
     name: Name | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
     weight: Weight | UnsetType = UNSET
     group_id: str | UnsetType | None = UNSET  # None: it leaves its group
     priority: Priority | UnsetType = UNSET
-    limits: Limits | UnsetType = UNSET  # all of them: one that is left out is gone
-    cache: CacheQuota | UnsetType = UNSET  # both: one that is left out is gone
+    limits: Limits | UnsetType = UNSET  # replaces all limits: one that is left out is removed
+    cache: CacheQuota | UnsetType = UNSET  # replaces both floor and ceiling
 
     def given(self) -> dict[str, Any]:
         """The fields that the body has."""
@@ -118,8 +118,8 @@ class TenantChanges:
     async def _flush(self, tenant_id: str) -> int | None:
         """Forget the tenant's prefixes.
 
-        Without an engine the change stands all the same: nobody can reach what is left, for
-        its namespace is derived from an id that no request bears.
+        Without an engine the change stands: what is left in the cache cannot be reached, because
+        no request has the id that its namespace is derived from.
         """
         try:
             return await self._engine.flush(tenant_id)

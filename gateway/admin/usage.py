@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from gateway.cache_use import CacheUses
-from gateway.described import described_report
+from gateway.openapi import described_report
 from gateway.state.store import UsageLedger
 from gateway.usage_report import Days, UsageList, usage_response
 

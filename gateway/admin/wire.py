@@ -1,7 +1,7 @@
 """How the admin routes read and write JSON.
 
-A body is bounded, typed, and refused when it has a field that the route does not know: a
-misspelt `tenant` must not turn into "all tenants".
+A body is bounded, typed, and refused when it has a field that the route does not know, so that a
+misspelt `tenant` does not mean "all tenants".
 
 Knows: bytes and types. Does not know: what a route does with them.
 """
@@ -19,7 +19,7 @@ from gateway.errors import BadRequest
 T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_BODY_BYTES = 64 << 10
-MAX_DEPTH = 64  # of a body; what is said of tools may be nested
+MAX_DEPTH = 64  # of nested JSON
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
@@ -47,7 +47,9 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 def clean_name(name: str) -> str:
-    """`name` when a terminal may show it as it is; else BadRequest."""
+    """`name`, if a terminal can show it as it is; else BadRequest."""
     if not name.isprintable() or name != name.strip():
-        raise BadRequest("A name is printable, without blanks around it.", param="name")
+        raise BadRequest(
+            "a name must be printable and must not begin or end with a blank", param="name"
+        )
     return name

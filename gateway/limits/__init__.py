@@ -1,1 +1,1 @@
-"""What a tenant may use: rates, requests at once, a budget. Reserved before, settled after."""
+"""A tenant's limits: rates, concurrent requests, a budget. Reserved before, settled after."""

@@ -1,16 +1,16 @@
 """One tenant's use of its limits, and every decision about it: pure, in whole numbers.
 
-    requests   a bucket that a request enters when it is admitted
-    tokens     a bucket that tokens enter when they are settled; what is reserved until then is
-               in `held_tokens`, which fills the bucket and does not drain
-    holds      requests that run, each with a time at which it lapses
-    budgets    by period: what is spent, and what is held of it
+    requests   a bucket that is filled when a request is admitted
+    tokens     a bucket that is filled when tokens are settled; tokens that are reserved until then
+               are in `held_tokens`, which counts as filling the bucket and does not drain
+    holds      the running requests, each with the time at which it lapses
+    budgets    by period: what is spent, and what is reserved of it
 
 So the tokens that are settled within any time t are at most rate * t + burst, whatever was asked
 for; and what is spent is never more than the budget.
 
-Times in microseconds: `now` of a clock that moves on, `month` a count of months of the calendar.
-Knows: numbers. Does not know: clocks, or where an account is kept. `scripts` is its twin in Lua.
+Times are microseconds of a monotonic clock; `month` counts calendar months. Knows: numbers. Does
+not know: clocks, or where an account is kept. `scripts` has the same decisions in Lua.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Spending(msgspec.Struct, array_like=True):
     month: int = 0
 
     def turn(self, month: int) -> None:
-        """Begin a new month; a calendar that went back gives nothing back."""
+        """Begin a new month; if the calendar goes back, nothing is given back."""
         if month > self.month:
             self.spent, self.month = 0, month
 
@@ -66,7 +66,7 @@ class Account(msgspec.Struct):
     budgets: dict[str, Spending] = {}
 
     def reserve(self, demand: Demand, moment: Moment) -> Verdict:
-        """Take everything that `demand` needs, or nothing."""
+        """Reserve everything that `demand` needs, or nothing."""
         limits = demand.limits
         self._bring_up(limits, moment)
         refusal = refusal_of(demand, self.levels(limits))
@@ -78,7 +78,7 @@ class Account(msgspec.Struct):
         return Granted(Hold(demand), standing_of(limits, self.levels(limits)))
 
     def settle(self, hold: Hold, used: Amount, moment: Moment) -> None:
-        """Let go of `hold` and count what was used."""
+        """Release `hold` and count what was used."""
         limits = hold.demand.limits
         self._bring_up(limits, moment)
         held = self.holds.pop(hold.demand.id, None)
@@ -90,14 +90,14 @@ class Account(msgspec.Struct):
             self.tokens = self.tokens.filled(used.tokens, capacity(rate, limits.burst_s))
 
     def renew(self, hold: Hold, moment: Moment) -> None:
-        """Let a hold last on."""
+        """Postpone the time at which a hold lapses."""
         held = self.holds.get(hold.demand.id)
         if held is not None:
             until = moment.now + HOLD_US
             self.holds[hold.demand.id] = msgspec.structs.replace(held, until=until)
 
     def owe(self, limits: Limits, requests: int, tokens: int, moment: Moment) -> None:
-        """Count what was admitted elsewhere, without asking; buckets are at most full then."""
+        """Count what was admitted elsewhere, without a decision; buckets become at most full."""
         self._bring_up(limits, moment)
         if limits.requests_per_minute is not None:
             room = capacity(limits.requests_per_minute, limits.burst_s)
@@ -127,7 +127,7 @@ class Account(msgspec.Struct):
             self.budgets.setdefault(period, Spending()).held += most.cost
 
     def _bring_up(self, limits: Limits, moment: Moment) -> None:
-        """The account as it is at `moment`."""
+        """Drain buckets and let holds lapse up to `moment`."""
         self.requests = self.requests.drained(limits.requests_per_minute or 0, moment.now)
         self.tokens = self.tokens.drained(limits.tokens_per_minute or 0, moment.now)
         if limits.budget is not None:
@@ -158,7 +158,7 @@ class Account(msgspec.Struct):
 
 
 class Levels(msgspec.Struct, frozen=True, array_like=True):
-    """How much of each limit is taken: buckets as in `bucket`, requests that run, micro-units."""
+    """How much of each limit is taken: bucket levels, running requests, micro-units."""
 
     requests: int
     tokens: int
@@ -167,7 +167,7 @@ class Levels(msgspec.Struct, frozen=True, array_like=True):
 
 
 def refusal_of(demand: Demand, levels: Levels) -> Refused | None:
-    """What stands in the way of `demand`; None when nothing does."""
+    """The first limit that `demand` exceeds; None if it exceeds none."""
     limits, standing = demand.limits, standing_of(demand.limits, levels)
 
     def refused(reason: Reason, retry_after_s: float | None) -> Refused:
@@ -193,7 +193,7 @@ def refusal_of(demand: Demand, levels: Levels) -> Refused | None:
 
 
 def standing_of(limits: Limits, levels: Levels) -> Standing:
-    """What is told to the tenant."""
+    """What is left of the rates, for the tenant."""
     return Standing(
         _allowance(limits.requests_per_minute, limits.burst_s, levels.requests),
         _allowance(limits.tokens_per_minute, limits.burst_s, levels.tokens),

@@ -1,14 +1,15 @@
-"""GCRA in whole numbers: the leaky bucket that fills by what is used and drains at the rate.
+"""A leaky bucket in whole numbers: filled by what is used, drained at the rate (GCRA).
 
 This is the generic cell rate algorithm in its second form (ITU-T I.371, "continuous-state leaky
 bucket"): the theoretical arrival time of the first form is `at + level / rate`. A level can be
-kept exactly, in Python and in Lua's doubles, which a time in fractions of a period cannot.
+kept exactly, in Python and in Lua's doubles; a time in fractions of a period cannot.
 
-    level   in sixty-millionths of one: at `rate` a minute, `rate` of them drain each microsecond
-    at      microseconds, when `level` was true; any clock that moves on
+    level   in sixty-millionths of a request or token: at `rate` a minute, `rate` of these drain
+            each microsecond
+    at      when `level` was true, in microseconds of any monotonic clock
 
-A clock that has jumped back starts anew from where it is: that gives no credit, and locks nobody
-out for as long as the jump. One that has jumped ahead drains the bucket once, a burst at most.
+If the clock jumps back, time counts from there on: nobody gets credit or is locked out for as
+long as the jump. If it jumps ahead, the bucket drains once, which admits at most one burst.
 
 `scripts` has the same in Lua. Knows: one bucket. Does not know: whose it is or what it counts.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import msgspec
 
-ONE = 60_000_000  # of a level, what a single request or token is
+ONE = 60_000_000  # the level of a single request or token
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -37,10 +38,10 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 def capacity(rate: int, burst_s: float | None) -> int:
-    """How much a bucket holds: the rate of `burst_s` seconds (None: a minute), at least one."""
+    """The level of a full bucket: `burst_s` seconds at the rate (None: a minute), at least ONE."""
     return max(ONE, rate * round((60.0 if burst_s is None else burst_s) * 1_000_000))
 
 
 def wait_s(level: int, rate: int) -> float:
-    """Seconds until so much has drained."""
+    """Seconds until `level` has drained."""
     return max(0, level) / rate / 1_000_000

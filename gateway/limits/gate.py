@@ -1,7 +1,7 @@
-"""Where a request meets its tenant's limits: held while it runs, settled however it ends.
+"""Reserves a request's part of its tenant's limits while it runs, and settles it however it ends.
 
-Knows: what a request may use at most, which refusal becomes which error. Does not know: what a
-limiter decides (`limiter`), or how the numbers are spelled on the wire.
+Knows: what a request may use at most, which refusal becomes which error. Does not know: how a
+limiter decides (`limiter`), or how the numbers are written on the wire.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class LimitGate:
     async def held(
         self, caller: Caller, admitted: Admitted, used: Callable[[], Tokens]
     ) -> AsyncIterator[Standing]:
-        """Reserve the most that `admitted` may use; at the end settle what `used` says it did.
+        """Reserve the most that `admitted` may use; at the end settle what `used` returns.
 
-        Raises LimitReached, BudgetSpent, or Unavailable where a budget cannot be looked up.
+        Raises LimitReached, BudgetSpent, or Unavailable if the budget cannot be looked up.
         """
         if caller.limits.is_unlimited:
             yield Standing()
@@ -63,7 +63,7 @@ class LimitGate:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[LimitGate]:
-        """Renew what is held until the end; then let what is being settled end."""
+        """Renew all holds while this is open; at the end wait for settlements under way."""
         renewing = asyncio.create_task(self._renew(), name="limits-renew")
         try:
             yield self
@@ -86,7 +86,7 @@ class LimitGate:
             verdict = await self._limiter.reserve(demand)
         except LimiterDown as error:
             raise Unavailable(
-                "the tenant's budget cannot be looked up now",
+                "the tenant's budget cannot be looked up at the moment",
                 code="limits_unavailable",
                 retry_after_s=1.0,
             ) from error
@@ -95,7 +95,7 @@ class LimitGate:
         return verdict
 
     async def _settle(self, hold: Hold, used: Amount) -> None:
-        """Settle even when whoever waits for it is cancelled meanwhile."""
+        """Settle, even if the caller is cancelled meanwhile."""
         most = hold.demand.most
         used = Amount(min(used.tokens, most.tokens), min(used.cost, most.cost))
         task = asyncio.create_task(self._settle_now(hold, used))
@@ -119,15 +119,15 @@ class LimitGate:
 
 
 def refusal(refused: Refused, demand: Demand) -> GatewayError:
-    """The error that `refused` is to the tenant."""
+    """The error for a refusal."""
     if refused.reason == "budget":
-        return BudgetSpent("The tenant's budget does not suffice for this request.")
+        return BudgetSpent("the tenant's remaining budget does not cover this request")
     limits = demand.limits
     texts = {
-        "requests": f"Limited to {limits.requests_per_minute} requests a minute.",
-        "tokens": f"Limited to {limits.tokens_per_minute} tokens a minute; this request may need "
-        f"{demand.most.tokens}.",
-        "concurrent": f"Limited to {limits.max_concurrent} requests at once.",
+        "requests": f"limited to {limits.requests_per_minute} requests a minute",
+        "tokens": f"limited to {limits.tokens_per_minute} tokens a minute; this request may need "
+        f"{demand.most.tokens}",
+        "concurrent": f"limited to {limits.max_concurrent} requests at once",
     }
     return LimitReached(
         texts[refused.reason],

@@ -1,15 +1,15 @@
-"""Limits in Redis, and what holds while Redis is down, slow, frozen, full or read-only.
+"""Limits in Redis, and what decides while Redis is down, slow, frozen, full or read-only.
 
     Redis answers      it decides; what it grants is counted here too, so that the local buckets
-                       are as full as this process has made them
+                       show what this process has admitted
     it does not        this process decides alone, at its share of every rate; a tenant with a
-                       budget is refused, since a budget is a promise (LimiterDown)
-    it is back         it is told what was admitted meanwhile, and what was settled
+                       budget is refused, because a budget is a promise (LimiterDown)
+    it answers again   it is told what was admitted and settled meanwhile
 
-After a few failures a breaker leaves Redis alone but for one call a second, so that an outage
-costs a handful of requests its time-out and no more.
+After a few failures a circuit breaker stops all calls but one a second, so that only a handful of
+requests of an outage wait for a timeout.
 
-Knows: two limiters and who decides. Does not know: how either does.
+Knows: two limiters and which of them decides. Does not know: how either does.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from gateway.limits.limits import Limits
 from gateway.limits.memory import MemoryLimiter
 from gateway.limits.redis import Owed, RedisLimiter
 
-_STAND_IN = "stand-in"  # the epoch of holds that are here
-_AT_ONCE = 8  # calls to Redis: more would only wait there, with their time-out running
+_STAND_IN = "stand-in"  # the epoch of holds of the local limiter
+_AT_ONCE = 8  # calls to Redis: more would only wait there while their timeouts run
 _MAX_UNSETTLED = 10_000
 
 
@@ -62,7 +62,7 @@ class GuardedLimiter:
         return verdict
 
     async def settle(self, hold: Hold, used: Amount) -> None:
-        """Settle where the hold is; what Redis cannot be told now it is told later."""
+        """Settle where the hold is; with Redis later, if it does not answer now."""
         if hold.epoch == _STAND_IN:
             await self._alone.settle(hold, used)
             self._owe(hold.demand.tenant_id, tokens=used.tokens)
@@ -72,7 +72,7 @@ class GuardedLimiter:
             self._unsettled.append((hold, used))
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Let holds last on; one that Redis does not hear of may lapse."""
+        """Renew holds; those in Redis may lapse if it does not answer."""
         await self._alone.renew([hold for hold in holds if hold.epoch == _STAND_IN])
         self._catch_up()
         shared = [hold for hold in holds if hold.epoch != _STAND_IN]
@@ -104,7 +104,7 @@ class GuardedLimiter:
             except LimiterDown:
                 self._breaker.failed()
                 self._owe(demand.tenant_id, *owed)
-                # It may still be carried out, when nobody waits for it any more.
+                # Redis may still carry it out later: give that hold back then.
                 self._unsettled.append((Hold(demand), Amount()))
                 return None
             self._breaker.succeeded()
@@ -134,7 +134,7 @@ class GuardedLimiter:
             return True
 
     def _catch_up(self) -> None:
-        """Begin to tell Redis what was settled while it was away."""
+        """Start telling Redis what was settled while it did not answer."""
         if self._unsettled and (self._catching_up is None or self._catching_up.done()):
             self._catching_up = asyncio.create_task(self._settle_all(), name="limits-catch-up")
 
@@ -153,7 +153,7 @@ class GuardedLimiter:
         self._owed[tenant_id] = Owed(owed.requests + requests, owed.tokens + tokens)
 
     def _share(self, limits: Limits) -> Limits:
-        """This process's part, at least one of everything."""
+        """This process's share of every limit, at least 1."""
         return msgspec.structs.replace(
             limits,
             requests_per_minute=self._part(limits.requests_per_minute),

@@ -1,12 +1,12 @@
 """The protocol of a limiter, and what goes in and out of it.
 
-    reserve(demand) -> Granted(hold) | Refused        before the work, over all limits or none
-    settle(hold, used)                                once, after it, however it ended
-    renew(holds)                                      while it lasts, before HOLD_S are over
+    reserve(demand) -> Granted(hold) | Refused        before the work; from all limits or none
+    settle(hold, used)                                once after the work, however it ended
+    renew(holds)                                      during the work, before HOLD_S have passed
 
-A hold that is neither settled nor renewed lapses: a gateway that was killed gives its requests
-and tokens back. The budget counts a lapsed hold whole, since nobody knows what was computed and
-a budget is a promise.
+A hold that is neither settled nor renewed lapses, so the requests and tokens of a killed gateway
+are given back. The budget counts a lapsed hold in full, because nobody knows what was computed
+and a budget is a promise.
 
 Homes: `memory` (this process), `sqlite` (this machine), `redis` (several). One contract suite.
 
@@ -29,14 +29,14 @@ Reason = Literal["requests", "tokens", "concurrent", "budget"]
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """What a request may use or has used: tokens worked on, and their cost in micro-units."""
+    """What a request may use or has used: computed and generated tokens; cost in micro-units."""
 
     tokens: int = 0
     cost: int = 0
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """One request that would begin. `id` is unique among all that were ever made."""
+    """A request that wants to begin. `id` is unique among all there ever were."""
 
     id: str
     tenant_id: str
@@ -45,8 +45,7 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What was reserved. `epoch` names the memory that it is in: a home that was emptied has
-    another."""
+    """What was reserved. `epoch` changes when the place that remembers it was emptied."""
 
     demand: Demand
     epoch: str = ""
@@ -60,7 +59,7 @@ class Granted(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The request may not run now. `retry_after_s` None: waiting does not help, or not soon."""
+    """The request may not run. `retry_after_s` is None if waiting does not help, or not soon."""
 
     reason: Reason
     standing: Standing
@@ -71,24 +70,24 @@ Verdict = Granted | Refused
 
 
 class LimiterDown(Exception):
-    """The home does not answer, or not in time, or cannot write."""
+    """The limiter's storage does not answer in time, or cannot write."""
 
 
 class Limiter(Protocol):
     """Holds tenants to their limits. Call it from any task of one event loop."""
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Take `demand.most` from every limit that the tenant has, or nothing. LimiterDown."""
+        """Reserve `demand.most` of every limit of the tenant, or nothing; raises LimiterDown."""
         ...
 
     async def settle(self, hold: Hold, used: Amount) -> None:
-        """Give the hold back and count what was used. LimiterDown."""
+        """Release the hold and count what was used; raises LimiterDown."""
         ...
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Let holds last for HOLD_S from now; lapsed ones stay lapsed. LimiterDown."""
+        """Extend holds to HOLD_S from now; lapsed ones stay lapsed; raises LimiterDown."""
         ...
 
     async def close(self) -> None:
-        """Give back what the limiter holds open."""
+        """Close files and connections."""
         ...

@@ -1,4 +1,4 @@
-"""The limits of a tenant, as they are stored with it and set by the operator.
+"""The limits of a tenant, as the operator sets them and as they are stored with the tenant.
 
 Knows: fields, units and bounds. Does not know: how they are held (`account`) or where.
 """
@@ -32,9 +32,9 @@ class Limits(
 ):
     """What a tenant may use; None is unlimited.
 
-    `burst_s` says how much may come at once: the rate of so many seconds. None is a whole minute.
-    `tokens_per_minute` counts tokens that were computed, those of the prompt and generated ones;
-    cached tokens do not count.
+    `burst_s` is how much may come at once: the rate of this many seconds; None: of a minute.
+    `tokens_per_minute` counts computed prompt tokens and generated tokens; cached tokens do not
+    count.
     """
 
     requests_per_minute: Rate | None = None
@@ -45,7 +45,7 @@ class Limits(
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether there is nothing to be held."""
+        """Whether no limit is set."""
         return (
             self.requests_per_minute is None
             and self.tokens_per_minute is None

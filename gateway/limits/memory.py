@@ -1,6 +1,6 @@
 """Limits held in this process: exact for it alone, gone with it.
 
-It stands in while Redis is away, and is the plainest home of the contract.
+It decides while Redis is down (`guarded`), and is the simplest limiter of the contract suite.
 
 Knows: accounts by tenant. Does not know: what is decided about one (`account`).
 """

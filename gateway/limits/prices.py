@@ -35,7 +35,9 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what would let a reservation be less than what is settled."""
         if not 0 <= self.cached <= self.computed <= 1e6 or not 0 <= self.generated <= 1e6:
-            raise ValueError("prices are 0 <= cached <= computed <= 1e6 and 0 <= generated <= 1e6")
+            raise ValueError(
+                "prices must satisfy 0 <= cached <= computed <= 1e6 and 0 <= generated <= 1e6"
+            )
 
     def cost(self, tokens: Tokens) -> int:
         """What `tokens` cost in micro-units, rounded up."""

@@ -2,12 +2,11 @@
 
     ratoon:limits:{TENANT}:requests | tokens | holds | month | total
 
-A call that is not answered within TIMEOUT_S, or answered with an error (no memory, read-only,
-loading), is LimiterDown; what to do then is `guarded`'s business. A call that was given up may
-still be carried out later; its hold lapses, or is settled by whoever gave it up.
+A call that is not answered within `timeout_s`, or answered with an error (no memory, read-only,
+loading), raises LimiterDown; `guarded` decides what happens then. Redis may still carry out a
+call that was given up; its hold then lapses, or is settled by `guarded`.
 
-What was last seen as spent is remembered, so that a Redis that was emptied does not give every
-budget back.
+What was last seen as spent is remembered, so that no budget starts again when Redis is emptied.
 
 Knows: keys, the wire. Does not know: what is decided (`scripts`, `account`).
 """
@@ -67,7 +66,7 @@ class RedisLimiter:
         return await self.reserve_owing(demand, Owed())
 
     async def reserve_owing(self, demand: Demand, owed: Owed) -> Verdict:
-        """Count what is owed, whatever comes of it, and take everything or nothing."""
+        """Count what is owed in any case, and reserve everything or nothing."""
         limits = demand.limits
         budget = limits.budget
         period = "" if budget is None else budget.period

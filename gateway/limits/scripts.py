@@ -1,16 +1,16 @@
-"""The account of one tenant as Lua, so that Redis decides in one call, on its own clock.
+"""The account of one tenant in Lua, so that Redis decides in one call, on its own clock.
 
-`account` is its twin and says what it all means; a test drives both with the same requests and
-the same clock, and they must agree in every number. Lua's numbers are doubles: within the bounds
-of `limits` all of these are whole and exact.
+`account` has the same decisions in Python and explains them; a test drives both with the same
+requests and the same clock, and they must agree in every number. Lua's numbers are doubles:
+within the bounds of `limits` all numbers here are whole and exact.
 
     KEYS  1 requests {level, at}   2 tokens {level, at, held}   3 holds: member -> lapses at
           4, 5 budgets of the month and in total {spent, held, month, epoch}
     a member is  id|tokens|cost|period
 
-Reserve and settle say what they have found; the gateway words it. A budget's `epoch` names the
-life of its key: when Redis was emptied, the next one is another, and gateways say what they last
-saw as spent. Knows: Redis commands. Does not know: who calls (`redis`).
+Reserve and settle return the levels they found; the gateway makes the refusal from them. A
+budget's `epoch` is drawn when its key is created: if it has changed, Redis was emptied, and what
+gateways last saw as spent counts. Knows: Redis commands. Does not know: who calls (`redis`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Limits of one machine in a SQLite file: exact over all of its gateway's workers.
+"""Limits of one machine in a SQLite file: exact over all workers of its gateway.
 
 A decision is one short transaction on one row, on the event loop itself: tens of microseconds,
-less than the hop to another thread and back. Nothing waits for the disk: the file is not synced,
-so a power cut may cost the last moments of a budget's spending, and a file that it left damaged
-is set aside and begun anew. A restart or a worker that dies costs nothing.
+less than a hop to another thread and back. Nothing waits for the disk: the file is not synced, so
+a power cut may lose the last moments of a budget's spending; a file that it left damaged is set
+aside and a new one is begun. A restart or a worker that dies loses nothing.
 
 Knows: SQL, accounts as bytes. Does not know: what is decided about one (`account`).
 """
@@ -86,7 +86,7 @@ class SqliteLimiter:
         try:
             return _DECODER.decode(row[0])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise LimiterDown("an account in the file of the limits cannot be read") from error
+            raise LimiterDown("an account in the file of limits cannot be read") from error
 
     def _write(self, tenant_id: str, account: Account) -> None:
         self._connection.execute(
@@ -102,7 +102,7 @@ def _open(path: Path) -> sqlite3.Connection:
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError):  # it cannot be opened: no damage
             raise
-        _LOG.error("the file of the limits is damaged and begun anew")
+        _LOG.error("the file of limits is damaged: it was set aside, and a new one is begun")
         os.replace(path, path.with_suffix(".damaged"))
         return _connect(path)
 

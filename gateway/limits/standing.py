@@ -1,6 +1,6 @@
-"""Where a tenant stands with its limits after a request: numbers, for any dialect to spell.
+"""What is left of a tenant's rates after a request: numbers that a dialect puts into headers.
 
-Knows: limits, what is left, when it is whole again. Does not know: headers.
+Knows: rates, what is left of them, when they are whole again. Does not know: headers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """One rate: a minute's worth, what could come at once now, seconds until nothing is used."""
+    """One rate: its limit a minute, what may come at once now, seconds until all of it is back."""
 
     limit: int
     remaining: int

@@ -1,1 +1,1 @@
-"""The OpenAI dialect: its wire format in, its wire format and errors out."""
+"""The OpenAI dialect: its requests, its answers and its errors."""

@@ -1,6 +1,6 @@
-"""`/v1/chat/completions`: a chat request understood, its answer told.
+"""`/v1/chat/completions`: from the request to an `Ask`, and from events to the answer.
 
-Knows: OpenAI's chat dialect. Does not know: how an answer comes about (`gateway/answering.py`).
+Knows: OpenAI's chat dialect. Does not know: how an answer is produced (`gateway/answering.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from gateway.errors import BadRequest
 from gateway.meter import Usage
 from gateway.openai.logprobs import chat_logprobs
 from gateway.openai.refusals import refuse_in_chat
+from gateway.openai.rendering import FinishedChoice, Reply, usage_reply
 from gateway.openai.replies import (
     AssistantMessage,
     ChatChoice,
@@ -33,14 +34,13 @@ from gateway.openai.sampling import (
     text_rules,
 )
 from gateway.openai.schema import ChatMessage, ChatRequest, TokenizeRequest
-from gateway.openai.telling import Reply, Told, usage_reply
 from gateway.tokenizer import Tokenizer
 
 _MAX_VARIABLES = 32
 
 
 def ask_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Ask:
-    """What the request asks; BadRequest names what cannot be understood or done."""
+    """What the request asks for; BadRequest names the field that is wrong or not supported."""
     wire = refuse_in_chat(wire)
     max_tokens = wire.max_completion_tokens or wire.max_tokens
     return Ask(
@@ -101,12 +101,12 @@ def message_of(message: ChatMessage, place: int) -> dict[str, str]:
         content = "\n".join(part.text for part in content)
     # `developer` is the newer name for the same role; templates know the older one.
     role = "system" if message.role == "developer" else message.role
-    told = {"role": role, "content": content}
+    rendered = {"role": role, "content": content}
     if message.name is not None:
-        told["name"] = message.name
+        rendered["name"] = message.name
     if message.tool_call_id is not None:
-        told["tool_call_id"] = message.tool_call_id
-    return told
+        rendered["tool_call_id"] = message.tool_call_id
+    return rendered
 
 
 def _num_logprobs(wire: ChatRequest, bounds: Bounds) -> int | None:
@@ -119,12 +119,12 @@ def _num_logprobs(wire: ChatRequest, bounds: Bounds) -> int | None:
 
 @dataclass(slots=True, kw_only=True)
 class ChatReply(Reply):
-    """Tells an answer as chat completion, whole or in chunks."""
+    """Renders an answer as a chat completion, whole or in chunks."""
 
     tokenizer: Tokenizer
 
     def chunk(self, event: Event) -> ChatChunk | None:
-        """The chunk for `event`; None when there is nothing to tell."""
+        """The chunk for `event`; None when there is nothing to send."""
         if not isinstance(event, Delta):
             return self._chunk(ChatChunkChoice(event.index, MessageDelta(), None, event.reason))
         first = event.index not in self.begun
@@ -135,11 +135,11 @@ class ChatReply(Reply):
         return self._chunk(ChatChunkChoice(event.index, delta, self._logprobs(event)))
 
     def text_chunk(self, index: int) -> ChatChunk:
-        """The chunk of a choice that adds no text."""
+        """A chunk of a choice with an empty text."""
         return self._chunk(ChatChunkChoice(index, MessageDelta(content="")))
 
     def usage_chunk(self, usage: Usage) -> ChatChunk:
-        """The chunk behind the last one, when usage was asked for."""
+        """The chunk after the last one, when usage was asked for."""
         return ChatChunk(
             id=self.id,
             created=self.created,
@@ -148,13 +148,13 @@ class ChatReply(Reply):
             usage=usage_reply(usage),
         )
 
-    def whole(self, choices: Sequence[Told], usage: Usage) -> ChatCompletion:
+    def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ChatCompletion:
         """The whole answer."""
         return ChatCompletion(
             id=self.id,
             created=self.created,
             model=self.model,
-            choices=[self._choice(told) for told in choices],
+            choices=[self._choice(choice) for choice in choices],
             usage=usage_reply(usage),
         )
 
@@ -167,12 +167,12 @@ class ChatReply(Reply):
             usage=self.no_usage_yet,
         )
 
-    def _choice(self, told: Told) -> ChatChoice:
+    def _choice(self, choice: FinishedChoice) -> ChatChoice:
         return ChatChoice(
-            told.index, AssistantMessage(told.text), self._logprobs(told), told.reason
+            choice.index, AssistantMessage(choice.text), self._logprobs(choice), choice.reason
         )
 
-    def _logprobs(self, told: Delta | Told) -> ChatLogprobs | None:
-        if told.logprobs is None:
+    def _logprobs(self, choice: Delta | FinishedChoice) -> ChatLogprobs | None:
+        if choice.logprobs is None:
             return None
-        return chat_logprobs(self.tokenizer, told.token_ids, told.logprobs)
+        return chat_logprobs(self.tokenizer, choice.token_ids, choice.logprobs)

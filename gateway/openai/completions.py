@@ -1,6 +1,6 @@
-"""`/v1/completions`: a text request understood, its answer told.
+"""`/v1/completions`: from the request to an `Ask`, and from events to the answer.
 
-Knows: OpenAI's dialect of text completions. Does not know: how an answer comes about
+Knows: OpenAI's dialect of text completions. Does not know: how an answer is produced
 (`gateway/answering.py`).
 """
 
@@ -18,6 +18,7 @@ from gateway.meter import Usage
 from gateway.openai.logprobs import Offsets, completion_logprobs
 from gateway.openai.prompts import prompts_of
 from gateway.openai.refusals import refuse_in_completion
+from gateway.openai.rendering import FinishedChoice, Reply, usage_reply
 from gateway.openai.replies import Completion, CompletionChoice, CompletionLogprobs
 from gateway.openai.sampling import (
     checked_choices,
@@ -28,14 +29,13 @@ from gateway.openai.sampling import (
     text_rules,
 )
 from gateway.openai.schema import CompletionRequest
-from gateway.openai.telling import Reply, Told, usage_reply
 from gateway.tokenizer import Tokenizer
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's own
 
 
 def ask_of_completion(wire: CompletionRequest, request_id: str, bounds: Bounds) -> Ask:
-    """What the request asks; BadRequest names what cannot be understood or done."""
+    """What the request asks for; BadRequest names the field that is wrong or not supported."""
     refuse_in_completion(wire)
     prompts = prompts_of(wire.prompt)
     num_logprobs = None
@@ -61,7 +61,7 @@ def ask_of_completion(wire: CompletionRequest, request_id: str, bounds: Bounds) 
 
 @dataclass(slots=True, kw_only=True)
 class CompletionReply(Reply):
-    """Tells an answer as text completion, whole or in chunks."""
+    """Renders an answer as a text completion, whole or in chunks."""
 
     tokenizer: Tokenizer
     ask: Ask
@@ -69,7 +69,7 @@ class CompletionReply(Reply):
     offsets: dict[int, Offsets] = field(default_factory=dict)  # by choice, while it streams
 
     def chunk(self, event: Event) -> Completion | None:
-        """The chunk for `event`; None when there is nothing to tell."""
+        """The chunk for `event`; None when there is nothing to send."""
         if not isinstance(event, Delta):
             return self._completion([CompletionChoice(event.index, "", None, event.reason)])
         text = event.text if event.index in self.begun else self._echo(event.index) + event.text
@@ -81,21 +81,21 @@ class CompletionReply(Reply):
         return self._completion([CompletionChoice(event.index, text, logprobs)])
 
     def text_chunk(self, index: int) -> Completion:
-        """The chunk of a choice that adds no text."""
+        """A chunk of a choice with an empty text."""
         return self._completion([CompletionChoice(index, "")])
 
     def usage_chunk(self, usage: Usage) -> Completion:
-        """The chunk behind the last one, when usage was asked for."""
+        """The chunk after the last one, when usage was asked for."""
         return self._completion([], usage)
 
-    def whole(self, choices: Sequence[Told], usage: Usage) -> Completion:
+    def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Completion:
         """The whole answer."""
-        return self._completion([self._choice(told) for told in choices], usage)
+        return self._completion([self._choice(choice) for choice in choices], usage)
 
-    def _choice(self, told: Told) -> CompletionChoice:
-        text = self._echo(told.index) + told.text
-        logprobs = self._logprobs(told, self._offsets())
-        return CompletionChoice(told.index, text, logprobs, told.reason)
+    def _choice(self, choice: FinishedChoice) -> CompletionChoice:
+        text = self._echo(choice.index) + choice.text
+        logprobs = self._logprobs(choice, self._offsets())
+        return CompletionChoice(choice.index, text, logprobs, choice.reason)
 
     def _completion(
         self, choices: list[CompletionChoice], usage: Usage | None = None
@@ -109,7 +109,7 @@ class CompletionReply(Reply):
         )
 
     def _echo(self, index: int) -> str:
-        """What to say before a choice: its prompt, when that is to be echoed."""
+        """What comes before a choice: its prompt, if that is to be echoed."""
         if not self.echo:
             return ""
         prompt = self.ask.prompts[index // self.ask.choices]
@@ -122,7 +122,9 @@ class CompletionReply(Reply):
     def _offsets(self) -> Offsets:
         return Offsets(self.tokenizer, skip_special_tokens=self.ask.text.skip_special_tokens)
 
-    def _logprobs(self, told: Delta | Told, offsets: Offsets) -> CompletionLogprobs | None:
-        if told.logprobs is None:
+    def _logprobs(
+        self, choice: Delta | FinishedChoice, offsets: Offsets
+    ) -> CompletionLogprobs | None:
+        if choice.logprobs is None:
             return None
-        return completion_logprobs(self.tokenizer, told.token_ids, told.logprobs, offsets)
+        return completion_logprobs(self.tokenizer, choice.token_ids, choice.logprobs, offsets)

@@ -1,7 +1,7 @@
 """Every error in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 
-Knows: how each error of the gateway and of the web framework is spoken. Does not know: where it
-came from. An unexpected exception says nothing of itself to the caller.
+Knows: how each error of the gateway and of the web framework is rendered. Does not know: where it
+came from. An unexpected exception tells the caller nothing about itself.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 _TYPES = {403: "permission_error", 429: "requests"}
-_INTERNAL = GatewayError("something broke inside the gateway")
+_INTERNAL = GatewayError("internal error of the gateway")
 
 
 def error_reply(error: GatewayError) -> ErrorReply:
@@ -77,7 +77,7 @@ def error_response(error: GatewayError, headers: Mapping[str, str] | None = None
 
 
 def internal_error_response() -> Response:
-    """The answer to an exception nobody foresaw."""
+    """The answer to an unexpected exception."""
     return error_response(_INTERNAL)
 
 
@@ -86,7 +86,7 @@ def from_http(request: Request, error: HTTPException) -> GatewayError:
     if error.status_code == 404:
         return NotFound("there is no such route", code="unknown_url")
     if error.status_code == 405:
-        return MethodNotAllowed(f"this route does not take {request.method}")
+        return MethodNotAllowed(f"this route does not support {request.method}")
     if error.status_code < 500:
         return BadRequest("the request cannot be read")
     return _INTERNAL

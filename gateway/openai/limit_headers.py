@@ -1,4 +1,4 @@
-"""Where a tenant stands with its limits, as OpenAI's `x-ratelimit-*` headers.
+"""What is left of a tenant's rates, as OpenAI's `x-ratelimit-*` headers.
 
 Knows: names and how a duration is written. Does not know: where the numbers come from.
 """
@@ -26,7 +26,7 @@ def _of(what: str, allowance: Allowance | None) -> dict[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """`120ms`, `7s`, `6m0s`: rounded up, so that who waits so long does not come too early."""
+    """`120ms`, `7s`, `6m0s`: rounded up, so that waiting this long is never too short."""
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     whole = math.ceil(seconds)

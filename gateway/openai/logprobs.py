@@ -1,7 +1,7 @@
 """Log-probabilities in OpenAI's two shapes.
 
-Knows: how a token that is not a whole character is spelled. Does not know: how probabilities
-come about.
+Knows: how a token that is not a whole character is written. Does not know: how probabilities are
+computed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gateway.openai.replies import (
 )
 from gateway.tokenizer import Tokenizer
 
-_IMPOSSIBLE = -9999.0  # what OpenAI says for minus infinity, which JSON cannot
+_IMPOSSIBLE = -9999.0  # OpenAI's value for minus infinity, which JSON does not have
 
 
 def chat_logprobs(
     tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
 ) -> ChatLogprobs:
-    """For every token itself, its bytes, and the likeliest in its place."""
+    """For every token its text, bytes and log-probability, and the likeliest alternatives."""
     return ChatLogprobs(
         [
             _chosen(tokenizer, token_id, found)
@@ -47,7 +47,7 @@ def _top(tokenizer: Tokenizer, token_id: int, logprob: float) -> TopLogprob:
 class Offsets:
     """Where the text of each token of a choice starts, in characters of what is shown.
 
-    A token that is not shown, and one that only begins a character, takes no room.
+    A token that is not shown, or that only begins a character, has no width.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool) -> None:
@@ -84,7 +84,7 @@ def completion_logprobs(
 
 
 def _name(tokenizer: Tokenizer, token_id: int) -> str:
-    """The token as text; one that is not whole characters by its bytes, so names stay apart."""
+    """The token as text, or as its bytes if it is not whole characters, so that names differ."""
     spelled = tokenizer.bytes_of(token_id)
     try:
         return spelled.decode()

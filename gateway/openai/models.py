@@ -11,7 +11,7 @@ from gateway.openai.replies import Model, ModelList
 
 
 class ModelCard:
-    """What `/v1/models` says."""
+    """The one model of `/v1/models`."""
 
     def __init__(self, name: str, engine: Engine, created: int) -> None:
         self.name = name
@@ -19,7 +19,7 @@ class ModelCard:
         self._created = created
 
     def model(self) -> Model:
-        """The model, with the context its engine has room for."""
+        """The model, with the context length of its engine."""
         welcome = self._engine.welcome
         return Model(
             id=self.name,
@@ -33,10 +33,10 @@ class ModelCard:
         return ModelList(data=[self.model()])
 
     def check(self, name: str | None) -> None:
-        """NotFound for any name but the model's; None is whatever is served."""
+        """NotFound for any name but the model's; None means whatever is served."""
         if name is not None and name != self.name:
             raise NotFound(
-                "there is no model of that name; /v1/models lists what there is",
+                "there is no model of that name; see /v1/models",
                 code="model_not_found",
                 param="model",
             )

@@ -1,10 +1,10 @@
 """The `prompt` of a text completion: a text, token ids, or a batch of either.
 
-Token ids are most of the bytes that come in, and a Python list of them costs more than all else
-that admission does. So a plain list of them goes from its JSON into an array at once; whatever
-is not one is parsed as strictly as the rest of a body, and so are lists that are not good.
+Token ids can be most of a request's bytes, and making a Python list of them would cost more than
+all the rest of admission. So a plain list of ids is read from its JSON into an array at once; all
+other prompts, and lists with a mistake in them, are parsed strictly like the rest of a body.
 
-Knows: how a prompt is spelled. Does not know: the vocabulary or the context (`admission.py`).
+Knows: how a prompt is written. Does not know: the vocabulary or the context (`admission.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_ID = 2**31 - 1
 
 
 def prompts_of(raw: msgspec.Raw) -> tuple[Prompt, ...]:
-    """The prompts in `raw`, which is JSON; BadRequest for what is none, a mixture or empty."""
+    """The prompts in `raw`, which is JSON; BadRequest for a wrong type, a mixture, or no prompt."""
     spelled = bytes(raw)
     token_ids = token_ids_in(spelled)
     if token_ids is not None:
@@ -36,7 +36,7 @@ def prompts_of(raw: msgspec.Raw) -> tuple[Prompt, ...]:
 def token_ids_in(spelled: bytes) -> TokenIds | None:
     """int32 ids of a list of natural numbers; None for anything else and for an empty list.
 
-    `spelled` must be known to be JSON: digits, commas and spaces alone can then be only this.
+    `spelled` must be valid JSON: a list of only digits, commas and spaces is then such a list.
     """
     inner = spelled[1:-1]
     between = inner.translate(None, b"0123456789")
@@ -44,7 +44,7 @@ def token_ids_in(spelled: bytes) -> TokenIds | None:
     if rest.translate(None, b" ") or between == inner or not spelled.startswith(b"["):
         return None
     try:
-        numbers = np.fromstring(inner, dtype=np.int64, sep=",")  # what is too large is the largest
+        numbers = np.fromstring(inner, dtype=np.int64, sep=",")  # larger ids become the largest int
     except (DeprecationWarning, ValueError):
         return None  # a space before a comma; whether numpy minds depends on its release
     if len(numbers) != len(between) - len(rest) + 1 or numbers.max() > _MAX_ID:

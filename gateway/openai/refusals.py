@@ -1,6 +1,6 @@
-"""What OpenAI's dialect can ask for and Ratoon cannot do: said plainly, never quietly dropped.
+"""What OpenAI's API offers and Ratoon does not: refused with an error, never silently ignored.
 
-Knows: names with an effect on the answer. Does not know: names without one; those are ignored.
+Knows: fields with an effect on the answer. Does not know: fields without one; they are ignored.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _ASKS_NOTHING = {b"", b"null", b"false", b"[]", b"{}", b'""', b"0"}
 def refuse_unsupported(
     wire: ChatRequest | CompletionRequest | ChatMessage, where: str = ""
 ) -> None:
-    """BadRequest naming the first `Raw` field that asks for something."""
+    """BadRequest that names the first unsupported (`Raw`) field with a value."""
     for name in _UNSUPPORTED[type(wire)]:
         if bytes(getattr(wire, name)).strip() not in _ASKS_NOTHING:
             raise unsupported(f"{where}{name}")
 
 
 def unsupported(param: str) -> BadRequest:
-    """The error for a name that is known and not supported."""
+    """The error for a field that is known but not supported."""
     return BadRequest(f"`{param}` is not supported", code="unsupported_parameter", param=param)
 
 
 def refuse_in_chat(wire: ChatRequest) -> ChatRequest:
-    """`wire` without its tool fields when no tool may be called; BadRequest for what is left."""
+    """`wire` without its tool fields if no tool may be called; BadRequest for what is left."""
     if bytes(wire.tool_choice) in (b'"none"', b'"auto"', b"null"):
         no_tool = bytes(wire.tool_choice) == b'"none"'
         wire = msgspec.structs.replace(

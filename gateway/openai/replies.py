@@ -1,6 +1,6 @@
 """OpenAI's answers as Structs.
 
-Knows: names and their order. Does not know: where the values come from.
+Knows: field names and their order. Does not know: where the values come from.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-EndReason = Literal["stop", "length"]
+from gateway.choice import EndReason
 
 
 class CachedByTier(Struct, frozen=True):
-    """Cached tokens by the tier they came from; they add up to `cached_tokens`."""
+    """Cached tokens by the tier they came from; the sum is `cached_tokens`."""
 
     device: int
     host: int
@@ -21,7 +21,7 @@ class CachedByTier(Struct, frozen=True):
 
 
 class PromptDetails(Struct, frozen=True):
-    """Of the prompt's tokens, those that came from the cache. `ratoon` is an extension."""
+    """How many of the prompt's tokens came from the cache. `ratoon` is an extension."""
 
     cached_tokens: int
     ratoon: CachedByTier
@@ -37,7 +37,7 @@ class UsageReply(Struct, frozen=True, kw_only=True):
 
 
 class TopLogprob(Struct, frozen=True):
-    """One likely token; `bytes` are what it stands for, which need not be whole characters."""
+    """One likely token; its `bytes` need not be whole characters."""
 
     token: str
     logprob: float
@@ -145,7 +145,7 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """A model that can be named in requests. `max_model_len` is None while no engine is there."""
+    """A model that requests can name. `max_model_len` is None while no engine is connected."""
 
     id: str
     object: Literal["model"] = "model"

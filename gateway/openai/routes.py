@@ -1,9 +1,9 @@
 """The routes of OpenAI's dialect.
 
-Knows: paths, the order of body, parsing and answering. Does not know: how any of it is done.
+Knows: paths, and the order of reading, parsing and answering. Does not know: how these are done.
 """
-# No `from __future__ import annotations`: FastAPI reads the annotations of the handlers, and
-# those name `authenticate`, which is no module's.
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
+# they name `authenticate`, which is a local variable.
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -18,12 +18,12 @@ from gateway.answering import Answering, Origin
 from gateway.body import parse, read_body
 from gateway.caller import Caller
 from gateway.config import Bounds
-from gateway.described import described, streaming
 from gateway.disconnect import until_gone
 from gateway.openai.chat import ChatReply, ask_of_chat
 from gateway.openai.completions import CompletionReply, ask_of_completion
 from gateway.openai.limit_headers import limit_headers
 from gateway.openai.models import ModelCard
+from gateway.openai.rendering import Reply, gather
 from gateway.openai.replies import (
     ChatChunk,
     ChatCompletion,
@@ -42,8 +42,8 @@ from gateway.openai.schema import (
 )
 from gateway.openai.sse import sse
 from gateway.openai.stream import EventStream
-from gateway.openai.telling import Reply, gather
 from gateway.openai.tokenize import detokenize, tokenize
+from gateway.openapi import described, streaming
 from gateway.request_head import arrived_at, request_id_of, trace_link
 
 Authenticate = Callable[[Request], Awaitable[Caller]]
@@ -58,7 +58,7 @@ _DETOKENIZE = msgspec.json.Decoder(DetokenizeRequest)
 def openai_router(
     answering: Answering, card: ModelCard, bounds: Bounds, authenticate: Authenticate
 ) -> APIRouter:
-    """All routes of the dialect; each asks `authenticate` who calls before it reads the body."""
+    """All routes of the dialect; each calls `authenticate` before it reads the body."""
     router = APIRouter()
     reader = _Reader(card, bounds)
     _add_generation(router, reader, answering, authenticate)
@@ -69,13 +69,13 @@ def openai_router(
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """From a request to what it asks of the model that is served here."""
+    """Reads request bodies and checks the model that they name."""
 
     card: ModelCard
     bounds: Bounds
 
     async def read(self, request: Request, decoder: msgspec.json.Decoder[T]) -> T:
-        """The body, parsed; raises what the gateway refuses it with."""
+        """The parsed body; raises GatewayError for a bad body or another model."""
         body = await read_body(request, self.bounds.max_body_bytes)
         wire = parse(decoder, body, self.bounds.max_json_depth)
         self.card.check(wire.model)
@@ -129,7 +129,7 @@ def _add_generation(
 def _add_tokens(
     router: APIRouter, reader: _Reader, admission: Admission, authenticate: Authenticate
 ) -> None:
-    """Text to tokens and back."""
+    """`/tokenize` and `/detokenize`."""
     CallerOf = Annotated[Caller, Depends(authenticate)]
 
     @router.post("/tokenize", openapi_extra=described(Tokenized, TokenizeRequest))
@@ -144,7 +144,7 @@ def _add_tokens(
 
 
 def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) -> None:
-    """Which models there are."""
+    """`/v1/models`."""
     CallerOf = Annotated[Caller, Depends(authenticate)]
 
     @router.get("/v1/models", openapi_extra=described(ModelList))
@@ -159,7 +159,7 @@ def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) 
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """One request: what is asked, how the answer is told, where it came from."""
+    """One request: what it asks for, how its answer is rendered, where it came from."""
 
     ask: Ask
     reply: Reply

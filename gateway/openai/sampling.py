@@ -1,7 +1,7 @@
-"""OpenAI's sampling names to the engine's `SamplingParams`, and stop strings to `TextRules`.
+"""From OpenAI's sampling fields to the engine's `SamplingParams`, and to `TextRules`.
 
-Knows: defaults and the deployment's bounds on counts. Does not know: the vocabulary and the
-context, which admission checks against.
+Knows: defaults, and the deployment's bounds on counts. Does not know: the vocabulary and the
+context length, which admission checks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.openai.schema import Generating
 def sampling_params(
     wire: Generating, bounds: Bounds, *, max_tokens: int, num_logprobs: int | None
 ) -> SamplingParams:
-    """How to choose tokens; BadRequest names the field that passes a bound."""
+    """How to choose tokens; BadRequest names the field that exceeds a bound."""
     _at_most("logit_bias", len(wire.logit_bias or ()), bounds.max_logit_bias)
     _at_most("stop_token_ids", len(wire.stop_token_ids or ()), bounds.max_stops)
     if wire.min_tokens is not None and wire.min_tokens > max_tokens:
@@ -40,7 +40,7 @@ def sampling_params(
 
 
 def checked_choices(n: int | None, *, prompts: int, bounds: Bounds) -> int:
-    """How many choices of each prompt, when the bounds allow so many."""
+    """The number of choices of each prompt; BadRequest if it exceeds a bound."""
     choices = n or 1
     _at_most("n", choices, bounds.max_choices)
     _at_most("prompt", prompts, bounds.max_prompts)
@@ -49,13 +49,13 @@ def checked_choices(n: int | None, *, prompts: int, bounds: Bounds) -> int:
 
 
 def checked_logprobs(param: str, wanted: int, bounds: Bounds) -> int:
-    """`wanted` top log-probabilities, when the bound allows so many."""
+    """`wanted`, the number of top log-probabilities; BadRequest if it exceeds the bound."""
     _at_most(param, wanted, bounds.max_logprobs)
     return wanted
 
 
 def priority(wire: Generating) -> Priority:
-    """A request can say that it may wait; that it must not, only its tenant's record can."""
+    """`service_tier: flex` makes a request batch; only the tenant's record can do the opposite."""
     return "batch" if wire.service_tier == "flex" else "interactive"
 
 
@@ -77,7 +77,7 @@ def text_rules(wire: Generating, bounds: Bounds) -> TextRules:
 
 
 def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
-    """Whether prefixes are loaded from lower tiers; BadRequest where requests may not say."""
+    """Whether to load prefixes from lower tiers; BadRequest if requests may not choose that."""
     asked = None if wire.cache is None else wire.cache.load
     if asked is not None and not bounds.allow_cache_load:
         raise BadRequest(

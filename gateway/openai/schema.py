@@ -1,9 +1,9 @@
-"""OpenAI's requests as Structs: their names, types and ranges, and nothing else.
+"""OpenAI's requests as Structs: field names, types and ranges.
 
-`msgspec` checks types and ranges while it parses, so what comes out of here is well-typed; what
-depends on the model or on the deployment's bounds is checked in `sampling.py` and `admission.py`.
-Names that are not here are ignored. `Raw` fields are known and not supported: `refusals.py`.
-`None` means the same as leaving the name out, as in OpenAI's own clients.
+`msgspec` checks types and ranges while it parses; what depends on the model or on the
+deployment's bounds is checked in `sampling.py` and `admission.py`. Fields that are not here are
+ignored. `Raw` fields are known but not supported (`refusals.py`). `None` means the same as leaving
+the field out, as in OpenAI's own clients.
 
 Knows: names, types, ranges. Does not know: models, bounds, or what a request leads to.
 """
@@ -16,17 +16,17 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from engine.messages import Loads
+from gateway.chat_template import Scalar
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
-Scalar = str | int | float | bool | None
 
 
 class StreamOptions(Struct, frozen=True):
-    """How a stream is to be told."""
+    """Options of a streamed answer."""
 
     include_usage: bool | None = None
 
@@ -38,7 +38,7 @@ class ResponseFormat(Struct, frozen=True):
 
 
 class CacheOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """An extension: how the prefix cache is to be used for this request, where that is allowed."""
+    """An extension: how to use the prefix cache for this request, if the server allows it."""
 
     load: Loads | None = None  # of what lies in host memory or on disk
 
@@ -66,14 +66,14 @@ class Generating(Struct, frozen=True, kw_only=True):
     # What vLLM's clients send beyond OpenAI's names.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    # Near 0 logits leave the numbers there are, and what is left names no token.
+    # With values near 0 the logits would overflow.
     repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     ignore_eos: bool | None = None
     stop_token_ids: list[TokenId] | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
-    # Known, with an effect on the answer, and not supported.
+    # Known, with an effect on the answer, but not supported.
     structured_outputs: Raw = field(default_factory=Raw)
     guided_json: Raw = field(default_factory=Raw)
     guided_regex: Raw = field(default_factory=Raw)
@@ -129,7 +129,7 @@ class ChatRequest(Generating, frozen=True, kw_only=True):
 
 
 class PromptPart(Struct, frozen=True):
-    """The prompt of a text completion, strictly."""
+    """The prompt of a text completion, for strict parsing."""
 
     prompt: str | list[str | TokenId | list[TokenId]]
 
@@ -162,7 +162,7 @@ class TokenizeRequest(Struct, frozen=True, kw_only=True):
 
 
 class TokensPart(Struct, frozen=True):
-    """The tokens to be made text, strictly."""
+    """The ids of `/detokenize`, for strict parsing."""
 
     tokens: list[TokenId]
 

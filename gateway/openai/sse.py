@@ -20,16 +20,15 @@ def sse(value: msgspec.Struct) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SseFrame:
-    """An event of which only one text changes, cut where that text stands."""
+    """An encoded event in which only one text changes, split at that text."""
 
     before: bytes
     after: bytes
 
     @classmethod
     def around(cls, value: msgspec.Struct) -> SseFrame:
-        """The frame of `value`, in which exactly one name must have an empty text."""
-        # Inside of a JSON string a quotation mark has a backslash before it, so this is no part
-        # of a name or text.
+        """The frame of `value`, in which exactly one field must be an empty text."""
+        # Inside a JSON string a quotation mark is escaped, so this cannot be part of a text.
         before, found, after = sse(value).partition(_NO_TEXT)
         if not found or _NO_TEXT in after:
             raise ValueError("not exactly one text is empty")

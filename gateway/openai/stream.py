@@ -1,9 +1,9 @@
 """The response that carries an answer as server-sent events.
 
-An error before the first byte is an HTTP status; behind it, the stream's last event is the error
-and `[DONE]` does not come. So it is too when the gateway ends and cuts the stream off.
+An error before the first byte is an HTTP status; after it, the stream's last event is the error,
+without `[DONE]`. The same holds for a stream that the gateway's shutdown cuts off.
 
-Knows: when a status can still be chosen. Does not know: what the events hold.
+Knows: when a status can still be chosen. Does not know: what the events contain.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _HEADERS = {
 
 
 class EventStream(Response):
-    """Sends frames as they come and closes them whatever happens, also when the client goes."""
+    """Sends frames as they come; closes their generator in any case, also if the client leaves."""
 
     def __init__(self, frames: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
-        """`headers` may be added to until the first frame is there."""
+        """`headers` are read when the first frame comes, so they may be filled until then."""
         super().__init__(status_code=200, headers=_HEADERS)
         del self.headers["content-length"]
         self._frames = frames
@@ -58,7 +58,7 @@ class EventStream(Response):
                     await send_body(_body(frame))
             except EngineError as error:
                 last = sse(error_reply(from_engine(error)))
-            except asyncio.CancelledError:  # to a client that is gone nothing is sent
+            except asyncio.CancelledError:  # (a client that has gone is sent nothing)
                 await send_body(_body(sse(error_reply(shutting_down())), more=False))
                 raise
         await send_body(_body(last, more=False))

@@ -1,4 +1,4 @@
-"""`/tokenize` and `/detokenize`, in the shape vLLM's clients know.
+"""`/tokenize` and `/detokenize`, with the fields of vLLM's routes of these names.
 
 Knows: their fields. Does not know: the tokenizer.
 """

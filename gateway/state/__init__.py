@@ -1,1 +1,1 @@
-"""Tenants and keys behind one protocol; embedded SQLite is its home on one machine."""
+"""Tenants, keys, groups, published prefixes, usage and the audit log, in SQLite or in Redis."""

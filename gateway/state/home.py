@@ -1,4 +1,4 @@
-"""Which home the state has: SQLite in the data directory, or Redis when there is a URL.
+"""Opens the state: SQLite in the data directory, or Redis if a URL is configured.
 
 Knows: how either is opened. Does not know: what is stored.
 """
@@ -25,13 +25,13 @@ STATE_FILE = "state.sqlite"
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The store; and the link to Redis it lies behind, None when it is a file of this machine."""
+    """The store, and its link to Redis; None if it is a file of this machine."""
 
     store: Store
     link: RedisLink | None
 
     def telling(self, *listeners: Listener) -> AbstractAsyncContextManager[None]:
-        """Tell `listeners` what other gateways change, where there can be any."""
+        """Tell `listeners` what other gateways change, if there can be others."""
         if self.link is None:
             return nullcontext()
         return told_of_changes(self.link.client, *listeners)
@@ -39,9 +39,9 @@ class Home:
 
 @asynccontextmanager
 async def open_home(data_dir: Path, shared: Shared) -> AsyncIterator[Home]:
-    """Open the state; it is closed at the end. Redis need not be there yet.
+    """Open the state; it is closed at the end. Redis need not be reachable yet.
 
-    Raises SchemaTooNew, PrivateFileError, OSError, or ValueError for a URL that is none.
+    Raises SchemaTooNew, PrivateFileError, OSError, or ValueError for a malformed URL.
     """
     home = _home(data_dir, shared)
     try:

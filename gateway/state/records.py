@@ -1,7 +1,7 @@
 """What is stored: tenants, keys, groups, published prefixes, usage, the audit log.
 
-A record is stored whole, as JSON, so a new field needs no more than a default: an older record
-is read with it. Only what must be unique or is looked up by has an index beside the records.
+A record is stored whole, as JSON, so a new field only needs a default, with which older records
+are read. Fields that must be unique, or by which records are found, are indexed beside them.
 
 Knows: fields. Does not know: where they are stored. Times are seconds since the epoch.
 """
@@ -38,7 +38,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     def new(
         cls, name: str, *, created_at: float, weight: float = 1.0, group_id: str | None = None
     ) -> Tenant:
-        """A tenant with an id that was never given before: its cache can be nobody else's."""
+        """A tenant with a random id, which no tenant had before: nobody inherits its cache."""
         return cls(
             id=f"tn_{secrets.token_hex(8)}",
             name=name,
@@ -49,30 +49,30 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key of a tenant. The key itself is nowhere: `digest` is its HMAC under the pepper."""
+    """One key of a tenant. The key itself is not stored: `digest` is its HMAC with the pepper."""
 
     id: str
     tenant_id: str
     digest: bytes
     hint: str  # first and last characters, for display
     created_at: float
-    expires_at: float | None = None  # as it was made
-    retires_at: float | None = None  # since it was rotated: when only its successor is left
+    expires_at: float | None = None  # as it was issued
+    retires_at: float | None = None  # if it was rotated: the end of the overlap
     revoked_at: float | None = None
 
     @property
     def ends_at(self) -> float | None:
-        """When it opens nothing any more, unless it is revoked before; None: never."""
+        """When the key becomes invalid, unless it is revoked before; None: never."""
         ends = [end for end in (self.expires_at, self.retires_at) if end is not None]
         return min(ends, default=None)
 
     def is_live(self, now: float) -> bool:
-        """Whether the key opens anything at `now`."""
+        """Whether the key is valid at `now`."""
         ends_at = self.ends_at
         return self.revoked_at is None and (ends_at is None or now < ends_at)
 
     def updated(self, new: ApiKey) -> ApiKey:
-        """With `new`'s ends; a revocation that is there stays."""
+        """This key with the expiry of `new`; a revocation is never undone."""
         revoked_at = new.revoked_at if self.revoked_at is None else self.revoked_at
         return replace(
             self, expires_at=new.expires_at, retires_at=new.retires_at, revoked_at=revoked_at
@@ -88,23 +88,22 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, name: str, *, created_at: float) -> Group:
-        """A group with an id that was never given before."""
+        """A group with a random id, which no group had before."""
         return cls(id=f"gr_{secrets.token_hex(8)}", name=name, created_at=created_at)
 
 
 class PrefixSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What a published prefix is made from, as the operator sent it: messages and tools, or text.
+    """What a published prefix is made from: the messages of a chat, or a text.
 
-    Messages and tools are JSON values in the shape of OpenAI's chat requests.
+    Messages are what the chat template is given: objects with `role` and `content`.
     """
 
     messages: list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
     text: str | None = None
 
 
 class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
-    """A prefix that the operator registered for many tenants; (name, version) names it once."""
+    """A prefix that the operator registered for many tenants; (name, version) is unique."""
 
     id: str
     name: str
@@ -121,9 +120,9 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.scope == EVERYONE else self.scope
 
     def updated(self, new: PublishedPrefix) -> PublishedPrefix:
-        """With `new`'s token count and deletion; a deletion that is there stays.
+        """This prefix with the token count and deletion of `new`; a deletion is never undone.
 
-        What is deleted keeps its name and version, and not what it said.
+        A deleted prefix keeps its name and version, but not its content.
         """
         deleted_at = new.deleted_at if self.deleted_at is None else self.deleted_at
         source = self.source if deleted_at is None else PrefixSource()
@@ -133,7 +132,7 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
     def new(
         cls, name: str, version: int, scope: str, source: PrefixSource, *, created_at: float
     ) -> PublishedPrefix:
-        """A prefix with an id that was never given before."""
+        """A prefix with a random id, which no prefix had before."""
         return cls(
             id=f"px_{secrets.token_hex(8)}",
             name=name,
@@ -145,7 +144,7 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """What was used. None means that nobody measured it, which is not 0.
+    """What was used. None means not measured, which is not 0.
 
     `cached_tokens` are the prompt tokens that the cache saved; `computed_tokens` the others.
     """
@@ -154,8 +153,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     computed_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
-    engine_ms: float | None = None  # of the accelerator
-    saved_ms: float | None = None  # of prefill, by the measured curve
+    engine_ms: float | None = None  # time of the accelerator
+    saved_ms: float | None = None  # prefill time saved, by the measured rates
 
     def plus(self, other: Counters) -> Counters:
         """Both together."""

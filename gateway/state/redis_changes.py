@@ -1,8 +1,8 @@
-"""Hears from Redis what other gateways changed of tenants and prefixes, so that it is seen at once.
+"""Subscribes to what other gateways change of tenants and prefixes, so that it is seen at once.
 
-The news may get lost: a connection breaks, a server restarts. What bounds the harm is that
-keyrings look keys up again after a few seconds anyway; and whoever subscribes anew has them all
-looked up, because nobody knows what was said in between.
+Messages may get lost when a connection breaks or a server restarts. The harm is bounded, because
+keyrings look keys up again after a few seconds anyway, and after each new subscription everything
+is looked up again.
 
 Knows: the channel. Does not know: what is forgotten.
 """
@@ -26,13 +26,13 @@ PING_S = 5.0
 
 
 class Listener(Protocol):
-    """Who is told. `gateway.keyring.Keyring` is one, `gateway.published.Published` another."""
+    """Who is told: `gateway.keyring.Keyring` and `gateway.published.Published`."""
 
     def forget(self, changed_id: str) -> None:
-        """Something of this tenant, or of this published prefix, changed."""
+        """This tenant, one of its keys, or this published prefix has changed."""
         ...
 
-    def look_afresh(self) -> None:
+    def reload(self) -> None:
         """Anything may have changed."""
         ...
 
@@ -58,7 +58,7 @@ async def _hear_always(client: Redis, listeners: Sequence[Listener]) -> None:
 
 
 async def _hear(channel: PubSub, listeners: Sequence[Listener]) -> None:
-    """Until the connection breaks. A server that answers no ping has gone as well."""
+    """Listen until the connection breaks or the server answers no ping."""
     await channel.subscribe(CHANGES)
     last_word = time.monotonic()
     while time.monotonic() - last_word < 2 * PING_S:
@@ -73,6 +73,6 @@ async def _hear(channel: PubSub, listeners: Sequence[Listener]) -> None:
 
 def _tell(message: dict[str, Any], listener: Listener) -> None:
     if message["type"] == "subscribe":
-        listener.look_afresh()
+        listener.reload()
     elif message["type"] == "message":
         listener.forget(message["data"].decode())

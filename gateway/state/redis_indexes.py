@@ -1,6 +1,6 @@
-"""What a change does to the indexes in Redis: names that are taken, members of groups.
+"""The indexes in Redis: taken names, and the members of groups.
 
-Knows: the checks and writes by which an index stays true. Does not know: the records
+Knows: the checks and writes that keep an index consistent. Does not know: the records
 (`redis_store`), nor how a plan is applied (`redis_plan`).
 """
 
@@ -13,7 +13,7 @@ from gateway.state.redis_plan import Plan
 
 def expect_free(plan: Plan, place: str, field: str | bytes) -> None:
     """Conflict where this name or id is taken."""
-    plan.expect(["HEXISTS", place, field], 0, Conflict("The name or id is taken."))
+    plan.expect(["HEXISTS", place, field], 0, Conflict("the name or id is taken"))
 
 
 def rename(plan: Plan, names: str, record_id: str, old: str, new: str) -> None:
@@ -43,4 +43,4 @@ def leave(plan: Plan, member_id: str, group_id: str | None) -> None:
 def missing(place: str) -> GatewayError:
     """What a record of this place is called when it is not there."""
     kinds = {at.TENANTS: "tenant", at.KEYS: "key", at.GROUPS: "group", at.PREFIXES: "prefix"}
-    return NotFound(f"No such {kinds[place]}.")
+    return NotFound(f"no such {kinds[place]}")

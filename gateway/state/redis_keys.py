@@ -1,8 +1,8 @@
-"""Where things lie in Redis.
+"""The names of keys in Redis.
 
-Every kind of record is one hash from id to record, and every index a hash or set beside it; so
-a listing is one command, and an eviction (which the server must not be set to do) would lose
-a whole kind at once, closing doors rather than opening any.
+Every kind of record is one hash from id to record, and every index a hash or set beside it. So a
+listing is one command; and an eviction (which the server must not be configured to do) would lose
+a whole kind of record at once, which denies access rather than granting any.
 
 Knows: names. Does not know: what is done with them.
 """
@@ -33,7 +33,7 @@ def members_of(group_id: str) -> str:
 
 
 def version_of(name: str, version: int) -> str:
-    """A prefix's field in PREFIX_VERSIONS; the number comes first, so no two read alike."""
+    """A prefix's field in PREFIX_VERSIONS; the number comes first, so that none is ambiguous."""
     return f"{version}:{name}"
 
 
@@ -48,7 +48,7 @@ def usage_of(day: str, tenant_id: str) -> str:
 
 
 def batch_of(name: str) -> str:
-    """Says that a batch of usage was counted."""
+    """The mark that a batch of usage was counted."""
     return f"ratoon:usage-batch:{name}"
 
 

@@ -1,9 +1,9 @@
-"""Redis as the gateway sees it: one client, short waits, a breaker, one kind of error.
+"""The gateway's client of Redis: short timeouts, a circuit breaker, one kind of error.
 
-Whatever Redis does (away, frozen, read-only, full, loading), the caller gets `Unavailable` with
-a time to come back after, within a few socket timeouts at first and at once when the breaker is
-open. Only what gives no answer at all counts against the breaker: a server that refuses to
-write still tells who may come in.
+Whatever is wrong with Redis (down, frozen, read-only, full, loading), the caller gets
+`Unavailable` with a time to retry after: within a few socket timeouts at first, and at once while
+the breaker is open. Only a missing answer counts for the breaker: a server that refuses to write
+can still be asked about keys.
 
 Knows: the client, its errors. Does not know: what is stored.
 """
@@ -45,8 +45,8 @@ def connect(
 
     Replies are bytes, or text.
 
-    A command is sent once: whether to send it again is for who knows what it does. Raises
-    ValueError for a URL that is none.
+    A command is sent only once: the caller knows whether it may be repeated. Raises ValueError for
+    a malformed URL.
     """
     pool = BlockingConnectionPool.from_url(
         url,
@@ -85,7 +85,7 @@ class RedisLink:
         return replies
 
     def script(self, source: str) -> Script:
-        """A Lua script, which runs in one round trip and is loaded where the server lost it."""
+        """A Lua script, which runs in one round trip and is loaded again if the server lost it."""
         return Script(self, source)
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -133,13 +133,13 @@ class Script:
 def unavailable() -> Unavailable:
     """The refusal while Redis is away or cannot do what is asked."""
     return Unavailable(
-        "The gateway cannot reach its state now.",
+        "the gateway cannot reach its state at the moment",
         code="state_unavailable",
         retry_after_s=PROBE_AFTER_S,
     )
 
 
 def _first_word(error: RedisError) -> str:
-    """What kind of refusal: the rest of its text may quote what was sent."""
+    """The kind of a refusal; the rest of its text may quote what was sent."""
     word = str(error).partition(" ")[0]
     return word if word.isupper() and word.isalpha() else type(error).__name__

@@ -1,10 +1,9 @@
-"""A change to Redis as data: what must hold, and what to write if it does; done by one script.
+"""A change to Redis as data: conditions, and what to write if they hold; applied by one script.
 
-The script runs alone on the server, so a plan is applied whole or not at all, in one round
-trip. (It stands in for WATCH and MULTI, which would take four and a connection of their own.) A
-change that depends on what is stored reads it first and asks in its plan whether it is still so.
-Redis refuses a script at its first write when it is full or read-only, so not even then is a
-plan applied by halves.
+Scripts run one at a time on the server, so a plan is applied completely or not at all, in one
+round trip (WATCH and MULTI would take four, and a connection of their own). A change that depends
+on stored data reads it first and makes its plan conditional on it. When Redis is full or
+read-only it refuses a script at its first write, so even then no plan is applied by half.
 
 Knows: plans. Does not know: what is stored.
 """
@@ -19,8 +18,8 @@ from gateway.state.redis_link import RedisLink
 Command = list[str | bytes]
 Reply = bytes | int  # of bytes, never empty ones
 
-# The arguments lie one after the other: a count before every list, what is expected behind its
-# command.
+# The arguments are in one flat list: a count before every list, and after the command of a
+# condition the reply that is expected.
 _SCRIPT = """
 local at = 0
 local function take() at = at + 1 return ARGV[at] end
@@ -39,7 +38,7 @@ return 0
 
 
 class Changed(Exception):
-    """What a plan was made from is no longer so: read again."""
+    """The data that a plan was made from has changed: read it again."""
 
 
 @dataclass(slots=True)

@@ -1,12 +1,12 @@
-"""The state in Redis: its home for several gateways.
+"""The state in Redis, for several gateways.
 
-Records are JSON as in the other home. Every change is one plan, applied by one script
-(`redis_plan`); a change to a tenant or its keys is told to all gateways in the same plan.
+Records are JSON, as in SQLite. Every change is one plan, applied by one script (`redis_plan`),
+which also publishes changes of tenants, keys and prefixes to all gateways.
 
-What Redis promises is what its operator set: with an append-only file synced every second a
-power cut may lose a second. After FLUSHALL all is lost: no key opens anything.
+How durable a change is depends on Redis' configuration: with an append-only file that is synced
+every second, a power cut may lose a second. After FLUSHALL everything is lost, and no key is valid.
 
-Knows: which records and indexes a change touches. Does not know: how an index stays true
+Knows: which records and indexes a change affects. Does not know: how an index is kept consistent
 (`redis_indexes`), usage (`redis_usage`), the client and its errors (`redis_link`).
 """
 
@@ -29,7 +29,7 @@ from gateway.state.store import AUDIT_KEPT
 R = TypeVar("R", bound=msgspec.Struct)
 Listed = TypeVar("Listed", Tenant, ApiKey, Group, PublishedPrefix)
 
-_MAX_TRIES = 20  # of a change that others keep overtaking
+_MAX_TRIES = 20  # of a change, while others change the same record
 _encode = msgspec.json.encode
 
 _FIND = """
@@ -173,7 +173,7 @@ class RedisStore:
 
         async def change() -> Plan:
             old, plan = await self._changing(at.GROUPS, group_id, Group)
-            has_members = Conflict("The group still has tenants or published prefixes.")
+            has_members = Conflict("the group still has tenants or published prefixes")
             plan.expect(["SCARD", at.members_of(group_id)], 0, has_members)
             plan.write("HDEL", at.GROUPS, group_id)
             plan.write("HDEL", at.GROUP_NAMES, old.name)
@@ -247,7 +247,7 @@ class RedisStore:
         await self._link.close()
 
     async def _apply(self, change: Callable[[], Awaitable[Plan]]) -> None:
-        """Make and apply a plan until nobody came in between."""
+        """Make and apply a plan; repeat while others change the same data in between."""
         for _ in range(_MAX_TRIES):
             try:
                 return await self._planner.apply(await change())
@@ -256,7 +256,7 @@ class RedisStore:
         raise unavailable()
 
     async def _changing(self, place: str, record_id: str, kind: type[R]) -> tuple[R, Plan]:
-        """The record as it is, and a plan that holds only while it stays so."""
+        """The record, and a plan that is applied only if the record has not changed."""
         record, stored = await self._one(place, record_id, kind)
         plan = Plan()
         plan.expect(["HGET", place, record_id], stored)

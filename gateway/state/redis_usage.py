@@ -1,6 +1,6 @@
-"""The usage ledger in Redis: one hash to a tenant and day, numbers that are only ever added to.
+"""The usage ledger in Redis: one hash for each tenant and day, whose numbers are only added to.
 
-Knows: how counters lie. Does not know: what is counted.
+Knows: how counters are stored. Does not know: what is counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state in one SQLite file: its home on one machine.
+"""The state in one SQLite file, for one machine.
 
 All statements run on one worker thread that owns the connection, so the event loop never
 waits for the disk. Several processes may open the same file: WAL lets them read while one
@@ -191,20 +191,20 @@ def _prefix_row(prefix: PublishedPrefix) -> sql.Row:
 
 
 def _no_tenant() -> NotFound:
-    return NotFound("No such tenant.")
+    return NotFound("no such tenant")
 
 
 def _no_key() -> NotFound:
-    return NotFound("No such key.")
+    return NotFound("no such key")
 
 
 def _no_group() -> NotFound:
-    return NotFound("No such group.")
+    return NotFound("no such group")
 
 
 def _no_prefix() -> NotFound:
-    return NotFound("No such prefix.")
+    return NotFound("no such prefix")
 
 
 def _has_members() -> Conflict:
-    return Conflict("The group still has tenants or published prefixes.")
+    return Conflict("the group still has tenants or published prefixes")

@@ -42,12 +42,12 @@ class Stored(Protocol):
 
 
 def translated(work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:
-    """Do `work`; a file that is locked for too long, full or unreadable now is Unavailable."""
+    """Do `work`; Unavailable if the file is locked for too long, full or unreadable."""
     try:
         return work(connection)
     except sqlite3.OperationalError as error:
         raise Unavailable(
-            "The state cannot be read or written now.",
+            "the state cannot be read or written at the moment",
             code="state_unavailable",
             retry_after_s=RETRY_AFTER_S,
         ) from error
@@ -65,7 +65,7 @@ def record_row(record: Stored) -> Row:
 def insert(
     connection: sqlite3.Connection, table: str, row: Row, dangling: Callable[[], GatewayError]
 ) -> None:
-    """Add a row; Conflict for what must be unique, `dangling()` where what it names is missing."""
+    """Add a row; Conflict if a unique value is taken, `dangling()` if it refers to no row."""
     columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
     with _constrained(dangling):
         connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({values})", row)
@@ -74,7 +74,7 @@ def insert(
 def update(
     connection: sqlite3.Connection, table: str, row: Row, dangling: Callable[[], GatewayError]
 ) -> int:
-    """Replace the row with this id; how many there were. Raises as `insert` does."""
+    """Replace the row with this id; returns how many there were. Raises as `insert` does."""
     changes = ", ".join(f"{name} = :{name}" for name in row)
     with _constrained(dangling):
         return connection.execute(f"UPDATE {table} SET {changes} WHERE id = :id", row).rowcount
@@ -86,7 +86,7 @@ def delete(
     record_id: str,
     dangling: Callable[[], GatewayError],
 ) -> int:
-    """Remove the row with this id; how many there were; `dangling()` while others name it."""
+    """Remove the row with this id; how many there were. `dangling()` if others refer to it."""
     with _constrained(dangling):
         return connection.execute(f"DELETE FROM {table} WHERE id = ?", (record_id,)).rowcount
 
@@ -114,7 +114,7 @@ def every(connection: sqlite3.Connection, table: str, kind: type[R], **wanted: s
 
 
 def key_and_tenant(connection: sqlite3.Connection, digest: bytes) -> tuple[ApiKey, Tenant] | None:
-    """The key with this digest, and whose it is."""
+    """The key with this digest, and its tenant."""
     found = connection.execute(
         "SELECT keys.record, tenants.record FROM keys JOIN tenants ON tenants.id = keys.tenant_id"
         " WHERE keys.digest = ?",
@@ -184,7 +184,7 @@ def audit(connection: sqlite3.Connection, limit: int, skip: int) -> list[AuditEn
 
 
 def _counters(found: list[tuple[Any, ...]]) -> Counters:
-    """A counter that this release does not know is left where it is."""
+    """Counters that this release does not know are ignored."""
     return msgspec.convert({name: value for *_, name, value in found}, Counters)
 
 
@@ -196,4 +196,4 @@ def _constrained(dangling: Callable[[], GatewayError]) -> Iterator[None]:
     except sqlite3.IntegrityError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
             raise dangling() from error
-        raise Conflict("The name or id is taken.") from error
+        raise Conflict("the name or id is taken") from error

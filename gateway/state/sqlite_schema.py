@@ -1,8 +1,8 @@
 """The schema of the state's SQLite file, and how an older file is brought to the newest one.
 
-Records lie whole in `record`, as JSON; the columns beside it are what must be unique, what is
-looked up by, and what the listing is ordered by. Counters of usage lie one to a row, so that a
-new counter is no change of schema either.
+Records are stored whole in `record`, as JSON; the other columns are those that must be unique, by
+which records are found, or by which lists are ordered. Each counter of usage is a row of its own,
+so that a new counter does not change the schema either.
 
 Knows: the schema and its history. Does not know: what the statements of `sqlite` are for.
 """

@@ -1,12 +1,12 @@
-"""The protocol that every home of the state keeps; one contract suite runs against all of them.
+"""The protocol of every store of the state; one suite of contract tests runs against all of them.
 
 Methods are coroutines. A missing id raises `NotFound`, a taken name raises `Conflict`, and a
-home that does not answer now, or cannot write, raises `Unavailable` (`gateway.errors`). Every
-change is atomic: it happens whole or not at all, whoever else is changing things.
+store that does not answer, or cannot write, raises `Unavailable` (`gateway.errors`). Every change
+is atomic, whoever else is changing things.
 
-The protocol is in parts, so that who needs one of them can name it alone.
+The protocol is in parts, so that users can name the one they need.
 
-Knows: what can be asked of the state, and what may go wrong. Does not know: where it lies.
+Knows: what can be asked of the state, and what may go wrong. Does not know: where it is stored.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Prefixes(Protocol):
         ...
 
     async def list_prefixes(self) -> list[PublishedPrefix]:
-        """All prefixes, the deleted ones too, oldest first."""
+        """All prefixes, deleted ones included, oldest first."""
         ...
 
     async def get_prefix(self, prefix_id: str) -> PublishedPrefix:
@@ -122,8 +122,8 @@ class UsageLedger(Protocol):
     async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
         """Add the rows' counters to what is stored, all of them or none.
 
-        `batch` is a name that was never given before. Where an answer got lost, the same batch
-        may be sent again within an hour and is counted once.
+        `batch` is a new unique name. If the answer got lost, the same batch may be sent again
+        within an hour, and is counted once.
         """
         ...
 
@@ -155,5 +155,5 @@ class Store(Tenants, Keys, Groups, Prefixes, UsageLedger, AuditLog, Protocol):
     """All of the state."""
 
     async def close(self) -> None:
-        """Give back what the store holds open."""
+        """Close files and connections."""
         ...

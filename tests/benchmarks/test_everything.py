@@ -18,13 +18,13 @@ def script(source: str) -> list[str]:
     return [sys.executable, "-c", source]
 
 
-def test_lines_are_gathered_and_the_status_told() -> None:
+def test_lines_and_the_exit_status_are_collected() -> None:
     told = run_part("part", script('print(\'{"name": "a", "us": 1.5}\')'), 60)
     assert (told.records, told.exit_status) == ([{"name": "a", "us": 1.5}], 0)
     assert run_part("part", script("raise SystemExit(3)"), 60).exit_status == 3
 
 
-def test_what_was_told_before_time_was_up_is_kept() -> None:
+def test_lines_printed_before_the_timeout_are_kept() -> None:
     endless = 'import time; print(\'{"name": "a"}\', flush=True); time.sleep(600)'
     told = run_part("part", script(endless), 1.0)
     assert told.exit_status is None

@@ -3,7 +3,7 @@ from aiohttp import web
 
 from cli.admin_client import AdminClient, error_message, with_admin
 from cli.client_options import AdminFlags
-from cli.errors import NoRatoon, ServerRefused, ServerUnreachable
+from cli.errors import NotRatoon, ServerRefused, ServerUnreachable
 from tests.cli.http_double import served
 
 
@@ -43,8 +43,8 @@ def test_an_empty_answer_is_none() -> None:
 
 
 def test_a_refusal_has_the_servers_words_and_status() -> None:
-    body = b'{"error": {"message": "No such tenant.", "code": "not_found"}}'
-    with pytest.raises(ServerRefused, match=r"No such tenant\. \(404\)") as refusal:
+    body = b'{"error": {"message": "no such tenant", "code": "not_found"}}'
+    with pytest.raises(ServerRefused, match=r"no such tenant \(404\)") as refusal:
         call(AdminDouble(404, body))
     assert refusal.value.status == 404
 
@@ -52,7 +52,7 @@ def test_a_refusal_has_the_servers_words_and_status() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"<html>bad gateway</html>", b"[]", b'{"error": "text"}', b'{"error": {}}']
 )
-def test_a_refusal_without_words_is_told_by_its_status(body: bytes) -> None:
+def test_an_error_without_a_message_is_reported_by_its_status(body: bytes) -> None:
     assert error_message(body, 502) == "the server answered 502"
 
 
@@ -62,8 +62,8 @@ def test_a_refusal_names_the_field() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>welcome</html>", b"[]", b"1"])
-def test_another_server_is_told_as_one(body: bytes) -> None:
-    with pytest.raises(NoRatoon, match=r"http://127.*is no Ratoon"):
+def test_a_server_that_is_not_ratoon_is_reported_as_such(body: bytes) -> None:
+    with pytest.raises(NotRatoon, match=r"http://127.*is not Ratoon"):
         call(AdminDouble(200, body))
 
 
@@ -71,11 +71,11 @@ def test_another_server_is_told_as_one(body: bytes) -> None:
 def test_another_server_s_rows_are_none(body: bytes) -> None:
     with served(AdminDouble(200, body).app) as url:
         flags = AdminFlags(url=url, admin_key="secret")
-        with pytest.raises(NoRatoon):
+        with pytest.raises(NotRatoon):
             with_admin(flags, lambda client: client.rows("/admin/tenants", "tenants"))
 
 
-def test_nobody_there_is_told_with_the_url() -> None:
+def test_an_unreachable_server_is_reported_with_its_url() -> None:
     with served(AdminDouble().app) as url:
         pass
     flags = AdminFlags(url=url, admin_key="secret")

@@ -65,7 +65,7 @@ def test_runs_differ_unless_they_share_a_seed(console: Console) -> None:
     assert heads[2] == heads[3]
 
 
-def test_a_chat_run_speaks_chat(console: Console) -> None:
+def test_a_chat_run_uses_chat_completions(console: Console) -> None:
     double = OpenAIDouble([Script(usage=usage(5, 3))])
     with served(double.app) as url:
         report = console.type(*small(url, "--endpoint", "chat", "--json")).json
@@ -97,7 +97,7 @@ def test_a_wrong_key_is_the_servers_message(console: Console) -> None:
     assert (printed.status, printed.err) == (1, "ratoon: The key is not valid. (401)\n")
 
 
-def test_nobody_there_is_told(console: Console) -> None:
+def test_an_unreachable_server_is_reported(console: Console) -> None:
     printed = console.type(*small("http://127.0.0.1:9"))
     assert printed.status == 1
     assert "is 'ratoon serve' running there?" in printed.err
@@ -130,7 +130,7 @@ def test_the_bar_says_how_many_failed() -> None:
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_workload_is_told_phase_by_phase(
+def test_a_workload_is_reported_phase_by_phase(
     console: Console, gateway: Served, processes: str
 ) -> None:
     words = ["bench", "--url", gateway.url, "--key", gateway.key, "--small", "--json"]

@@ -75,7 +75,7 @@ def test_every_engine_flag_arrives() -> None:
         assert getattr(composed, name) != getattr(EngineFlags(), name), f"{name} is not tried"
 
 
-def test_blocks_lie_in_the_data_directory_unless_they_are_told_where() -> None:
+def test_blocks_lie_in_the_data_directory_by_default() -> None:
     assert with_disk(EngineFlags(), DATA_DIR).disk_cache_dir == "/var/lib/ratoon/blocks"
     named = EngineFlags(disk_cache_dir="/fast/blocks")
     assert with_disk(named, DATA_DIR).disk_cache_dir == "/fast/blocks"
@@ -136,7 +136,7 @@ def test_the_cache_holds_a_block_at_least(cache_tokens: int, fine: bool) -> None
 
 
 def test_the_admin_port_is_another_port() -> None:
-    with pytest.raises(BadSetting, match="--admin-port: 8000 is --port already"):
+    with pytest.raises(BadSetting, match="--admin-port: 8000 is also --port"):
         gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8000), BoundsFlags())
     composed = gateway_config(
         SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8001), BoundsFlags()
@@ -175,7 +175,7 @@ def test_admin_routes_have_their_own_port_or_none() -> None:
 @pytest.mark.parametrize(
     "url", ["collector:4318", "ftp://collector", "http://", "http://[", "http://me:key@collector"]
 )
-def test_what_is_no_url_of_a_collector_is_refused(url: str) -> None:
+def test_a_bad_collector_url_is_refused(url: str) -> None:
     flags = GatewayFlags(otlp_endpoint=url)
     with pytest.raises(BadSetting, match="--otlp-endpoint"):
         gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags())
@@ -208,6 +208,4 @@ def test_a_redis_url_is_one_and_holds_no_password(flags: GatewayFlags, named: st
 def test_redis_urls_that_serve() -> None:
     for url in ("redis://redis:6379/0", "rediss://user@redis", "unix:///run/redis.sock?db=1"):
         flags = GatewayFlags(redis_url=url)
-        assert (
-            gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags()).shared.redis_url == url
-        )
+        assert gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags()).redis_url == url

@@ -61,7 +61,7 @@ def test_a_damaged_or_full_database_is_named(tmp_path: Path) -> None:
         first_start(tmp_path, None)
 
 
-def test_missing_secrets_are_told_with_both_flags_that_say_where(tmp_path: Path) -> None:
+def test_missing_secrets_are_reported_with_both_flags(tmp_path: Path) -> None:
     shared = Shared(secrets_dir=str(tmp_path / "secrets"))
     with pytest.raises(BadSetting, match=r"--data-dir or --secrets-dir: .*ratoon_admin_key"):
         first_start(tmp_path / "data", None, shared)

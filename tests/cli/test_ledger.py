@@ -9,7 +9,7 @@ def test_a_group_lives_and_ends(ratoon: Ratoon) -> None:
     assert ratoon("groups create research").out.startswith("Created group research (gr_")
     [group] = ratoon("groups list --json").json
     assert group["id"] in ratoon("groups list").out
-    assert ratoon("groups join research demo").out == "Tenant demo is in group research now.\n"
+    assert ratoon("groups join research demo").out == "Tenant demo is now in group research.\n"
     demo = next(t for t in ratoon("tenants list --json").json if t["name"] == "demo")
     assert demo["group_id"] == group["id"]
     refused = ratoon("groups delete research")
@@ -26,7 +26,7 @@ def test_a_group_that_is_not_there_is_named(ratoon: Ratoon) -> None:
     assert "nobody" in printed.err
 
 
-def test_what_was_changed_is_told(ratoon: Ratoon) -> None:
+def test_the_audit_log_lists_a_change(ratoon: Ratoon) -> None:
     ratoon("tenants create audited")
     newest = ratoon("audit --limit 1 --json").json
     assert [entry["action"] for entry in newest] == ["tenant.create"]
@@ -35,7 +35,7 @@ def test_what_was_changed_is_told(ratoon: Ratoon) -> None:
     assert "name=audited" in table
 
 
-def test_usage_of_nobody_is_an_empty_table(ratoon: Ratoon) -> None:
+def test_no_usage_is_an_empty_table(ratoon: Ratoon) -> None:
     ratoon("tenants create unused")
     assert ratoon("usage --tenant unused --json").json == []
     assert ratoon("usage --tenant unused").status == 0

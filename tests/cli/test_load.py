@@ -203,7 +203,7 @@ async def test_what_goes_wrong_is_an_outcome(script: Script, error: str) -> None
         assert (await asking.ask({})).error == error
 
 
-async def test_nobody_there_is_an_outcome() -> None:
+async def test_an_unreachable_server_is_an_outcome() -> None:
     async with aiohttp.ClientSession() as session:
         outcome = await Caller(session, "http://127.0.0.1:9/v1/completions", "k").ask({})
     assert outcome.error == "ClientConnectorError"

@@ -1,31 +1,31 @@
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 
 import pytest
+import typer
 
+from cli.main import build_app
 from tests.cli.console import Console
 
-COMMANDS = [
-    "serve",
-    "gateway",
-    "engine",
-    "bench",
-    "simulate",
-    "plan",
-    "version",
-    "cache stats",
-    "cache flush",
-    "tenants create",
-    "tenants list",
-    "tenants disable",
-    "tenants enable",
-    "tenants delete",
-    "tenants keys create",
-    "tenants keys list",
-    "tenants keys rotate",
-    "tenants keys revoke",
-]
+
+def command_names(app: typer.Typer, before: str = "") -> Iterator[str]:
+    """The words of every command, those of groups included."""
+    yield from (f"{before}{command.name}" for command in app.registered_commands)
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from command_names(group.typer_instance, f"{before}{group.name} ")
+
+
+COMMANDS = [*command_names(build_app())]
+
+
+def test_commands_are_found() -> None:
+    assert len(COMMANDS) > 25
+    assert {"serve", "usage", "verify-isolation", "cache evictions", "tenants keys rotate"} < {
+        *COMMANDS
+    }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -38,7 +38,7 @@ def test_help_teaches_by_an_example(command: str, console: Console) -> None:
     )
 
 
-@pytest.mark.parametrize("group", ["", "tenants", "tenants keys", "cache"])
+@pytest.mark.parametrize("group", ["", "tenants", "tenants keys", "groups", "prefixes", "cache"])
 def test_a_group_lists_its_commands_with_a_line_each(group: str, console: Console) -> None:
     printed = console.type(*group.split(), "--help")
     assert printed.status == 0
@@ -70,7 +70,9 @@ def test_a_group_lists_its_commands_with_a_line_each(group: str, console: Consol
         ("no-such-command",),
     ],
 )
-def test_a_bad_value_is_told_without_a_traceback(words: tuple[str, ...], console: Console) -> None:
+def test_a_bad_value_is_reported_without_a_traceback(
+    words: tuple[str, ...], console: Console
+) -> None:
     printed = console.type(*words)
     assert printed.status == 2
     assert printed.out == ""
@@ -78,7 +80,7 @@ def test_a_bad_value_is_told_without_a_traceback(words: tuple[str, ...], console
     assert "Traceback" not in printed.err
 
 
-def test_a_bad_variable_is_told_by_its_name(console: Console) -> None:
+def test_a_bad_environment_variable_is_named(console: Console) -> None:
     printed = console.type("serve", env={"RATOON_PORT": "many"})
     assert printed.status == 2
     assert "RATOON_PORT" in printed.err or "--port" in printed.err

@@ -123,7 +123,7 @@ def test_dummy_weights_need_no_download_of_weights(model_dir: Path) -> None:
         (OSError(28, "No space left on device"), "could not be stored"),
     ],
 )
-def test_what_the_hub_says_is_told_in_one_line(error: Exception, said: str) -> None:
+def test_an_error_of_the_hub_is_reported_in_one_line(error: Exception, said: str) -> None:
     with pytest.raises(ModelNotFound, match=said):
         resolve("owner/name", fetch=FakeHub(error=error))
 

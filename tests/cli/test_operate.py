@@ -130,7 +130,7 @@ def test_deleting_asks_first(ratoon: Ratoon, tenant: str, gateway: Served) -> No
     assert status_with(gateway, key) == 401
 
 
-def test_deleting_can_be_told_not_to_ask(ratoon: Ratoon, tenant: str) -> None:
+def test_yes_skips_the_confirmation_of_a_deletion(ratoon: Ratoon, tenant: str) -> None:
     assert ratoon(f"tenants delete {tenant} --yes").out == f"Deleted tenant {tenant}.\n"
     assert ratoon(f"tenants keys list {tenant}").status == 2
 
@@ -167,7 +167,7 @@ def test_a_duration_that_is_none_is_refused(
     assert "--expires-in" in printed.err
 
 
-def test_a_wrong_admin_key_is_told(console: Console, gateway: Served) -> None:
+def test_a_wrong_admin_key_is_reported(console: Console, gateway: Served) -> None:
     printed = console.type("tenants", "list", "--url", gateway.url, "--admin-key", gateway.key)
     assert printed.status == 1
     assert "(401)" in printed.err

@@ -85,13 +85,13 @@ def test_the_plot_is_an_svg_with_a_curve_for_lru(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--sizes", "1M,lots"), "'lots' is no number of tokens"),
-        (("--sizes", "5"), "would hold no block"),
+        (("--sizes", "1M,lots"), "'lots' is not a number of tokens"),
+        (("--sizes", "5"), "not one block fits the device tier"),
         (("--device-tokens", "9"), "no block of 10 tokens fits"),
         (("--plot", "/nowhere/at/all.svg"), "No such file"),
     ],
 )
-def test_a_setting_that_cannot_work_is_told(
+def test_an_impossible_setting_is_reported(
     console: Console, trace: str, words: tuple[str, ...], says: str
 ) -> None:
     printed = console.type("simulate", trace, "--block-size", "10", *words)
@@ -134,7 +134,7 @@ def test_a_plan_of_two_gpus_holds_more(console: Console, tmp_path: Path) -> None
     assert two["device_tokens"] > 2 * one["device_tokens"]
 
 
-def test_a_model_that_does_not_fit_is_told(console: Console, tmp_path: Path) -> None:
+def test_a_model_that_does_not_fit_is_reported(console: Console, tmp_path: Path) -> None:
     printed = console.type("plan", "--model", str(config(tmp_path)), "--gpu-gib", "8")
     assert printed.status == 2
     assert "the weights take 15.0 GiB" in printed.err

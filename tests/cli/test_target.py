@@ -32,7 +32,7 @@ def test_flags_come_before_the_file(data_dir: Path) -> None:
     assert load_target(target) == ("http://gpu7:1", "sk-x")
 
 
-def test_clients_look_where_the_server_was_told_to_listen(data_dir: Path) -> None:
+def test_clients_use_the_server_s_listen_address(data_dir: Path) -> None:
     flags = AdminFlags(data_dir=data_dir, host="0.0.0.0", port=9000)
     assert admin_target(flags)[0] == "http://127.0.0.1:9000"
     assert admin_target(replace(flags, admin_port=9001))[0] == "http://127.0.0.1:9001"
@@ -46,7 +46,7 @@ def test_no_key_anywhere_names_the_flag_and_the_file(tmp_path: Path) -> None:
         load_target(TargetFlags(data_dir=tmp_path))
 
 
-def test_a_removed_demo_key_is_told(data_dir: Path) -> None:
+def test_a_removed_demo_key_is_reported(data_dir: Path) -> None:
     keys = data_dir / "keys.env"
     kept = [line for line in keys.read_text().splitlines() if "DEMO_KEY" not in line]
     keys.write_text("\n".join(kept) + "\n")

@@ -85,7 +85,7 @@ class _Thread(threading.Thread):
 
     async def _main(self) -> None:
         keys = await ensure_first_start(
-            Path(self.config.data_dir), clock=time.time, shared=self.config.shared
+            Path(self.config.data_dir), clock=time.time, shared=self.config
         )
         async with composed(self.config, self.engine) as gateway:
             server = make_server(gateway.binds[0], self.config.bounds, self.config.grace_s)

@@ -208,7 +208,7 @@ def broken_app() -> TestClient:
     return TestClient(app, raise_server_exceptions=False)
 
 
-def test_an_exception_nobody_foresaw_says_nothing() -> None:
+def test_an_unexpected_exception_leaks_nothing() -> None:
     with broken_app() as client:
         answer = client.get("/broken")
     assert answer.status_code == 500

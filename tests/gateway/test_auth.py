@@ -163,7 +163,7 @@ async def test_a_tenant_s_key_on_an_admin_route_tells_nothing(door: Door) -> Non
 
 async def test_a_disabled_tenant_is_403_and_a_stranger_still_401(door: Door) -> None:
     await door.store.update_tenant(replace(ACME, disabled=True))
-    door.keyring.look_afresh()
+    door.keyring.reload()
     answer = await door.knock("/me", forms(door.key)[0])
     assert answer.status_code == 403
     assert answer.json()["error"]["code"] == "tenant_disabled"

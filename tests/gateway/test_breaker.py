@@ -49,7 +49,7 @@ def test_one_probe_at_a_time_goes_through() -> None:
     assert [breaker.admits() for _ in range(3)] == [True, True, True]
 
 
-def test_a_probe_that_nobody_hears_of_blocks_no_other() -> None:
+def test_a_probe_without_an_outcome_does_not_block_the_next() -> None:
     clock = ManualClock()
     breaker = opened(clock)
     clock.advance(1)

@@ -27,11 +27,11 @@ def test_what_is_asked_for_goes_through_where_it_is_allowed(load: str) -> None:
 
 
 @pytest.mark.parametrize("extra", [{}, {"cache": None}, {"cache": {}}, {"cache": {"load": None}}])
-def test_who_says_nothing_is_left_to_the_engine(extra: dict[str, object]) -> None:
+def test_the_default_is_auto(extra: dict[str, object]) -> None:
     assert checked_loads(request(**extra), Bounds()) == "auto"
 
 
 @pytest.mark.parametrize("cache", [{"load": "sometimes"}, {"laod": "never"}, "never"])
-def test_anything_else_is_no_request(cache: object) -> None:
+def test_any_other_value_is_refused(cache: object) -> None:
     with pytest.raises(msgspec.ValidationError):
         request(cache=cache)

@@ -85,7 +85,7 @@ async def test_stop_strings_whatever_the_steps(
     assert engine.running == 0
 
 
-async def test_the_end_is_told_after_the_engine_was_told() -> None:
+async def test_a_choice_ends_only_after_the_engine_was_cancelled() -> None:
     engine = FakeEngine()
     engine.script = saying("abSTOPcd")
     at_its_end: list[tuple[int, int]] = []

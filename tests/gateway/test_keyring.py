@@ -282,7 +282,7 @@ async def test_a_disabled_tenant_is_forbidden_by_its_good_keys_only(ring: Ring) 
     assert (forbidden.status, forbidden.code) == (403, "tenant_disabled")
     assert isinstance(await refusal(ring.keyring, revoked.secret), Unauthenticated)
     ring.store.tenants[ACME.id] = ACME
-    ring.keyring.look_afresh()
+    ring.keyring.reload()
     assert await opens(ring.keyring, good.secret)
 
 
@@ -368,7 +368,7 @@ async def test_a_lookup_under_way_does_not_outlive_news_that_may_have_been_misse
     early = asyncio.ensure_future(ring.keyring.identify(issued.secret))
     await store.found.wait()
     await Keyring(store, PEPPER, ring.clock).revoke(issued.record.id)  # another gateway
-    ring.keyring.look_afresh()
+    ring.keyring.reload()
     store.go.set()
     await early
     assert not await opens(ring.keyring, issued.secret)
@@ -381,7 +381,7 @@ async def test_whoever_listens_anew_looks_wrong_keys_up_again_as_well(ring: Ring
     elsewhere = Keyring(ring.store, PEPPER, ring.clock)
     assert (await elsewhere.issue(ACME.id, bits=bits)).secret == key_of(bits)
     assert not await opens(ring.keyring, key_of(bits)), "the control: it is remembered as wrong"
-    ring.keyring.look_afresh()
+    ring.keyring.reload()
     assert await opens(ring.keyring, key_of(bits))
 
 
@@ -491,7 +491,7 @@ async def test_a_key_that_the_store_no_longer_knows_does_not_come_back(told: boo
     assert isinstance(await refusal(ring.keyring, issued.secret), Unavailable)
 
 
-async def test_who_is_told_of_a_change_forgets_that_tenant_alone(ring: Ring) -> None:
+async def test_a_change_drops_the_cached_keys_of_that_tenant_alone(ring: Ring) -> None:
     other = Tenant(id="tn_other", name="other", created_at=2.0)
     ring.store.tenants[other.id] = other
     ours, theirs = await ring.keyring.issue(ACME.id), await ring.keyring.issue(other.id)
@@ -501,7 +501,7 @@ async def test_who_is_told_of_a_change_forgets_that_tenant_alone(ring: Ring) -> 
     ring.keyring.forget(ACME.id)
     assert not await opens(ring.keyring, ours.secret)
     assert await opens(ring.keyring, theirs.secret)
-    ring.keyring.look_afresh()
+    ring.keyring.reload()
     assert not await opens(ring.keyring, theirs.secret)
 
 

@@ -132,13 +132,13 @@ def test_an_answer_tells_where_the_tenant_stands(shop: Shop, stream: bool) -> No
     }
 
 
-def test_a_tenant_without_limits_is_told_nothing(shop: Shop) -> None:
+def test_a_tenant_without_limits_gets_no_limit_headers(shop: Shop) -> None:
     answer = shop.tenant({}).ask()
     assert answer.status_code == 200
     assert not [name for name in answer.headers if "ratelimit" in name]
 
 
-def test_too_many_requests_are_told_when_to_come_again(shop: Shop) -> None:
+def test_too_many_requests_get_a_retry_after(shop: Shop) -> None:
     tenant = shop.tenant({"requests_per_minute": 2})
     assert [tenant.ask().status_code for _ in range(2)] == [200, 200]
     refused = tenant.ask()
@@ -165,7 +165,7 @@ def test_tokens_are_counted_as_computed(shop: Shop) -> None:
     assert int(refused.headers["retry-after"]) >= 1
 
 
-def test_more_than_can_ever_come_at_once_is_told_without_a_time(shop: Shop) -> None:
+def test_a_request_larger_than_the_bucket_gets_no_retry_after(shop: Shop) -> None:
     refused = shop.tenant({"tokens_per_minute": 100}).ask(max_tokens=1)
     assert error_of(refused)["type"] == "tokens"
     assert "retry-after" not in refused.headers
@@ -181,7 +181,7 @@ def test_choices_share_their_prompt_and_prompts_do_not(shop: Shop) -> None:
     assert 0 <= remaining(two) - (10_000 - computed - 100 - 4 * 20) <= 60
 
 
-def test_a_spent_budget_is_no_matter_of_waiting(shop: Shop) -> None:
+def test_a_spent_budget_gets_no_retry_after(shop: Shop) -> None:
     tenant = shop.tenant({"budget": {"units": 0.0003}})
     assert tenant.ask(max_tokens=25).status_code == 200  # 100 + 4 * 25 = 200 of 300
     refused = tenant.ask(prompt="other" * 19, max_tokens=2)

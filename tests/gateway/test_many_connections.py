@@ -42,9 +42,7 @@ def served(tiny_model: Path, tmp_path: Path, engine: FakeEngine) -> Iterator[Ser
         yield gateway
 
 
-def test_a_crowd_that_does_nothing_keeps_nobody_from_being_served(
-    served: Served, engine: FakeEngine
-) -> None:
+def test_idle_connections_keep_nobody_from_being_served(served: Served, engine: FakeEngine) -> None:
     engine.script = saying("good day")
     with ExitStack() as crowd, ThreadPoolExecutor(ACTIVE) as threads:
         idle = [crowd.enter_context(connected(served)) for _ in range(IDLE)]

@@ -96,7 +96,7 @@ def test_a_salt_is_below_the_tenant_and_not_below_its_group() -> None:
     assert NAMESPACES.own(ada, "s", MODEL) == NAMESPACES.own(caller("a"), "s", MODEL)
 
 
-def test_no_kind_of_scope_is_like_another() -> None:
+def test_scopes_of_different_kinds_never_coincide() -> None:
     """The words that the scopes are made of, as names of everything."""
     words = ["", "all", "published", "group", "tenant", "salt", EVERYONE]
     shared = Namespaces(SECRET, share_all=True)

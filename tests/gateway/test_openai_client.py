@@ -137,7 +137,7 @@ def test_a_stream_without_usage_has_none(client: openai.OpenAI) -> None:
     assert chunks[-1].choices[0].finish_reason == "stop"
 
 
-def test_n_choices_are_told_apart(client: openai.OpenAI, engine: FakeEngine) -> None:
+def test_n_choices_are_kept_apart(client: openai.OpenAI, engine: FakeEngine) -> None:
     engine.script = lambda request: list(f"choice {request.sampling.seed}".encode())
     answer = client.chat.completions.create(model=MODEL, messages=LONG, n=3, seed=7)
     assert [choice.index for choice in answer.choices] == [0, 1, 2]

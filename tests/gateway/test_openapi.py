@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from gateway.described import JSON
+from gateway.openapi import JSON
 from tests.doubles.fake_engine import FakeEngine
 from tests.doubles.served import Served
 

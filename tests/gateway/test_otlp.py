@@ -45,7 +45,9 @@ def ask_often(traced: Traced, url: str, times: int = 20) -> tuple[set[int], floa
     return statuses, time.monotonic() - ended
 
 
-def test_nobody_listens(traced: Traced, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_collector_delays_no_request(
+    traced: Traced, caplog: pytest.LogCaptureFixture
+) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{reserved.getsockname()[1]}"

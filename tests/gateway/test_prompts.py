@@ -98,7 +98,7 @@ def test_what_is_refused_is_named(spelled: bytes, param: str) -> None:
     "spelled",
     [b"[1 2]", b"[01]", b"[1,,2]", b"[1,]", b"[,1]", b"[+1]", b"[1_0]", b"[1", b"[]]", b"[0x1]"],
 )
-def test_what_is_no_json_never_gets_so_far(spelled: bytes) -> None:
+def test_invalid_json_is_refused_by_the_body_s_parser(spelled: bytes) -> None:
     """The array's reader takes some of these; the body's parser has refused them before."""
     with pytest.raises(msgspec.DecodeError):
         raw(spelled)

@@ -98,7 +98,7 @@ async def test_what_another_gateway_stores_is_found_and_pinned_without_news(
     assert gateway.blocks() == 0
 
 
-async def test_a_new_engine_is_told_everything_again(gateway: Gateway) -> None:
+async def test_a_new_engine_is_sent_everything_again(gateway: Gateway) -> None:
     record = prefix()
     await gateway.store.create_prefix(record)
     await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
@@ -128,7 +128,7 @@ async def test_while_the_state_is_away_what_was_known_stays(gateway: Gateway) ->
     assert gateway.blocks() == 3
 
 
-async def test_what_the_model_cannot_say_harms_nobody_else(gateway: Gateway) -> None:
+async def test_a_prefix_the_model_cannot_encode_leaves_others_alone(gateway: Gateway) -> None:
     bad = replace(prefix("bad"), source=PrefixSource(messages=[{"role": "tool", "content": "x"}]))
     good = prefix("good")
     await gateway.store.create_prefix(bad)

@@ -51,7 +51,7 @@ def test_the_first_request_of_anybody_finds_it(served: Served, prefix: dict[str,
         assert cached(served, key, LONG) > prefix["tokens"] // 16 * 16
 
 
-def test_without_it_nobody_finds_anything(served: Served, engine: FakeEngine) -> None:
+def test_without_it_no_tenant_finds_anything(served: Served, engine: FakeEngine) -> None:
     assert cached(served, served.key, LONG) == 0
     assert cached(served, served.other_key, LONG) == 0
     assert cached(served, served.other_key, LONG) > 0
@@ -86,7 +86,7 @@ def test_group_members_share_until_they_leave(served: Served, engine: FakeEngine
     admin(served, "DELETE", f"/groups/{group}")
 
 
-def test_the_engine_is_told_who_computes_what(
+def test_each_tenant_s_namespace_begins_after_the_prefix(
     served: Served, engine: FakeEngine, prefix: dict[str, Any]
 ) -> None:
     cached(served, served.key, LONG)

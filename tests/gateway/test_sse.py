@@ -14,8 +14,8 @@ from gateway.admission import Ask, TextRules
 from gateway.choice import Delta, Ended, Event
 from gateway.openai.chat import ChatReply
 from gateway.openai.completions import CompletionReply
+from gateway.openai.rendering import Reply
 from gateway.openai.sse import SseFrame, sse
-from gateway.openai.telling import Reply
 from gateway.tokenizer import Tokenizer
 from tests.doubles.tiny_model import byte_tokenizer
 

@@ -54,7 +54,7 @@ def test_choices_compute_their_prompt_once_and_prompts_count_each() -> None:
     assert meter.worked() == Tokens(102, 48, 9)
 
 
-def test_seconds_are_those_that_were_told() -> None:
+def test_seconds_are_those_the_engine_reported() -> None:
     meter = a_meter(100, choices=2)
     assert meter.took() == Took(engine=None, saved=None)
     meter.see(Delta(0, "a", (1,), None, 0.0, cached_tokens=96, saved_seconds=3.0))
@@ -64,7 +64,7 @@ def test_seconds_are_those_that_were_told() -> None:
     assert meter.took() == Took(engine=2.5, saved=0.0)  # the prompt was computed after all
 
 
-def test_a_choice_that_was_ended_here_has_told_no_seconds() -> None:
+def test_a_choice_ended_by_the_gateway_has_no_seconds() -> None:
     meter = a_meter(100)
     meter.see(Ended(0, "stop", 96, 1))
     assert meter.took() == Took(engine=None, saved=None)

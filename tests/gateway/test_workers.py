@@ -100,7 +100,7 @@ async def test_a_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
     worker = await Worker.start(command(tmp_path), str(tmp_path))
     assert await worker.serves() is True
     os.kill(worker.pid, 0)
-    worker._our_end.close()  # what the kernel does for a parent that was killed
+    worker._writer.close()  # what the kernel does for a parent that was killed
     assert await asyncio.wait_for(worker.wait(), LIMIT_S) == 3
 
 

@@ -43,7 +43,7 @@ def test_a_case_ends_with_its_answer(shipped_tokenizer: Tokenizer, turns: int) -
         assert whole.count("<|user|>") == turns
 
 
-def test_who_says_every_token_right_is_always_right(shipped_tokenizer: Tokenizer) -> None:
+def test_a_perfect_model_scores_100_percent(shipped_tokenizer: Tokenizer) -> None:
     cases = draw_cases(shipped_tokenizer, 12, (30, 200))
     outcomes = answer_cases(Oracle(blind=2000), shipped_tokenizer, cases, batch_tokens=600)
     assert accuracy(outcomes) == 1.0

@@ -76,7 +76,7 @@ def test_a_dtype_and_tied_embeddings_change_the_bytes(tmp_path: Path) -> None:
     ("changes", "says"),
     [({"hidden_size": 0}, "hidden_size"), ({"torch_dtype": "int8"}, "int8")],
 )
-def test_a_bad_config_is_told(tmp_path: Path, changes: dict[str, object], says: str) -> None:
+def test_a_bad_config_is_reported(tmp_path: Path, changes: dict[str, object], says: str) -> None:
     assert read_decoder(config(tmp_path)).num_layers == 32
     with pytest.raises(ModelNotFound, match=says):
         read_decoder(config(tmp_path, **changes))

@@ -136,7 +136,7 @@ def test_lru_is_as_good_as_a_plain_one(seed: int, tmp_path: Any) -> None:
     assert 0 < plain < sum(one.input_tokens for one in ours.served)
 
 
-def test_progress_is_told_in_blocks(tmp_path: Any) -> None:
+def test_progress_is_reported_in_blocks(tmp_path: Any) -> None:
     told: list[int] = []
     trace = read_trace(write(tmp_path / "t", [row(0, [1]), row(1, [1, 2, 3])]), 10)
     Replay(10, Sizes(100), "value", CopyClock()).run(admit(trace), told.append)

@@ -48,7 +48,7 @@ def test_empty_lines_and_fields_of_others_do_not_matter(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_bad_line_is_told_by_its_number(tmp_path: Path, line: bytes, says: str) -> None:
+def test_a_bad_line_is_reported_by_its_number(tmp_path: Path, line: bytes, says: str) -> None:
     path = write(tmp_path / "t", [row(0, [1])])
     assert read_trace(path, 10).num_blocks == 1
     path.write_bytes(path.read_bytes() + line + b"\n")

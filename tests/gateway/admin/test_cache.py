@@ -73,7 +73,7 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
     }
 
 
-async def test_what_lies_below_the_device_is_told_in_blocks_and_bytes(office: Office) -> None:
+async def test_lower_tiers_are_reported_in_blocks_and_bytes(office: Office) -> None:
     disk = DiskStats(
         state="up", bytes=9, records=8, lost=7, refused=6, late=5, quarantines=4, failures=3
     )
@@ -168,7 +168,7 @@ class AwayStore(MemoryStore):
 
 
 @pytest.mark.parametrize(("kind", "name"), [(MemoryStore, "acme"), (AwayStore, None)])
-async def test_while_the_state_is_away_stats_are_told_without_names(
+async def test_without_the_state_stats_have_no_tenant_names(
     kind: type[MemoryStore], name: str | None
 ) -> None:
     store, engine, clock = kind(), OperatedEngine(), ManualClock()
@@ -252,7 +252,7 @@ async def test_how_a_tenant_stands_and_whose_blocks_went_for_whom(office: Office
     }
 
 
-async def test_without_an_engine_nobody_knows_the_last_evictions(office: Office) -> None:
+async def test_without_an_engine_there_are_no_recent_evictions(office: Office) -> None:
     office.engine.connected = False
     assert error_of(await office.operator.get("/admin/cache/evictions"))[0] == 503
 

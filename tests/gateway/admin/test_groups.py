@@ -57,7 +57,7 @@ async def test_a_tenant_enters_and_leaves_a_group(office: Office) -> None:
     assert (await office.operator.delete(f"/admin/groups/{group_id}")).status_code == 200
 
 
-async def test_a_group_that_is_not_there_takes_nobody(office: Office) -> None:
+async def test_joining_an_unknown_group_is_404(office: Office) -> None:
     answer = await office.operator.post(
         "/admin/tenants", json={"name": "acme", "group_id": "gr_none"}
     )

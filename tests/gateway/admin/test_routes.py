@@ -48,7 +48,7 @@ async def test_the_routes_are_these(office: Office) -> None:
     assert found == {*ROUTES, ("GET", "/me")}
 
 
-async def test_nobody_but_the_operator_gets_in(office: Office) -> None:
+async def test_only_the_operator_gets_in(office: Office) -> None:
     tenant = await office.tenant()
     issued = await office.key(tenant["id"])
     ids = {

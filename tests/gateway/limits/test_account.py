@@ -33,14 +33,14 @@ class TestOwed:
         assert isinstance(refused, Refused)
         assert (refused.reason, refused.retry_after_s) == ("requests", 10.0)
 
-    def test_it_drains_from_when_it_was_told_on_and_not_from_before(self) -> None:
+    def test_a_debt_drains_only_from_the_time_it_was_added(self) -> None:
         account = Account()
         account.owe(LIMITS, 6, 600, at(100))
         account.owe(LIMITS, 3, 300, at(130))  # half has drained by now, and is filled again
         levels = account.levels(LIMITS)
         assert (levels.requests, levels.tokens) == (6 * ONE, 600 * ONE)
 
-    def test_it_fills_no_bucket_beyond_its_brim(self) -> None:
+    def test_a_debt_never_exceeds_the_bucket_s_capacity(self) -> None:
         """However long it has been admitted elsewhere, nobody waits for more than a burst."""
         account = Account()
         account.owe(LIMITS, 1000, 100_000, at(100))

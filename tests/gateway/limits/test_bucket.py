@@ -70,7 +70,7 @@ def test_every_decision_is_that_of_exact_fractions(
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(rate=st.integers(1, 5000), level=st.integers(0, 10**12), more=st.integers(1, 100))
-def test_who_waits_as_long_as_told_gets_in(rate: int, level: int, more: int) -> None:
+def test_waiting_for_the_stated_time_is_enough(rate: int, level: int, more: int) -> None:
     room = capacity(rate, 60)
     level, wanted = min(level, room), min(more * ONE, room)
     wait = wait_s(level + wanted - room, rate)
@@ -79,7 +79,7 @@ def test_who_waits_as_long_as_told_gets_in(rate: int, level: int, more: int) -> 
 
 
 @pytest.mark.parametrize("rate", [1, 7, 60, 5000])
-def test_nobody_is_told_to_wait_longer_than_it_takes(rate: int) -> None:
+def test_the_stated_wait_is_never_longer_than_needed(rate: int) -> None:
     level = capacity(rate, None)
     assert wait_s(level, rate) == pytest.approx(60)
     assert Bucket(level, 0).drained(rate, 60_000_000).level == 0

@@ -73,7 +73,7 @@ async def test_what_is_reserved_does_not_drain_but_what_was_computed_does(home: 
     assert await home.grants(TOKENS, Amount(tokens=300), name="b")
 
 
-async def test_a_request_larger_than_the_burst_is_told_not_to_wait(home: Home) -> None:
+async def test_a_request_larger_than_the_burst_gets_no_retry_after(home: Home) -> None:
     refused = await home.refused(TOKENS, Amount(tokens=601), name="a")
     assert (refused.reason, refused.retry_after_s) == ("tokens", None)
 
@@ -196,7 +196,7 @@ async def test_a_budget_counts_a_lapsed_hold_whole(home: Home) -> None:
     assert await home.grants(UNITS, units(0.1), name="b")
 
 
-async def test_a_clock_that_goes_back_keeps_nobody_out_for_longer_than_a_hold(home: Home) -> None:
+async def test_a_clock_that_goes_back_blocks_for_one_hold_at_most(home: Home) -> None:
     limits = Limits(requests_per_minute=6, burst_s=20, max_concurrent=1)
     assert await home.grants(limits, name="a")
     home.advance(-3600)

@@ -52,6 +52,6 @@ def test_a_budget_may_be_nothing_and_not_less() -> None:
 
 
 @pytest.mark.parametrize("odd", [b'{"rpm": 1}', b'{"budget": {"units": 1, "per": "day"}}'])
-def test_a_name_that_is_misspelt_is_no_limit_unnoticed(odd: bytes) -> None:
+def test_an_unknown_field_is_refused(odd: bytes) -> None:
     with pytest.raises(msgspec.ValidationError, match="unknown field"):
         msgspec.json.decode(odd, type=Limits)

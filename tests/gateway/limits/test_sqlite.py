@@ -54,7 +54,7 @@ async def test_one_that_is_locked_is_down_and_not_broken(path: Path) -> None:
 
 
 @pytest.mark.parametrize("account", [b"\xff", b"\xa1\xff", b'{"\xff": 1}'])
-async def test_an_account_that_cannot_be_read_is_told(path: Path, account: bytes) -> None:
+async def test_an_unreadable_account_is_an_error(path: Path, account: bytes) -> None:
     limiter = SqliteLimiter(path)
     with sqlite3.connect(path) as vandal:
         vandal.execute("INSERT INTO accounts VALUES ('tn_a', ?)", (account,))

@@ -318,7 +318,7 @@ class StoreContract:
     async def test_prefixes_come_back_as_they_were_stored(self, store: Store) -> None:
         first = a_prefix("rules", 1)
         second = replace(
-            a_prefix("rules", 2), source=PrefixSource(text="be brief", tools=[{"a": [1, None]}])
+            a_prefix("rules", 2), source=PrefixSource(messages=[{"role": "user", "content": "hi"}])
         )
         await store.create_prefix(second)
         await store.create_prefix(first)

@@ -32,8 +32,8 @@ class Told(Keyring):
         super().forget(changed_id)
         self.heard.set()
 
-    def look_afresh(self) -> None:
-        super().look_afresh()
+    def reload(self) -> None:
+        super().reload()
         self.heard.set()
 
 
@@ -115,7 +115,7 @@ async def test_who_was_cut_off_looks_everything_up_again(
             await there.keyring.identify(issued.secret)
 
 
-async def test_other_changes_are_told_too(server: RedisServer, here: Gateway) -> None:
+async def test_other_changes_are_published_too(server: RedisServer, here: Gateway) -> None:
     async with a_gateway(server) as there:
         issued = await here.keyring.issue(ACME.id)
         await there.next_news()

@@ -181,7 +181,7 @@ async def test_a_redis_that_is_too_slow_is_as_good_as_away(server: RedisServer) 
         await admin.aclose()
 
 
-async def test_an_answer_that_comes_too_late_is_nobody_else_s(site: Site) -> None:
+async def test_a_late_answer_never_reaches_the_next_command(site: Site) -> None:
     """A connection that was given up must not hand its answer to the next command."""
     site.server.freeze()
     with pytest.raises(Unavailable):

@@ -1,9 +1,9 @@
-"""`ratoon gateway` and `ratoon engine`: one process of the two, for those who watch it themselves.
+"""`ratoon gateway` and `ratoon engine`: one process alone, under a supervisor of one's own.
 
 Each command composes its config and becomes the process (exec): signals and exit status go
 straight to whoever started it.
 
-Knows: the order of things. Does not know: what the processes do.
+Knows: the order of a start. Does not know: what the processes do.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def gateway(
 ) -> None:
     """Run the gateway alone: HTTP, keys, tenants, prompts. Needs no torch.
 
-    For a process supervisor of one's own, or to keep the gateway up while engines are exchanged.
-    It waits for an engine at --socket, and answers 503 until one is there.
+    For your own process supervisor, or to keep the gateway up while the engine is replaced. It
+    waits for an engine at --socket, and answers 503 until there is one.
 
     Example:
 
@@ -41,7 +41,7 @@ def gateway(
     """
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
     config = gateway_config(source, model.data_dir, meeting_place(model, socket), gateway, bounds)
-    first_start(model.data_dir, admin.admin_key, config.shared)
+    first_start(model.data_dir, admin.admin_key, config)
     become("gateway", config)
 
 
@@ -50,8 +50,8 @@ def engine(
 ) -> None:
     """Run the engine alone: it owns the accelerator and the cache.
 
-    For a process supervisor of one's own. It serves the gateways that meet it at --socket and
-    speaks no HTTP.
+    For your own process supervisor. It serves the gateways that connect to --socket, and has no
+    HTTP interface.
 
     Example:
 

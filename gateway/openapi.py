@@ -1,8 +1,8 @@
-"""What `/openapi.json` says of a route: the Structs that are really parsed and sent.
+"""The description of the routes in `/openapi.json`: the Structs that are really parsed and sent.
 
-FastAPI would describe pydantic models; here the bodies are msgspec's. A route says what it takes
-and gives with `openapi_extra=described(...)`; `complete` puts their schemas, and the one shape of
-every error, into the description of all of them.
+FastAPI describes pydantic models; here the bodies are msgspec Structs. A route declares what it
+takes and returns with `openapi_extra=described(...)`; `complete` adds the schemas of all of them,
+and the one shape that every error has.
 
 Knows: schemas. Does not know: paths.
 """
@@ -20,7 +20,7 @@ JSON = "application/json"
 
 _REF = "#/components/schemas/{name}"
 _METHODS = {"get", "post", "put", "patch", "delete"}
-_FRAMEWORKS_OWN = ("HTTPValidationError", "ValidationError")  # errors are spoken otherwise here
+_FRAMEWORKS_OWN = ("HTTPValidationError", "ValidationError")  # errors have another shape here
 
 
 class Described(dict[str, Any]):
@@ -109,7 +109,7 @@ def _operations(description: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _name_token_ids(schema: dict[str, Any]) -> None:
-    """JSON's names are strings: say that those of `logit_bias` are numbers."""
+    """Names in JSON are strings: add that those of `logit_bias` are numbers."""
     bias = schema.get("properties", {}).get("logit_bias")
     for kind in (bias or {}).get("anyOf", []):
         if kind.get("type") == "object":

@@ -1,8 +1,9 @@
-"""A request that the end of the gateway's grace cuts off is told so: 503, if nothing was sent yet.
+"""The 503 for a request that is still running when the gateway's grace period ends.
 
-An answer that has begun is a stream, which tells it as its last event (`openai/stream.py`).
+It is sent only if nothing was sent yet: an answer that has begun is a stream, which reports the
+shutdown as its last event (`openai/stream.py`).
 
-Knows: that the server cancels whom it cuts off. Does not know: when it does (`server.py`).
+Knows: that the server cancels the requests it cuts off. Does not know: when (`server.py`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from gateway.errors import shutting_down
 from gateway.openai.errors import error_response
 
 
-class Parting:
-    """ASGI middleware."""
+class ShutdownReply:
+    """ASGI middleware that answers a cancelled request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run as an ASGI application; being cancelled ends here."""
+        """Run as an ASGI application; a cancellation ends here."""
         has_begun = False
 
         async def noted(message: Message) -> None:

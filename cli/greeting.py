@@ -1,4 +1,4 @@
-"""What an operator reads once the server is up: where it is, and calls that work as typed.
+"""What `ratoon serve` prints once the server is up: where it is, and calls that work as typed.
 
 Knows: words, shell quoting, the facts of a small handbook. Does not know: whether anything runs.
 """
@@ -82,6 +82,6 @@ def curl(url: str, body: str) -> str:
 
 
 def _sourced(path: Path) -> str:
-    """The path as `.` wants it: with a slash, lest the shell look for it on its PATH."""
+    """The path as the shell's `.` needs it: with a slash, or it would be searched in PATH."""
     text = str(path)
     return shlex.quote(text if "/" in text else f"./{text}")

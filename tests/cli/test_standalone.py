@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from cli.apart import meeting_place
 from cli.child import python_environment
 from cli.options import ModelFlags, SocketFlags
+from cli.standalone import meeting_place
 from engine.config import EngineConfig
 
 ECHO = "import os, sys; print(os.getpid(), sys.argv[1])"
 BECOME = """
 import os
-from cli.apart import become
+from cli.standalone import become
 from engine.config import EngineConfig
 
 print(os.getpid(), flush=True)
@@ -21,7 +21,7 @@ become("echo_config", EngineConfig(model_dir="m", socket="s"))
 """
 
 
-def test_they_meet_in_the_data_directory_unless_told_where(tmp_path: Path) -> None:
+def test_the_socket_lies_in_the_data_directory_by_default(tmp_path: Path) -> None:
     model = ModelFlags(data_dir=tmp_path)
     assert meeting_place(model, SocketFlags()) == tmp_path / "engine.sock"
     assert meeting_place(model, SocketFlags(Path("/run/x.sock"))) == Path("/run/x.sock")

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.first_words import HANDBOOK, HANDBOOK_QUESTIONS, chat, greeting
+from cli.greeting import HANDBOOK, HANDBOOK_QUESTIONS, chat, greeting
 from cli.installation import first_start
 
 URL = "http://127.0.0.1:8000"

@@ -1,6 +1,7 @@
-"""What chat and text completions have in common when an answer is told.
+"""What chat and text completions have in common when an answer is rendered.
 
-Knows: choices gathered from events, usage in OpenAI's shape. Does not know: either's own shape.
+Knows: choices gathered from events, usage in OpenAI's shape. Does not know: the shapes of the two
+(`chat.py`, `completions.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from gateway.openai.sse import SseFrame, sse
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One whole choice."""
+class FinishedChoice:
+    """One choice, complete."""
 
     index: int
     text: str
@@ -31,29 +32,29 @@ class Told:
 
 @dataclass(slots=True, kw_only=True)
 class Reply(ABC):
-    """How one request's answer is told. `id` and `created` are the same in all its pieces."""
+    """Renders one request's answer. `id` and `created` are the same in all its chunks."""
 
     id: str
     created: int  # seconds since the epoch
     model: str
     include_usage: bool
-    begun: set[int] = field(default_factory=set)  # choices of which something was told
+    begun: set[int] = field(default_factory=set)  # choices of which a chunk was sent
     frames: dict[int, SseFrame] = field(default_factory=dict)  # by choice
 
     @property
     def no_usage_yet(self) -> msgspec.UnsetType | None:
-        """`usage` in every chunk but the last: null when it will come, else not there."""
+        """`usage` in every chunk but the last: null if it will come, left out if not."""
         return None if self.include_usage else msgspec.UNSET
 
     def frame(self, event: Event) -> bytes | None:
-        """The chunk for `event` as it is sent; None when there is nothing to tell."""
+        """The chunk for `event` as bytes; None when there is nothing to send."""
         if isinstance(event, Delta) and event.logprobs is None and event.index in self.begun:
             return self._frame_around(event) if event.text else None
         chunk = self.chunk(event)
         return None if chunk is None else sse(chunk)
 
     def _frame_around(self, delta: Delta) -> bytes:
-        """The frame of a plain piece of text: of all frames of a choice only the text differs."""
+        """A plain piece of text: the frames of one choice differ in nothing but their text."""
         around = self.frames.get(delta.index)
         if around is None:
             around = self.frames[delta.index] = SseFrame.around(self.text_chunk(delta.index))
@@ -61,32 +62,32 @@ class Reply(ABC):
 
     @abstractmethod
     def text_chunk(self, index: int) -> msgspec.Struct:
-        """The chunk of a choice that adds no text: one that adds some differs in the text alone."""
+        """A chunk of a choice with an empty text, from which `_frame_around` makes the others."""
 
     @abstractmethod
     def chunk(self, event: Event) -> msgspec.Struct | None:
-        """The chunk for `event`; None when there is nothing to tell."""
+        """The chunk for `event`; None when there is nothing to send."""
 
     @abstractmethod
     def usage_chunk(self, usage: Usage) -> msgspec.Struct:
-        """The chunk behind the last one, when usage was asked for."""
+        """The chunk after the last one, when usage was asked for."""
 
     @abstractmethod
-    def whole(self, choices: Sequence[Told], usage: Usage) -> msgspec.Struct:
+    def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> msgspec.Struct:
         """The whole answer."""
 
 
-async def gather(events: AsyncIterable[Event]) -> list[Told]:
+async def gather(events: AsyncIterable[Event]) -> list[FinishedChoice]:
     """All choices of an answer, in the order of their index."""
     gathering: dict[int, _Gathering] = {}
-    told = []
+    finished = []
     async for event in events:
         choice = gathering.setdefault(event.index, _Gathering())
         if isinstance(event, Delta):
             choice.add(event)
         else:
-            told.append(choice.told(event.index, event.reason))
-    return sorted(told, key=lambda choice: choice.index)
+            finished.append(choice.finished(event.index, event.reason))
+    return sorted(finished, key=lambda choice: choice.index)
 
 
 @dataclass(slots=True)
@@ -102,9 +103,9 @@ class _Gathering:
             self.logprobs = self.logprobs or []
             self.logprobs += delta.logprobs
 
-    def told(self, index: int, reason: EndReason) -> Told:
+    def finished(self, index: int, reason: EndReason) -> FinishedChoice:
         logprobs = None if self.logprobs is None else tuple(self.logprobs)
-        return Told(index, "".join(self.pieces), tuple(self.token_ids), logprobs, reason)
+        return FinishedChoice(index, "".join(self.pieces), tuple(self.token_ids), logprobs, reason)
 
 
 def usage_reply(usage: Usage) -> UsageReply:

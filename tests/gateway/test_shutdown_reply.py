@@ -50,7 +50,7 @@ async def generated(data_dir: Path) -> list[int]:
 
 @pytest.mark.parametrize("hurried", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_request_that_is_cut_off_is_told_and_counted(
+def test_a_request_cut_off_by_shutdown_gets_an_error_and_is_counted(
     tiny_model: Path, tmp_path: Path, stream: bool, hurried: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine, told = FakeEngine(), threading.Event()
