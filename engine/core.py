@@ -50,7 +50,7 @@ from prefix_cache.namespace import Namespace
 IDLE_WAIT_S = 0.1
 WARM_S = 1.0  # the longest that a start waits for the disk, its tree and the hottest blocks
 WARM_AT_ONCE = 32  # blocks: none that is still to come when the time is up delays a request
-WARM_SHARE = 2  # of the device's blocks, one in so many is filled with them
+WARM_PART = 2  # one device block in this many is filled with blocks from disk
 SAVED_AT_ONCE = 256  # blocks
 COPY_WAIT_S = 0.001  # while there is nothing to do but wait for copies
 RETRY_AFTER_S = 2.0  # what an engine that drains asks for: its successor is up by then
@@ -97,7 +97,7 @@ class EngineCore:
         cache, copies, now = self.parts.cache, self.parts.copies, self.parts.clock()
         give_up = now + WARM_S
         restored = copies.restore(now)
-        left = cache.pool().free // WARM_SHARE if restored else 0
+        left = cache.pool().free // WARM_PART if restored else 0
         while (left or copies.pending) and self.parts.clock() < give_up:
             begun = cache.hottest(min(left, WARM_AT_ONCE - copies.pending))
             left = left - begun if begun or copies.pending else 0

@@ -18,12 +18,9 @@ from operator import attrgetter
 from engine.plan import tokens_to_go
 from engine.sequence import Sequence
 
-# Of the tokens for chunks the eldest has one part in so many, whoever goes first.
-ELDESTS_PART = 4
-
-# So few flows are a flood, or so many requests of each.
+# Work that waits is a flood if it comes from at most this many flows ...
 FEW_FLOWS = 4
-MANY_REQUESTS = 4
+MANY_REQUESTS = 4  # ... or if there are more requests than this for each flow
 
 
 def is_flood(flows: int, requests: int) -> bool:

@@ -22,10 +22,9 @@ from engine.sequence import Found, Sequence
 from prefix_cache.ascent import Whereabouts
 from prefix_cache.cache import PrefixCache
 from prefix_cache.flight import SingleFlight
+from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.lease import Lease
 from prefix_cache.recompute import LOWER, LoadOrRecompute, Queue
-
-KEY_BYTES = 16
 
 
 class LeaseMissing(RuntimeError):

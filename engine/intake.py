@@ -19,10 +19,10 @@ from engine.codec import DecodeError, unpack_token_ids
 from engine.errors import InvalidRequest, PromptTooLong
 from engine.messages import Generate, SamplingParams
 from engine.sequence import Sequence, TokenIds
+from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.quota import PUBLISHED, Quota
 
-KEY_BYTES = 16
 MAX_WEIGHT = 1e6
 MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024

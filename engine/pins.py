@@ -5,12 +5,12 @@
      `--> warming: a sequence of its --'  `-- flushed or lost: warming again
           own, batch priority
 
-A pin is warmed by an ordinary sequence, whose one sampled token goes nowhere; when it has ended,
-its blocks are leased before anybody else could be given them. A flush forgets pinned blocks like
-all others, and they are computed anew.
+A pin is warmed by an ordinary sequence of the flow `published`, whose one sampled token goes
+nowhere; when it has ended, its blocks are leased before anybody else can be given them. A flush
+forgets pinned blocks like all others, and they are computed anew.
 
-At most `most_blocks` are pinned, counted pin by pin. That many are never more than a request of
-the longest allowed length leaves of the pool, so nobody's request becomes impossible by a pin.
+At most `most_blocks` are pinned, counted pin by pin. A request of the longest allowed length
+always fits into the pool beside that many, so no pin makes a request impossible.
 
 Knows: pins and who waits for them. Does not know: steps, or the connections to whoever asks.
 """
@@ -39,12 +39,12 @@ from engine.stats_messages import PinStats
 from prefix_cache.cache import PrefixCache
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
+from prefix_cache.quota import PUBLISHED
 
-FLOW = "published"  # who computes pinned prefixes, and is charged with their blocks
 OURSELVES = b""  # no connection has an empty name
-SHARE = 2  # of the device's blocks, one in so many may be pinned
-TRIES = 3
-RETRY_S = 1.0
+PINNED_PART = 2  # one device block in this many may be pinned
+TRIES = 3  # warmings in a row after which a prefix that does not stay is given up
+RETRY_S = 1.0  # before a pin whose warming failed is warmed again
 
 _WARMING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
@@ -159,7 +159,7 @@ class Pins:
 
     def _try_to_lease(self, entry: _Entry, now: float) -> list[Answer]:
         if entry.lease is None and entry.request_id is None:
-            entry.lease = self._cache.pin(entry.path, entry.token_ids, owner=FLOW, now=now)
+            entry.lease = self._cache.pin(entry.path, entry.token_ids, owner=PUBLISHED, now=now)
         if entry.lease is None:
             return []
         entry.tries = 0
@@ -174,7 +174,7 @@ class Pins:
             token_ids=entry.pin.token_ids,
             namespaces=entry.path.spans,
             block_keys=entry.pin.block_keys,
-            flow=FLOW,
+            flow=PUBLISHED,
             priority="batch",
             sampling=_WARMING,
         )
@@ -197,7 +197,7 @@ class Pins:
 
 def most_pinned(num_blocks: int, longest_request: int) -> int:
     """How many of `num_blocks` may be pinned beside a request of `longest_request` blocks."""
-    return max(0, min(num_blocks // SHARE, num_blocks - longest_request))
+    return max(0, min(num_blocks // PINNED_PART, num_blocks - longest_request))
 
 
 def _entry(pin: Pin, block_size: int) -> _Entry:

@@ -14,8 +14,8 @@ CPU_SHARE = 0.25  # of free memory: the machine is somebody's, and weights are m
 CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # of free memory, for the host tier of a GPU
 HOST_LIMIT = 64 * 1024**3  # pinning takes its time, a second for some GiB
-AHEAD_SHARE = 8  # of the device's blocks, at most one in so many is kept free by copying early
-AHEAD_TOKENS = 16_384  # and at most blocks for so many: what two large steps begin to fill
+AHEAD_PART = 8  # at most one device block in this many is kept free by copying down early
+AHEAD_TOKENS = 16_384  # and no more blocks than hold these: two large steps fill that many
 CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
 
 
@@ -64,7 +64,7 @@ def blocks_ahead(num_blocks: int, block_size: int) -> int:
 
     Requests are admitted into free blocks; those that copies are to free come a step later.
     """
-    return min(num_blocks // AHEAD_SHARE, AHEAD_TOKENS // block_size)
+    return min(num_blocks // AHEAD_PART, AHEAD_TOKENS // block_size)
 
 
 def _at_least_one(num_blocks: int, given: str) -> int:

@@ -20,9 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from prefix_cache.edge import common_prefix
 from prefix_cache.lease import Lease
-
-BLOCK_ID_BYTES = 4
 
 
 class Group(NamedTuple):
@@ -146,8 +145,4 @@ class _Node:
 
 def _common(one: bytes, other: bytes) -> int:
     """How many leading blocks are the same."""
-    length = min(len(one), len(other)) // BLOCK_ID_BYTES
-    a, b = (np.frombuffer(key, np.int32, length) for key in (one, other))
-    differs = a != b
-    first = int(differs.argmax()) if length else 0
-    return first if length and differs[first] else length
+    return common_prefix(np.frombuffer(one, np.int32), np.frombuffer(other, np.int32))

@@ -14,7 +14,7 @@ Knows: token ids and counts. Does not know: the queue, the pool, or the model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +77,7 @@ class Sequence:
     engine_seconds: float = 0.0  # its share of the steps that computed its tokens
     num_preemptions: int = 0
     held_since: float | None = None  # when single flight first left it waiting
-    first_tokens_sent: bool = field(default=False)
+    has_sent_tokens: bool = False
 
     @property
     def cached_tokens(self) -> int:

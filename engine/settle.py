@@ -148,8 +148,8 @@ class Settler:
         return failed(sequence.client, sequence.request_id, error)
 
     def _tokens(self, sequence: Sequence, token_id: int, result: Sampled, now: float) -> Reply:
-        first = not sequence.first_tokens_sent
-        sequence.first_tokens_sent = True
+        first = not sequence.has_sent_tokens
+        sequence.has_sent_tokens = True
         timing = _timing(sequence, now) if first else None
         return Reply(
             sequence.client,

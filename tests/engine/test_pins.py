@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import NumericFailure
 from engine.messages import Flush, Pin, Pinned, Unpin, Unpinned, pack_token_ids
-from engine.pins import FLOW, RETRY_S, TRIES, most_pinned
+from engine.pins import RETRY_S, TRIES, most_pinned
 from engine.stats_messages import PinStats
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -149,7 +149,7 @@ def test_what_a_tenant_computed_is_taken_over_and_not_its_own_any_more() -> None
     assert warm.core.stats().flows["tenant"].blocks_held == 5
     pin_and_run(warm)
     assert warm.core.stats().flows["tenant"].blocks_held == 1
-    assert warm.cache.owners()[FLOW].blocks_held == 4
+    assert warm.cache.owners()["published"].blocks_held == 4
     assert warm.core.stats().windows["all"].computed_tokens == 20  # nothing twice
     warm.link.say(Flush(query_id="f", flow="tenant"), CLIENT)
     warm.step()
@@ -324,13 +324,7 @@ def test_a_draining_engine_ends_all_the_same() -> None:
     assert warm.core.is_idle
 
 
-@pytest.mark.parametrize(
-    "by",
-    [
-        FLOW,
-        "tenant",
-    ],
-)
+@pytest.mark.parametrize("by", ["published", "tenant"])
 def test_it_comes_up_from_a_lower_tier_whoever_computed_it(by: str) -> None:
     warm = Rig(num_blocks=32, context_len=64, max_batch_tokens=128, tiers=Tiers(host_blocks=64))
     for name in ("before", "again"):
