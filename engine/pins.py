@@ -50,7 +50,7 @@ _WARMING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
 
 class Answer(NamedTuple):
-    """What whoever asked for a pin is told."""
+    """A reply to the client that asked for a pin."""
 
     client: bytes
     message: Pinned
@@ -89,7 +89,7 @@ class Pins:
         return PinStats(most=self._most_blocks, claimed=self._claimed(), pinned=pinned)
 
     def ask(self, client: bytes, pin: Pin, now: float) -> list[Answer]:
-        """Take up a pin; the answer may have to wait until its blocks are there."""
+        """Register a pin; the answer may have to wait until its blocks are cached."""
         try:
             entry = self._entries.get(pin.pin_id) or self._enter(pin)
         except EngineError as error:
@@ -100,8 +100,8 @@ class Pins:
     def let_go(self, pin_id: str, now: float) -> tuple[int, str | None, list[Answer]]:
         """Forget a pin.
 
-        Returns its blocks, the sequence that is not wanted any more, and the answers to those
-        who still waited.
+        Returns its number of blocks, the request id of the sequence that computes it (None where
+        there is none), and the answers to clients that still waited for it.
         """
         entry = self._entries.pop(pin_id, None)
         if entry is None:
@@ -114,7 +114,7 @@ class Pins:
         return entry.num_blocks, entry.request_id, _tell(entry, gone)
 
     def due(self, now: float) -> list[Generate]:
-        """The sequences to begin now, for what is neither there nor being computed."""
+        """The requests to begin now: for pins that are neither leased nor being computed."""
         self._drop_lost(now)
         found = [
             entry
@@ -124,7 +124,7 @@ class Pins:
         return [self._begin(entry) for entry in found]
 
     def heard(self, event: Event, now: float) -> list[Answer]:
-        """What has become of a sequence of ours."""
+        """Take an event of a sequence that warms a pin; returns the answers that follow from it."""
         if not isinstance(event, Finished | Failed):
             return []
         entry = self._warming.pop(event.request_id, None)
@@ -180,7 +180,7 @@ class Pins:
         )
 
     def _put_off(self, entry: _Entry, error: EngineError, now: float) -> list[Answer]:
-        """Tell those who wait, who may ask again; what was pinned before is tried again here."""
+        """After a failed warming: a pin that clients wait for is refused, any other tried later."""
         answers = _tell(entry, error)
         if answers:
             del self._entries[entry.pin.pin_id]
@@ -188,7 +188,7 @@ class Pins:
         return answers
 
     def _drop_lost(self, now: float) -> None:
-        """Let go of what a flush or a loss has taken out of the tree."""
+        """Release the leases on blocks that a flush or a loss has taken out of the tree."""
         for entry in self._entries.values():
             if entry.lease is not None and not entry.lease.node.attached:
                 self._cache.release(entry.lease, now=now)
@@ -214,7 +214,7 @@ def _entry(pin: Pin, block_size: int) -> _Entry:
 
 
 def _tell(entry: _Entry, error: EngineError | None) -> list[Answer]:
-    """Answer all who wait."""
+    """Answer all clients that wait for a pin: with its blocks, or with `error`."""
     waiting, entry.waiting = entry.waiting, []
     if error is not None:
         return [_refusal(client, query_id, error) for client, query_id in waiting]

@@ -1,10 +1,10 @@
 """Computes steps: moves, batch, forward pass, sampling.
 
-What was sampled for a seat stays on the device, where the next step finds it: it need not have
-been collected before.
+The token sampled for a seat stays on the device, where the next step finds it: that step can be
+launched before the token was collected.
 
-Knows: in which order they go to the device, and that nothing here waits for it. Does not know:
-why a step holds the rows it holds, or what becomes of the tokens.
+Knows: in which order these go to the device, and that nothing here waits for it. Does not know:
+why a step has the rows it has, or what becomes of the tokens.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Mover(Protocol):
 class ModelRunner:
     """The runner of one model on one device; implements `Runner`.
 
-    `last_tokens` (at least seats,) int64: what was last sampled for each seat.
+    `last_tokens` (seats or more,) int64: the token last sampled for each seat.
     """
 
     decoder: Decoder

@@ -1,3 +1,5 @@
+"""The balance between interactive and batch work."""
+
 from __future__ import annotations
 
 import pytest

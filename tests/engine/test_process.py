@@ -43,7 +43,7 @@ class ScriptedCore:
     def drain(self) -> None:
         self.said.append("drain")
 
-    def put_away(self, seconds: float) -> None:
+    def spill(self, seconds: float) -> None:
         self.said.append(f"put away {seconds:g} s")
 
     def fail_all(self, error: EngineError) -> None:

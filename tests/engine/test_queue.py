@@ -79,7 +79,7 @@ class TestOrderWithinAFlow:
             order.append(pop(queue, {f"warm{number}": 16}))
         assert order.index("cold") == 8
 
-    def test_only_the_eldest_are_compared(self) -> None:
+    def test_only_the_oldest_are_compared(self) -> None:
         queue = queue_of(lookahead=2)
         for name in "abc":
             queue.push(waiting(name))

@@ -166,20 +166,20 @@ class TestPreemption:
         assert rig.finished("younger").cached_tokens == 0  # what it found at its first admission
         rig.expect_nothing_left()
 
-    def test_the_eldest_is_never_preempted(self) -> None:
+    def test_the_oldest_is_never_preempted(self) -> None:
         rig = Rig(num_blocks=12, block_size=2, max_batch_tokens=32)
-        eldest = generate("eldest", range(4), max_tokens=16, block_size=2)
-        rig.submit(eldest)
+        oldest = generate("oldest", range(4), max_tokens=16, block_size=2)
+        rig.submit(oldest)
         rig.step()
         others = [generate(str(n), [n + 30] * 4, max_tokens=12, block_size=2) for n in range(5)]
         for request in others:
             rig.submit(request)
         for number in range(2, 17):  # one token a step, as if it were alone
             rig.step()
-            assert len(rig.link.tokens("eldest")) == number
+            assert len(rig.link.tokens("oldest")) == number
         assert rig.scheduler.num_preemptions > 0
         rig.run()
-        for request in (eldest, *others):
+        for request in (oldest, *others):
             rig.expect_output(request)
 
     def test_resuming_finds_the_blocks_again(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.plan import Plan, StepLimits
 from engine.sequence import Sequence
-from engine.visitors import AWAY_S, LATELY_S, MOST_KNOWN, SHARE, Visitors
+from engine.visitors import AWAY_S, LATELY_S, MAX_LEFT, SHARE, Visitors
 from prefix_cache.lease import Lease
 from tests.engine.sequences import waiting
 
@@ -130,10 +130,10 @@ class TestWhoMayReturn:
 
     def test_a_bounded_number_is_remembered(self) -> None:
         day = Day()
-        for number in range(MOST_KNOWN + 1):
+        for number in range(MAX_LEFT + 1):
             day.visit(f"guest{number}", 1.0, 2.0)
         again = day.come("guest0", 2.0)  # forgotten: as if it came for the first time
-        last = day.come(f"guest{MOST_KNOWN}", 2.0)  # it takes turns
+        last = day.come(f"guest{MAX_LEFT}", 2.0)  # it takes turns
         assert again in day.visitors.present()
         assert last not in day.visitors.present()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.core import WARM_AT_ONCE, WARM_S, WARM_PART
+from engine.core import WARM_AT_ONCE, WARM_PART, WARM_S
 from prefix_cache.shelf import Tiers
 from storage.disk.stats import DiskState, DiskStats
 from storage.move import Record, Tier
@@ -40,7 +40,7 @@ def started(num_blocks: int = 160, held: bool = False) -> tuple[Rig, list[int]]:
     for name in ("first", "second"):
         before.submit(generate(name, PROMPT, max_tokens=1))
         before.run()
-    before.core.put_away(1.0)
+    before.core.spill(1.0)
     rig = Rig(
         num_blocks=num_blocks,
         tiers=tiers,
