@@ -25,9 +25,9 @@ class StepLimits:
 
     def __post_init__(self) -> None:
         if self.beside_decodes is not None and self.beside_decodes < 1:
-            raise ValueError("beside_decodes must be at least 1, or prompts never get on")
+            raise ValueError("beside_decodes must be at least 1 token, or prompts never get on")
         if self.beside_visitors is not None and self.beside_visitors < 1:
-            raise ValueError("beside_visitors must be at least 1, or prompts never get on")
+            raise ValueError("beside_visitors must be at least 1 token, or prompts never get on")
         if not 0 < self.max_running <= self.max_batch_tokens:
             raise ValueError(
                 "max_running must be in 1..max_batch_tokens: each takes a token a step"

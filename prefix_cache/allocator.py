@@ -33,7 +33,7 @@ class BlockAllocator:
         return ids
 
     def reserve(self, ids: BlockIds) -> None:
-        """Take exactly these; one that is not free raises InvariantBroken and changes nothing."""
+        """Take exactly these ids. Raises InvariantBroken, and takes none, if one is not free."""
         if not self._is_free[ids].all():
             raise InvariantBroken(f"a block of {ids.tolist()} is taken twice")
         self._is_free[ids] = False
@@ -42,7 +42,7 @@ class BlockAllocator:
         self._stack[: len(free)] = free
 
     def free(self, ids: BlockIds) -> None:
-        """Give ids back; one that is free already raises InvariantBroken and changes nothing."""
+        """Give ids back. Raises InvariantBroken, and frees none, if one is free already."""
         num_free, places = self.num_free, ids.astype(np.intp)
         total = num_free + len(ids)
         if total > self.total or 1 in self._is_free[places].tobytes():

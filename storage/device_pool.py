@@ -39,8 +39,8 @@ class DevicePool:
     """The tensor, allocated once and zeroed.
 
     Concurrency: allocated, viewed and dropped by the one owner thread. It has no lock: the
-    views alias the pool, and what reads and writes them is ordered by the device's stream, so
-    whoever uses a second stream waits on an event for the first.
+    views alias the pool, and reads and writes through them are ordered by the device's stream; a
+    second stream has to wait for an event of the first.
     """
 
     def __init__(self, shape: BlockShape, num_blocks: int, device: torch.device) -> None:

@@ -48,7 +48,7 @@ TOKENS_PER_PREFILL = 16
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What every recorded step works on. `last_tokens` (seats + 1,) int64: the last is for padding."""
+    """What recorded steps work on. `last_tokens` (seats + 1,) int64: the last is for padding."""
 
     decoder: Decoder
     pool: Tensor

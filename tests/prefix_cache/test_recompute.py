@@ -4,8 +4,8 @@ import pytest
 
 from prefix_cache.ascent import Whereabouts
 from prefix_cache.recompute import (
+    MIN_CONTEXT,
     RETRY,
-    SMALLEST_CONTEXT,
     CopyRate,
     LoadOrRecompute,
     Loads,
@@ -41,13 +41,13 @@ class TestPrefillCurve:
 
     def test_each_doubling_of_the_context_has_its_own_rate(self) -> None:
         curve = PrefillCurve()
-        curve.add(100, SMALLEST_CONTEXT, 1.0)
-        curve.add(100, 4 * SMALLEST_CONTEXT, 3.0)
-        short = curve.seconds(0, SMALLEST_CONTEXT)
-        assert short == pytest.approx(SMALLEST_CONTEXT / 100)
-        long = curve.seconds(2 * SMALLEST_CONTEXT, 4 * SMALLEST_CONTEXT)
-        assert long == pytest.approx(2 * SMALLEST_CONTEXT * 3 / 100)
-        both = curve.seconds(0, 2 * SMALLEST_CONTEXT)
+        curve.add(100, MIN_CONTEXT, 1.0)
+        curve.add(100, 4 * MIN_CONTEXT, 3.0)
+        short = curve.seconds(0, MIN_CONTEXT)
+        assert short == pytest.approx(MIN_CONTEXT / 100)
+        long = curve.seconds(2 * MIN_CONTEXT, 4 * MIN_CONTEXT)
+        assert long == pytest.approx(2 * MIN_CONTEXT * 3 / 100)
+        both = curve.seconds(0, 2 * MIN_CONTEXT)
         assert both == pytest.approx(2 * short), "the nearest one, the shorter of two as near"
 
     def test_a_new_measurement_moves_the_mean_a_part_of_the_way(self) -> None:
@@ -59,7 +59,7 @@ class TestPrefillCurve:
     def test_the_curve_is_told_in_tokens_a_second(self) -> None:
         curve = PrefillCurve()
         curve.add(100, 10, 0.5)
-        assert curve.tokens_per_second() == {SMALLEST_CONTEXT: pytest.approx(200)}
+        assert curve.tokens_per_second() == {MIN_CONTEXT: pytest.approx(200)}
 
 
 def test_the_first_measurement_takes_the_place_of_the_guess() -> None:
