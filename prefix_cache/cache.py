@@ -267,8 +267,8 @@ class PrefixCache:
         """Before a stop: begin to copy to disk up to `blocks` blocks that are not there.
 
         Blocks that the policy values most come first, and every block after its prefix. At most
-        `Tiers.max_disk_writes` are under way at once: take the plan, settle, call again. Returns how
-        many were begun; once it is 0 and none is under way, all is saved that can be.
+        `Tiers.max_disk_writes` are under way at once: take the plan, settle, call again. Returns
+        how many were begun; once it is 0 and none is under way, all is saved that can be.
         """
         return self._restart.save(blocks) if Tier.DISK in self._supply.shelves else 0
 

@@ -4,8 +4,8 @@
     lose       the last copy of a block is given up, with all blocks that build on it
     free       blocks that are not in the tree any more are given up, with all their copies
 
-In each case the slot is freed, its owner is no longer charged for it, and the eviction is counted by
-reason and by the owner that it was for.
+In each case the slot is freed, its owner is no longer charged for it, and the eviction is counted
+by reason and by the owner that it was for.
 
 Knows: slots, accounts, counts. Does not know: what is to be evicted, or when (`descent`).
 """
