@@ -1,3 +1,5 @@
+"""When a refused sequence is told to retry."""
+
 from __future__ import annotations
 
 import pytest
@@ -10,7 +12,7 @@ def test_nothing_measured_is_the_least() -> None:
 
 
 @pytest.mark.parametrize(("every_s", "told"), [(0.1, MIN_RETRY_S), (2.0, 2.0), (4.0, 4.0)])
-def test_it_tells_how_long_a_start_takes_of_late(every_s: float, told: float) -> None:
+def test_the_retry_time_is_the_recent_time_between_starts(every_s: float, told: float) -> None:
     pace = Pace()
     now = 0.0
     for _ in range(100):
@@ -20,7 +22,7 @@ def test_it_tells_how_long_a_start_takes_of_late(every_s: float, told: float) ->
     assert pace.retry_after_s(now) == pytest.approx(told, rel=0.5)
 
 
-def test_who_stands_still_is_told_to_wait_longer_and_longer_within_bounds() -> None:
+def test_without_starts_the_retry_time_grows_up_to_its_bound() -> None:
     pace = Pace()
     pace.came(0.0)
     assert pace.retry_after_s(20.0) == 20.0

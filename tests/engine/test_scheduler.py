@@ -1,3 +1,5 @@
+"""Which rows a step has: budgets, prefix hits, preemption."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -111,7 +113,7 @@ class TestBudget:
 
 
 class TestPrefixHits:
-    def test_what_is_cached_is_not_computed(self) -> None:
+    def test_cached_tokens_are_not_computed(self) -> None:
         rig = Rig(max_batch_tokens=64)
         first = generate("first", range(20), max_tokens=1)
         second = generate("second", range(20), max_tokens=1)
@@ -196,7 +198,7 @@ class TestPreemption:
         rig.run()
         rig.expect_output(request)
 
-    def test_one_that_is_alone_may_have_to_give_way_to_itself(self) -> None:
+    def test_a_sequence_that_runs_alone_may_have_to_be_preempted(self) -> None:
         """Its blocks are in the tree too, by another's hand: let go, it finds those again."""
         rig = Rig(num_blocks=12, block_size=2, max_batch_tokens=32)
         elder = generate("elder", [1, 2, 3, 4], max_tokens=18, block_size=2)
@@ -292,7 +294,7 @@ class TestNewcomers:
             rig.expect_output(request)
         rig.expect_nothing_left()
 
-    def test_what_nobody_comes_for_is_not_wasted(self) -> None:
+    def test_tokens_kept_for_newcomers_are_used_if_none_starts(self) -> None:
         """Others wait, but there is no place for them to run in."""
         rig = Rig(max_batch_tokens=16, num_blocks=128, max_running=1)
         rig.submit(generate("flood", [n % 60 for n in range(160)], flow="flood", max_tokens=1))

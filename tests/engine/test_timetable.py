@@ -1,3 +1,5 @@
+"""When the next step is to be decided."""
+
 from __future__ import annotations
 
 import pytest
@@ -39,7 +41,7 @@ def test_but_only_of_the_last() -> None:
     assert table.due(step_of(), 0.0) == pytest.approx(2 * LONG - LAUNCH - MARGIN_S)
 
 
-def test_what_nobody_knows_is_not_waited_for() -> None:
+def test_a_kind_that_is_not_known_yet_is_not_predicted() -> None:
     assert Timetable().due(step_of(), 0.0) is None
     assert taught(*[LONG] * (MIN_STEPS - 1)).due(step_of(), 0.0) is None
     table = taught(*[LONG] * MIN_STEPS)
@@ -47,7 +49,7 @@ def test_what_nobody_knows_is_not_waited_for() -> None:
     assert table.due(step_of(new=2048), 0.0) is None
 
 
-def test_of_an_unknown_kind_the_shortest_with_as_many_new_tokens_counts() -> None:
+def test_an_unknown_kind_is_predicted_by_the_shortest_with_as_many_new_tokens() -> None:
     table = taught(LONG, LONG, step=step_of(decodes=1))
     for _ in range(MIN_STEPS):
         table.settled(step_of(decodes=9000), 2 * LONG, waited=LONG)

@@ -34,7 +34,7 @@ def test_every_number_of_rows(ops: Ops, rows: int, has_bias: bool) -> None:
 @pytest.mark.parametrize(
     ("rows", "width", "features"), [(0, WIDTH, 4096), (4, 200, 4096), (4, WIDTH, 100)]
 )
-def test_what_the_kernel_is_not_for_is_left_to_the_library(
+def test_shapes_that_the_kernel_is_not_for_are_left_to_torch(
     ops: Ops, rows: int, width: int, features: int
 ) -> None:
     x, weight = draw(rows, width), draw(features, width)

@@ -39,7 +39,7 @@ def test_the_leaf_unused_for_longest_comes_first() -> None:
     assert drain(candidates) == [nodes[1], nodes[0], nodes[2]]
 
 
-def test_of_two_used_at_one_time_the_deeper_comes_first() -> None:
+def test_of_two_leaves_used_at_one_time_the_deeper_comes_first() -> None:
     shallow, deep = leaf(1.0, blocks=2), leaf(1.0, blocks=3)
     candidates = Candidates(LeastRecentlyUsed())
     candidates.add(shallow)

@@ -1,3 +1,5 @@
+"""The tensor of the device pool."""
+
 from __future__ import annotations
 
 import pytest

@@ -56,7 +56,7 @@ def test_greedy_tokens_are_those_of_eager_steps(checkpoint: MakeCheckpoint, name
 
 
 @pytest.mark.parametrize("wishes", [WISHES[:2] * 2, WISHES[:4], WISHES[1:]], ids=str)
-def test_rows_with_any_wish_choose_as_in_eager_steps(
+def test_rows_with_any_sampling_parameters_choose_as_in_eager_steps(
     checkpoint: MakeCheckpoint, wishes: list[SamplingParams]
 ) -> None:
     prompts = [random_prompt(10 + length, seed=length) for length in range(4)]
