@@ -22,20 +22,12 @@ from engine.model.decoder import Decoder
 from engine.sampler.sampler import Sampler
 from engine.shared_prefixes import SharedPrefixes, Sharing
 from engine.step import Launched, Row, Sampled, Step
+from storage.device_pool import DevicePool
 from storage.move import Move
 
 
-class Pool(Protocol):
-    """Where the KV is: `tensor` (blocks, layers, 2, kv heads, block size, head dim)."""
-
-    @property
-    def tensor(self) -> Tensor:
-        """The whole pool."""
-        ...
-
-
 class Mover(Protocol):
-    """Executes moves on the stream that computes, before what is launched next."""
+    """Executes moves within the device, on the compute stream, before what is launched next."""
 
     def execute(self, moves: Sequence[Move]) -> None:
         """Copy every move's block."""
@@ -51,7 +43,7 @@ class ModelRunner:
 
     decoder: Decoder
     sampler: Sampler
-    pool: Pool
+    pool: DevicePool
     mover: Mover
     last_tokens: Tensor
     prefixes: SharedPrefixes | None = None  # None: every row reads its keys by itself

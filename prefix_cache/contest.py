@@ -76,16 +76,20 @@ class Contest(Candidates):
         """Whether `node` may have the room of `victim`, which was chosen for its owner."""
         return node.owner != victim.owner or self._policy.admits(node, victim)
 
-    def misplaced(self) -> list[Node]:
+    def outdated(self) -> list[Node]:
         """Return the nodes whose key has changed since they were added, for checks."""
-        return [node for leaves in self._leaves.values() for node in leaves.misplaced()]
+        return [node for leaves in self._leaves.values() for node in leaves.outdated()]
 
-    def mislaid(self) -> int:
+    def num_unreachable(self) -> int:
         """Return how many candidates or owners would never come up, for checks."""
         self._place_anew()
         unplaced = len(self._leaves.keys() ^ self._places.keys())
         stale = [o for o, rank in self._places.items() if rank != self._standing.rank(o)]
-        return unplaced + len(stale) + sum(leaves.mislaid() for leaves in self._leaves.values())
+        return (
+            unplaced
+            + len(stale)
+            + sum(leaves.num_unreachable() for leaves in self._leaves.values())
+        )
 
     def _choose(self, owner: str, wanted: int, more: int, last: Class) -> tuple[Node, int] | None:
         self._place_anew()

@@ -139,12 +139,12 @@ class Candidates:
         """Whether `node`, pushed down, may have the room of `victim`."""
         return self._policy.admits(node, victim)
 
-    def misplaced(self) -> list[Node]:
+    def outdated(self) -> list[Node]:
         """Return the nodes whose key has changed since they were added, for checks."""
         counted = [entry for entry in self._heap if self._counts(entry)]
         return [node for key, _, node in counted if key != self._policy.sort_key(node)]
 
-    def mislaid(self) -> int:
+    def num_unreachable(self) -> int:
         """Return how many candidates the heap would never bring up, for checks."""
         return len(self._entries) - sum(map(self._counts, self._heap))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.batch_layout import empty_pool, kv_pool_shape, layer_view
+from kernels.batch_layout import empty_pool, kv_pool_shape
 from storage.errors import PoolDoesNotFit
 
 
@@ -55,10 +55,6 @@ class DevicePool:
     def block_bytes(self) -> int:
         """Bytes of one block."""
         return self.shape.block_bytes
-
-    def layer(self, index: int) -> Tensor:
-        """One layer (num_blocks, 2, num_kv_heads, block_size, head_dim): a strided view."""
-        return layer_view(self.tensor, index)
 
 
 def _allocate(shape: BlockShape, num_blocks: int, device: torch.device) -> Tensor:
