@@ -39,7 +39,7 @@ from prefix_cache.tree import RadixTree
 from prefix_cache.usage import PoolUse, TierUse
 from storage.move import Move, Plan, Record, Tier
 
-NO_TIERS = Tiers()
+DEVICE_ONLY = Tiers()
 
 
 class PrefixCache:
@@ -52,7 +52,7 @@ class PrefixCache:
         block_size: int,
         policy: EvictionPolicy | None = None,
         digest: Digest = xxh3_128_digest,
-        tiers: Tiers = NO_TIERS,
+        tiers: Tiers = DEVICE_ONLY,
     ) -> None:
         """`digest` makes the keys of generated blocks; give the one that made the prompts'."""
         self.block_size = block_size

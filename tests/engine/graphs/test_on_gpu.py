@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from storage.move import Move, Tier
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.hand_driven import (
     BLOCK_SIZE,
+    EVERY_WISH,
     HandDriven,
     build_runner,
     output,
@@ -117,23 +117,6 @@ def test_in_bfloat16_nearly_all_first_tokens_are_equal(checkpoint: MakeCheckpoin
     assert sum(first) >= 0.9 * len(first)
 
 
-@pytest.fixture
-def no_waiting() -> Iterator[None]:
-    """Whatever waits for the device raises, until `torch.cuda.set_sync_debug_mode(0)`."""
-    yield
-    torch.cuda.set_sync_debug_mode(0)
-
-
-WISHES = [
-    sampling(8),
-    sampling(8, 1.0, seed=1),
-    sampling(8, 0.8, seed=2, top_k=20),
-    sampling(8, 0.8, seed=3, top_p=0.9, min_p=0.05),
-    sampling(8, 1.0, seed=4, repetition_penalty=1.3, presence_penalty=0.5, num_logprobs=3),
-    sampling(8, 1.0, seed=5, logit_bias={7: 2.0, 9: -100.0}, min_tokens=4, num_logprobs=0),
-]
-
-
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("count", [2, 6])
 def test_launching_steps_ahead_waits_for_nothing(
@@ -141,7 +124,7 @@ def test_launching_steps_ahead_waits_for_nothing(
 ) -> None:
     runner = build_runner(checkpoint("qwen3").model_dir, device=CUDA)
     driven = HandDriven(runner, with_graphs(runner, CudaRecorder()))
-    sequences = [driven.add(random_prompt(18, seed=i), WISHES[i]) for i in range(count)]
+    sequences = [driven.add(random_prompt(18, seed=i), EVERY_WISH[i]) for i in range(count)]
     driven.step(*((sequence, 18) for sequence in sequences))
     driven.step(*((sequence, 1) for sequence in sequences))
     move = Move(Tier.DEVICE, 200, Tier.DEVICE, 201)
