@@ -396,9 +396,7 @@ class TestDeath:
                 tokens, _ = await collect(client, generate("0", range(5), max_tokens=5))
                 assert tokens == expected_output(range(5), 5)
 
-    async def test_an_engine_that_hangs_is_given_up_and_used_again_when_it_answers(
-        self, socket_path: str
-    ) -> None:
+    async def test_one_that_hangs_is_given_up_and_heard_again(self, socket_path: str) -> None:
         async with connected(socket_path, 1.0) as client, engine_process(socket_path) as process:
             welcome = await client.wait_until_welcome()
             hung = await running(client, generate("0", [1], max_tokens=LONG))

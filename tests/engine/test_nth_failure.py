@@ -102,7 +102,7 @@ def test_without_a_failure_blocks_go_there_and_back() -> None:
     assert len(rig.runner.steps) > 30
 
 
-def test_any_one_allocation_may_find_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_allocation_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time that a block is wanted on the device, to begin with or to grow, in turn."""
     for number in itertools.count(1):
         rig = small_rig()
@@ -117,13 +117,13 @@ def test_any_one_allocation_may_find_no_room(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("how", ["failed", "lost"])
 @pytest.mark.parametrize("first", range(1, 61, 10))
-def test_any_one_copy_may_fail_or_be_lost(first: int, how: str) -> None:
+def test_one_copy_fails(first: int, how: str) -> None:
     for number in range(first, first + 10):
         rig, _ = trace(fail_copy=number, how=how)
         assert sum(n for (fate, *_), n in rig.mover.ended.items() if fate != "done") <= 1
 
 
 @pytest.mark.parametrize("number", range(0, 30, 3))
-def test_any_one_step_may_find_no_room_on_the_device(number: int) -> None:
+def test_one_step_finds_no_room_on_the_device(number: int) -> None:
     rig, _ = trace(fail_step=number)
     assert rig.runner.num_raised == 1

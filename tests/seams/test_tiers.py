@@ -201,7 +201,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_any_change_of_origin_makes_blocks_on_disk_unreachable(
+def test_each_of_eight_changes_makes_the_disk_unreachable(
     tmp_path: Path, checkpoint: Checkpoint, filled: Path, disk_bytes: int, change: str
 ) -> None:
     disk = Path(shutil.copytree(filled, tmp_path / "blocks"))
