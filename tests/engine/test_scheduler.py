@@ -77,7 +77,7 @@ class TestBudget:
         assert shape(rig) == [("decoding", 3, 1), ("a", 0, 3), ("b", 0, 2)]
 
     def test_beside_decodes_there_is_always_some_progress(self) -> None:
-        with pytest.raises(ValueError, match="beside decodes"):
+        with pytest.raises(ValueError, match="beside_decodes"):
             StepLimits(4, 4, beside_decodes=0)
         rig = Rig(max_batch_tokens=16, beside_decodes=1, deadline_s=0.0)
         requests = [generate(name, [ord(name) % 64, 2, 3], max_tokens=4) for name in "abcd"]
