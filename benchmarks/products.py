@@ -21,7 +21,7 @@ from torch import Tensor
 from benchmarks.attention import seconds as replayed_seconds
 from benchmarks.ceilings import seconds_of
 from benchmarks.record import tell
-from kernels.linear import preferring
+from kernels.linear import asking
 from kernels.ops import Linear, ops_for
 
 SHAPES = {
@@ -63,7 +63,7 @@ def _weights(features: int, width: int, device: str, size: int) -> list[Tensor]:
 
 
 def _by_front(front: str, x: Tensor, weights: list[Tensor]) -> float:
-    with preferring(front):
+    with asking(front):
         return _each_us(F.linear, x, weights)
 
 

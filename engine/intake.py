@@ -28,7 +28,7 @@ MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
 MAX_LOGPROBS = 128
 MAX_TOP_K = 2**31 - 1
-NO_QUOTA = (0.0, 1.0)  # floor and ceiling that bound nothing
+WHOLE = (0.0, 1.0)  # no floor, no ceiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _check_turn(request: Generate) -> None:
         raise InvalidRequest("an id is empty or too long")
     if not 0 < request.weight <= MAX_WEIGHT:  # refuses NaN too
         raise InvalidRequest(f"the weight is not a number above 0 and up to {MAX_WEIGHT:g}")
-    floor, ceiling = request.cache_quota or NO_QUOTA
+    floor, ceiling = request.cache_quota or WHOLE
     if not 0.0 <= floor <= ceiling <= 1.0:
         raise InvalidRequest("the cache quota is not 0 <= floor <= ceiling <= 1")
 
@@ -137,7 +137,7 @@ def quota_of(request: Generate) -> Quota | None:
     """The cache quota of the flow of an accepted request; None: the flow is outside of quotas."""
     if request.flow in ("", PUBLISHED):
         return None
-    return Quota(*(request.cache_quota or NO_QUOTA), weight=request.weight)
+    return Quota(*(request.cache_quota or WHOLE), weight=request.weight)
 
 
 def _path(namespaces: tuple[tuple[int, bytes], ...]) -> NamespacePath:

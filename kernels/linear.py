@@ -131,13 +131,13 @@ def _is_for_few_rows(x: Tensor) -> bool:
 
 def _by_library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if x.is_cuda and x.shape[0] in _LT_ROWS and weight.shape[0] <= _LT_FEATURES:
-        with preferring("cublaslt"):
+        with asking("cublaslt"):
             return F.linear(x, weight, bias)
     return F.linear(x, weight, bias)
 
 
 @contextmanager
-def preferring(library: str) -> Iterator[None]:
+def asking(library: str) -> Iterator[None]:
     """Have torch use this BLAS library meanwhile; the choice holds for the whole process."""
     usual = torch.backends.cuda.preferred_blas_library()
     torch.backends.cuda.preferred_blas_library(library)

@@ -42,7 +42,7 @@ class BlockAllocator:
         self._stack[: len(free)] = free
 
     def free(self, ids: BlockIds) -> None:
-        """Give ids back. Raises InvariantBroken, and frees none, if one is free already."""
+        """Give ids back; one that is free already raises InvariantBroken and changes nothing."""
         num_free, places = self.num_free, ids.astype(np.intp)
         total = num_free + len(ids)
         if total > self.total or 1 in self._is_free[places].tobytes():

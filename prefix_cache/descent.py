@@ -134,7 +134,7 @@ class Descent:
     def _choose(
         self, wanted: int, count: int, owner: str, skipped: list[Node]
     ) -> tuple[Node, int] | None:
-        """The device blocks to evict next. Floors are broken only when no copy is under way."""
+        """Whose device blocks go next. Before floors are broken copies under way have to end."""
         leaves = self._holds.candidates
         chosen = leaves.spare(owner, wanted, count)
         waits = skipped or self._transit.leaving[Tier.DEVICE]

@@ -140,7 +140,7 @@ class Node:
 
 
 class Position(NamedTuple):
-    """The end of a walk from the root."""
+    """How far a walk came."""
 
     node: Node  # deepest node reached
     inside: int  # blocks of its edge that matched; all of them unless the walk ended within

@@ -64,7 +64,7 @@ class _Paced(EvictionPolicy):
             current = current.parent
 
     def left(self, node: Node, keys: bytes) -> None:  # noqa: ARG002
-        """Count the blocks out."""
+        """There are so many blocks less."""
         self.live = max(0, self.live - len(keys) // KEY_BYTES)
 
     def _worth(self, node: Node, added: int) -> float:

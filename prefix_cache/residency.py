@@ -59,8 +59,8 @@ class Event(Enum):
     __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
 
 
-# The events that may change a block's fastest tier. No other does: a block is copied to host and
-# disk from a faster tier, and the disk's copy is forgotten only if there is a faster one.
+# After any other event a block's fastest copy is where it was: below the device copies land, and
+# disk forgets, only where there is a faster one.
 CHANGES_FASTEST = frozenset(
     {
         (Event.LAND, Tier.DEVICE),

@@ -90,7 +90,7 @@ class RadixTree:
         """
         wanted = self._from(tokens, at.num_blocks)
         if self.block_size == 1 or not len(wanted):
-            return None  # a block of one token cannot match in part
+            return None  # a block of one token is there as a whole or not at all
         namespaces = {path.at(at.num_blocks), path.at(max(at.num_blocks - 1, 0))}
         if at.within:
             nearby = [(at.node, at.inside)]

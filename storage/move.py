@@ -26,7 +26,7 @@ class Tier(Enum):
 class Move(NamedTuple):
     """Copy the whole block in slot `source` of one tier to slot `target` of another or the same.
 
-    A tuple, since there is one for every block: it is hashed and compared in C.
+    A tuple, since there is one for every block: made, hashed and compared without any Python.
     """
 
     source_tier: Tier
@@ -49,7 +49,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Copies to be made between tiers. `moves` share no slots, so their order does not matter.
+    """Copies to be made between tiers. The order of `moves` is of no matter, they are apart.
 
     Each move is to be reported once, as done, failed or lost. Until then nothing else may use its
     slots on either side. Slots in `erase` hold nothing any more since the plan before; they are

@@ -20,7 +20,7 @@ from gateway.described import described
 from gateway.errors import Unavailable, from_engine
 from gateway.state.store import Store
 
-MAX_EVICTIONS = 1000  # that are told; the engine remembers no more
+MOST_EVICTIONS = 1000  # that are told; the engine remembers no more
 PUBLISHED = "published"  # the flow that computes and owns what is published
 
 
@@ -51,7 +51,7 @@ def cache_router(
     @router.get("/evictions", openapi_extra=described(EvictionList))
     async def evictions() -> Response:
         with _refusing():
-            counted = await engine.stats(evictions=MAX_EVICTIONS)
+            counted = await engine.stats(evictions=MOST_EVICTIONS)
         now = clock()
         return json_response(EvictionList([eviction(one, now) for one in counted.evictions]))
 
