@@ -73,7 +73,7 @@ def run(config: EngineConfig, model: OpenedModel, prompts: int, tokens: int) -> 
         taken.append(seconds)
         if number == 0:
             print(f"  first: {first.cached_tokens} cached, {first.tiers}")
-    core.put_away(60.0)
+    core.spill(60.0)
     tiers.close()
     return taken
 

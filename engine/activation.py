@@ -1,7 +1,7 @@
-"""Measures what the largest step takes on a CUDA device besides weights and pool.
+"""Measures the memory that the largest step takes on a CUDA device, beside weights and pool.
 
-What a step of prompts takes is measured; what decodes and sampling may take besides is bounded,
-since it depends on what they share and ask for.
+The forward pass of a step of prompts is run and measured. What decodes and sampling may take on
+top is bounded by a formula, since it depends on which prefixes they share and how they sample.
 
 Knows: how to make a step of the largest size without sequences. Does not know: what the number
 is used for (`pool_size`).
@@ -61,14 +61,14 @@ def activation_bytes(
 
 
 def sampling_bytes(max_rows: int, vocab_size: int) -> int:
-    """An upper bound of what sampling `max_rows` rows takes."""
+    """An upper bound of the bytes that sampling `max_rows` rows takes."""
     return SAMPLING_COPIES * 4 * max_rows * vocab_size
 
 
 def partial_bytes(
     config: ModelConfig, dtype: torch.dtype, *, max_rows: int, group_rows: int
 ) -> int:
-    """An upper bound of what `max_rows` decode rows take for outputs that are yet to be merged.
+    """An upper bound of the bytes that `max_rows` decode rows take for outputs not merged yet.
 
     A float32 output and its log-sum-exp for every row of every unit that the kernel may deal
     (`kernels.decode_attention`), in one layer: the next one writes over it.
@@ -83,7 +83,7 @@ def partial_bytes(
 
 
 def _most_units(tuning: DecodeTuning, num_kv_heads: int) -> int:
-    """Units beyond one for each row or group."""
+    """How many units there may be at most, beyond one for each row or group."""
     return max(tuning.fine, tuning.coarse, num_kv_heads) // num_kv_heads
 
 

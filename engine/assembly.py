@@ -68,7 +68,7 @@ class Computer:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How the cache keeps blocks: what goes first, and how generated blocks get their keys."""
+    """How the cache keeps blocks: what it evicts first, how keys are made, the lower tiers."""
 
     policy: EvictionPolicy = field(default_factory=LeastRecentlyUsed)
     digest: Digest = xxh3_128_digest

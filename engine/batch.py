@@ -70,7 +70,8 @@ def build_batch(
 ) -> Batch:
     """The flat form of `rows`, at least one, those with one token first.
 
-    With `sharing` these lie in its order; what is sampled is in the order of `rows` all the same.
+    With `sharing` the decode rows lie in its order; what is sampled is in the order of `rows` all
+    the same. Raises RuntimeError where a row's sequence has no lease or no seat.
     """
     host = _host_batch(rows, block_size, sharing)
     arrays = {field.name: getattr(host, field.name) for field in fields(host)}
@@ -92,7 +93,7 @@ def build_batch(
 
 
 def shared_prefix(fields_of: dict[str, Tensor], most_rows: int) -> SharedPrefix:
-    """One level of groups, out of the tensors of `SharingFields`, which are taken out."""
+    """One level of groups, from the tensors of `SharingFields`, which are removed from the dict."""
     level = SharedLevel(
         group_starts=fields_of.pop("group_starts"),
         key_starts=fields_of.pop("key_starts"),
@@ -107,10 +108,13 @@ def count_decodes(rows: Sequence[Row]) -> int:
     return next((index for index, row in enumerate(rows) if row.num_new > 1), len(rows))
 
 
-def laid(
+def in_batch_order(
     rows: Sequence[Row], sharing: Sharing | None
 ) -> tuple[Sequence[Row], npt.NDArray[np.int64]]:
-    """The rows in the order in which they lie, and the place of each as it was given."""
+    """The rows in the order in which they lie in the batch, and at which place each given one is.
+
+    The places are (len(rows),) int64.
+    """
     places = np.arange(len(rows))
     if sharing is None:
         return rows, places
@@ -129,7 +133,7 @@ def _shared_fields(
 
 
 def _host_batch(given: Sequence[Row], block_size: int, sharing: Sharing | None) -> _HostBatch:
-    rows, places = laid(given, sharing)
+    rows, places = in_batch_order(given, sharing)
     num_new = np.array([row.num_new for row in rows], dtype=np.int64)
     starts = np.array([row.start for row in rows], dtype=np.int64)
     query_starts = np.zeros(len(rows) + 1, dtype=np.int64)
@@ -162,7 +166,7 @@ def _token_ids(rows: Sequence[Row]) -> npt.NDArray[np.int64]:
 
 
 def _block_tables(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
-    """Block ids by row and position; zero, a block there is, behind a row's last one."""
+    """Block ids by row and position; behind a row's last one 0, which is a valid id."""
     leased = [blocks_of(row) for row in rows]
     tables = np.zeros((len(rows), max(len(blocks) for blocks in leased)), dtype=np.int32)
     for table, blocks in zip(tables, leased, strict=True):

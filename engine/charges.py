@@ -1,4 +1,4 @@
-"""What work costs in a flow's credit: a computed token 1, a cached one little, one sampled more.
+"""What work costs a flow: a computed token 1, a cached one 1/16, an output token 2.
 
 Knows: prices. Does not know: credit, or whose turn it is (`queue.py`).
 """
@@ -17,17 +17,20 @@ OUTPUT_TOKEN_COST = 2.0
 
 
 def charge_cached(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
-    """For tokens that a sequence found."""
+    """Charge for `tokens` tokens that a sequence found in the cache."""
     queue.charge(sequence, CACHED_TOKEN_COST * tokens)
 
 
 def charge_row(queue: FairQueue, row: Row) -> None:
-    """Computed tokens in full; the token that the row will sample by its own price."""
+    """Charge for the tokens that a row computes, and for the one that it samples, if it does.
+
+    A sampled token is computed in the next step, where it is charged 1: so here the rest.
+    """
     queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.samples)
 
 
 def charge_decodes(queue: FairQueue, rows: Iterable[Row]) -> None:
-    """The same for rows of one token, all of a flow's of one class at a time."""
+    """Like `charge_row` for many rows of one token: one charge for each flow and priority."""
     rows_of: dict[tuple[str, Priority], list[Row]] = {}
     for row in rows:
         kind = row.sequence.flow, row.sequence.priority

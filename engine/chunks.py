@@ -1,6 +1,6 @@
-"""Rows for prompts under way: whose tokens come first, and what is kept for others.
+"""Rows for prompts that are being computed: whose tokens come first, and what is kept for others.
 
-    budget | flows with few requests first ........ | the eldest's | kept for newcomers |
+    budget | flows with few requests first ........ | the oldest's | kept for newcomers |
 
 Knows: the order of chunks, and parts of a step's budget. Does not know: who starts, seats or
 blocks (`scheduler.py`), or visits (`visitors.py`).
@@ -8,8 +8,7 @@ blocks (`scheduler.py`), or visits (`visitors.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Sequence as Many
+from collections.abc import Collection, Iterable
 from itertools import takewhile
 
 from engine.charges import charge_row
@@ -19,9 +18,9 @@ from engine.queue import FairQueue
 from engine.sequence import Sequence
 from engine.step import Row
 
-# Of the tokens for chunks the eldest has one part in so many, whoever goes first: flows with few
-# requests may come without end.
-ELDESTS_PART = 4
+# One in this many of the tokens for chunks is the oldest sequence's, whoever goes first: else an
+# endless run of flows with few requests would starve it.
+OLDESTS_PART = 4
 
 
 class Chunks:
@@ -31,7 +30,7 @@ class Chunks:
         self._queue = queue
 
     def add(self, plan: Plan, sequences: Iterable[Sequence]) -> list[Row]:
-        """Rows for those that have a chunk to go and no row yet, as far as the budget reaches."""
+        """Rows for prompts that are not computed yet and have no row, as far as the budget goes."""
         rows = []
         for sequence in _without_row(plan, sequences):
             if plan.budget:
@@ -39,10 +38,11 @@ class Chunks:
                 charge_row(self._queue, rows[-1])
         return rows
 
-    def go_on(self, plan: Plan, running: Many[Sequence]) -> list[Row]:
-        """Rows for those that run, whose blocks were leased at admission; the eldest come first.
+    def go_on(self, plan: Plan, running: Collection[Sequence]) -> list[Row]:
+        """Rows for prompts of running sequences, whose blocks were leased at admission.
 
-        Half is kept while flows wait that have no chunk: `top_up` gives it out if nobody comes.
+        `running` is in order of arrival. Half of the budget is kept while flows wait that have no
+        chunk here: `top_up` gives it out if none of them starts.
         """
         chunks = _without_row(plan, running)
         if not chunks:
@@ -50,42 +50,43 @@ class Chunks:
         kept = plan.budget // 2 if self._queue.has_newcomers({one.flow for one in chunks}) else 0
         plan.budget -= kept
         ordered = fewest_first(chunks, running, self._queue.num_waiting)
-        eldest = chunks[0]
-        part = _part_of(eldest, ordered, plan.budget)
+        oldest = chunks[0]
+        part = _part_of(oldest, ordered, plan.budget)
         plan.budget -= part
         rows = self.add(plan, ordered)
         plan.budget += part
-        rows += self.add(plan, [eldest])
+        rows += self.add(plan, [oldest])
         plan.budget += kept
         return rows
 
     def top_up(self, plan: Plan, rows: Iterable[Row]) -> None:
         """Give what is left of the budget to these rows."""
         for row in rows:
-            is_there = row in plan.rows  # its sequence has not given its seat
+            is_there = row in plan.rows  # its sequence was not preempted for a newcomer meanwhile
             if is_there and plan.budget and row.num_new < tokens_to_go(row.sequence):
                 charge_row(self._queue, plan.top_up(row))
 
     def are_a_flood(self, running: Iterable[Sequence]) -> bool:
-        """Whether the prompts to be computed, begun and waiting, are a flood, and not a load."""
+        """Whether the prompts to be computed, begun and waiting, are a flood (`crowd.is_flood`)."""
         begun = [one.flow for one in running if tokens_to_go(one) > 1]
         flows = max(len(set(begun)), self._queue.num_flows)
         return is_flood(flows, len(begun) + len(self._queue))
 
     def wait(self, running: Iterable[Sequence], *, besides: Iterable[Sequence]) -> bool:
-        """Whether anybody besides these has a prompt to be computed, begun or waiting."""
+        """Whether a sequence other than `besides` has a prompt to be computed, begun or waiting."""
         known = {id(one) for one in besides}
         begun = (tokens_to_go(one) > 1 and id(one) not in known for one in running)
         return len(self._queue) > 0 or any(begun)
 
 
-def _part_of(eldest: Sequence, ordered: Iterable[Sequence], budget: int) -> int:
-    """What those before the eldest may not have."""
-    before = sum(tokens_to_go(one) for one in takewhile(lambda one: one is not eldest, ordered))
-    part = budget // ELDESTS_PART
+def _part_of(oldest: Sequence, ordered: Iterable[Sequence], budget: int) -> int:
+    """The tokens that are reserved for the oldest, 0 where it gets as many anyway."""
+    before = sum(tokens_to_go(one) for one in takewhile(lambda one: one is not oldest, ordered))
+    part = budget // OLDESTS_PART
     return part if before > budget - part else 0
 
 
 def _without_row(plan: Plan, sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Those of `sequences` that have several tokens to compute and no row in `plan`."""
     planned = {id(row.sequence) for row in plan.rows}
     return [one for one in sequences if tokens_to_go(one) > 1 and id(one) not in planned]

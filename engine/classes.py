@@ -1,11 +1,13 @@
-"""Interactive before batch, with a share for batch: who of the two goes first.
+"""The two priorities: interactive goes before batch, which is guaranteed a share of the work.
 
 While both wait, batch is due `share` of all work. What interactive sequences compute adds to
-what is due, what batch ones compute takes from it, and batch goes first as long as something is
-due. So batch can only fall behind by `most_due` and by what runs already, and interactive work
-waits for no more batch work than that share. Whoever of the two waits alone has everything.
+what is due, what batch sequences compute is taken from it, and batch goes first as long as
+something is due. So batch falls behind by no more than `most_due` and what runs already, and
+interactive work waits for no more batch work than that share. If only one of the two waits, it
+gets everything.
 
-Batch that comes back after it was idle is due nothing; what it has had too much of it owes.
+When batch returns after it was idle, nothing is due to it; if it had had too much, it still owes
+that.
 
 Knows: two counts and a balance in tokens. Does not know: flows or sequences.
 """
@@ -25,7 +27,7 @@ class Classes:
         self._due = 0.0
 
     def order(self) -> tuple[Priority, Priority]:
-        """Who goes first, and who then."""
+        """The priority that goes first, then the other."""
         return ("batch", "interactive") if self._due > 0 else ("interactive", "batch")
 
     def entered(self, priority: Priority) -> None:

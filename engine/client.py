@@ -113,16 +113,16 @@ class EngineClient:
                     else:
                         raise _as_error(event)
         finally:
-            # Still in the book: the caller left before the engine was done.
+            # Still registered: the caller left before the engine was done.
             if self._requests.get(request.request_id) is inbox:
                 del self._requests[request.request_id]
                 if self._say(Cancel(request.request_id)) and late is not None:
                     self._left[request.request_id] = late
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
-        """The engine's counters, and so many of the last evictions between flows.
+        """The engine's counters, and at most `evictions` of the last ones between flows.
 
-        EngineUnavailable while none is connected.
+        Raises EngineUnavailable while no engine is connected, as `flush` and `unpin` do.
         """
         query_id = str(next(self._query_ids))
         reply = await self._ask(query_id, StatsQuery(query_id, evictions))
@@ -163,7 +163,7 @@ class EngineClient:
             raise EngineError("the engine answered an unpin with something else")
         return reply.blocks
 
-    # What callers say
+    # From callers to the engine
 
     def _begin(self, request: Generate) -> Inbox:
         if request.request_id in self._requests:
@@ -193,7 +193,7 @@ class EngineClient:
         except EncodeError as error:
             raise InvalidRequest(str(error)) from error
 
-    # What the engine says
+    # From the engine to callers
 
     def _hear(self, message: FromEngine) -> None:
         if isinstance(message, StepReply):
@@ -207,7 +207,7 @@ class EngineClient:
                 answer.set_result(message)
 
     def _deliver(self, event: Event) -> None:
-        """Give an event to its request; of what comes after a cancel only the end is told."""
+        """Give an event to its request; after a cancel, only the end is passed on (to `late`)."""
         if isinstance(event, Tokens):
             inbox = self._requests.get(event.request_id)
         else:

@@ -31,15 +31,16 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     host_cache_tokens: int | None = None  # instead of host_cache_gib
     disk_cache_dir: str | None = None  # None: no disk tier
     disk_cache_gib: float = 1.0  # 0: no disk tier
-    disk_encryption: bool = False  # under a data key for every flow
+    disk_encryption: bool = False  # with one data key for each flow
     cache_policy: PolicyName = "lru"
     memory_fraction: float = 0.9  # of the device's free memory, when cache_tokens is None
     max_model_len: int | None = None  # None: the model's own
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
-    # What a step with decodes computes of prompts beside them. None: what is left of the budget.
+    # Prompt tokens of a step that has decodes too, at most. None: what these leave of the budget.
     max_batch_tokens_beside_decodes: int | None = None
-    # What a step computes of prompts, at least, while tenants come and go beside others that ask
-    # without end. None: 64 on cpu, 256 on cuda.
+    # Prompt tokens of a step, at most, while occasional tenants come and go beside others that
+    # never stop asking; more where the occasional ones' own prompts are long (`visitors.py`).
+    # None: 64 on cpu, 256 on cuda.
     max_batch_tokens_beside_visitors: int | None = None
     max_running: int = 256
     max_waiting: int = 1024
@@ -47,8 +48,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 5.0  # how long running requests may go on after SIGTERM
     spill_grace_s: float = 5.0  # how long blocks may then be written to disk, hottest first
     num_threads: int | None = None  # of the CPU; None: one core fewer than there are
-    steps_ahead: int = 1  # that may be on their way when the next is decided: 0 or 1
-    # A prefix of so many tokens or more that decodes have in common is read once for all of them,
-    # on cuda, where that saves enough. None: as many as were measured to pay; 0: never.
+    steps_ahead: int = 1  # steps that may be on their way when the next is decided: 0 or 1
+    # On cuda a prefix of at least this many tokens that decodes have in common is read once for
+    # all of them, where that saves enough. None: as many as were measured to pay; 0: never.
     least_shared_tokens: int | None = None
-    graph_tokens: int = 1024  # on cuda, steps of up to so many are replayed as graphs; 0: none
+    graph_tokens: int = 1024  # on cuda, steps of up to this many are replayed as graphs; 0: none

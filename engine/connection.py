@@ -1,12 +1,13 @@
 """One connection of a gateway to an engine, from the socket's opening to the peer's end.
 
-    open socket -> Hello -> messages ... -> the peer is gone, speaks nonsense, or is silent
+    open socket -> Hello -> messages ... -> the peer is gone, sends garbage, or is silent
 
-An engine that hangs keeps its connections. So one that says nothing is greeted again, once a
-second; it answers between two steps, and what it says on a connection given up is not heard.
+An engine that hangs keeps its connections open. So while nothing comes, a `Hello` is sent once a
+second as a heartbeat; an engine answers it between two steps. Whatever arrives on a connection
+after it was given up is dropped.
 
-Knows: the socket, its monitor, beats, and when to give up. Does not know: what is asked of an
-engine, who waits for the answers, or what follows when it is gone (`client`).
+Knows: the socket, its monitor, heartbeats, and when to give up. Does not know: what is asked of
+an engine, who waits for the answers, or what follows when it is gone (`client`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ RECONNECT_MS = 50
 BEAT_S = 1.0
 # Between two steps an engine always answers, so these are bounds on what one step may take.
 SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
-_FRAMES_AT_ONCE = 64  # then others have their turn of the loop
+_FRAMES_AT_ONCE = 64  # then other tasks of the event loop get a turn
 
 
 class Connection:
@@ -55,7 +56,7 @@ class Connection:
         self._lose = lose
         self._patience_s: float | None = None  # known once the engine has welcomed us
         self._has_spoken = False  # since the last beat
-        self._nonsense = asyncio.Event()  # the engine said what is no message
+        self._nonsense = asyncio.Event()  # bytes came that are no message
         self._is_open = False
 
     def say(self, message: ToEngine) -> bool:
@@ -74,7 +75,7 @@ class Connection:
         return True
 
     async def run(self) -> None:
-        """Greet, listen, and return once the peer is no good any more."""
+        """Greet, listen, and return once the peer is gone or useless."""
         monitor = zmq.asyncio.Socket.from_socket(
             self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         )
@@ -102,7 +103,7 @@ class Connection:
                 self._socket.close(linger=0)
 
     def _listen(self) -> None:
-        """Hear what has come, until it is nonsense: then the connection begins anew."""
+        """Hear what has come; on bytes that are no message, end this connection."""
         if not self._is_open:
             return  # it was closed meanwhile
         try:
@@ -122,7 +123,10 @@ class Connection:
         self._hear(message)
 
     def _listen_again(self) -> None:
-        """The descriptor tells of news once, and whatever is done with the socket takes note."""
+        """Look again soon: ZMQ's descriptor is edge-triggered, and any use of the socket resets it.
+
+        So after every use there may be messages that the event loop is not told of.
+        """
         asyncio.get_running_loop().call_soon(self._listen)
 
     async def _peer_gone(self, monitor: zmq.asyncio.Socket) -> None:
@@ -136,7 +140,7 @@ class Connection:
     async def _silent(self) -> None:
         """Return once an engine that has welcomed us has said nothing for too long.
 
-        Beats are counted, not seconds: time in which this process did not run counts for one.
+        Missed beats are counted, not seconds: so a pause of this very process counts as one beat.
         """
         missed = 0
         while self._patience_s is None or missed * BEAT_S < self._patience_s:

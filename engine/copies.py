@@ -1,11 +1,11 @@
 """Copies between tiers, as the engine's step sees them: begun, ended, timed.
 
-    settle   what has ended is told to the cache          before a step is scheduled
-    start    what the cache has planned since is begun    once it is
+    settle   copies that have ended are reported to the cache    before a step is scheduled
+    start    copies that the cache has planned since are begun   after it is scheduled
 
-Why a copy never meets a step that is on its way:
-- A block is copied down from the tree alone. It came there when its step was settled, so the host
-  has waited for the step that wrote it, and nobody writes a block of the tree again.
+Why a copy never conflicts with a step that is on its way:
+- Only blocks of the tree are copied down. They came there when their step was settled, so the host
+  has waited for the step that wrote them, and nobody writes a block of the tree again.
 - A block that is read or filled by a copy has its slot to itself until the copy is settled: that
   is the cache's promise (`prefix_cache.residency`).
 - A block is loaded into a slot that was free when the plan was made. A stray row, or a copy
@@ -57,7 +57,7 @@ class Disk(Protocol):
 
     @property
     def generation(self) -> int:
-        """Raised by one each time that all records were lost."""
+        """A number that grows by one whenever all records were lost."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class Disk(Protocol):
 
 
 class NoTiers:
-    """The mover of an engine that has the device alone: no plan ever asks it for anything."""
+    """The mover of an engine that has no tier but the device: no plan has a move for it."""
 
     pending = 0
 
@@ -98,13 +98,13 @@ class NoTiers:
 
 @dataclass(slots=True)
 class Way:
-    """One direction, from tier to tier: what has gone it, and since when it is busy."""
+    """The copies from one tier to another: how many there were, and how many are under way."""
 
     moves: int = 0
     failed: int = 0
-    seconds: float = 0.0  # that copies took, or, where nobody timed them, were under way
+    seconds: float = 0.0  # that copies took; where they are not timed, were under way
     under_way: int = 0
-    busy_since: float = 0.0
+    busy_since: float = 0.0  # when the first of those under way began, or one ended after that
 
 
 class Copies:
@@ -135,9 +135,9 @@ class Copies:
         return 0 if way is None else way.under_way
 
     def settle(self, now: float) -> bool:
-        """Tell the cache what has ended since the last time; whether anything has."""
+        """Report to the cache what has ended since the last call; whether anything has."""
         if self.disk is None and not self._mover.pending:
-            return False  # a disk is polled even so: its process may need to be looked after
+            return False  # (a disk is polled even then: its process may have died)
         ended = self._mover.poll()
         self._look_after_disk()
         if not (ended.done or ended.failed or ended.lost):
@@ -159,7 +159,7 @@ class Copies:
         self._mover.start(plan)
 
     def restore(self, now: float) -> int:
-        """Take up what the disk holds from an engine before; returns how many blocks."""
+        """Put into the cache what an earlier engine left on disk; returns how many blocks."""
         if self.disk is None:
             return 0
         blocks = self._cache.restore(self.disk.scan(), now=now)
@@ -167,7 +167,7 @@ class Copies:
         return blocks
 
     def forget_owner(self, owner: str) -> None:
-        """Nothing of `owner` that is on disk can be read any more."""
+        """Make what lies on disk of `owner` unreadable."""
         if self.disk is not None:
             self.disk.forget_owner(owner)
 

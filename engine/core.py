@@ -1,16 +1,17 @@
 """The step: take -> settle copies -> schedule -> launch -> settle tokens -> reply.
 
-With `steps_ahead` 1 a step is settled after the next one was launched, so the device goes on
-while tokens are appended, stops found and messages written; with 0 each is settled at once:
+With `steps_ahead` 1 a step is settled after the next one was launched, so that the device
+computes while tokens are appended, stops found and messages written; with 0 each step is settled
+at once:
 
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
 
-Copies between tiers go on beside it (`copies.py`): what has ended is told to the cache before a
-step is scheduled, what has been planned is begun after.
+Copies between tiers go on beside it (`copies.py`): those that have ended are reported to the cache
+before a step is scheduled, those that it has planned are begun after.
 
 Knows: which requests are alive, and in what order things happen. Does not know: how any of
-them is done; how long steps take (`launches.py`); nor signals, the process, or its end
+these is done; how long steps take (`launches.py`); nor signals, the process, or its end
 (`process.py`).
 """
 
@@ -48,12 +49,12 @@ from engine.step import Step
 from prefix_cache.namespace import Namespace
 
 IDLE_WAIT_S = 0.1
-WARM_S = 1.0  # the longest that a start waits for the disk, its tree and the hottest blocks
-WARM_AT_ONCE = 32  # blocks: none that is still to come when the time is up delays a request
-WARM_SHARE = 2  # of the device's blocks, one in so many is filled with them
-SAVED_AT_ONCE = 256  # blocks
+WARM_S = 1.0  # the longest that a start waits for the tree to be restored and its hottest blocks
+WARM_AT_ONCE = 32  # blocks under way: few, so that none delays a request when the time is up
+WARM_PART = 2  # one device block in this many is filled with blocks from disk
+SAVED_AT_ONCE = 256  # blocks begun in one turn of `spill`
 COPY_WAIT_S = 0.001  # while there is nothing to do but wait for copies
-RETRY_AFTER_S = 2.0  # what an engine that drains asks for: its successor is up by then
+RETRY_AFTER_S = 2.0  # told to clients of an engine that drains: its successor is up by then
 
 
 class EngineCore:
@@ -67,7 +68,7 @@ class EngineCore:
         self._alive: dict[tuple[bytes, str], Sequence] = {}
         self._launches = Launches(parts)
         self._outbox: list[Reply] = []
-        self._is_still = False  # the last step computed nothing
+        self._is_still = False  # no step is on its way
         self._is_draining = False
 
     @property
@@ -90,14 +91,14 @@ class EngineCore:
         self._reply()
 
     def warm_up(self) -> int:
-        """Take up what is on disk and load the hottest, for a while; returns how many are there.
+        """Restore the tree from disk and load its hottest blocks; returns how many it restored.
 
-        Before the first step.
+        Called before the first step. Waits for `WARM_S` at most.
         """
         cache, copies, now = self.parts.cache, self.parts.copies, self.parts.clock()
         give_up = now + WARM_S
         restored = copies.restore(now)
-        left = cache.pool().free // WARM_SHARE if restored else 0
+        left = cache.pool().free // WARM_PART if restored else 0
         while (left or copies.pending) and self.parts.clock() < give_up:
             begun = cache.hottest(min(left, WARM_AT_ONCE - copies.pending))
             left = left - begun if begun or copies.pending else 0
@@ -106,10 +107,10 @@ class EngineCore:
             copies.settle(self.parts.clock())
         return restored
 
-    def put_away(self, seconds: float) -> None:
-        """Write to disk what is not there, hottest first, for so long; after all requests ended.
+    def spill(self, seconds: float) -> None:
+        """Write blocks to disk that are not there, hottest first, for at most `seconds`.
 
-        Who asks for something meanwhile is refused.
+        Called after all requests have ended; requests that arrive meanwhile are refused.
         """
         cache, copies = self.parts.cache, self.parts.copies
         give_up = self.parts.clock() + seconds
@@ -127,24 +128,24 @@ class EngineCore:
         self._is_draining = True
 
     def fail_all(self, error: EngineError) -> None:
-        """End every request that is alive with `error`, and say so."""
+        """End every request that is alive with `error`, and tell its client."""
         now = self.parts.clock()
         self._post([self._settler.fail(one, error, now) for one in self._alive.values()])
         self._settle(leaving=0)
         self._reply()
 
     def report_all(self, error: EngineError) -> None:
-        """Say that every request failed, without touching state that may be broken."""
+        """Tell all clients that their requests failed; touches no state that may be broken."""
         self._outbox += [failed(one.client, one.request_id, error) for one in self._alive.values()]
         self._alive.clear()
         self._reply()
 
     def check_invariants(self) -> None:
-        """Raise where the cache's books do not add up."""
+        """Raise InvariantBroken where the cache's counts do not add up."""
         self.parts.cache.check_invariants()
 
     def stats(self, evictions: int = 0) -> EngineStats:
-        """The counters as they are now, and so many of the last evictions between flows."""
+        """The counters as they are now, and at most `evictions` of the last ones between flows."""
         return report(self.parts, evictions)
 
     # Take
@@ -156,9 +157,9 @@ class EngineCore:
         return COPY_WAIT_S if self._is_still else self._time_left()
 
     def _time_left(self) -> float:
-        """Seconds for which the next step need not be decided; 0 unless somebody may yet come.
+        """Seconds until the next step has to be decided; 0 unless a visitor may come by then.
 
-        Who comes meanwhile is in that step, and waits for no other.
+        A request that comes within that time is in that step, and waits for no other.
         """
         now = self.parts.clock()
         due = self._launches.due() if self._scheduler.visitors.may_come(now) else None
@@ -215,7 +216,7 @@ class EngineCore:
         return Flushed(query_id=message.query_id, blocks=blocks)
 
     def _forget_flow(self, flow: str) -> None:
-        """Its records on disk are noise from now on, and what still runs of it leaves no more."""
+        """Make its records on disk unreadable, and keep what still runs of it out of the cache."""
         for sequence in self._alive.values():
             if sequence.flow == flow:
                 self._scheduler.holdings.keep_out(sequence)
@@ -229,7 +230,7 @@ class EngineCore:
         return Unpinned(query_id=message.query_id, blocks=blocks)
 
     def _warm_pins(self) -> None:
-        """Compute what is to be pinned and is not there."""
+        """Start to compute prefixes that are to be pinned and are not in the cache."""
         if not self._is_draining:
             for request in self.parts.pins.due(self.parts.clock()):
                 self._accept(OURSELVES, request)
@@ -237,10 +238,10 @@ class EngineCore:
     # Launch and settle
 
     def _begin(self, step: Step) -> bool:
-        """Launch the step and begin the copies planned with it; whether a step is on its way.
+        """Launch the step and begin the copies planned with it; whether the step is on its way.
 
-        Copies go first, to run beside the step; but not before a step's own copies have read
-        blocks that may have been given to a load meanwhile.
+        The copies are begun first, so that they run beside the step. Where the step copies within
+        the device itself, it is launched first: it may read blocks that were given to a load since.
         """
         if not step.moves:
             self.parts.copies.start(self.parts.clock())
@@ -254,18 +255,18 @@ class EngineCore:
         """Send the step on its way; False when the device had no room for it."""
         if self._launches.launch(step):
             return True
-        self._post(self._launches.make_do(step))
+        self._post(self._launches.shrink_or_fail(step))
         return False
 
     def _settle(self, *, leaving: int) -> None:
-        """Settle the steps on their way but for the last `leaving`; all when nobody is alive."""
+        """Settle the steps on their way except the last `leaving`; all of them when idle."""
         while self._launches and (len(self._launches) > leaving or self.is_idle):
             self._post(self._launches.settle_next())
 
     # Reply
 
     def _post(self, replies: list[Reply]) -> None:
-        """Take up what happened to sequences; the last event of one ends its life here."""
+        """Queue replies to be sent; the last event of a sequence ends its life here."""
         for reply in replies:
             if reply.is_last:
                 del self._alive[reply.client, reply.event.request_id]
@@ -287,7 +288,7 @@ class EngineCore:
             self._tell(client, message)
 
     def _tell(self, client: bytes, message: FromEngine) -> None:
-        """Send a message; a client that is gone takes its requests along."""
+        """Send a message; cancel all requests of a client that is gone."""
         if self._link.send(client, message):
             return
         now = self.parts.clock()

@@ -24,10 +24,10 @@ def resolve_device(name: DeviceName) -> torch.device:
 
     Raises DeviceUnavailable where CUDA is asked for and absent.
     """
-    there = torch.cuda.is_available()
-    if name == "cuda" and not there:
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
         raise DeviceUnavailable("device 'cuda' was asked for, but torch sees no CUDA device")
-    if name == "cpu" or not there:
+    if name == "cpu" or not has_cuda:
         return torch.device("cpu")
     return torch.device("cuda", torch.cuda.current_device())
 
@@ -59,16 +59,16 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes of `device` that are to be had now."""
+    """Bytes of `device` that may be allocated now."""
     if device.type != "cuda":
         return host_free_bytes()
     free, _ = torch.cuda.mem_get_info(device)
-    # What torch holds in reserve from freed tensors is to be had as well.
+    # What torch's allocator keeps of freed tensors may be allocated as well.
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def mark(device: torch.device) -> torch.cuda.Event | None:
-    """An event behind what was launched on `device` so far; None where launching is computing."""
+    """An event behind what was launched on `device` so far; None on a CPU, which does not queue."""
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
-"""What can go wrong behind the link, as types that the gateway speaks in its caller's dialect.
+"""What can go wrong in the engine, as types; the gateway renders them in its caller's dialect.
 
 EngineError
- |- RequestRefused          this request can never run as it is
+ |- RequestRefused          this request can never be served as it is
  |   |- InvalidRequest      a bound or a type that admission should have caught
  |   |- PromptTooLong       more tokens than the context or the pool holds
  |   `- PinTooLarge         more blocks than may be pinned, even alone

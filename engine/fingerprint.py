@@ -1,8 +1,8 @@
 """What the bits of a block depend on, as 32 bytes.
 
-Blocks of one fingerprint never meet a model of another: namespaces are derived from it. Weights
-are digested by xxh3, which is fast and tells any change that is not made on purpose to deceive;
-whoever may change the weights on purpose owns the machine.
+A model never reads blocks of another fingerprint: namespaces are derived from it. Weights are
+digested by xxh3, which is fast and shows every accidental change; it is no cryptographic hash, but
+whoever could forge weights owns the machine anyway.
 
 Knows: what matters and what does not. Does not know: who compares fingerprints.
 """
@@ -20,7 +20,7 @@ import xxhash
 from engine.model.config import ModelConfig
 from engine.model.weights import weight_files
 
-# Of the pool's shape and the order within a block; raised whenever either changes.
+# Version of the pool's shape and of the order within a block; raised whenever either changes.
 LAYOUT_VERSION = 1
 
 # Where a sequence stops and what the files call their dtype change no bit of a block.

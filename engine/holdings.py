@@ -22,10 +22,9 @@ from engine.sequence import Found, Sequence
 from prefix_cache.ascent import Whereabouts
 from prefix_cache.cache import PrefixCache
 from prefix_cache.flight import SingleFlight
+from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.lease import Lease
 from prefix_cache.recompute import LOWER, LoadOrRecompute, Queue
-
-KEY_BYTES = 16
 
 
 class LeaseMissing(RuntimeError):
@@ -52,7 +51,7 @@ class Holdings:
 
     @property
     def copies_under_way(self) -> bool:
-        """Whether copies between tiers, when they end, may change who can start."""
+        """Whether copies between tiers are under way, whose end may let a sequence start."""
         return self._cache.num_copies > 0
 
     def look_up(self, sequence: Sequence, now: float, before: int = 0) -> int | None:
@@ -102,13 +101,13 @@ class Holdings:
         return self._cache.extend(lease, length, now=now)
 
     def is_room_coming(self, sequence: Sequence) -> bool:
-        """Whether the blocks that a sequence needs to grow are but waiting for copies of them."""
+        """Whether blocks enough for a sequence to grow will be free when copies have ended."""
         missing = -(-sequence.length // self._cache.block_size) - lease_of(sequence).num_blocks
         pool = self._cache.pool()
         return missing <= pool.free + pool.evictable
 
     def could_fit(self, sequence: Sequence) -> bool:
-        """Whether a waiting sequence's blocks are there but for copies that make room."""
+        """Whether blocks enough for a waiting sequence are free, or will be when copies end."""
         pool = self._cache.pool()
         return -(-sequence.num_tokens // self._cache.block_size) <= pool.free + pool.evictable
 

@@ -1,6 +1,6 @@
-"""Events of one request on their way from the link to whoever reads them.
+"""Events of one request on their way from the link to the task that reads them.
 
-Knows: one reader who waits. Does not know: what an event says, or where it comes from.
+Knows: one reader that waits. Does not know: what an event says, or where it comes from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.messages import Event
 
 
 class Inbox:
-    """Events of one request that nobody has taken yet. `asyncio.Queue` costs thrice as much."""
+    """Events of one request that were not taken yet. `asyncio.Queue` costs three times as much."""
 
     __slots__ = ("_events", "_waiter")
 

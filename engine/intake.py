@@ -1,7 +1,7 @@
 """From a `Generate` to a `Sequence`, or a typed refusal.
 
-The gateway has validated what its callers said. What is checked here is what would break the
-engine itself, or its promise to the others: a token id outside of the vocabulary reads foreign
+The gateway has validated requests for their callers. Checked here is only what would break the
+engine itself or its fairness to other flows: a token id outside of the vocabulary reads foreign
 memory on a GPU, a NaN weight stops the queue.
 
 Knows: bounds. Does not know: the queue, or which requests are running (`core.py`).
@@ -19,10 +19,10 @@ from engine.codec import DecodeError, unpack_token_ids
 from engine.errors import InvalidRequest, PromptTooLong
 from engine.messages import Generate, SamplingParams
 from engine.sequence import Sequence, TokenIds
+from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.quota import PUBLISHED, Quota
 
-KEY_BYTES = 16
 MAX_WEIGHT = 1e6
 MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
@@ -33,7 +33,7 @@ WHOLE = (0.0, 1.0)  # no floor, no ceiling
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What a request must fit into. Counts of tokens; `fits` asks the empty pool."""
+    """What a request must fit into, in tokens; `fits`: whether the empty pool holds so many."""
 
     vocab_size: int
     block_size: int
@@ -127,14 +127,14 @@ def _check_turn(request: Generate) -> None:
     if not 0 < len(request.request_id) <= MAX_ID_CHARS or len(request.flow) > MAX_ID_CHARS:
         raise InvalidRequest("an id is empty or too long")
     if not 0 < request.weight <= MAX_WEIGHT:  # refuses NaN too
-        raise InvalidRequest("the weight is no positive number within its bound")
+        raise InvalidRequest(f"the weight is not a number above 0 and up to {MAX_WEIGHT:g}")
     floor, ceiling = request.cache_quota or WHOLE
     if not 0.0 <= floor <= ceiling <= 1.0:
-        raise InvalidRequest("the cache quota is no floor and ceiling between 0 and 1")
+        raise InvalidRequest("the cache quota is not 0 <= floor <= ceiling <= 1")
 
 
 def quota_of(request: Generate) -> Quota | None:
-    """What of the cache is to be an accepted request's flow's; None: it is outside of quotas."""
+    """The cache quota of the flow of an accepted request; None: the flow is outside of quotas."""
     if request.flow in ("", PUBLISHED):
         return None
     return Quota(*(request.cache_quota or WHOLE), weight=request.weight)

@@ -1,4 +1,4 @@
-"""What a gateway may ask of an engine, whoever it is that answers.
+"""What a gateway may ask of an engine, whatever implements it.
 
 Knows: requests, answers, errors. Does not know: how they get there (`client`).
 """
@@ -13,7 +13,7 @@ from engine.messages import Finished, Generate, Tokens, Welcome
 from engine.stats_messages import EngineStats
 
 Late: TypeAlias = Callable[[Finished], None]
-"""Is told, once, how a request ended whose caller had left before."""
+"""Called once with the end of a request whose caller had closed its stream before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,16 @@ class Engine(Protocol):
     ) -> AsyncGenerator[Tokens | Finished, None]:
         """Yield `Tokens` as they come, then one `Finished`.
 
-        Raises a subclass of `EngineError` in place of the rest when the request failed.
-        Closing the generator early cancels the request in the engine; what the engine says of
-        its end then, if it still does, is told to `late`.
+        Raises a subclass of `EngineError` in place of the rest when the request failed. Closing
+        the generator early cancels the request in the engine; `late` is then called with its
+        `Finished`, if the engine still sends one.
         """
         ...
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
-        """The engine's counters, and so many of the last evictions between flows.
+        """The engine's counters, and at most `evictions` of the last ones between flows.
 
-        EngineUnavailable while none is connected.
+        Raises EngineUnavailable while no engine is connected, as `flush` and `unpin` do.
         """
         ...
 
@@ -59,7 +59,7 @@ class Engine(Protocol):
     async def pin(self, prefix: PinnedPrefix) -> int:
         """Keep a prefix on the device for good; returns its blocks once they are there.
 
-        Raises PinTooLarge, NoRoomToPin, and what `generate` raises. Saying it again is no harm.
+        Raises PinTooLarge, NoRoomToPin, and what `generate` raises. May be repeated.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Steps on their way: launched, waited for in order, timed; and a device without room for one.
 
-Knows: which steps the device has and has not given back, how long they took, how large a step
-may be, and when the one behind it has to be decided (`timetable`). Does not know: what a step is
-made of (`scheduler`), what its tokens mean (`settle`), or who may come before that (`core`).
+Knows: which steps are on the device, how long steps took, how large one may be, and when the next
+has to be decided (`timetable`). Does not know: what a step is made of (`scheduler`), what its
+tokens mean (`settle`), or which requests may come before it is decided (`core`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from engine.settle import Reply
 from engine.step import Launched, Step
 from engine.timetable import Timetable
 
-MEASURED_TOKENS = 64  # of prompts in a step; fewer tell more of the step than of the tokens
+# Prompt tokens from which on a step's time is used as a measurement: with fewer it is mostly the
+# fixed cost of a step.
+MEASURED_TOKENS = 64
 
 
 class Launches:
@@ -25,10 +27,10 @@ class Launches:
     def __init__(self, parts: Parts) -> None:
         self.budget: int | None = None  # tokens of a step; lowered when the device had no room
         self._parts = parts
-        self._under_way: deque[tuple[Step, Launched, float]] = deque()  # and since when
+        self._under_way: deque[tuple[Step, Launched, float]] = deque()  # with its launch time
         self._timetable = Timetable()
-        self._settled_at = 0.0  # when the last one was
-        self._strikes = 0  # steps in a row for which the device had no room
+        self._settled_at = 0.0  # when the last step was settled
+        self._num_refused = 0  # steps in a row for which the device had no room
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -40,17 +42,17 @@ class Launches:
             launched = self._parts.runner.launch(step)
         except self._parts.out_of_memory:
             return False
-        self._strikes = 0
+        self._num_refused = 0
         self._parts.settler.begin(step)
         self._under_way.append((step, launched, begun))
         return True
 
     def decided(self, seconds: float) -> None:
-        """Deciding and launching a step took the host so long."""
+        """Note how long the host took to decide and launch a step."""
         self._timetable.launched(seconds)
 
     def due(self) -> float | None:
-        """When the next step is to be decided, lest the device stand still; None: at once."""
+        """When the next step has to be decided, so that the device does not idle; None: at once."""
         if len(self._under_way) != 1:
             return None
         step, _, begun = self._under_way[0]
@@ -69,26 +71,27 @@ class Launches:
         self._settled_at = now
         return self._parts.settler.settle(step, sampled, now, seconds)
 
-    def make_do(self, step: Step) -> list[Reply]:
-        """The device had no room: try a smaller step once, then fail the largest row.
+    def shrink_or_fail(self, step: Step) -> list[Reply]:
+        """After a launch for which the device had no room: lower the budget, then fail a request.
 
-        Sequences that started in this step start over, since their first blocks may have been
-        half copied. What the others wrote is written again, the same.
+        The first time steps get smaller, after that the request with the largest row fails.
+        Sequences that started in this step start over, since their first block may be a half-made
+        copy. The other rows write again what they wrote.
         """
         now = self._parts.clock()
-        self._strikes += 1
+        self._num_refused += 1
         largest = max(step.rows, key=lambda row: row.num_new).sequence
         for row in step.rows:
             if row.start == lease_of(row.sequence).cached_tokens:
                 self._parts.scheduler.preempt(row.sequence, now)
-        if self._strikes == 1:
+        if self._num_refused == 1:
             self.budget = step.num_tokens // 2
             return []
         error = EngineFailure("the device has no memory left for this request")
         return [self._parts.settler.fail(largest, error, now)]
 
     def _measure(self, step: Step, seconds: float) -> None:
-        """Learn from a step of prompts what a token of one takes."""
+        """Measure from a step with prompts what one of their tokens takes."""
         chunks = [row for row in step.rows if row.num_new > 1]
         tokens = sum(row.num_new for row in chunks)
         if tokens >= MEASURED_TOKENS:

@@ -31,7 +31,7 @@ from engine.pool_size import Memory, blocks_for_tokens, blocks_on_cpu, blocks_on
 from engine.runner import ModelRunner
 from engine.sampler.planner import Planner
 from engine.sampler.sampler import Sampler
-from engine.shared_prefixes import FEWEST_TOGETHER, SharedPrefixes, SharingRule
+from engine.shared_prefixes import MIN_GROUP_ROWS, SharedPrefixes, SharingRule
 from engine.step import Runner
 from kernels.errors import UnsupportedShape
 from kernels.limits import check_attention, check_hidden_size
@@ -42,7 +42,7 @@ from storage.errors import PoolDoesNotFit
 from storage.mover import Mover
 
 DUMMY_SEED = 0
-SCRATCH_BLOCKS = 1  # behind those of the cache: what padding writes lands there
+SCRATCH_BLOCKS = 1  # behind the cache's blocks: padding writes there
 CPU_BATCH_TOKENS = 512
 CUDA_BATCH_TOKENS = 8192
 # Raised whenever a kernel's results may differ in a bit from those of the release before.
@@ -72,10 +72,7 @@ class _Limits:
 
 
 def open_model(config: EngineConfig) -> OpenedModel:
-    """Load the model of `config` and allocate its pool.
-
-    Raises ModelError, whatever the fault.
-    """
+    """Load the model of `config` and allocate its pool; raises ModelError."""
     torch.set_num_threads(config.num_threads or usual_threads(len(os.sched_getaffinity(0))))
     model = read_model_config(Path(config.model_dir))
     _check_geometry(model, config.block_size)
@@ -120,13 +117,13 @@ def _runner(
 
 
 def _sharing_rule(config: EngineConfig, decoder: Decoder) -> SharingRule | None:
-    """From when on decodes read a prefix together; the reference of a CPU never does."""
+    """When decodes read a prefix together; None: never, as on a CPU."""
     model, weights = decoder.config, decoder.parameters.embedding
     least = config.least_shared_tokens
     if least is None:
         least = LEAST_SHARED_TOKENS
     most_rows = rows_together(model.num_heads // model.num_kv_heads)
-    if weights.device.type == "cpu" or not least or most_rows < FEWEST_TOGETHER:
+    if weights.device.type == "cpu" or not least or most_rows < MIN_GROUP_ROWS:
         return None
     token_bytes = 2 * model.num_kv_heads * model.head_dim * weights.dtype.itemsize
     return SharingRule(config.block_size, token_bytes, least, most_rows)

@@ -1,9 +1,10 @@
 """Opens what lies below the device: host memory, a disk, and the mover between them.
 
-A tier that cannot be opened never stops serving: it is off, which is logged and told in the stats.
+A tier that cannot be opened does not keep the engine from serving: it is left out, which is logged
+and shown in the stats.
 
-Knows: sizes, what is tried, what to do without. Does not know: how a tier works (`storage`), or
-which blocks go where (`prefix_cache`).
+Knows: sizes, and which tiers may be left out. Does not know: how a tier works (`storage`), or which
+blocks go where (`prefix_cache`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LowerTiers:
-    """What lies below the device, and who moves blocks; by default nothing does."""
+    """The tiers below the device, and the mover between them; by default there are none."""
 
     tiers: Tiers = field(default_factory=Tiers)
     mover: TierMover = field(default_factory=NoTiers)

@@ -56,9 +56,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _leave_no_core() -> None:
-    """No memory dump when this process or a child of it crashes: it would hold prompts.
+    """Have no core dump written when this process or a child of it crashes: it would hold prompts.
 
-    1 byte and not 0, for a kernel that hands dumps to a program heeds no other bound.
+    The limit is 1 byte, not 0: where dumps are piped to a program (`core_pattern`), Linux ignores
+    the limit, but for the special value 1 (fs/coredump.c).
     """
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     most = 0 if hard == 0 else 1
@@ -76,11 +77,11 @@ def _serve(config: EngineConfig, model: OpenedModel, link: Link) -> int:
 def _run(config: EngineConfig, core: EngineCore) -> int:
     restored = core.warm_up()
     if restored:
-        _log.info("%d blocks are there from before", restored)
+        _log.info("restored %d blocks from disk", restored)
     stop = StopSignal()
     stop.listen()
     gc.collect()
-    gc.freeze()  # what is there now stays: collections need not look at it again
+    gc.freeze()  # what exists now stays: garbage collections need not look at it again
     _log.info("serving %s on %s", config.model_dir, config.socket)
     return serve(core, stop, grace_s=config.grace_s, spill_grace_s=config.spill_grace_s)
 
@@ -108,7 +109,7 @@ def build_core(
         step=_step_limits(config, model),
         queue=QueueLimits(capacity=config.max_waiting),
         single_flight_deadline_s=config.single_flight_deadline_s,
-        # A CPU computes a step while it is launched: to be ahead of it only holds back its tokens.
+        # A CPU computes a step while it is launched: a step ahead would only delay its tokens.
         steps_ahead=0 if model.device == "cpu" else config.steps_ahead,
     )
     policy = by_name(config.cache_policy, model.block_size)

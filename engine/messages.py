@@ -69,12 +69,13 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     sampling: SamplingParams
     use_cache: bool = True  # False: neither read from the cache nor write to it
     loads: Loads = "auto"
-    cache_quota: tuple[float, float] | None = None  # the flow's floor and ceiling: shares of each
-    # tier, 0 to 1; the weight divides what lies between. None: no floor, no ceiling
+    # The flow's floor and ceiling as shares of each tier, 0 to 1; flows divide what lies between
+    # by weight. None: no floor, no ceiling.
+    cache_quota: tuple[float, float] | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """The client went away or a stop string was met. Answered by `Finished("cancelled")`."""
+    """The client left, or a stop string was met. Answered by `Finished("cancelled")`."""
 
     request_id: str
 
@@ -82,8 +83,8 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
     """Forget cached prefixes: of one flow, of one namespace, or all when both are None.
 
-    Of a flow for good: its records on disk lose their key, and requests of it that still run
-    go on to their end but leave nothing behind.
+    A flow is forgotten for good: its records on disk become unreadable, and its requests that
+    still run are served to their end but leave nothing in the cache.
     """
 
     query_id: str
@@ -95,17 +96,17 @@ class StatsQuery(msgspec.Struct, frozen=True, tag="stats_query"):
     """Ask for the engine's counters."""
 
     query_id: str
-    evictions: int = 0  # how many of the last between different flows are to be told
+    evictions: int = 0  # how many of the last ones between different flows the reply lists
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True, tag="pin"):
-    """Keep a prefix on the device for good; it is computed first where it is not there.
+    """Keep a prefix on the device for good; it is computed first if it is not cached.
 
-    Whoever says the same again, another gateway too, changes nothing and is answered as well.
+    Idempotent: the same pin again, also from another gateway, changes nothing and is answered.
     """
 
     query_id: str
-    pin_id: str  # what it is known by; the same id is the same prefix
+    pin_id: str  # its name; the same id is the same prefix
     token_ids: bytes  # int32, little endian; whole blocks
     namespace: bytes
     block_keys: bytes  # 16 bytes for every block
@@ -164,7 +165,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
-    """The sequence ended well."""
+    """The sequence came to its end, or was cancelled."""
 
     request_id: str
     reason: FinishReason
@@ -174,12 +175,13 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     completion_tokens: int
     tiers: TierTokens = TierTokens()
     engine_seconds: float = 0.0  # its share, by tokens, of the steps that it took part in
-    saved_seconds: float | None = None  # what computing the cached tokens would have taken, by
-    # the rates of prefill measured so far; None: nothing has been measured
+    # What computing the cached tokens would have taken, by the prefill rates measured so far.
+    # None: nothing has been measured.
+    saved_seconds: float | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """The sequence ended badly; `code` is one of `engine.errors`."""
+    """The sequence could not be served; `code` is one of `engine.errors`."""
 
     request_id: str
     code: str
@@ -214,7 +216,7 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True, tag="pinned"):
 
 
 class Unpinned(msgspec.Struct, frozen=True, kw_only=True, tag="unpinned"):
-    """The answer to one `Unpin`: so many blocks were let go; 0 where nothing was pinned."""
+    """The answer to one `Unpin`: how many blocks were let go; 0 where nothing was pinned."""
 
     query_id: str
     blocks: int

@@ -1,4 +1,4 @@
-"""How fast a flow's sequences start, to tell one that is refused when to come again.
+"""How fast the sequences of a flow start, to tell one that is refused when to retry.
 
 Knows: starts, and the times at which sequences came. Does not know: a clock, or why a sequence
 did not start.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 
-UNKNOWN_S = 1.0  # told before anything was measured
-MOST_S = 60.0
-_SPAN_S = 10.0  # how far back is looked
+MIN_RETRY_S = 1.0  # also the answer before anything was measured
+MAX_RETRY_S = 60.0
+_SPAN_S = 10.0  # over which the pace is measured
 _SAMPLES = 64
 
 
 class Pace:
-    """Starts of one flow, seen whenever one of its sequences comes."""
+    """Starts of one flow, sampled when one of its sequences comes."""
 
     def __init__(self) -> None:
         self._started = 0
@@ -30,13 +30,13 @@ class Pace:
         if not self._seen or now - self._seen[-1][0] >= _SPAN_S / _SAMPLES:
             self._seen.append((now, self._started))
 
-    def seconds_to_a_place(self, now: float) -> float:
-        """Seconds in which, at the pace of late, one sequence starts and leaves its place."""
+    def retry_after_s(self, now: float) -> float:
+        """Seconds until, at the recent pace, one sequence starts and so frees its place."""
         while len(self._seen) > 1 and now - self._seen[1][0] > _SPAN_S:
             self._seen.popleft()
         if not self._seen or now <= self._seen[0][0]:
-            return UNKNOWN_S
+            return MIN_RETRY_S
         since, started = self._seen[0]
         starts = self._started - started
         seconds = now - since
-        return min(MOST_S, max(UNKNOWN_S, seconds / starts if starts else seconds))
+        return min(MAX_RETRY_S, max(MIN_RETRY_S, seconds / starts if starts else seconds))

@@ -37,6 +37,6 @@ class Parts:
     meter: Meter
     welcome: Welcome
     clock: Callable[[], float]  # seconds, monotonic
-    pause: Callable[[float], None]  # wait so many seconds
+    pause: Callable[[float], None]  # waits for some seconds
     out_of_memory: type[Exception]  # what the runner raises when the device has no room
     steps_ahead: int  # steps that may be on their way when the next is decided

@@ -5,12 +5,12 @@
      `--> warming: a sequence of its --'  `-- flushed or lost: warming again
           own, batch priority
 
-A pin is warmed by an ordinary sequence, whose one sampled token goes nowhere; when it has ended,
-its blocks are leased before anybody else could be given them. A flush forgets pinned blocks like
-all others, and they are computed anew.
+A pin is warmed by an ordinary sequence of the flow `published`, whose one sampled token goes
+nowhere; when it has ended, its blocks are leased before anybody else can be given them. A flush
+forgets pinned blocks like all others, and they are computed anew.
 
-At most `most_blocks` are pinned, counted pin by pin. That many are never more than a request of
-the longest allowed length leaves of the pool, so nobody's request becomes impossible by a pin.
+At most `most_blocks` are pinned, counted pin by pin. A request of the longest allowed length
+always fits into the pool beside that many, so no pin makes a request impossible.
 
 Knows: pins and who waits for them. Does not know: steps, or the connections to whoever asks.
 """
@@ -39,18 +39,18 @@ from engine.stats_messages import PinStats
 from prefix_cache.cache import PrefixCache
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
+from prefix_cache.quota import PUBLISHED
 
-FLOW = "published"  # who computes pinned prefixes, and is charged with their blocks
 OURSELVES = b""  # no connection has an empty name
-SHARE = 2  # of the device's blocks, one in so many may be pinned
-TRIES = 3
-RETRY_S = 1.0
+PINNED_PART = 2  # one device block in this many may be pinned
+TRIES = 3  # warmings in a row after which a prefix that does not stay is given up
+RETRY_S = 1.0  # before a pin whose warming failed is warmed again
 
 _WARMING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
 
 class Answer(NamedTuple):
-    """What whoever asked for a pin is told."""
+    """A reply to the client that asked for a pin."""
 
     client: bytes
     message: Pinned
@@ -89,7 +89,7 @@ class Pins:
         return PinStats(most=self._most_blocks, claimed=self._claimed(), pinned=pinned)
 
     def ask(self, client: bytes, pin: Pin, now: float) -> list[Answer]:
-        """Take up a pin; the answer may have to wait until its blocks are there."""
+        """Register a pin; the answer may have to wait until its blocks are cached."""
         try:
             entry = self._entries.get(pin.pin_id) or self._enter(pin)
         except EngineError as error:
@@ -100,8 +100,8 @@ class Pins:
     def let_go(self, pin_id: str, now: float) -> tuple[int, str | None, list[Answer]]:
         """Forget a pin.
 
-        Returns its blocks, the sequence that is not wanted any more, and the answers to those
-        who still waited.
+        Returns its number of blocks, the request id of the sequence that computes it (None where
+        there is none), and the answers to clients that still waited for it.
         """
         entry = self._entries.pop(pin_id, None)
         if entry is None:
@@ -114,7 +114,7 @@ class Pins:
         return entry.num_blocks, entry.request_id, _tell(entry, gone)
 
     def due(self, now: float) -> list[Generate]:
-        """The sequences to begin now, for what is neither there nor being computed."""
+        """The requests to begin now: for pins that are neither leased nor being computed."""
         self._drop_lost(now)
         found = [
             entry
@@ -124,7 +124,7 @@ class Pins:
         return [self._begin(entry) for entry in found]
 
     def heard(self, event: Event, now: float) -> list[Answer]:
-        """What has become of a sequence of ours."""
+        """Take an event of a sequence that warms a pin; returns the answers that follow from it."""
         if not isinstance(event, Finished | Failed):
             return []
         entry = self._warming.pop(event.request_id, None)
@@ -159,7 +159,7 @@ class Pins:
 
     def _try_to_lease(self, entry: _Entry, now: float) -> list[Answer]:
         if entry.lease is None and entry.request_id is None:
-            entry.lease = self._cache.pin(entry.path, entry.token_ids, owner=FLOW, now=now)
+            entry.lease = self._cache.pin(entry.path, entry.token_ids, owner=PUBLISHED, now=now)
         if entry.lease is None:
             return []
         entry.tries = 0
@@ -174,13 +174,13 @@ class Pins:
             token_ids=entry.pin.token_ids,
             namespaces=entry.path.spans,
             block_keys=entry.pin.block_keys,
-            flow=FLOW,
+            flow=PUBLISHED,
             priority="batch",
             sampling=_WARMING,
         )
 
     def _put_off(self, entry: _Entry, error: EngineError, now: float) -> list[Answer]:
-        """Tell those who wait, who may ask again; what was pinned before is tried again here."""
+        """After a failed warming: a pin that clients wait for is refused, any other tried later."""
         answers = _tell(entry, error)
         if answers:
             del self._entries[entry.pin.pin_id]
@@ -188,7 +188,7 @@ class Pins:
         return answers
 
     def _drop_lost(self, now: float) -> None:
-        """Let go of what a flush or a loss has taken out of the tree."""
+        """Release the leases on blocks that a flush or a loss has taken out of the tree."""
         for entry in self._entries.values():
             if entry.lease is not None and not entry.lease.node.attached:
                 self._cache.release(entry.lease, now=now)
@@ -197,7 +197,7 @@ class Pins:
 
 def most_pinned(num_blocks: int, longest_request: int) -> int:
     """How many of `num_blocks` may be pinned beside a request of `longest_request` blocks."""
-    return max(0, min(num_blocks // SHARE, num_blocks - longest_request))
+    return max(0, min(num_blocks // PINNED_PART, num_blocks - longest_request))
 
 
 def _entry(pin: Pin, block_size: int) -> _Entry:
@@ -214,7 +214,7 @@ def _entry(pin: Pin, block_size: int) -> _Entry:
 
 
 def _tell(entry: _Entry, error: EngineError | None) -> list[Answer]:
-    """Answer all who wait."""
+    """Answer all clients that wait for a pin: with its blocks, or with `error`."""
     waiting, entry.waiting = entry.waiting, []
     if error is not None:
         return [_refusal(client, query_id, error) for client, query_id in waiting]

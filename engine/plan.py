@@ -1,4 +1,4 @@
-"""A step in the making: its bounds, rows under one budget, the moves that they take along.
+"""A step while it is being decided: its bounds, rows under one budget, the moves they need.
 
 Knows: what a row takes of the budget. Does not know: whose turn it is (`scheduler.py`).
 """
@@ -14,25 +14,29 @@ from storage.move import Move
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """Bounds of one step: tokens computed, sequences running, and tokens beside others."""
+    """Bounds of one step: tokens computed, sequences running, prompt tokens in special cases."""
 
     max_batch_tokens: int
     max_running: int
-    beside_decodes: int | None = None  # of all other rows; None: what decodes leave
-    beside_visitors: int | None = None  # of others' prompts, at least; None: there are none
+    beside_decodes: int | None = None  # tokens of all other rows; None: what decodes leave
+    # Tokens of the other flows' prompts while visitors may come (`visitors.py`): the least upper
+    # bound. None: flows are never taken for visitors.
+    beside_visitors: int | None = None
 
     def __post_init__(self) -> None:
         if self.beside_decodes is not None and self.beside_decodes < 1:
-            raise ValueError("beside decodes some other token has to be computed")
+            raise ValueError("beside_decodes must be at least 1 token, or prompts never get on")
         if self.beside_visitors is not None and self.beside_visitors < 1:
-            raise ValueError("beside visitors some other token has to be computed")
+            raise ValueError("beside_visitors must be at least 1 token, or prompts never get on")
         if not 0 < self.max_running <= self.max_batch_tokens:
-            raise ValueError("every running sequence needs a token of the step's budget")
+            raise ValueError(
+                "max_running must be in 1..max_batch_tokens: each takes a token a step"
+            )
 
 
 @dataclass(slots=True)
 class Plan:
-    """Rows so far, and the tokens that others may still have."""
+    """Rows so far, and the tokens that further rows may have (`budget`)."""
 
     budget: int
     rows: list[Row] = field(default_factory=list)
@@ -40,7 +44,7 @@ class Plan:
     started: list[Sequence] = field(default_factory=list)  # whose blocks the moves may fill
 
     def add(self, sequence: Sequence) -> Row:
-        """A row of what the sequence has to go, as far as the budget reaches."""
+        """Add a row of what the sequence has to compute, as far as the budget reaches."""
         num_new = min(tokens_to_go(sequence), self.budget)
         row = Row(sequence, sequence.num_computed, num_new)
         self.rows.append(row)
@@ -54,7 +58,7 @@ class Plan:
             self.budget += row.num_new
 
     def top_up(self, row: Row) -> Row:
-        """Give a row more of what its sequence has to go; returns what it has got, as a row."""
+        """Make a row longer, as far as its sequence and the budget go; returns the part added."""
         more = min(tokens_to_go(row.sequence) - row.num_new, self.budget)
         self.rows[self.rows.index(row)] = Row(row.sequence, row.start, row.num_new + more)
         self.budget -= more
@@ -67,7 +71,7 @@ class Plan:
 
 
 def tokens_to_go(sequence: Sequence) -> int:
-    """Tokens to compute; none for a sequence whose last token is known or on its way."""
+    """Tokens that a sequence has to compute; none once its last token is known or pending."""
     return 0 if sequence.is_full else sequence.length - sequence.num_computed
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from engine.config import EngineConfig
 from engine.model.errors import PoolTooSmall
 
-CPU_SHARE = 0.25  # of free memory: the machine is somebody's, and weights are mapped files
+CPU_SHARE = 0.25  # of free memory: the machine runs other programs too, and maps the weights
 CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # of free memory, for the host tier of a GPU
-HOST_LIMIT = 64 * 1024**3  # pinning takes its time, a second for some GiB
-AHEAD_SHARE = 8  # of the device's blocks, at most one in so many is kept free by copying early
-AHEAD_TOKENS = 16_384  # and at most blocks for so many: what two large steps begin to fill
+HOST_LIMIT = 64 * 1024**3  # pinning takes about a second for a few GiB
+AHEAD_PART = 8  # at most one device block in this many is kept free by copying down early
+AHEAD_TOKENS = 16_384  # and no more blocks than hold these: two large steps fill that many
 CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
 
 
@@ -23,8 +23,8 @@ CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same me
 class Memory:
     """A device's memory, in bytes, after the weights are loaded.
 
-    `free` is what nobody uses, `weights` what they took, `activations` what the largest step
-    needs besides.
+    `free` is not in use, `weights` is what the weights took, `activations` what the largest step
+    needs on top.
     """
 
     free: int
@@ -38,7 +38,7 @@ def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
 
 
 def blocks_on_cuda(memory: Memory, fraction: float, bytes_per_block: int) -> int:
-    """Blocks that fit when all of the engine takes `fraction` of what was free before it came."""
+    """Blocks that fit if the whole engine takes `fraction` of what was free before it started."""
     budget = int((memory.free + memory.weights) * fraction) - memory.weights - memory.activations
     return _at_least_one(budget // bytes_per_block, f"{memory}")
 
@@ -60,11 +60,12 @@ def host_blocks(config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, fr
 
 
 def blocks_ahead(num_blocks: int, block_size: int) -> int:
-    """Device blocks to keep free above a lower tier.
+    """Device blocks to keep free where there is a lower tier.
 
-    Requests are admitted into free blocks; those that copies are to free come a step later.
+    A request is admitted at once into free blocks; for blocks that copies are to free it waits a
+    step or more.
     """
-    return min(num_blocks // AHEAD_SHARE, AHEAD_TOKENS // block_size)
+    return min(num_blocks // AHEAD_PART, AHEAD_TOKENS // block_size)
 
 
 def _at_least_one(num_blocks: int, given: str) -> int:

@@ -3,9 +3,9 @@
     blocks   1 2 3 4 | 1 2 3 9 | 1 2 5 | 7 8        each lease's, from position 0
     runs          3         2       0                blocks that neighbours have in common
 
-A lease's blocks never change place, and two leases have in common only what was in the tree
-when the later one was taken. So a run is compared once, when a lease comes, by the ids of the
-blocks, which lie on the device once each; who leaves costs no comparison.
+A lease's blocks never change place, and two leases have in common only what was in the tree when
+the later one was taken. So a lease is compared with its neighbours once, when it is added, and by
+block ids, since a shared block is one block; removing a lease takes no comparison.
 
 Knows: block ids. Does not know: tensors, steps, or from when on sharing pays.
 """
@@ -20,13 +20,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from prefix_cache.edge import common_prefix
 from prefix_cache.lease import Lease
-
-BLOCK_ID_BYTES = 4
 
 
 class Group(NamedTuple):
-    """Leases, by their places in the order, which all begin with the same `run` blocks."""
+    """Leases that all begin with the same `run` blocks, given by their places in the order."""
 
     run: int
     members: list[int]
@@ -95,9 +94,10 @@ class PrefixOrder:
 def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[Group]:
     """Groups of leases, given the blocks that each has in common with the next.
 
-    Neighbours with a run in common are the leaves of a tree. From its tips down, each node
-    makes a group of the leaves that are in none yet and of the groups above that are better
-    read at its own run, if that saves more. Where all runs are short this is one look at them.
+    The runs make a tree whose leaves are the leases. From the leaves down to the root, each node
+    makes one group of its leaves that are in no group yet, and of those groups above it that save
+    more if their members are read at this node's shorter run; but only if that saves more in all.
+    Where all runs are shorter than `least_run` this is one pass over them.
     """
     runs = np.where(runs >= least_run, runs, 0)
     changes = np.flatnonzero(runs != np.concatenate(([0], runs[:-1]))).tolist()
@@ -122,7 +122,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[Group]:
 
 @dataclass(slots=True)
 class _Node:
-    """A run of blocks, the leaves that have it and are in no group, and the groups."""
+    """A run of blocks, the leaves that have it and are in no group yet, and the groups above."""
 
     run: int
     leaves: list[int]
@@ -133,7 +133,7 @@ class _Node:
         self.groups += child.groups
 
     def closed(self, last: _Node) -> _Node:
-        """With its last child, and a group of its own where that saves more."""
+        """This node after its last child: with a group of its own where that saves more."""
         self.take(last)
         taken = [group for group in self.groups if len(group.members) * self.run > group.saved]
         members = self.leaves + [member for group in taken for member in group.members]
@@ -146,8 +146,4 @@ class _Node:
 
 def _common(one: bytes, other: bytes) -> int:
     """How many leading blocks are the same."""
-    length = min(len(one), len(other)) // BLOCK_ID_BYTES
-    a, b = (np.frombuffer(key, np.int32, length) for key in (one, other))
-    differs = a != b
-    first = int(differs.argmax()) if length else 0
-    return first if length and differs[first] else length
+    return common_prefix(np.frombuffer(one, np.int32), np.frombuffer(other, np.int32))

@@ -1,11 +1,11 @@
 """The engine's process loop: step until told to stop, drain, or end loudly.
 
     serving --SIGTERM, SIGINT--> draining --nothing alive, or grace over-->
-        blocks are put away --all there, or their grace over--> exit 0
+        spilling to disk --all written, or spill grace over--> exit 0
        `---------- anything raised: every request fails, exit 1 ----------'
 
-A broken invariant or a sticky device error leaves nothing that could be trusted to go on, so the
-process ends and its supervisor starts a fresh one.
+After a broken invariant or a sticky device error no state can be trusted, so the process ends and
+its supervisor starts a fresh one.
 
 Knows: signals, grace, exit codes. Does not know: what a step does (`core.py`).
 """
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Core(Protocol):
-    """What the loop asks of `EngineCore`."""
+    """What the loop asks of `EngineCore`; tests put a scripted one in its place."""
 
     @property
     def is_idle(self) -> bool:
@@ -44,20 +44,20 @@ class Core(Protocol):
         """Refuse new requests from now on."""
         ...
 
-    def put_away(self, seconds: float) -> None:
-        """Write to disk what is worth it, for so long."""
+    def spill(self, seconds: float) -> None:
+        """Write blocks to disk that are not there, for at most `seconds`."""
         ...
 
     def fail_all(self, error: EngineError) -> None:
-        """End every request that is alive, and say so."""
+        """End every request that is alive with `error`, and tell its client."""
         ...
 
     def report_all(self, error: EngineError) -> None:
-        """Only say so: the state may be broken."""
+        """Tell all clients that their requests failed; touches no state that may be broken."""
         ...
 
     def check_invariants(self) -> None:
-        """Raise where the books do not add up."""
+        """Raise where the cache's counts do not add up."""
         ...
 
 
@@ -82,8 +82,8 @@ def serve(core: Core, stop: StopSignal, *, grace_s: float, spill_grace_s: float 
     try:
         _run(core, stop)
         _drain(core, grace_s)
-        core.put_away(spill_grace_s)
-    except Exception:  # noqa: BLE001  the loop's end: nothing behind it could still react
+        core.spill(spill_grace_s)
+    except Exception:  # noqa: BLE001  the outermost loop: whatever went wrong ends the process
         _log.exception("the engine broke and ends")
         _report(core)
         return EXIT_BROKEN
@@ -111,7 +111,7 @@ def _drain(core: Core, grace_s: float) -> None:
 
 
 def _report(core: Core) -> None:
-    """Tell whoever waits, if the link still works; the exit itself tells the rest."""
+    """Tell the clients, if the link still works; else they see that the process is gone."""
     try:
         core.report_all(EngineFailure("the engine broke while the request ran"))
     except Exception:  # noqa: BLE001  the process ends either way

@@ -5,26 +5,27 @@
     flow c  credit -900 | (idle)        flow gets quantum x weight.
 
 What a flow uses is charged when the engine does the work (`charge`), not when the request
-comes, since nobody knows an output's length before. So credit goes below zero and a flow then
-waits for as many rounds as its debt takes. Work that nobody else was waiting for leaves no debt.
-Idle flows pay off debts in rounds, and by as much as others have in that way, but save nothing:
-who returns starts at zero at best.
+comes, since the length of an output is not known before. So credit goes below zero, and a flow
+then waits for as many rounds as its debt takes. Work that no other flow was waiting for leaves no
+debt. The debt of an idle flow is paid off by rounds, and by as much work as others get without
+debt; but no credit is saved up: a flow that returns starts at zero at best.
 
-A flow that has nothing running and owes hardly more than those that have goes before everybody
-else (`newcomer`): to who asks for little and seldom it makes no difference what others came with.
-It pays like all, so who asks for more than its share comes to owe more, and waits its turn.
+A flow that has nothing running, and owes hardly more than the flows that have, goes before all
+others (`newcomer`): a flow that asks for little, and seldom, does not notice how much others ask
+for. It is charged like all, so one that asks for more than its share soon owes more, and waits its
+turn.
 
 Order by cached prefix never crosses flows, so it tells no flow about another's prompts, and a
 sequence is passed over a bounded number of times.
 
 Interactive sequences go before batch ones, of whatever flow, until batch is due its share
-(`classes`). A flow has one credit for both: what it computes as batch it has had.
+(`classes`). A flow has one credit for both.
 
-A flow may fill a part of the room that is left (`_may_wait`), so one that floods the queue is
-refused while there is room for others, and told when a place of its own should be free.
+A flow may fill only a part of the room that is left (`_may_wait`). So one that floods the queue is
+refused while there is still room for others, and is told when a place of its own should be free.
 
-Knows: flows, weights, costs in tokens. Does not know: the cache (it is told ranks), the clock
-(but for the arrivals of sequences), or what a step is.
+Knows: flows, weights, costs in tokens. Does not know: the cache (callers pass a rank), the clock
+(only when sequences arrived), or what a step is.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class QueueLimits:
     lookahead: int = 16  # oldest sequences of a flow that are compared by cached prefix
     patience: int = 8  # times a sequence may be passed over within its flow
     max_idle_flows: int = 4096  # indebted flows remembered
-    greed: float = 3.0  # a flow may have so many waiting for each place that is free
+    greed: float = 3.0  # sequences that a flow may have waiting for each place that is free
     batch_share: float = 1 / 8  # of the work, while interactive sequences wait as well
 
 
@@ -67,7 +68,7 @@ class _Waiting:
 class _Flow:
     weight: float
     credit: float = 0.0
-    forgiven: float = 0.0  # the queue's `_unwanted` when its debt was last looked at
+    forgiven: float = 0.0  # the queue's `_uncontended` when its debt was last looked at
     interactive: list[_Waiting] = field(default_factory=list)
     batch: list[_Waiting] = field(default_factory=list)
     pace: Pace = field(default_factory=Pace)
@@ -93,7 +94,7 @@ class FairQueue:
         self._flows: dict[str, _Flow] = {}  # in order of turn
         self._length = 0
         self._backlogged = 0  # flows with waiting sequences
-        self._unwanted = 0.0  # tokens of weight 1 computed so far that nobody else waited for
+        self._uncontended = 0.0  # tokens of weight 1 computed while no other flow waited
         self._classes = Classes(limits.batch_share, most_due=8.0 * limits.quantum)
 
     def __len__(self) -> int:
@@ -111,7 +112,7 @@ class FairQueue:
             pace = Pace() if flow is None else flow.pace
             raise QueueFull(
                 "too many requests wait for the engine",
-                retry_after_s=pace.seconds_to_a_place(sequence.arrived),
+                retry_after_s=pace.retry_after_s(sequence.arrived),
             )
         flow = self._enter(sequence)
         flow.pace.came(sequence.arrived)
@@ -132,14 +133,14 @@ class FairQueue:
         return None
 
     def has_newcomers(self, flows: set[str]) -> bool:
-        """Whether any flow but these has somebody waiting interactively."""
+        """Whether a flow other than `flows` has an interactive sequence waiting."""
         return self._length > 0 and any(
             flow.waiting("interactive") for name, flow in self._flows.items() if name not in flows
         )
 
     @property
     def num_flows(self) -> int:
-        """How many flows have somebody waiting."""
+        """How many flows have a sequence waiting."""
         return self._backlogged
 
     def num_waiting(self, flow: str) -> int:
@@ -148,11 +149,12 @@ class FairQueue:
         return 0 if found is None else found.num_waiting
 
     def newcomer(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
-        """The next of a flow that is not among those present and owes little; of who has fewest.
+        """The next interactive sequence of a flow that is not `present` and owes little.
 
-        Little: not a round more than who of those present will owe least when it has computed
-        what it has begun, so many tokens. Interactive ones only. It stays in the queue, and no
-        round begins.
+        `present` maps flows to the tokens that they have begun and not computed. Little is less
+        than one round more than the least that any of these flows will owe once that is computed.
+        Of several such flows the one with the fewest waiting is chosen. The sequence stays in the
+        queue, and no round begins.
         """
         if self._length == 0:
             return None
@@ -199,15 +201,15 @@ class FairQueue:
             flow = flow or self._open(sequence)
             flow.credit -= cost
             return
-        self._unwanted += cost / sequence.weight
+        self._uncontended += cost / sequence.weight
         if flow is not None:
             flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
 
     def _may_wait(self, flow: _Flow | None) -> bool:
-        """Whether one more of `flow` finds a place.
+        """Whether there is a place for one more sequence of `flow`.
 
-        With a greed of 3 one flow alone gets 3/4 of the queue, n flooding it 3/(3n + 1) each;
-        there is always room for who comes anew.
+        With a greed of 3 one flow alone gets 3/4 of the queue, and each of n that flood it
+        3/(3n + 1); there is always room for a flow that has none waiting.
         """
         free = self._limits.capacity - self._length
         waiting = 0 if flow is None else flow.num_waiting
@@ -228,7 +230,7 @@ class FairQueue:
         return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
 
     def _choose(self, waiting: list[_Waiting], rank: Rank) -> Sequence | None:
-        """The overdue one, else the one with the longest cached prefix, else the eldest."""
+        """The overdue one, else the one with the longest cached prefix, else the oldest."""
         best: Sequence | None = None
         best_rank = -math.inf
         for entry in waiting[: self._limits.lookahead]:
@@ -262,10 +264,10 @@ class FairQueue:
         return flow
 
     def _forgive(self, flow: _Flow) -> None:
-        """While it did not wait others have had as much for nothing: that pays off debt."""
-        share = (self._unwanted - flow.forgiven) * flow.weight
+        """Pay off debt by the work that others got without debt while this flow did not wait."""
+        share = (self._uncontended - flow.forgiven) * flow.weight
         flow.credit = max(flow.credit, min(flow.credit + share, 0.0))
-        flow.forgiven = self._unwanted
+        flow.forgiven = self._uncontended
 
     def _leave(self, sequence: Sequence, flow: _Flow, index: int) -> None:
         del flow.waiting(sequence.priority)[index]
@@ -274,13 +276,13 @@ class FairQueue:
         if not flow.num_waiting:
             self._backlogged -= 1
             flow.credit = min(flow.credit, 0.0)
-            flow.forgiven = self._unwanted
+            flow.forgiven = self._uncontended
             self._forget_if_clear(sequence.flow, flow)
 
     def _open(self, sequence: Sequence) -> _Flow:
         if len(self._flows) - self._backlogged >= self._limits.max_idle_flows:
             del self._flows[next(n for n, flow in self._flows.items() if not flow.num_waiting)]
-        flow = self._flows[sequence.flow] = _Flow(sequence.weight, forgiven=self._unwanted)
+        flow = self._flows[sequence.flow] = _Flow(sequence.weight, forgiven=self._uncontended)
         return flow
 
     def _forget_if_clear(self, name: str, flow: _Flow) -> None:

@@ -1,4 +1,4 @@
-"""How flows stand in the cache's tiers, and whose blocks went for whom, for whoever reads stats.
+"""Stats of quotas: what flows hold of each tier, and whose blocks were evicted for whom.
 
 Knows: where each number is kept. Does not know: who reads them, or what a flow is.
 """
@@ -16,12 +16,12 @@ from storage.move import Tier
 
 
 def floors_scale(cache: PrefixCache) -> dict[str, float]:
-    """What floors are worth by tier; 1 where they all fit."""
+    """The factor by which floors are scaled down, by tier; 1 where they all fit."""
     return {tier.value: scale for tier, scale in cache.quotas.floors_scale.items()}
 
 
 def flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowShares]:
-    """How those of `flows` stand that the cache knows."""
+    """What each of `flows` that the cache knows holds and may hold, and its evictions."""
     shares, evictions = cache.quotas.shares(), cache.quotas.evictions()
     return {
         flow: FlowShares(

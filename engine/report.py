@@ -1,6 +1,6 @@
-"""The engine's counters, gathered for whoever asks.
+"""The engine's counters, gathered into one message.
 
-Knows: who counts what. Does not know: who asked, or how a counter came to its value.
+Knows: which part counts what. Does not know: who asked, or how a counter came to its value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from engine.tier_stats import tier_stats
 
 
 def report(parts: Parts, evictions: int) -> EngineStats:
-    """All of them as they are now, and so many of the last evictions between flows."""
+    """All counters as they are now, and at most `evictions` of the last ones between flows."""
     flows = parts.meter.flows(parts.cache)
     now = parts.clock()
     return EngineStats(

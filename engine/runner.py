@@ -1,10 +1,10 @@
 """Computes steps: moves, batch, forward pass, sampling.
 
-What was sampled for a seat stays on the device, where the next step finds it: it need not have
-been collected before.
+The token sampled for a seat stays on the device, where the next step finds it: that step can be
+launched before the token was collected.
 
-Knows: in which order they go to the device, and that nothing here waits for it. Does not know:
-why a step holds the rows it holds, or what becomes of the tokens.
+Knows: in which order these go to the device, and that nothing here waits for it. Does not know:
+why a step has the rows it has, or what becomes of the tokens.
 """
 
 from __future__ import annotations
@@ -22,20 +22,12 @@ from engine.model.decoder import Decoder
 from engine.sampler.sampler import Sampler
 from engine.shared_prefixes import SharedPrefixes, Sharing
 from engine.step import Launched, Row, Sampled, Step
+from storage.device_pool import DevicePool
 from storage.move import Move
 
 
-class Pool(Protocol):
-    """Where the KV is: `tensor` (blocks, layers, 2, kv heads, block size, head dim)."""
-
-    @property
-    def tensor(self) -> Tensor:
-        """The whole pool."""
-        ...
-
-
 class Mover(Protocol):
-    """Executes moves on the stream that computes, before what is launched next."""
+    """Executes moves within the device, on the compute stream, before what is launched next."""
 
     def execute(self, moves: Sequence[Move]) -> None:
         """Copy every move's block."""
@@ -46,12 +38,12 @@ class Mover(Protocol):
 class ModelRunner:
     """The runner of one model on one device; implements `Runner`.
 
-    `last_tokens` (at least seats,) int64: what was last sampled for each seat.
+    `last_tokens` (seats or more,) int64: the token last sampled for each seat.
     """
 
     decoder: Decoder
     sampler: Sampler
-    pool: Pool
+    pool: DevicePool
     mover: Mover
     last_tokens: Tensor
     prefixes: SharedPrefixes | None = None  # None: every row reads its keys by itself

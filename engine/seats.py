@@ -1,8 +1,8 @@
-"""Small numbers for the sequences that run, so that what is kept for each fits in an array.
+"""Small numbers for running sequences, so that per-sequence state on the device is an array.
 
 A seat is taken at admission and given back when the sequence no longer runs. It may be taken
-again at once: a step on its way that still writes for the one who left comes, on the device,
-before whatever is launched for the next.
+again at once: a step on its way that still writes for the old sequence runs, on the device,
+before whatever is launched for the new one.
 
 Knows: numbers below a bound. Does not know: what lies at a seat.
 """
@@ -17,7 +17,7 @@ class Seats:
         self._free = list(range(count - 1, -1, -1))
 
     def take(self) -> int:
-        """A seat that nobody has; the caller keeps to the bound."""
+        """A free seat; the caller makes sure that there is one."""
         return self._free.pop()
 
     def give_back(self, seat: int) -> None:

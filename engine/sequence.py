@@ -5,16 +5,17 @@ State has one owner, the engine's thread. There is no prefill phase and no decod
     |  prompt  |  output  | pending |
     0                 num_tokens  length
 
-`num_tokens` are known; a token that a step on its way will sample is pending: it counts, its
-value does not matter before it is settled, and the device feeds it to the next step by itself.
-Of the first `num_computed` the KV is in the pool, or will be when the steps launched are done.
+`num_tokens` are known. A token that a step on its way will sample is pending: it is counted in
+`length`, but the host does not know its value before the step is settled, and the device feeds it
+to the next step by itself. The KV of the first `num_computed` tokens is in the pool, or will be
+when the launched steps are done.
 
 Knows: token ids and counts. Does not know: the queue, the pool, or the model.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ TokenIds = npt.NDArray[np.int32]
 class Found:
     """Tokens of a prompt that were in the cache, by the tier they came from.
 
-    Those that were on their way to the device for somebody else count as there.
+    Those already on their way to the device for another sequence count as `device`.
     """
 
     device: int = 0
@@ -77,7 +78,7 @@ class Sequence:
     engine_seconds: float = 0.0  # its share of the steps that computed its tokens
     num_preemptions: int = 0
     held_since: float | None = None  # when single flight first left it waiting
-    first_tokens_sent: bool = field(default=False)
+    has_sent_tokens: bool = False
 
     @property
     def cached_tokens(self) -> int:

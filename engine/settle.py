@@ -10,8 +10,8 @@ advance, and where a sequence's end is decided:
     not finite        its blocks are forgotten                         -> Failed(NumericFailure)
     engine at fault                                                    -> Failed(EngineFailure)
 
-An end may come while the next step is on its way with a row of the same sequence. That row is
-over: nothing of it is applied.
+A sequence may end while the next step is on its way with a row of it. Nothing of that row is
+applied (`Row.is_over`).
 
 Knows: rows, tokens, reasons. Does not know: how tokens were chosen (min_tokens is the
 sampler's business), or sockets.
@@ -19,7 +19,7 @@ sampler's business), or sockets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as List
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.errors import EngineError, NumericFailure
@@ -64,13 +64,13 @@ class Settler:
         self._eos_token_ids = frozenset(eos_token_ids)
 
     def begin(self, step: Step) -> None:
-        """Count what a step that was launched will do."""
+        """Advance the counts by what a launched step will compute and sample."""
         for row in step.rows:
             row.sequence.num_computed = row.end
             row.sequence.num_pending += row.samples
 
     def settle(
-        self, step: Step, sampled: List[Sampled], now: float, seconds: float = 0.0
+        self, step: Step, sampled: Iterable[Sampled], now: float, seconds: float = 0.0
     ) -> list[Reply]:
         """Apply a computed step; `sampled` has one entry per row that samples, in row order.
 
@@ -99,7 +99,7 @@ class Settler:
         return replies
 
     def cancel(self, sequence: Sequence, now: float) -> Reply:
-        """End a sequence that nobody waits for, at whatever stage it is."""
+        """End a sequence whose client left, at whatever stage it is."""
         self._scheduler.stop(sequence, now)
         return self._finished(sequence, "cancelled")
 
@@ -148,8 +148,8 @@ class Settler:
         return failed(sequence.client, sequence.request_id, error)
 
     def _tokens(self, sequence: Sequence, token_id: int, result: Sampled, now: float) -> Reply:
-        first = not sequence.first_tokens_sent
-        sequence.first_tokens_sent = True
+        first = not sequence.has_sent_tokens
+        sequence.has_sent_tokens = True
         timing = _timing(sequence, now) if first else None
         return Reply(
             sequence.client,
@@ -185,7 +185,7 @@ class Settler:
         )
 
     def _saved(self, sequence: Sequence) -> float | None:
-        """Seconds that its cached tokens would have taken to compute; None: nobody knows yet."""
+        """Seconds that its cached tokens would have taken to compute; None: not measured yet."""
         if not self._prefill.is_measured:
             return None
         return self._prefill.seconds(0, sequence.cached_tokens)
@@ -208,7 +208,7 @@ def _timing(sequence: Sequence, now: float) -> Timing:
     """Where the time before the first token went; a preemption on the way counts as prefill."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
     match, load = sequence.match_seconds, sequence.load_seconds
-    queue = max(0.0, admitted - sequence.arrived - load)  # it starts when all has been loaded
+    queue = max(0.0, admitted - sequence.arrived - load)  # `admitted` comes after the loads
     prefill = max(0.0, now - admitted - match)
     return Timing(queue, match, load, prefill)
 

@@ -1,12 +1,12 @@
-"""Which decode rows of a step grow from one prefix, and where they lie so that it is read once.
+"""Which decode rows of a step begin with the same prefix, and their order, so that it is read once.
 
     rows in the step   0  1  2  3  4  5
-    laid               1  4  5 | 0  3 | 2        groups first, then rows that share nothing
+    in batch order     1  4  5 | 0  3 | 2        groups first, then rows that share nothing
     keys together      4,096     1,280  0
 
-Leases stay while steps come and go. The answer stands until a row comes or leaves; a row that
-leaves then leaves its group, one that comes joins its neighbour's, and after some changes the
-groups are chosen anew. One level of groups; two were measured and lost.
+Leases outlive steps, so an answer holds until a row comes or leaves. A row that leaves is taken out
+of its group, one that comes joins its neighbour's group, and after some changes the groups are
+chosen anew. There is one level of groups; two levels were measured and were slower.
 
 Knows: rows, leases, what sharing has to save. Does not know: the kernel, or tensors.
 """
@@ -26,13 +26,13 @@ from prefix_cache.lease import Lease
 
 Ints = npt.NDArray[np.int32]
 
-CHANGES_OF_ALL = 4  # groups are chosen anew when one row in so many has come or gone
-FEWEST_TOGETHER = 4  # the least `most_rows` that `most_groups` holds for
+CHANGED_PART = 4  # groups are chosen anew when more than one row in this many has come or gone
+MIN_GROUP_ROWS = 4  # the least `most_rows` that `most_groups` holds for
 
 
 @dataclass(frozen=True, slots=True)
 class SharingRule:
-    """From when on rows are read together. `token_bytes`: keys and values in one layer."""
+    """When rows are read together. `token_bytes`: of a token's keys and values in one layer."""
 
     block_size: int
     token_bytes: int
@@ -40,7 +40,7 @@ class SharingRule:
     most_rows: int  # of a group; larger ones are cut
 
     def __post_init__(self) -> None:
-        if self.most_rows < FEWEST_TOGETHER:
+        if self.most_rows < MIN_GROUP_ROWS:
             raise ValueError(f"groups of {self.most_rows} rows are too small to share")
 
     @property
@@ -60,7 +60,7 @@ class SharingFields:
     `key_ends` (G,), `own_starts` (rows,)."""
 
     group_starts: Ints
-    key_starts: Ints  # 0: with one level all begin at the beginning
+    key_starts: Ints  # zeros: with one level all groups begin at position 0
     key_ends: Ints
     own_starts: Ints
 
@@ -80,10 +80,10 @@ class Sharing:
     _made: dict[int, SharingFields] = field(default_factory=dict)  # by number of rows
 
     def fields(self, num_rows: int) -> SharingFields:
-        """What the kernel reads for `num_rows` decode rows, these and padding behind them.
+        """What the kernel reads for `num_rows` decode rows: these, and padding behind them.
 
-        Every row is in a group, since the kernel writes where each row's parts lie: who shares
-        nothing, padding too, is in one without keys.
+        Every row has to be in a group, since the kernel writes down by group where a row's parts
+        lie: rows that share nothing, and padding, are in groups without keys.
         """
         if num_rows not in self._made:
             self._made[num_rows] = self._fields(num_rows)
@@ -103,16 +103,17 @@ class Sharing:
 
 
 def nobody_shares(most_rows: int) -> Sharing:
-    """No group at all: what a step of padding alone says."""
+    """A `Sharing` without groups, for a step that is all padding."""
     nothing = np.zeros(0, np.int32)
     return Sharing(nothing.astype(np.int64), np.zeros(1, np.int32), nothing, most_rows)
 
 
 def most_groups(num_rows: int) -> int:
-    """How many groups there may be of so many decode rows.
+    """How many groups `num_rows` decode rows may make at most.
 
-    A group that shares has two rows or more, and in groups of up to four or more, those that
-    are cut and those that share nothing are no more than half of their rows, and one.
+    A group that shares has at least two rows. Larger ones are cut into parts of up to `most_rows`,
+    at least MIN_GROUP_ROWS, and so are the rows that share nothing: both make no more groups than
+    half of their rows, but for one.
     """
     return num_rows // 2 + 1
 
@@ -143,8 +144,8 @@ class SharedPrefixes:
             self._leases = leases
             place = {lease: index for index, lease in enumerate(leases) if lease is not None}
             self._update(decodes, place)
-            is_whole = len(place) == len(leases)  # else a row has no lease: the batch says so
-            self._sharing = self._laid(place) if is_whole else None
+            is_whole = len(place) == len(leases)  # else a row has no lease: `build_batch` raises
+            self._sharing = self._arranged(place) if is_whole else None
         return self._sharing
 
     def _update(self, decodes: Sequence[Row], place: dict[Lease, int]) -> None:
@@ -152,11 +153,11 @@ class SharedPrefixes:
         new = sorted(place.keys() - self._order.known, key=place.__getitem__)
         for lease in gone:
             self._order.remove(lease)
-        for lease in new:  # what a row writes now is its own
+        for lease in new:  # by the blocks before `start`: those from there on are the row's own
             start = decodes[place[lease]].start
             self._order.add(lease, start // self.rule.block_size)
         self._changes += len(gone) + len(new)
-        if self._changes * CHANGES_OF_ALL > len(place):
+        if self._changes * CHANGED_PART > len(place):
             self._choose()
         else:
             for lease in gone:
@@ -185,7 +186,7 @@ class SharedPrefixes:
                 self._group_of[lease] = group
                 return
 
-    def _laid(self, place: dict[Lease, int]) -> Sharing | None:
+    def _arranged(self, place: dict[Lease, int]) -> Sharing | None:
         groups = dict.fromkeys(self._group_of.values())
         if not self.rule.pays(groups):
             return None

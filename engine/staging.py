@@ -1,8 +1,8 @@
 """Carries many small host arrays to the device in one copy.
 
-On CUDA the arrays are laid into one pinned buffer, copied without waiting and cut apart again
-on the device. The buffer comes from torch's pinned allocator, which keeps it until the copy
-has been made, so two steps in flight never share one. On the CPU nothing is copied at all.
+On CUDA the arrays are put into one pinned buffer, which is copied without waiting and sliced on the
+device. The buffer comes from torch's pinned allocator, which does not hand it out again before the
+copy has been made, so two steps in flight never share one. On the CPU nothing is copied.
 
 Knows: bytes, alignment, devices. Does not know: what the arrays mean.
 """

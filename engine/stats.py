@@ -1,9 +1,9 @@
 """What the engine counts: prompt tokens found and computed, by window and by flow.
 
 A prompt is looked up once, at its first admission: `queried` is its length and `hit` what the
-cache had. `computed` is the work that was really done, again after a preemption included.
+cache had of it. `computed` is the work done, including work repeated after a preemption.
 
-Knows: counts and seconds that it is told. Does not know: a clock, or where the numbers are read.
+Knows: counts and seconds that callers pass. Does not know: a clock, or who reads the numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prefix_cache.cache import PrefixCache
 
 WINDOWS_S = {"1m": 60, "10m": 600}
 MAX_FLOWS = 4096
-OTHER_FLOWS = "(other)"  # what flows idle for longest are merged into
+OTHER_FLOWS = "(other)"  # the entry that the longest idle flows are merged into
 
 _QUERIED, _HIT, _COMPUTED = range(3)
 
@@ -47,7 +47,7 @@ class WindowCounter:
         return _window_stats(self._buckets[recent].sum(axis=0))
 
     def total(self) -> WindowStats:
-        """What was counted ever."""
+        """What was counted since the start."""
         return _window_stats(self._total)
 
 
@@ -74,9 +74,8 @@ class Meter:
         self.found = self.found + found
 
     def computed(self, prompt_tokens: int, now: float) -> None:
-        """A row was computed; negative or zero where it held no token of the prompt."""
-        if prompt_tokens > 0:
-            self._windows.add(_COMPUTED, prompt_tokens, now)
+        """Tokens of a prompt were computed."""
+        self._windows.add(_COMPUTED, prompt_tokens, now)
 
     def generated(self, flow: str, tokens: int = 1) -> None:
         """Tokens were sampled."""

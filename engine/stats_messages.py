@@ -1,4 +1,4 @@
-"""What an engine counts, as it is told to a gateway in a `StatsReply`.
+"""What an engine counts, as a gateway gets it in a `StatsReply`.
 
 Knows: names, types, units. Does not know: how anything is counted (`stats`, `tier_stats`,
 `quota_stats`), or who asks.
@@ -28,7 +28,7 @@ class FlowStats(msgspec.Struct, kw_only=True):
     evictions_caused: int = 0
     evictions_suffered: int = 0
     written_blocks: int = 0
-    unread_blocks: int = 0  # of those written: found by no request so far, here still or not
+    unread_blocks: int = 0  # of those written: found by no request so far, evicted or not
 
 
 class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,12 +84,12 @@ class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What has gone between the tiers. Counts since the engine started."""
+    """What the lower tiers hold, and copies between tiers. Counts since the engine started."""
 
     block_bytes: int = 0
     found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
     lower: dict[str, LowerTierStats] = {}  # "host", "disk"; those that are there
-    ways: list[WayStats] = []
+    ways: list[WayStats] = []  # one for each pair of tiers that blocks were copied between
     evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
     prefill: dict[int, float] = {}  # tokens a second, by the longest context measured with
     disk: DiskStats | None = None
@@ -103,13 +103,13 @@ class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
     """How a flow stands in one tier, in blocks."""
 
     held: int
-    floor: int  # what it is promised: less than its quota says where not all floors fit
+    floor: int  # what it is guaranteed: less than its quota says where not all floors fit
     ceiling: int
     fair: float  # what it would have if everyone wanted more
 
 
 class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
-    """How a flow stands in each tier, and what went for it and of it since the start."""
+    """What a flow holds of each tier, and evictions for it and of its blocks since the start."""
 
     tiers: dict[str, ShareStats] = {}
     caused: BlocksByReason = {}
@@ -117,7 +117,7 @@ class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one flow that went for another."""
+    """Blocks of one flow that were evicted for another."""
 
     age_s: float  # how long ago
     of_flow: str
@@ -130,9 +130,9 @@ class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
 class PinStats(msgspec.Struct, frozen=True, kw_only=True):
     """What is pinned, in blocks."""
 
-    most: int = 0  # may be pinned in all
-    claimed: int = 0  # are pinned, or will be when they have been computed
-    pinned: dict[str, int] = {}  # by pin id; those that are on the device
+    most: int = 0  # that may be pinned in all
+    claimed: int = 0  # that are pinned, or will be when they have been computed
+    pinned: dict[str, int] = {}  # that are on the device, by pin id
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):

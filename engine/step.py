@@ -21,7 +21,7 @@ from storage.move import Move
 class Row:
     """`num_new` tokens of one sequence, from position `start`, to be computed in this step.
 
-    What else it says is how the sequence was when the row was made; nobody changes it later.
+    The other fields record how the sequence was when the row was made; they are not changed later.
     """
 
     sequence: Sequence
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def is_over(self) -> bool:
-        """Whether the sequence has let the row's blocks go: what the row yields is nobody's."""
+        """Whether the sequence has given back the row's blocks: the row's result is dropped."""
         return self.lease is not self.sequence.lease
 
 
@@ -84,7 +84,7 @@ class Runner(Protocol):
     def launch(self, step: Step) -> Launched:
         """Start computing `step`: its moves, the forward pass, the sampling.
 
-        The step before may still be on its way; a pending token is what that one sampled for
-        the row's seat. What raises has launched nothing that a later step could see.
+        The step before may still be on its way; a pending token is the one that it samples for the
+        row's seat. A launch that raises leaves no effect that a later step depends on.
         """
         ...

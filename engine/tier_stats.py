@@ -1,4 +1,4 @@
-"""What goes between the tiers, put together for whoever reads stats.
+"""Stats of the tiers: what they hold, and what was copied between them.
 
 Knows: where each number is kept. Does not know: who reads them.
 """

@@ -1,16 +1,16 @@
-"""When the step under way ends, by how long steps like it took, and when the next has to be begun.
+"""Predicts when the step under way ends, and so when the next has to be decided and launched.
 
     host    | schedule, launch n+1 |  messages ...........  | schedule, launch n+2 |
     device  |  step n ...............| step n+1 ...............................| step n+2
                                                      begun by ^
 
-A step that is launched early is one more that a newcomer waits for. One that is launched late
-leaves the device without work. So the end is foretold by the shortest of the last steps of a
-kind, or else of all with as many new tokens, and where nobody knows one there is no reason to
-wait. A step that had ended before anybody looked was foretold too long, or the host was held up:
-its kind is forgotten, and learned anew.
+A step that is launched early is one more that a newcomer waits for; one that is launched late
+leaves the device without work. The prediction is the shortest of the last steps of the same kind,
+or else of all kinds with as many new tokens; without one, the next step is not delayed. If a step
+had already ended when the host came to wait for it, the prediction was too long, or the host was
+delayed: what is known of that kind is dropped and learned anew.
 
-Knows: sizes of steps, seconds. Does not know: a clock, or who is waited for (`visitors.py`).
+Knows: sizes of steps, seconds. Does not know: a clock, or whom a delay is for (`visitors.py`).
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from statistics import median
 
 from engine.step import Step
 
-LAST = 8  # steps of a kind that are remembered, and launches
-FEWEST = 2  # of a kind, before it is foretold
-MARGIN_S = 0.001  # by which a step is launched earlier than launches take
-SHORT = 4  # launches; a step that takes no longer is not worth waiting for
+NUM_REMEMBERED = 8  # durations of a kind of step, and of launches
+MIN_STEPS = 2  # of a kind, before its end is predicted
+MARGIN_S = 0.001  # beyond the time that a launch takes
+SHORT = 4  # times as long as a launch: a step that takes no longer is not worth a delay
 SIMILAR_TOKENS = 64  # new tokens; steps that differ by fewer are of a kind
 SIMILAR_CONTEXT = 1024  # keys that prompts' tokens see, on average
 SIMILAR_KEYS = 32768  # keys of all decodes
-OVER_S = 1e-4  # who waits for less found the step already over
-MOST_KINDS = 1024
+OVER_S = 1e-4  # if the host waited for less, the step was over already
+MAX_KINDS = 1024
 
 _Kind = tuple[int, int, int]
 
 
 class Timetable:
-    """Ends foretold. One owner thread."""
+    """How long kinds of steps took. One owner thread."""
 
     def __init__(self) -> None:
         self._took: dict[_Kind, deque[float]] = {}
-        self._launches: deque[float] = deque(maxlen=LAST)
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)
 
     def launched(self, seconds: float) -> None:
-        """Deciding and launching a step took so long."""
+        """Note how long the host took to decide and launch a step."""
         self._launches.append(seconds)
 
     def settled(self, step: Step, seconds: float, waited: float) -> None:
-        """A step took so long, for the end of which the host waited."""
+        """Note that `step` took `seconds`, and that the host waited for `waited` of them."""
         kind = _kind(step)
         if waited < OVER_S:
             self._took.pop(kind, None)
             return
         if kind not in self._took:
-            if len(self._took) >= MOST_KINDS:
+            if len(self._took) >= MAX_KINDS:
                 del self._took[next(iter(self._took))]
-            self._took[kind] = deque(maxlen=LAST)
+            self._took[kind] = deque(maxlen=NUM_REMEMBERED)
         self._took[kind].append(seconds)
 
     def due(self, step: Step, begun: float) -> float | None:
-        """When the next step is to be decided, if `step` was begun then; None: at once."""
+        """When the next step is to be decided, if `step` began at `begun`; None: at once."""
         took = self._least(_kind(step))
         if took is None or not self._launches:
             return None
@@ -65,14 +65,14 @@ class Timetable:
         return begun + took - ahead if took > SHORT * ahead else None
 
     def _least(self, kind: _Kind) -> float | None:
-        """What a step of the kind takes at least, or else one of as many new tokens."""
+        """The least that a step of the kind took, or else one of as many new tokens."""
         took = self._took.get(kind, ())
-        if len(took) >= FEWEST:
+        if len(took) >= MIN_STEPS:
             return min(took)
         known = (
             min(took)
             for (new, _, _), took in self._took.items()
-            if new == kind[0] and len(took) >= FEWEST
+            if new == kind[0] and len(took) >= MIN_STEPS
         )
         return min(known, default=None)
 

@@ -1,25 +1,26 @@
-"""Flows that come and go, and what they are spared of those that are always there.
+"""Visitors: flows that come now and then beside others that are always there, and go first.
 
     alive    a flood ------------------------------------------->
     visitor       --asks--   reads ...   --asks--   reads ...
                           |<- may return ->|
 
-Who comes waits for the step under way, and then for all that shares its own step. So, as long as
-somebody is here for a visit, or left lately and may return,
+A new request waits for the step under way, and then for all that shares a step with it. So, as
+long as a visitor is here, or one left lately and may return,
 
-    - the prompts of others get a bounded part of a step: as many tokens as a share of what the
-      smallest of those visitors had to compute itself, but never fewer than a bound below which
-      steps lose too much to what each costs of itself;
-    - beside a visitor's prompt they get nothing, until what visitors had in this way comes to a
-      whole step, and then as much as these; what others compute in between counts against it. So
-      they sit out for hardly longer than a large step of somebody else would have taken.
+    - the prompts of others get a bounded part of a step: a share of the tokens that the smallest
+      of those visitors had to compute, but never fewer than a bound below which the fixed cost of
+      a step weighs too much;
+    - beside a visitor's prompt they get nothing, until the tokens that visitors had in this way
+      come to a whole step, and from then on as many as the visitors; what others compute in
+      between is subtracted. So they pause for hardly longer than one large step of another flow
+      would have taken.
 
-A visit begins with a sequence that comes interactively, of a flow with nothing alive for a
-while, to others that have been at work for as long. Who returns at once takes turns with the
-others all day long, and several that start together are no visitors of each other. Where nobody
-comes and goes, everybody has whole steps.
+A visit begins with an interactive sequence of a flow that had nothing alive for a while, if others
+have been at work for at least as long. A flow that returns at once is one of those that are always
+there, and flows that start together are no visitors of each other. Where there are no visitors,
+every flow has whole steps.
 
-Knows: who is alive since when, and who left when; tokens of a step. Does not know: credit
+Knows: since when flows are alive, and when they left; tokens of a step. Does not know: credit
 (`queue.py`), seats, or how long anything takes.
 """
 
@@ -33,11 +34,11 @@ from engine.plan import Plan, StepLimits, tokens_to_go
 from engine.sequence import Sequence
 from engine.step import Row
 
-AWAY_S = 0.02  # who was away for less takes turns with the others
-LATELY_S = 30.0  # who reads an answer returns within it, and no visit takes longer
+AWAY_S = 0.02  # a flow that was away for less has been there all the time
+LATELY_S = 30.0  # a reader of an answer asks again within this time; a visit lasts no longer
 SHARE = 1 / 8  # of a visitor's own tokens
-MOST_ASKED = 32  # of those who may return, the last to leave
-MOST_KNOWN = 4096  # flows that left
+MAX_EXPECTED = 32  # flows that may return: only the last ones to leave are looked at
+MAX_LEFT = 4096  # flows that left and are remembered
 
 
 @dataclass(slots=True)
@@ -57,17 +58,17 @@ class _Left:
 
 
 class Visitors:
-    """Who is here for a visit, or may return for one. One owner thread."""
+    """The flows that visit, or may return for a visit. One owner thread."""
 
     def __init__(self, limits: StepLimits) -> None:
         self._limits = limits
         self._alive: dict[str, _Alive] = {}
-        self._left: dict[str, _Left] = {}  # flows with nothing alive; who left first is first
+        self._left: dict[str, _Left] = {}  # flows with nothing alive, in the order they left
         self._present: list[Sequence] = []  # visitors before their first tokens
-        self._behind = 0  # tokens that visitors had while others sat out
+        self._behind = 0  # tokens that visitors had while others paused
 
     def came(self, sequence: Sequence, *, is_newcomer: bool) -> None:
-        """A sequence was given its blocks; a newcomer's flow had none that had."""
+        """A sequence was given blocks; `is_newcomer`: its flow had no other sequence with any."""
         flow = self._alive.get(sequence.flow)
         if flow is None:
             flow = self._returned(sequence)
@@ -85,11 +86,11 @@ class Visitors:
         if not flow.count:
             del self._alive[sequence.flow]
             self._left[sequence.flow] = _Left(now, flow.since, flow.tokens, flow.visits)
-            if len(self._left) > MOST_KNOWN:
+            if len(self._left) > MAX_LEFT:
                 del self._left[next(iter(self._left))]
 
     def may_come(self, now: float) -> bool:
-        """Whether the next visit is to be reckoned with."""
+        """Whether a visitor is here or may return soon."""
         is_on = self._limits.beside_visitors is not None
         return is_on and next(self._expected(now), None) is not None
 
@@ -100,15 +101,15 @@ class Visitors:
         return self._present
 
     def kept_for_others(self, budget: int) -> int:
-        """Tokens of a step that visitors may not have, since others sat out for long enough."""
+        """Tokens of a step that visitors may not have, since others have paused long enough."""
         return budget // 2 if self._behind > self._limits.max_batch_tokens else 0
 
     def for_others(self, plan: Plan, now: float) -> int:
-        """Tokens of others' prompts that the step may have."""
+        """How many tokens of others' prompts the step may have."""
         taken = self._tokens_of_visitors(plan.rows)
         if taken:
-            sits_out = self._behind + taken <= self._limits.max_batch_tokens
-            return 0 if sits_out else min(plan.budget, taken)
+            others_pause = self._behind + taken <= self._limits.max_batch_tokens
+            return 0 if others_pause else min(plan.budget, taken)
         smallest = min(self._expected(now), default=None)
         least = self._limits.beside_visitors
         if smallest is None or least is None:
@@ -116,7 +117,7 @@ class Visitors:
         return min(plan.budget, max(least, int(SHARE * smallest)))
 
     def planned(self, plan: Plan, *, others_wait: bool) -> None:
-        """Take down who had what of a step; whether others have prompts to be computed."""
+        """Note which tokens of a step were visitors'; `others_wait`: others have prompts to go."""
         if not others_wait:
             self._behind = 0
             return
@@ -131,17 +132,17 @@ class Visitors:
         return _Alive(left.since, 0)
 
     def _is_visit(self, since: float, sequence: Sequence) -> bool:
-        """Whether it has just come to others that have been at work for a while."""
+        """Whether it has just come, beside others that have been at work for a while."""
         if self._limits.beside_visitors is None or since < sequence.arrived:
             return False
         return any(since - flow.since >= AWAY_S for flow in self._alive.values())
 
     def _expected(self, now: float) -> Iterator[int]:
-        """What the prompts of those who visit, or may return, took to compute, in tokens."""
+        """The prompt tokens to compute of each flow that visits, or lately did and may return."""
         for flow in self._alive.values():
-            if flow.visits and now - flow.since < LATELY_S:  # else it is always there by now
+            if flow.visits and now - flow.since < LATELY_S:  # else it is no visitor any more
                 yield flow.tokens
-        for left in islice(reversed(self._left.values()), MOST_ASKED):
+        for left in islice(reversed(self._left.values()), MAX_EXPECTED):
             if now - left.at >= LATELY_S:
                 return
             if left.visited or now - left.at >= AWAY_S:

@@ -1,8 +1,8 @@
 """Residual add and RMS norm in one pass: r' = x + residual, y = rms_norm(r', weight, eps).
 
 The sum is rounded to the dtype of x before it is normed, as it is when the two steps run one
-after the other; so is x where it comes in parts. Knows two tensors and one weight; does not know
-layers.
+after the other; so is x where it comes in parts (`parts`). Knows: two tensors and one weight. Does
+not know: layers.
 """
 
 from __future__ import annotations

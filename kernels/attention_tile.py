@@ -1,15 +1,15 @@
 """One step of online softmax over one tile of paged keys: what decode and prefill share.
 
-For query rows q (M, D) and a tile of keys and values k, v (TILE, D), with c = scale * log2(e),
-so that exp2 serves for exp, and all but the products in float32:
+The recurrence is FlashAttention's (Dao et al., 2022; Milakov and Gimelshein, 2018). For query rows
+q (M, D) and a tile of keys and values k, v (TILE, D), with c = scale * log2(e) > 0, so that exp2
+can be used for exp, and all but the products in float32:
 
     s  = q k^T
     m' = max(m, c max s);  p = exp2(c s - m')      one fused multiply-add a score
     l' = l * exp2(m - m') + sum p;  acc' = acc * exp2(m - m') + p v
 
-Device code only. Knows how a block is found in the table and what lies behind a context:
-a table entry or a slot behind `end` is never dereferenced, nor counted. Does not know rows.
-The scale is positive.
+Device code only. Knows: how a block is found in the table, and where a context ends: no table
+entry and no slot from `end` on is read. Does not know: which rows the queries are of.
 """
 
 from __future__ import annotations

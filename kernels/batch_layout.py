@@ -66,8 +66,8 @@ class BatchLayout:
     max_query_len: int
     max_context_len: int
     shared: SharedPrefix | None = None  # only for speed: the result is the same without
-    # (num_decodes * Hkv,) int32 zeros, to count parts in; zeros again behind every launch.
-    # None: made for each launch.
+    # (num_decodes * Hkv,) int32 zeros, in which a decode kernel counts the parts of an output that
+    # are written (`decode_attention`); zeros again after each launch. None: allocated at a launch.
     arrivals: Tensor | None = None
 
     @property
@@ -89,7 +89,7 @@ def layer_view(pool: Tensor, layer: int) -> Tensor:
 
 
 def no_arrivals(num_decodes: int, pool: Tensor) -> Tensor:
-    """`BatchLayout.arrivals` for the layers of `pool`, which serves one after the other."""
+    """`BatchLayout.arrivals` for all layers of `pool`, which use it one after the other."""
     return torch.zeros(num_decodes * pool.shape[3], dtype=torch.int32, device=pool.device)
 
 
@@ -97,7 +97,7 @@ def empty_pool(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
     """Allocate a pool. Zeroed, so that a masked read of a never-written slot is finite."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    # numpy's zeros are memory that the system hands out when it is first written; torch's are
-    # written at once, which takes seconds and gigabytes that may never be used.
+    # numpy's zeros take no memory before they are written (calloc); torch's are written at once,
+    # which takes seconds, and gigabytes that may never be used.
     zeros = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
     return torch.from_numpy(zeros).view(dtype).view(shape)

@@ -1,8 +1,9 @@
 """Whole-block copies inside one pool: pool[target[i]] = pool[source[i]] for every i, at once.
 
-"At once" is the contract: no order between the copies is promised, so a target may be neither
-a source nor another target. `storage.mover` cuts a plan into calls that hold to that. Does
-not know layers, heads or what the bytes mean.
+"At once" is the contract: the copies are made in no particular order, so a target may be neither
+a source nor another target. `storage.mover` cuts a plan into calls for which that holds.
+
+Knows: block ids and the size of a block. Does not know: layers, heads or what the bytes mean.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Which keys a program reads, worked out from lengths in device memory.
 
-Item i is the i % passes-th ROWS rows of group i // passes, which read the group's keys; with
-ROWS 1 a group is a row. The keys of all items, in tiles, are dealt into units of about equal
-size, each within one item; every item has at least one, so that its output is written.
+Item i is the (i % passes)-th run of ROWS rows of group i // passes, which read the group's keys;
+with ROWS 1 a group is a row. The keys of all items, in tiles, are dealt into units of about equal
+size, each within one item; every item has at least one unit, so that its output is written.
 
-Device code only. Knows counts; does not know queries, keys or where anything lies.
+Device code only. Knows: counts. Does not know: queries, keys or where anything lies.
 """
 
 from __future__ import annotations

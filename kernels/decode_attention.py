@@ -1,22 +1,27 @@
-"""Attention of rows with one new token: few queries, a long context, so a matter of bytes.
+"""Attention of rows with one new token: few queries and a long context, so bound by memory.
 
-Work comes in items: a range of keys, and the decode rows that read it. A row's own keys are an
-item of one row; what several rows share (`SharedPrefix`) is an item of all of them, so that it
-is read once. The keys of all items, in tiles, are dealt into units of about equal size:
+This is split-KV attention ("flash-decoding"), with the keys of shared prefixes read once for all
+rows that share them. Work comes in items: a range of keys, and the decode rows that read it. A
+row's own keys are an item of one row; the keys that several rows share (`SharedPrefix`) are an item
+of all of them. The keys of all items, in tiles, are dealt into units of about equal size:
 
     lengths     ########################################   ####   ############   #
     units       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
 
-    grid (units, KV heads) -> the output where a row is one unit; else a partial one and its
-    log-sum-exp, float32; the last unit of a row to get there brings them together
+    grid (KV heads, units) -> the output, where a row is one unit; else a partial output and its
+    log-sum-exp, float32, which the row's last unit to finish merges
 
-Shared keys are attended first, and the rows' own keys behind them: so the last own unit of a row
-finds all its parts written. Which one is the last is told by counting (`BatchLayout.arrivals`).
+Shared keys are attended in a launch of their own, before the rows' own keys: so the last own unit
+of a row finds all its parts written. Each unit counts itself in `BatchLayout.arrivals` when it has
+written its part, and so knows whether it is the last.
 
 How many units there may be follows from the number of items alone; which item a unit belongs
 to is worked out by each program from the lengths in device memory. So the launch can be
 captured in a CUDA graph, and a batch of mixed lengths fills the device as an even one does.
-A row whose context is 0 gives 0. Does not know rows with more than one new token.
+A row whose context is 0 gives 0.
+
+Knows: decode rows, their groups and lengths. Does not know: rows with several new tokens
+(`prefill_attention`).
 """
 
 from __future__ import annotations
@@ -32,11 +37,11 @@ from kernels.attention_tile import LOG2_E, attend_tile, average
 from kernels.batch_layout import BatchLayout, SharedLevel
 from kernels.deal_units import deal, keys_of_items
 from kernels.early_start import early_start, start_early
-from kernels.merge_attention import PARTS_AT_ONCE, bring_together
+from kernels.merge_attention import PARTS_AT_ONCE, merge_row
 from kernels.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
 
-_ITEMS_AT_ONCE = 128  # lengths a program reads in one go
-_LEAST_QUERIES = 16  # the least that the matrix units take
+_ITEMS_AT_ONCE = 128  # lengths that a program reads in one go
+_MIN_QUERIES = 16  # rows of the smallest operand that the matrix units take
 
 
 @triton.jit(do_not_specialize=["table_stride", "items", "passes", "fine", "coarse", "first_slot"])
@@ -156,7 +161,7 @@ def _attend_kernel(
                 if arrived == units - 1:
                     tl.store(counter, 0)
             if arrived == units - 1:
-                bring_together(
+                merge_row(
                     partial, partial_lse, spans, out, row, items, first_slot + first, units,
                     kv_head, KV_HEADS, GROUP, MEMBERS, D, D_PADDED, SHARED, PARTS_AT_ONCE,
                 )  # fmt: skip
@@ -164,7 +169,7 @@ def _attend_kernel(
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """One launch: `count` items, item i the i % passes-th `rows` rows of group i // passes."""
+    """The items of one launch: item i is the (i % passes)-th `rows` rows of group i // passes."""
 
     group_starts: Tensor
     key_starts: Tensor | None
@@ -175,7 +180,7 @@ class _Items:
     tuning: DecodeTuning
 
     def target(self, kv_heads: int, longest: int) -> int:
-        """Units beyond one for each item that there may be, if no item has over `longest` keys."""
+        """A bound on the units beyond one an item, if no item has more than `longest` keys."""
         tuning = self.tuning
         dealt = min(tuning.fine // kv_heads, self.count * (longest // tuning.usual_keys))
         in_few = min(tuning.coarse // kv_heads, self.count * (longest // tuning.least_keys))
@@ -183,7 +188,10 @@ class _Items:
 
 
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
-    """Attend the leading `layout.num_decodes` rows of q (T, Hq, D) and write theirs into out."""
+    """Attend the leading `layout.num_decodes` rows of q (T, Hq, D); write their part of `out`.
+
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool; `out` is like q.
+    """
     rows = layout.num_decodes
     if not rows:
         return
@@ -210,9 +218,9 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Where a launch writes: rows that are one unit into `out`, parts from `first_slot` on.
+    """Where a launch writes: outputs of rows of one unit to `out`, parts from `first_slot` on.
 
-    `target` 0: no item is split, and nothing but `out` is written.
+    `target` 0: no item is split, and only `out` is written.
     """
 
     out: Tensor
@@ -225,7 +233,7 @@ class _Room:
 
 
 def _parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
-    """What rows share, level by level, and last the rows' own keys."""
+    """The items of each launch: the keys that rows share, level by level, then the rows' own."""
     shared, contexts = layout.shared, layout.context_lens
     starts = shared.own_starts if shared else None
     tuning = decode_tuning(q.shape[2], q.dtype)
@@ -251,7 +259,7 @@ def _attend(
     room: _Room,
     levels: int = 0,
 ) -> None:
-    """`levels`: of shared keys, which have been attended and are to be brought in."""
+    """Launch one part; `levels`: of shared keys, whose partial outputs are to be merged in."""
     heads, head_dim = q.shape[1:]
     kv_heads, block_size = kv.shape[2:4]
     group, tuning = heads // kv_heads, part.tuning
@@ -282,7 +290,7 @@ def _attend(
         B=block_size,
         D=head_dim,
         D_PADDED=triton.next_power_of_2(head_dim),
-        M=max(triton.next_power_of_2(group * part.rows), _LEAST_QUERIES),
+        M=max(triton.next_power_of_2(group * part.rows), _MIN_QUERIES),
         TILE=tuning.tile,
         USUAL_TILES=tuning.usual_keys // tuning.tile,
         LEAST_TILES=tuning.least_keys // tuning.tile,

@@ -3,9 +3,11 @@
     token = argmax_v logit_v / temperature - log_exponential(key, v)      the first of equals
     token = argmax_v logit_v                                              where temperature is 0
 
-Beside it whether all of the row's logits are finite; where they are not, the token is some id
-of the vocabulary. Everything is float32 inside. Two launches: one finds the best of each part
-of the vocabulary, the other the best of those. Does not know filters, penalties or seeds.
+That is the Gumbel-max trick (`noise`). Also returned is whether all of the row's logits are finite;
+where they are not, the token is some id of the vocabulary. Everything is float32 inside. Two
+launches: one finds the best of each part of the vocabulary, the other the best of those.
+
+Knows: logits, temperatures, keys. Does not know: filters, penalties or seeds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""A kernel that is launched while the one before it still runs, and waits for it by itself.
+"""CUDA's programmatic dependent launch (PDL): a kernel is launched before the last one has ended.
 
     before    [ last programs ....]|                        [ last programs ....]
     after                          | launch | [ begins ]      launched [waits]   [ goes on ]
 
-On a device that knows it (compute capability 9.0 on) this hides a launch's latency, which is most
-of a small kernel's time. A kernel that waits here has all that was launched before it behind it,
-and so may read it; what was launched without this keeps waiting for whole kernels.
+The kernel waits by itself for the one before, with `griddepcontrol.wait`. From compute capability
+9.0 on this hides the latency of a launch, which is most of a small kernel's time. Behind the wait
+all kernels launched before have ended, and their results may be read. Kernels that are launched
+without it wait for whole kernels, as always.
 
 Knows: devices. Does not know: which kernels follow each other.
 """
@@ -16,7 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
-_LEAST_CAPABILITY = (9, 0)
+_MIN_CAPABILITY = (9, 0)
 
 
 @triton.jit
@@ -28,7 +29,7 @@ def start_early(EARLY: tl.constexpr) -> None:
 
 
 def early_start(device: torch.device) -> dict[str, bool]:
-    """What a kernel that begins with `start_early` is launched with."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+    """The launch arguments of a kernel that begins with `start_early`."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < _MIN_CAPABILITY:
         return {"EARLY": False}
     return {"EARLY": True, "launch_pdl": True}

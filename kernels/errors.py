@@ -1,4 +1,4 @@
-"""What a kernel refuses.
+"""What a kernel refuses, as types.
 
 KernelError
  `- UnsupportedShape   a model or batch geometry that no kernel here computes

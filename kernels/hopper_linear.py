@@ -1,17 +1,18 @@
-"""A product of few rows that begins to read its weight before its input is there, for Hopper.
+"""A product of few rows, for Hopper, that begins to read its weight before its input is there.
 
-y = x @ weight.T of up to 8 rows is the time of reading the weight, and the memory stands still
-whenever a kernel waits for the one before it. Here the weight does not wait:
+y = x @ weight.T of up to 8 rows takes as long as reading the weight, and the memory is idle while a
+kernel waits for the one before it. Here, with TMA copies and PDL (`early_start`), reading the
+weight does not wait:
 
     before   | norm, attention ... |
     copier   | weight tiles until shared memory is full ... | tiles of x | weight and x ...
-    halves                         (wait)                   | multiply what is full, free it ...
+    halves                         (wait)                   | multiply full tiles, free them ...
 
-A program has a strip of 128 rows of the weight and a share of K; with several shares the product
-is left in parts (`parts`). Two groups of four warps multiply 64 rows each, one warp copies.
+A program has a strip of 128 rows of the weight and a share of K (split-K); with several shares the
+product is left in parts (`parts`). Two groups of four warps multiply 64 rows each, one warp copies.
 
-Serves 16-bit numbers; runs on compute capability 9.0 alone, and not in the interpreter. Does not
-know when it is the right one; `linear` does.
+For 16-bit numbers; runs on compute capability 9.0 only, and not in the interpreter. Knows: one
+product. Does not know: when it is faster than the alternatives (`linear`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-MOST_ROWS = 8  # the least that the matrix units take as columns
+MAX_ROWS = 8  # N of the smallest WGMMA instruction
 TILE = 64  # columns: the 128 bytes that shared memory is swizzled by
-_STRIP = 128
-_PROGRAMS = 132  # that run at once with all of the shared memory; twice as many with half of it
-_STAGES = 12  # tiles of a program that has all of it
-_LEAST_TILES = 8  # of a share of K
-_MOST_SHARES = 8
-_REGISTERS = 152
+_STRIP = 128  # rows of the weight in a program: M = 64 of WGMMA, twice
+_PROGRAMS = 132  # multiprocessors of an H200; twice as many programs run with half of the memory
+_STAGES = 12  # tiles in flight in a program that has all shared memory of a multiprocessor
+_MIN_TILES = 8  # of a share of K
+_MAX_SHARES = 8
+_REGISTERS = 152  # of a thread at launch; the copier keeps 40 of them
 
 
 @gluon.jit
@@ -49,7 +50,7 @@ def _copier(
     TILE: gl.constexpr,
     STAGES: gl.constexpr,
 ) -> None:
-    """Copy tile after tile as stages become free; the first weights before the kernel's turn."""
+    """Copy tile after tile as stages become free; the first weights before x is written."""
     ahead = gl.minimum(tiles, STAGES)
     for i in range(ahead):
         mbarrier.expect(full.index(i), (STRIP + ROWS) * TILE * 2)
@@ -57,7 +58,7 @@ def _copier(
         tma.async_copy_global_to_shared(
             weight_boxes, [first_row, column], full.index(i), weights.index(i)
         )
-    # Whatever was launched before has ended behind this, and x is written.
+    # Behind this wait all kernels launched before have ended, and x is written.
     gl.inline_asm_elementwise(
         "griddepcontrol.wait; // dummy $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )
@@ -93,7 +94,7 @@ def _multiplier(
     ROWS: gl.constexpr,
     STAGES: gl.constexpr,
 ) -> None:
-    """Multiply the `which`-th M rows of the strip, and write what comes to `out` (rows, N)."""
+    """Multiply the `which`-th M rows of the strip, and write the result to `out` (rows, N)."""
     ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], instr_shape=[16, ROWS, 16])
     acc = gl.zeros([M, ROWS], gl.float32, ACC)
     for i in range(tiles):
@@ -165,28 +166,28 @@ def _kernel(
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:
-    """Whether `product` can take x (T, K) and weight (N, K), and all its programs run at once."""
+    """Whether `product` can compute x (T, K) by weight (N, K) with all programs running at once."""
     rows, width = x.shape
     return (
         x.is_cuda
-        and 0 < rows <= MOST_ROWS
+        and 0 < rows <= MAX_ROWS
         and x.dtype == weight.dtype
         and x.dtype.itemsize == 2
         and width % TILE == 0
-        and x.stride(0) % 8 == 0  # the copy engine wants multiples of 16 bytes
+        and x.stride(0) % 8 == 0  # TMA takes strides in multiples of 16 bytes
         and strips_of(weight.shape[0]) <= 2 * _PROGRAMS
         and torch.cuda.get_device_capability(x.device) == (9, 0)
     )
 
 
 def strips_of(features: int) -> int:
-    """How many strips a weight of so many rows has."""
+    """How many strips a weight of `features` rows has."""
     return -(-features // _STRIP)
 
 
 def shares_of(features: int, width: int) -> int:
-    """Among how many programs K is cut: as many as fill the device, each with tiles enough."""
-    most = min(_MOST_SHARES, width // (TILE * _LEAST_TILES))
+    """Among how many programs K is cut: as many as fill the device, with _MIN_TILES tiles each."""
+    most = min(_MAX_SHARES, width // (TILE * _MIN_TILES))
     return max(min(_PROGRAMS // strips_of(features), most), 1)
 
 
@@ -200,7 +201,7 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
         out = x.new_empty((shares, rows, features), dtype=torch.float32)
     layout = gl.NVMMASharedLayout(128, 16, rank=2)
     weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [_STRIP, TILE], layout)
-    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [MOST_ROWS, TILE], layout)
+    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [MAX_ROWS, TILE], layout)
     _kernel[(strips, shares)](
         weight_boxes,
         x_boxes,
@@ -209,7 +210,7 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
         features,
         width // TILE,
         STRIP=_STRIP,
-        ROWS=MOST_ROWS,
+        ROWS=MAX_ROWS,
         TILE=TILE,
         STAGES=_STAGES if strips * shares <= _PROGRAMS else _STAGES // 2,
         num_warps=4,

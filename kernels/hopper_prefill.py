@@ -1,11 +1,11 @@
-"""Attention of several new tokens over paged keys, for Hopper's copy engine and matrix units.
+"""Attention of several new tokens over paged keys, for Hopper's TMA and WGMMA.
 
-What `prefill_attention` computes, by the warps of `hopper_warps`: query blocks, splits and
-partial outputs are the same. The pool is one matrix of slots to the copy engine, from which a
-block of a head is one box, found by its id.
+It computes what `prefill_attention` does, with the warps of `hopper_warps`: query blocks, splits
+and partial outputs are the same. To TMA the pool is one matrix of slots, from which a block of a
+head is copied as one box, found by its id.
 
-Serves 16-bit numbers and head dims 64 and 128; runs on compute capability 9.0 alone, and not
-in the interpreter. Does not know when it is the right one; `prefill_attention` does.
+For 16-bit numbers and head dims 64 and 128; runs on compute capability 9.0 only, and not in the
+interpreter. Knows: query blocks and boxes. Does not know: when it is used (`prefill_attention`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernels.hopper_warps import attender, copier
 from kernels.tuning import PrefillTuning
 
 _COLUMNS = 64  # of one copied box: the 128 bytes that shared memory is swizzled by
-_REGISTERS = 168  # a thread at launch; the copier gives most of its own to the attenders
+_REGISTERS = 168  # of a thread at launch; the copier keeps 40 of them, attenders get up to 232
 
 
 @gluon.jit

@@ -4,12 +4,13 @@
     attender   64 query rows: scores of the next tile while values of the last are multiplied
     attender   64 more
 
-A tile in shared memory is `full` when the copy engine has written it and `free` when both
-attenders have read it. Tiles are walked from the diagonal down, so what needs a mask comes
-first. A slot behind the context may hold NaN: its values are cleared in shared memory before
-they meet a zero weight.
+A tile in shared memory is `full` when TMA has written it and `free` when both attenders have read
+it. Tiles are walked from the diagonal backwards, so that those that need a mask come first. A slot
+behind the context may hold NaN, and 0 x NaN is NaN: its values are cleared in shared memory before
+they are multiplied by their zero weights.
 
-Device code only, for compute capability 9.0. Does not know rows or how a program gets its own.
+Device code only, for compute capability 9.0. Knows: tiles, barriers, online softmax
+(`attention_tile` has its formula). Does not know: rows, or how a program gets its own.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def copier(
 
 
 @gluon.jit
-def _soften(
+def _online_softmax(
     scores: gl.tensor,
     m: gl.tensor,
     total: gl.tensor,
@@ -169,7 +170,7 @@ def attender(
         mbarrier.wait(keys_full.index(0), 0)
         scores = warpgroup_mma(mine, keys.index(0).permute((1, 0)), nothing, use_acc=False)
         mbarrier.arrive(keys_free.index(0), count=1)
-        p, m, total, _ = _soften(
+        p, m, total, _ = _online_softmax(
             scores, m, total, (top - 1) * TILE + lane, last_key, True, log2_scale
         )
         weights = gl.convert_layout(p.to(dtype), P)
@@ -194,7 +195,7 @@ def attender(
             scores = warpgroup_mma_wait(1, deps=[ahead])
             mbarrier.arrive(keys_free.index(stage), count=1)
             masked = first_key + TILE > prefix + first_token + 1
-            p, m, total, shrink = _soften(
+            p, m, total, shrink = _online_softmax(
                 scores, m, total, first_key + lane, last_key, masked, log2_scale
             )
             acc, weights = warpgroup_mma_wait(0, deps=[behind, weights])

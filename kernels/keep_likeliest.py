@@ -1,18 +1,20 @@
-"""Rules out, in place, the tokens that top-k, top-p and min-p leave out of a draw.
+"""Applies top-k, top-p and min-p: sets the logits of tokens that must not be drawn to -inf.
 
-    1. top-k keeps the k likeliest,
-    2. top-p of those the fewest likeliest that reach the mass p of them,
-    3. min-p what has at least p times the likeliest one's probability.
+    1. top-k keeps the k likeliest tokens,
+    2. top-p keeps the fewest likeliest of those whose probabilities reach p of their sum,
+    3. min-p keeps those with at least p times the likeliest token's probability.
 
-Of equals the lower id is the likelier. Masses are whole numbers: a token weighs its probability
-over the likeliest one's in units of 2^-30. Whole numbers add up the same in any order, so what
-the reference finds by sorting, the device finds by searching for the score at which the sum is
-reached, the very same set, ties and all; and it never sorts:
+Of tokens with equal scores the lower id counts as likelier. Probabilities are compared as whole
+numbers: a token weighs its probability over the likeliest token's, in units of 2^-30. The sum of
+whole numbers does not depend on their order. So the reference, which sorts, and the device, which
+searches for the score at which the sum is reached, keep the very same set, ties included. The
+search is a radix select on the bits of the scores:
 
-    of 2^32 possible scores, in order, 16 parts; the part in which the sum is reached, 16 parts
-    of that ... 8 passes over a row; then, in order of ids, the last of the tokens with that score
+    cut the 2^32 possible scores, in order, into 16 parts; cut the part in which the sum is reached
+    into 16 parts again ... 8 passes over a row; then find, in order of ids, the last token needed
+    of those with that score
 
-Does not know noise, seeds, or who asked.
+Knows: scores and weights. Does not know: noise or seeds.
 """
 
 from __future__ import annotations
@@ -76,22 +78,22 @@ def launch(
 
 
 def _scores_and_weights(logits: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
-    """float32, and int32 from 0 to 2^30; -0 is 0, as it is for who compares numbers."""
+    """Scores (K, V) float32, with 0 for -0, and weights (K, V) int32 from 0 to 2^30."""
     scores = logits / temperature[:, None] + 0.0
     weights = (scores - scores.amax(-1, keepdim=True)).exp_().mul_(UNIT).round_()
     return scores, weights.to(torch.int32)
 
 
 def _bound(weights: Tensor, top_p: Tensor) -> Tensor:
-    """The mass that is to be reached, (K,) int64, at least 1."""
+    """The sum of weights that has to be reached, (K,) int64, at least 1."""
     total = weights.sum(-1, dtype=torch.int64)
     return (total.double() * top_p.double()).ceil().long().clamp(min=1)
 
 
 def _reached(scores: Tensor, weights: Tensor, bound: Tensor) -> Tensor:
-    """(K, V) bool: the likeliest tokens up to the one with which their sum reaches `bound`.
+    """(K, V) bool: the likeliest tokens, up to the one with which their weights reach `bound`.
 
-    All, where it is never reached.
+    All tokens where the bound is not reached.
     """
     rows, vocabulary = scores.shape
     cut = torch.empty((rows, 1), dtype=torch.float32, device=scores.device)
@@ -116,7 +118,7 @@ def _reached(scores: Tensor, weights: Tensor, bound: Tensor) -> Tensor:
 
 @triton.jit
 def _key(score: tl.tensor) -> tl.tensor:
-    """A whole number from 0 up to 2^32 in the order of the scores; equals have one key."""
+    """A whole number in [0, 2^32) in the order of the scores; equal scores have equal keys."""
     bits = tl.where(score == 0.0, 0.0, score).to(tl.int32, bitcast=True)
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64) + 2147483648
 
@@ -156,7 +158,7 @@ def _search_kernel(
         above = tl.where(chosen + 1 < PARTS, behind, above)
         least += chosen << (PART_BITS * (PASSES - 1 - number))
 
-    # Tokens with this very score weigh the same; so many of them are needed.
+    # Tokens with this very score weigh the same: `needed` is how many of them are kept.
     weight_there = tl.zeros([CHUNK], dtype=tl.int64)
     score_there = tl.full([CHUNK], float("-inf"), dtype=tl.float32)
     for start in tl.range(0, V, CHUNK):

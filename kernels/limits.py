@@ -1,7 +1,8 @@
 """Which geometries the kernels compute, on the device and in the references alike.
 
-Knows: numbers. Does not know: tensors or models. The engine may ask once, before it loads a
-model; every op asks again, because it costs a microsecond.
+The engine checks once, before it loads a model; every op checks again, which takes a microsecond.
+
+Knows: numbers. Does not know: tensors or models.
 """
 
 from __future__ import annotations

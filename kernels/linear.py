@@ -1,22 +1,23 @@
-"""A linear layer: y = x @ weight.T + bias.
+"""A linear layer: y = x @ weight.T + bias, by the fastest of three ways.
 
-The library's product serves, but for few rows, where reading the weight is all of the work:
+Of few rows, where reading the weight is all of the work, a kernel here computes the product:
 
     weight (N, K)   one program a strip of 64 rows, all of K        x (T, K), T at most 32,
     [========]      tiles of 64 x 128 in flight, six at a time      comes from the L2 cache
     [========]
 
-On Hopper up to 8 rows are `hopper_linear`'s, which may leave the product in parts where its
-reader adds them.
+For these cuBLAS splits K among programs and adds up their sums in a second kernel, during which no
+weight is read. With fewer strips than fill the device K has to be split, and with many more strips
+cuBLAS is as fast: both are left to it, and so are other dtypes.
 
-There the library splits K among programs and adds up their sums in a second kernel, time in
-which no weight is read. With fewer strips than fill the device it has to, and with many more it
-reads as fast as this; both are left to it, and so are other dtypes.
+On Hopper up to 8 rows are computed by `hopper_linear`, which may leave the product in parts for a
+reader that adds them.
 
-The library has two fronts that choose among its kernels by rules of their own: for some more
-rows cuBLASLt chooses better than cuBLAS, which torch asks otherwise.
+All else is torch's, which asks cuBLAS or cuBLASLt: they choose among the same kernels by rules of
+their own, and for some numbers of rows cuBLASLt, which torch does not ask by default, chooses
+better.
 
-Does not know what the product is for.
+Knows: shapes and dtypes. Does not know: what the product is for.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from torch import Tensor
 from kernels import hopper_linear
 from kernels.early_start import early_start, start_early
 
-MOST_ROWS = 32
-LEAST_STRIPS, MOST_STRIPS = 48, 128
+MAX_ROWS = 32
+MIN_STRIPS, MAX_STRIPS = 48, 128
 _STRIP, _TILE, _STAGES = 64, 128, 6
-_LEAST_ROWS = 16  # the least that the matrix units take
-_LT_ROWS = range(MOST_ROWS + 1, 113)  # for which cuBLASLt was measured to choose better
-_LT_FEATURES = 32_768  # and up to so many; a head has more
+_MIN_ROWS = 16  # rows of the smallest operand that the matrix units take
+_LT_ROWS = range(MAX_ROWS + 1, 113)  # numbers of rows for which cuBLASLt was measured to be faster
+_LT_FEATURES = 32_768  # for weights of up to this many rows; a model's head has more
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x (T, K), weight (N, K), bias (N,) or None, of one dtype -> (T, N). The library's."""
+    """x (T, K), weight (N, K), bias (N,) or None, of one dtype -> (T, N). Plain PyTorch."""
     return F.linear(x, weight, bias)
 
 
@@ -100,7 +101,7 @@ def _is_for_hopper(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 def _anywhere(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     (rows, width), features = x.shape, weight.shape[0]
     strips = triton.cdiv(features, _STRIP)
-    if not (_is_for_few_rows(x) and LEAST_STRIPS <= strips <= MOST_STRIPS):
+    if not (_is_for_few_rows(x) and MIN_STRIPS <= strips <= MAX_STRIPS):
         return _by_library(x, weight, bias)
     out = x.new_empty((rows, features))
     _kernel[(strips,)](
@@ -112,7 +113,7 @@ def _anywhere(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         x.stride(0),
         N=features,
         K=width,
-        ROWS=max(triton.next_power_of_2(rows), _LEAST_ROWS),
+        ROWS=max(triton.next_power_of_2(rows), _MIN_ROWS),
         STRIP=_STRIP,
         TILE=_TILE,
         STAGES=_STAGES,
@@ -125,7 +126,7 @@ def _anywhere(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _is_for_few_rows(x: Tensor) -> bool:
     rows, width = x.shape
-    return 0 < rows <= MOST_ROWS and width % _TILE == 0 and x.element_size() == 2
+    return 0 < rows <= MAX_ROWS and width % _TILE == 0 and x.element_size() == 2
 
 
 def _by_library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -136,10 +137,10 @@ def _by_library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @contextmanager
-def asking(front: str) -> Iterator[None]:
-    """Have torch ask this front of the library; it knows one choice for the whole process."""
+def asking(library: str) -> Iterator[None]:
+    """Have torch use this BLAS library meanwhile; the choice holds for the whole process."""
     usual = torch.backends.cuda.preferred_blas_library()
-    torch.backends.cuda.preferred_blas_library(front)
+    torch.backends.cuda.preferred_blas_library(library)
     try:
         yield
     finally:

@@ -1,10 +1,11 @@
-"""Brings the partial outputs of one row together, each with the log-sum-exp of its keys.
+"""Merges the partial attention outputs of a row, each weighted by the log-sum-exp of its keys.
 
-    out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)
+    out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)      lse in base 2
 
-A kernel of its own for parts at equal distances (`merge_splits`), and device code for a program
-that merges what others have written before it (`bring_together`). Does not know keys, queries or
-who wrote the parts.
+There is a kernel for parts at equal distances (`merge_splits`), and device code for a program that
+merges what others have written before it (`merge_row`).
+
+Knows: parts and where they lie. Does not know: keys, queries or what wrote the parts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PARTS_AT_ONCE = 8  # that one program loads in one go
+PARTS_AT_ONCE = 8  # parts that a program loads in one go
 _ROWS_AT_ONCE = 4
 
 
@@ -39,7 +40,7 @@ def add_parts(
 
     Part i of member j lies at row `first` + i * `step` + `member`[j] of `partial` (rows, D).
     `member` is repeated AT_ONCE times, (AT_ONCE * MEMBERS,), and so is `inside`: which are real.
-    Read past the first cache: another program may have written them a moment ago.
+    The loads bypass the L1 cache (.cg), since another program may have just written the parts.
     """
     index = tl.arange(0, AT_ONCE * MEMBERS) // MEMBERS
     column = tl.arange(0, D_PADDED)
@@ -47,7 +48,7 @@ def add_parts(
         real = inside & (base + index < count)
         row = first.to(tl.int64) + (base + index).to(tl.int64) * step + member
         lse = tl.load(partial_lse + row, mask=real, other=float("-inf"), cache_modifier=".cg")
-        # Loaded whether they weigh or not: so the load need not wait for the weights.
+        # Loaded even where the weight is 0: so this load need not wait for the one before.
         place = partial + row[:, None] * D + column[None, :]
         wanted = real[:, None] & (column < D)[None, :]
         parts = tl.load(place, mask=wanted, other=0.0, cache_modifier=".cg")
@@ -63,7 +64,7 @@ def add_parts(
 
 
 @triton.jit
-def bring_together(
+def merge_row(
     partial: tl.tensor,
     partial_lse: tl.tensor,
     spans: tl.tensor,
@@ -135,9 +136,9 @@ def _merge_kernel(
 
 
 def merge_splits(partial: Tensor, lse: Tensor, out: Tensor) -> None:
-    """Merge (splits, rows, heads, D) and (splits, rows, heads), float32, into out, contiguous.
+    """Merge `partial` (splits, rows, heads, D) by `lse` (splits, rows, heads), both float32.
 
-    `lse` is base 2.
+    `out` (rows, heads, D) is contiguous; `lse` is base 2.
     """
     splits, head_dim = partial.shape[0], out.shape[2]
     rows = out.shape[0] * out.shape[1]
@@ -156,7 +157,7 @@ def merge_splits(partial: Tensor, lse: Tensor, out: Tensor) -> None:
 
 
 def reference(partial: Tensor, lse: Tensor) -> Tensor:
-    """The formula above over the first dimension: (splits, ..., D), (splits, ...) -> (..., D)."""
+    """The formula above: (splits, ..., D), (splits, ...) -> (..., D). Plain PyTorch."""
     anchor = lse.amax(0).nan_to_num(neginf=0.0)
     weight = torch.exp2(lse - anchor)
     parts = torch.where(weight[..., None] > 0, partial * weight[..., None], 0.0)

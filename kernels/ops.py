@@ -1,7 +1,8 @@
-"""The ops a model is computed with, chosen once by device.
+"""The ops that a model is computed with, chosen once by device.
 
-Knows which function serves which device. Does not know the models that call them. Shapes,
-dtypes and errors are told in the module of each op.
+Shapes, dtypes and errors of an op are documented in its module.
+
+Knows: which function is for which device. Does not know: the models that call them.
 """
 
 from __future__ import annotations
@@ -108,10 +109,10 @@ class KeepLikeliest(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ops:
-    """One way to compute each op. All of them on tensors of one device."""
+    """One way to compute each op. All of them take tensors of one device."""
 
     linear: Linear
-    linear_in_parts: Linear  # whose reader takes the product whole, (T, N), or in parts
+    linear_in_parts: Linear  # for readers that take (T, N) or parts (S, T, N), see `parts`
     rms_norm: RmsNorm
     add_rms_norm: AddRmsNorm
     silu_mul: SiluMul
@@ -123,7 +124,7 @@ class Ops:
 
 
 def torch_ops() -> Ops:
-    """Plain PyTorch, for any device; it waits for the device where lengths are read."""
+    """Plain PyTorch, for any device. Attention waits for the device, since it reads lengths."""
     return Ops(
         linear=linear.reference,
         linear_in_parts=linear.reference,
@@ -139,7 +140,7 @@ def torch_ops() -> Ops:
 
 
 def triton_ops() -> Ops:
-    """Triton kernels, for CUDA; nothing waits for the device, and nothing compiles before use."""
+    """Triton kernels, for CUDA. None waits for the device; each is compiled at its first use."""
     return Ops(
         linear=linear.launch,
         linear_in_parts=linear.launch_in_parts,
@@ -155,5 +156,5 @@ def triton_ops() -> Ops:
 
 
 def ops_for(device: torch.device) -> Ops:
-    """The ops that serve on `device`."""
+    """The ops to use on `device`."""
     return triton_ops() if device.type == "cuda" else torch_ops()

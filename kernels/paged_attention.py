@@ -4,13 +4,15 @@ For the token at position t of a row, over the keys at positions 0..t of that ro
 
     out[h] = sum_j softmax_j(scale * q[h] . k_j[h // group]) v_j[h // group]
 
-The KV of the new tokens is already in the pool (`rope_write_kv`). What lies behind a row's
-context, in its last block, in the block table or in blocks of others, is never read into the
-result: it may be NaN or no block id at all. A row's result does not depend on which other
-rows are in the batch, in the reference not even in its last bit.
+The KV of the new tokens is already in the pool (`rope_write_kv`). Whatever lies behind a row's
+context, in its last block, in the block table or in other blocks, has no effect on the result: it
+may be NaN, or no valid block id. A row's result does not depend on the other rows in the batch; in
+the reference not even in its last bit.
 
 On the device, `decode_attention` takes the leading rows with one token and
 `prefill_attention` the others; this module only divides the work between them.
+
+Knows: rows and where their KV lies. Does not know: sequences, or who shares a block.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     """Keys and values (Hkv, context, D) of one row, contiguous by head, float32."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     blocks = table[: -(-context // block_size)].long()
-    # Selecting behind the heads lands contiguous: twice as fast as gathering and transposing.
+    # With the heads permuted to the front the result is contiguous: twice as fast as gathering
+    # first and transposing then.
     gathered = kv.permute(1, 2, 0, 3, 4).index_select(2, blocks)
     both = gathered.view(2, num_kv_heads, -1, head_dim)[:, :, :context].float()
     return both[0], both[1]

@@ -1,9 +1,11 @@
-"""Sums in parts: a product whose K was cut among programs, not yet added up.
+"""Products in parts: the partial sums of a split-K product, not added up yet.
 
     whole (T, N), of the model's dtype        parts (S, T, N) float32, whose sum over S it is
 
-Whoever reads the product next adds its parts in passing, in order: that spares a kernel between
-the two, and the parts are still in the L2 cache. Knows both forms. Does not know who cuts, or why.
+The kernel that reads the product next adds its parts as it loads them, in order: that saves a
+kernel between the two, and the parts are still in the L2 cache.
+
+Knows: both forms. Does not know: what splits a product, or why.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from torch import Tensor
 
 
 def whole(product: Tensor, dtype: torch.dtype) -> Tensor:
-    """The product itself, (T, N) of `dtype`; one that is whole is returned as it is."""
+    """The product as (T, N) of `dtype`; one that is whole is returned as it is."""
     return product if product.dim() == 2 else product.sum(0).to(dtype)
 
 
 def layout(product: Tensor) -> tuple[int, int, int]:
-    """Number of parts, and the strides of parts and of rows, in numbers."""
+    """The number of parts, and the strides between parts and between rows, in elements."""
     if product.dim() == 2:
         return 1, 0, product.stride(0)
     return product.shape[0], product.stride(0), product.stride(1)
@@ -30,7 +32,7 @@ def layout(product: Tensor) -> tuple[int, int, int]:
 def load_summed(
     source: tl.tensor, part_stride: tl.tensor, inside: tl.tensor, PARTS: tl.constexpr
 ) -> tl.tensor:
-    """What lies at `source` of the product: as it is stored of one part, float32 of several."""
+    """Load the product's elements at `source`: of one part in its dtype, of several in float32."""
     total = tl.load(source, mask=inside, other=0.0)
     for part in tl.static_range(1, PARTS):
         total += tl.load(source + part * part_stride, mask=inside, other=0.0)

@@ -1,7 +1,8 @@
 """Attention of rows with several new tokens over their cached prefix and themselves.
 
-One program takes one query block: BLOCK_Q consecutive new tokens of one row with all the
-query heads of one KV head, BLOCK_M query rows in all. It walks the row's keys tile by tile:
+This is FlashAttention over paged keys. One program takes one query block: BLOCK_Q consecutive new
+tokens of one row with all the query heads of one KV head, BLOCK_M query rows in all. It walks the
+row's keys tile by tile:
 
     keys   | tiles that every query of the block sees | tiles across the diagonal |  not read
            |            no mask                       |         masked            |
@@ -9,9 +10,12 @@ query heads of one KV head, BLOCK_M query rows in all. It walks the row's keys t
 Where there are too few query blocks to fill the device, a short suffix of a long prefix, the
 keys of each are split among several programs and their partial outputs merged.
 
-The rows' query blocks are numbered through: row r begins at `query_starts[r] // BLOCK_Q + r`,
-which needs nothing from the host but T and R and leaves less than one idle program a row.
-Does not know rows the decode kernel serves, though a row of one token is right here too.
+The query blocks of all rows are numbered in one sequence: row r begins with number
+`query_starts[r] // BLOCK_Q + r`, which needs nothing from the host but T and R, and leaves less
+than one idle program a row.
+
+Knows: rows with new tokens; one token is allowed too. Does not know: the rows that
+`decode_attention` takes.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from kernels.attention_tile import LOG2_E, attend_tile, average
 from kernels.batch_layout import BatchLayout
 from kernels.tuning import PrefillTuning, hopper_tuning, prefill_tuning
 
-_MOST_SPLITS = 64
+_MAX_SPLITS = 64
 
 
 @triton.jit
@@ -135,7 +139,10 @@ def _kernel(
 
 
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
-    """Attend the rows behind `layout.num_decodes` of q (T, Hq, D) and write theirs into out."""
+    """Attend the rows behind `layout.num_decodes` of q (T, Hq, D); write their part of `out`.
+
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool; `out` is like q.
+    """
     first = layout.num_decodes
     if first == layout.num_rows:
         return
@@ -169,11 +176,11 @@ def _is_for_hopper(q: Tensor, kv: Tensor) -> bool:
 def num_splits(programs: int, max_context_len: int, tuning: PrefillTuning) -> int:
     """Among how many programs the keys of a query block are split, 1..64.
 
-    As many as the device has room for beside each other; at the longest context none with
-    fewer keys than the tuning says.
+    As many as fill the device, `programs` being those without a split; but at the longest context
+    each has at least `tuning.least_keys` keys.
     """
     to_fill = tuning.programs // programs
-    return max(min(to_fill, max_context_len // tuning.least_keys, _MOST_SPLITS), 1)
+    return max(min(to_fill, max_context_len // tuning.least_keys, _MAX_SPLITS), 1)
 
 
 def _attend(

@@ -1,8 +1,8 @@
 """Root-mean-square norm: y = weight * x / sqrt(mean(x^2) + eps), over the last dimension.
 
-The mean and the division are float32; the quotient is cast back to the dtype of x before it
-meets the weight, as Llama's reference code does. Knows one tensor and one weight; does not
-know the residual stream (`add_rms_norm`) nor heads (`rope_write_kv` norms those).
+The mean and the division are float32; the quotient is cast back to the dtype of x before it is
+multiplied by the weight, as in Llama's reference code. Knows: one tensor and one weight. Does not
+know: the residual stream (`add_rms_norm`), or heads (`rope_write_kv` norms those).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @triton.jit
 def scaled_rows(x: tl.tensor, weight: tl.tensor, eps: tl.tensor, size: tl.constexpr) -> tl.tensor:
-    """Norm the rows of x (rows, padded size), float32 and zero behind `size`, with dtype steps."""
+    """Norm the rows of x (rows, padded size) float32, zero behind `size`; rounds as `reference`."""
     mean_square = tl.sum(x * x, axis=1) / size
     normed = (x * tl.rsqrt(mean_square + eps)[:, None]).to(weight.dtype)
     return (normed.to(tl.float32) * weight.to(tl.float32)).to(weight.dtype)

@@ -7,8 +7,10 @@
 
 The norm rounds as `rms_norm` does. The rotation is float32, from float32 tables, and rounds
 once at the end: in float32 models that is `transformers`' arithmetic, in bf16 and fp16 it is
-more exact than theirs, which rotates in the dtype of the model. Does not know how the tables
-were scaled, which sequence a token belongs to, or who may read the slots.
+more exact than theirs, which rotates in the dtype of the model.
+
+Knows: tokens, heads and slots. Does not know: how the tables were scaled, which sequence a token
+belongs to, or who may read the slots.
 """
 
 from __future__ import annotations

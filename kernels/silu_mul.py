@@ -1,9 +1,9 @@
-"""The gate of the MLP: y = silu(gate) * up, with gate and up side by side in one tensor.
+"""The gate of the MLP (SwiGLU): y = silu(gate) * up, with gate and up side by side in one tensor.
 
     gate_up (T, 2I) = [gate (I) | up (I)]        silu(z) = z / (1 + exp(-z))
 
-Computed in float32 and rounded once, which for bf16 and fp16 is one rounding less than the
-two steps apart would make. Does not know the matrix products around it.
+Computed in float32 and rounded once; two separate steps would round twice in bf16 and fp16.
+Knows: one tensor. Does not know: the matrix products around it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The shapes of tiles that attention runs with, measured once on an H200 and shipped.
 
 Nothing is tuned while serving: a head dim and a dtype decide. What was measured, and what was
-tried and lost, is in docs/performance.md. Knows numbers; does not know the kernels.
+tried and was slower, is in docs/performance.md.
+
+Knows: numbers. Does not know: the kernels.
 """
 
 from __future__ import annotations
@@ -10,23 +12,24 @@ from dataclasses import dataclass, replace
 
 import torch
 
-MOST_QUERIES = 64  # that a decode program has registers for
+MAX_QUERIES = 64  # that a decode program has registers for
 LEAST_SHARED_TOKENS = 1_024  # of a group: fewer are re-read from the L2 cache anyway
 _LEAST_SAVED_BYTES = 2**26  # of keys and values of one layer
+_PROGRAMS = 132  # multiprocessors of an H200
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
     """How keys are dealt to programs that read them for few queries.
 
-    A unit has the keys of a `fine`-th of the work but at least `usual_keys`, so that units are
-    many and their tail is short; of little work, a `coarse`-th but at least `least_keys`, so
-    that every multiprocessor has some.
+    Of much work a unit has a `fine`-th, but at least `usual_keys` keys: so units are many, and the
+    last ones to end do not run alone for long. Of little work it has a `coarse`-th, but at least
+    `least_keys` keys: so every multiprocessor has a unit.
     """
 
     tile: int  # keys at a time
     warps: int
-    stages: int  # tiles in flight, and one more
+    stages: int  # tiles in flight, plus one
     fine: int  # units over all KV heads
     coarse: int
     usual_keys: int
@@ -50,7 +53,7 @@ def rows_together(group: int) -> int:
 
     A power of two; 1 where the heads of two rows are too many.
     """
-    return 1 << max((MOST_QUERIES // group).bit_length() - 1, 0)
+    return 1 << max((MAX_QUERIES // group).bit_length() - 1, 0)
 
 
 def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
@@ -65,9 +68,15 @@ def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     """For a head dim of up to 256."""
-    if dtype == torch.float32:
-        return DecodeTuning(_keys_of_16_kib(head_dim, 4), 4, 2, 2112, 528, 1536, 128)
-    return DecodeTuning(_keys_of_16_kib(head_dim, 2), 4, 3, 2112, 528, 1536, 128)
+    return DecodeTuning(
+        tile=_keys_of_16_kib(head_dim, dtype.itemsize),
+        warps=4,
+        stages=2 if dtype == torch.float32 else 3,
+        fine=16 * _PROGRAMS,
+        coarse=4 * _PROGRAMS,
+        usual_keys=1536,
+        least_keys=128,
+    )
 
 
 def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
@@ -79,22 +88,23 @@ def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:
-    """For a head dim of up to 256: what registers and shared memory hold."""
+    """For a head dim of up to 256: tiles as large as registers and shared memory hold."""
+    is_small = head_dim <= 128
     if dtype == torch.float32:
-        if head_dim <= 128:
-            return PrefillTuning(32, 32, 4, 1, 132, 256)
-        return PrefillTuning(16, 16, 4, 1, 132, 256)
-    if head_dim <= 128:
-        return PrefillTuning(256, 64, 8, 3, 132, 256)
-    return PrefillTuning(64, 32, 4, 2, 132, 256)
+        queries, tile, warps, stages = (32, 32, 4, 1) if is_small else (16, 16, 4, 1)
+    else:
+        queries, tile, warps, stages = (256, 64, 8, 3) if is_small else (64, 32, 4, 2)
+    return PrefillTuning(queries, tile, warps, stages, programs=_PROGRAMS, least_keys=256)
 
 
 def hopper_tuning() -> PrefillTuning:
     """For 16-bit numbers and head dims 64 and 128 on Hopper; the warps are of one attender."""
-    return PrefillTuning(queries=128, tile=128, warps=4, stages=2, programs=132, least_keys=256)
+    return PrefillTuning(
+        queries=128, tile=128, warps=4, stages=2, programs=_PROGRAMS, least_keys=256
+    )
 
 
 def _keys_of_16_kib(head_dim: int, itemsize: int) -> int:
-    """A power of two in 16..128."""
+    """How many keys of `head_dim` (padded) numbers take 16 KiB: a power of two in 16..128."""
     padded = 1 << (head_dim - 1).bit_length()
     return min(max(16_384 // (padded * itemsize), 16), 128)

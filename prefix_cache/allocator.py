@@ -33,7 +33,7 @@ class BlockAllocator:
         return ids
 
     def reserve(self, ids: BlockIds) -> None:
-        """Take exactly these; one that is not free raises InvariantBroken and changes nothing."""
+        """Take exactly these ids. Raises InvariantBroken, and takes none, if one is not free."""
         if not self._is_free[ids].all():
             raise InvariantBroken(f"a block of {ids.tolist()} is taken twice")
         self._is_free[ids] = False

@@ -71,7 +71,10 @@ def whereabouts(at: Position) -> Whereabouts:
 
 
 def reachable(at: Position, load_blocks: int | None) -> int:
-    """How many blocks up to `at` a lease may count on, loading at most so many (None: any)."""
+    """How many blocks up to `at` a lease may count on, with at most `load_blocks` loads.
+
+    None: with any number of loads.
+    """
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
     states = _states_to(at)
@@ -79,7 +82,7 @@ def reachable(at: Position, load_blocks: int | None) -> int:
     loadable = ~there & (states & MOVING == 0)
     if load_blocks is not None:
         loadable &= np.cumsum(loadable) <= load_blocks
-    # Blocks that are coming behind one that is not will not land: theirs was to come before.
+    # Blocks on their way behind a block that is not will not land: it should have come first.
     gap = there & ~np.logical_and.accumulate(there)
     wrong = np.flatnonzero(~(there | loadable) | gap)
     return int(wrong[0]) if len(wrong) else len(states)
@@ -134,10 +137,10 @@ class Ascent:
             lease.loads += len(before)
 
     def settle(self, flight: Flight) -> list[tuple[Node, int]]:
-        """All copies of a flight to the device have ended.
+        """Apply that all copies of a flight to the device have ended.
 
-        Returns where blocks were lost, as nodes and positions, of the loads that closed by it.
-        They are not on the device and no longer on their way there.
+        Returns the blocks that were lost, as nodes and positions, of the loads that are closed by
+        this. They are not on the device and no longer on their way there.
         """
         load = self._load_of[flight]
         load.open -= 1

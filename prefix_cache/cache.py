@@ -39,7 +39,7 @@ from prefix_cache.tree import RadixTree
 from prefix_cache.usage import PoolUse, TierUse
 from storage.move import Move, Plan, Record, Tier
 
-NO_TIERS = Tiers()
+DEVICE_ONLY = Tiers()
 
 
 class PrefixCache:
@@ -52,7 +52,7 @@ class PrefixCache:
         block_size: int,
         policy: EvictionPolicy | None = None,
         digest: Digest = xxh3_128_digest,
-        tiers: Tiers = NO_TIERS,
+        tiers: Tiers = DEVICE_ONLY,
     ) -> None:
         """`digest` makes the keys of generated blocks; give the one that made the prompts'."""
         self.block_size = block_size
@@ -82,11 +82,11 @@ class PrefixCache:
         return self._tree.depth
 
     def fits(self, num_tokens: int) -> bool:
-        """Whether the whole pool, were it empty, could hold so many tokens."""
+        """Whether the whole pool, if it were empty, could hold `num_tokens` tokens."""
         return self.blocks_for(num_tokens) <= self._supply.allocator.total
 
     def blocks_for(self, num_tokens: int) -> int:
-        """Return how many blocks hold so many tokens."""
+        """Return how many blocks `num_tokens` tokens take."""
         return -(-num_tokens // self.block_size)
 
     @property
@@ -95,7 +95,10 @@ class PrefixCache:
         return len(self._transit)
 
     def set_quota(self, owner: str, quota: Quota) -> None:
-        """Say what of each tier is `owner`'s; the first call gives everyone a quota."""
+        """Set `owner`'s share of each tier; from the first call on every owner has a quota.
+
+        Raises ValueError for an owner that is outside of quotas.
+        """
         self.quotas.set(owner, quota)
 
     def match_length(self, path: NamespacePath, token_ids: TokenIds) -> int:
@@ -118,9 +121,9 @@ class PrefixCache:
     ) -> Lease | None:
         """Lease blocks for all of `token_ids`; None: not now, and nothing has changed.
 
-        What is cached is never the whole: the last token is left to be computed, for its
-        logits. Blocks of the tree come first, then private ones, into the first of which the
-        lease's move copies the block that shares most of the tokens that come next.
+        The last token is never taken from the cache: it is left to be computed, for its logits.
+        Blocks of the tree come first, then private ones. Into the first private block the lease's
+        move copies the block of the tree that shares the most of the tokens that come next.
 
         Up to `load_blocks` (None: all) that lie lower are brought to the device, and the lease
         is not `ready` until they are there. Where room has to be made by copying blocks down,
@@ -149,7 +152,8 @@ class PrefixCache:
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
         """Make room for `num_tokens` in all; False: not now, and nothing has changed.
 
-        A sequence that runs does not wait: other blocks are rather lost than copied down first.
+        A running sequence does not wait for copies: blocks that make room for it are dropped.
+        Raises LeaseError.
         """
         lease.check_open()
         missing = self.blocks_for(num_tokens) - lease.num_blocks
@@ -175,7 +179,7 @@ class PrefixCache:
         `token_ids` are the sequence's from position 0, and their KV up to `num_computed` is in
         the lease's blocks. `block_keys` are the prompt's, 16 bytes a whole block; those of
         generated blocks are made here. Where the tree has an equal block, the lease keeps its
-        own and goes on behind that one.
+        own and goes on behind that one. Raises LeaseError.
         """
         lease.check_open()
         if not lease.ready:
@@ -188,7 +192,7 @@ class PrefixCache:
             self._committer.commit(lease, tokens, block_keys, now=now)
 
     def release(self, lease: Lease, *, now: float) -> None:
-        """Give everything back; what was committed stays in the tree. Exactly once."""
+        """Give everything back, once; what was committed stays in the tree. Raises LeaseError."""
         lease.check_open()
         self._leasing.take_back(lease, now)
         self.quotas.keep(lease.owner)
@@ -201,7 +205,7 @@ class PrefixCache:
         self.release(lease, now=now)
 
     def flush(self, *, namespace: Namespace | None = None, owner: str | None = None) -> int:
-        """Forget all blocks of a namespace, of an owner, of both at once, or (None) just all.
+        """Forget all blocks of a namespace, of an owner, of both together, or (None) of the cache.
 
         What hangs below a forgotten block goes with it. Leased blocks stay valid for their
         holders and are freed on release. Returns how many blocks the tree forgot.
@@ -220,9 +224,9 @@ class PrefixCache:
     def settle(
         self, done: Iterable[Move] = (), failed: Iterable[Move] = (), lost: Iterable[Move] = ()
     ) -> None:
-        """Apply what has become of the plan's moves; UnknownMove for one not under way.
+        """Apply how moves of a plan ended. Raises UnknownMove for one that is not under way.
 
-        `failed`: the block stays where it was. `lost`: and what was to be read there is no good;
+        `failed`: the block stays where it was. `lost`: the copy that was to be read is no good, so
         the block is forgotten, with all that builds on it.
         """
         if done:
@@ -240,11 +244,12 @@ class PrefixCache:
                 self._pruning.forget_all(gone, Reason.LOST)
 
     def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
-        """Take up what a disk was found to hold, as (slot, record) in any order, after a start.
+        """Rebuild the tree after a start from what is on disk: (slot, record) in any order.
 
-        Whole chains from position 0 become the tree's. All other slots are erased in the next
-        plan: a record that hangs in the air, lies beyond the disk tier's size, or is not what its
-        key says. Returns how many blocks were taken. RestoreError where something is here already.
+        Whole chains from position 0 are put into the tree. All other slots are erased by the next
+        plan: records whose prefix is missing, that lie beyond the disk tier's size, or that are not
+        what their key says. Returns how many blocks were restored. Raises RestoreError unless the
+        cache is empty and has a disk tier.
         """
         if Tier.DISK not in self._supply.shelves or self._tree.num_nodes or len(self._transit):
             raise RestoreError("only a cache with a disk tier and nothing in it can be restored")
@@ -253,27 +258,27 @@ class PrefixCache:
     def hottest(self, blocks: int) -> int:
         """Begin to load the prefixes that were found most often, up to `blocks` blocks of them.
 
-        They come to the device, as long as it has free blocks, and stay below as well; nothing
-        gives way. The copies are in the next plan. Returns how many have been begun.
+        They are copied to free blocks of the device, and stay below as well; nothing is evicted.
+        The copies are in the next plan. Returns how many were begun.
         """
         return self._restart.hottest(blocks, self._supply.allocator.num_free)
 
     def save(self, blocks: int) -> int:
-        """Before the end: begin to copy to disk up to `blocks` blocks that are not there.
+        """Before a stop: begin to copy to disk up to `blocks` blocks that are not there.
 
-        What the policy values most comes first, and every block behind its prefix. At most
+        Blocks that the policy values most come first, and every block after its prefix. At most
         `Tiers.max_disk_writes` are under way at once: take the plan, settle, call again. Returns
-        how many have been begun; when none is and none is under way, all is there that can be.
+        how many were begun; once it is 0 and none is under way, all is saved that can be.
         """
         return self._restart.save(blocks) if Tier.DISK in self._supply.shelves else 0
 
     def forget_disk(self) -> int:
-        """The disk's file was emptied or is gone: nothing of what it held can be found any more.
+        """Forget all copies on disk: its file was emptied or is gone.
 
-        Blocks that lie nowhere else leave the tree, with all that builds on them; those leased
-        or on their way to the device stay with their holders. Moves under way to disk will have
-        failed, whatever is reported of them; each is still to be settled. Returns how many blocks
-        the tree forgot.
+        Blocks that lie nowhere else leave the tree, with all that builds on them; those leased or
+        on their way to the device stay with their holders. Moves under way to disk count as failed,
+        whatever is reported of them; each still has to be settled. Returns how many blocks the tree
+        forgot.
         """
         self._transit.void(Tier.DISK)
         gone = self._pruning.forget_all(self._restart.on_disk_alone(), Reason.TIER_GONE)

@@ -1,10 +1,10 @@
-"""The evictable leaves of a tier where owners have quotas: first whose, then which.
+"""The evictable leaves of a tier where owners have quotas: the owner is chosen first, then a leaf.
 
-A heap of leaves for each owner, in the policy's order, and the owners in the order in which they
-give (`standing`). An owner's place is made anew when somebody looks and its counts have changed,
-so a change costs nothing and a look costs the logarithm of the owners.
+Each owner has a heap of leaves, in the policy's order; the owners are sorted by who has to give up
+blocks first (`standing`). An owner whose counts have changed is sorted in again at the next look:
+so a change costs nothing, and a look costs the logarithm of the number of owners.
 
-Knows: leaves, owners. Does not know: how a block goes.
+Knows: leaves, owners. Does not know: how a block is evicted.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Contest(Candidates):
                 self._standing.moved.add(node.owner)
 
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
-        """Return whose turn it is, and how many blocks may be taken; see `Candidates.choose`."""
+        """Return the leaf to evict next, and how many of its blocks; see `Candidates.choose`."""
         return self._choose(owner, wanted, more, Class.BELOW)
 
     def spare(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
-        """Like `choose`, but leaves to others what is below their floors."""
+        """Like `choose`, but takes nothing from owners below their floors."""
         return self._choose(owner, wanted, more, Class.OWN)
 
     def own(self, owner: str) -> Node | None:
@@ -76,16 +76,20 @@ class Contest(Candidates):
         """Whether `node` may have the room of `victim`, which was chosen for its owner."""
         return node.owner != victim.owner or self._policy.admits(node, victim)
 
-    def misplaced(self) -> list[Node]:
+    def outdated(self) -> list[Node]:
         """Return the nodes whose key has changed since they were added, for checks."""
-        return [node for leaves in self._leaves.values() for node in leaves.misplaced()]
+        return [node for leaves in self._leaves.values() for node in leaves.outdated()]
 
-    def mislaid(self) -> int:
+    def num_unreachable(self) -> int:
         """Return how many candidates or owners would never come up, for checks."""
         self._place_anew()
         unplaced = len(self._leaves.keys() ^ self._places.keys())
         stale = [o for o, rank in self._places.items() if rank != self._standing.rank(o)]
-        return unplaced + len(stale) + sum(leaves.mislaid() for leaves in self._leaves.values())
+        return (
+            unplaced
+            + len(stale)
+            + sum(leaves.num_unreachable() for leaves in self._leaves.values())
+        )
 
     def _choose(self, owner: str, wanted: int, more: int, last: Class) -> tuple[Node, int] | None:
         self._place_anew()

@@ -52,7 +52,7 @@ class Descent:
     def make_room(self, count: int, owner: str) -> bool:
         """Whether `count` device blocks are free; if not, copies that will free some are begun.
 
-        False without a copy under way: what could go is held.
+        Where it is False and no copy is under way, all that could be evicted is held.
         """
         if not self._shelves:
             return self._make_room_now(count, owner, Reason.NO_ROOM)
@@ -69,7 +69,7 @@ class Descent:
         return device.num_free >= count
 
     def make_room_now(self, count: int, owner: str) -> bool:
-        """Like `make_room`, but rather loses blocks than waits for copies of them."""
+        """Like `make_room`, but drops blocks instead of waiting for them to be copied down."""
         return self._make_room_now(count, owner, Reason.URGENT)
 
     def make_ahead(self) -> None:
@@ -78,7 +78,7 @@ class Descent:
             self.make_room(min(self._tiers.ahead, self._device.total), "")
 
     def keep_to_ceiling(self, tier: Tier, owner: str) -> None:
-        """Begin to let go of what `owner` holds over its ceiling and no sequence of it uses."""
+        """Begin to evict what `owner` holds over its ceiling, as far as no sequence uses it."""
         leaves, standing = self._holds.leaves[tier], self._standings[tier]
         skipped: list[Node] = []
         while over := standing.excess(owner):
@@ -93,8 +93,8 @@ class Descent:
     def save(self, node: Node, blocks: int) -> int:
         """Begin to copy up to `blocks` blocks of `node` to disk, the first ones that are not there.
 
-        They stay where they are. Nothing on disk gives way but what is there alone, and goes
-        before `node` anyway. Returns how many copies have been begun.
+        They stay where they are. On disk only blocks are evicted for them that lie nowhere else and
+        that the policy values less. Returns how many copies were begun.
         """
         shelf, states = self._shelves[Tier.DISK], node.edge.states
         places = np.flatnonzero(states & (DISK | MOVING) == 0)
@@ -177,7 +177,8 @@ class Descent:
     def _refusal(self, below: Shelf, node: Node, must: bool) -> Reason | None:
         """Why a node may not go down. `must`: others that lie lower would be lost with it.
 
-        Host memory is for all; disk is for what was asked for twice, and never in a queue.
+        The host takes any block; the disk takes blocks that were asked for twice, and only while
+        it has few writes under way.
         """
         if not node.kept:
             return Reason.UNKEPT

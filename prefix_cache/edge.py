@@ -1,14 +1,14 @@
-"""A run of whole blocks that lie in one namespace: their tokens, keys, and where they lie.
+"""A run of whole blocks of one namespace: their tokens, keys, and the tiers that they lie in.
 
-    tokens   4 bytes each, as they lie in memory: compared and looked up without any array
-    states   n bytes  where each block has a copy, and where one is on its way (`residency`)
-    slots    (3, n)   its slot in each tier; it means something where the state says so
+    tokens   int32, as raw bytes: compared and looked up without any array
+    states   n bytes  in which tiers each block has a copy, or one on its way (`residency`)
+    slots    (3, n)   its slot in each tier; valid only where the state says so
 
-Along a way from the root a block's fastest tier never gets faster. So in a run the blocks on the
-device come first (`num_device`), those that lie no higher than in the host next (up to
-`num_upper`), and those that lie on disk alone last.
+Along a path from the root a block's fastest tier never gets faster. So in a run the blocks on the
+device come first (`num_device`), those whose fastest copy is in the host next (up to `num_upper`),
+and those that lie on disk alone last.
 
-Everything here costs a few array operations however long the run is: no loop over blocks.
+Everything here takes a few array operations however long the run is, and no loop over blocks.
 
 Knows: arrays. Does not know: the tree it is part of, or whose the blocks are.
 """
@@ -179,7 +179,7 @@ class Edge:
         return common_prefix(left, right) // self._block_size
 
     def change(self, places: slice | Places, event: Event, tier: Tier) -> None:
-        """Let `event` happen to the blocks in these places; IllegalTransition."""
+        """Let `event` happen to the blocks in these places. Raises IllegalTransition."""
         if isinstance(places, slice):
             self._states[places] = change(self._states[places], event, tier)
         else:
@@ -190,7 +190,10 @@ class Edge:
             self.recount()
 
     def begin(self, start: int, ends: tuple[Tier, Tier], slots: BlockIds) -> list[int]:
-        """The blocks from `start` on are being copied to `slots`; return what from."""
+        """Note that the blocks from `start` on are being copied to `slots`; return their sources.
+
+        `ends` is (source tier, target tier); the sources are slots. Raises IllegalTransition.
+        """
         source, target = ends
         places = slice(start, start + len(slots))
         self.change(places, Event.BEGIN, target)

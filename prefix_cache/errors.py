@@ -1,13 +1,13 @@
 """What can go wrong in the prefix cache, as types.
 
 PrefixCacheError
- |- InvariantBroken     the books do not add up: a bug of ours; stop the step loudly
- |   `- IllegalTransition   a block was to go where it may not go from where it lies
+ |- InvariantBroken     the cache's own counts do not add up: a bug here; the engine must stop
+ |   `- IllegalTransition   a block's residency was to change in a way that is not allowed
  |- RestoreError        blocks were to be restored where there is no disk, or into a used cache
  |- LeaseError          a lease was used against its terms: a bug of the caller
  `- UnknownMove         a move was settled that is not under way: a bug of the caller
 
-"Not now" is no error: `acquire` answers None and `extend` answers False.
+"Not now" is not an error: `acquire` then returns None and `extend` False.
 """
 
 from __future__ import annotations

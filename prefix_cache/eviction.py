@@ -1,6 +1,6 @@
-"""What goes first: a policy, and the set of leaves it may choose from.
+"""What is evicted first: a policy, and the set of leaves it may choose from.
 
-Knows: how to order leaves. Does not know: when to evict, or how. More policies: `policies`.
+Knows: how to order leaves. Does not know: when to evict, or how. More policies are in `policies`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ SLACK = 64  # stale entries that are not worth a sweep
 
 
 class EvictionPolicy(ABC):
-    """Which leaf goes first. One method is a policy; the others are there to be told things."""
+    """Which leaf is evicted first.
+
+    `sort_key` alone makes a policy. The methods below it have defaults: questions about new and
+    pushed-down nodes, and notices of what happens to nodes.
+    """
 
     @abstractmethod
     def sort_key(self, node: Node) -> SortKey:
-        """Return a key; the leaf with the least one is evicted first, from whatever tier.
+        """Return a key; the leaf with the least one is evicted first, in every tier.
 
-        It may depend on what cannot change while the node is an unheld leaf.
+        It may depend only on what cannot change while the node is an unheld leaf.
         """
 
     def admits(self, node: Node, victim: Node) -> bool:
@@ -33,37 +37,38 @@ class EvictionPolicy(ABC):
         return self.sort_key(victim) < self.sort_key(node)
 
     def new_blocks(self, keys: bytes) -> int:  # noqa: ARG002 - a policy may ask
-        """How many leading blocks of a run never seen before make a node of their own.
+        """How many leading blocks of a run of new blocks are to become a node of their own.
 
-        0: all of them are alike.
+        0: the whole run may be one node.
         """
         return 0
 
     def may_grow(self, node: Node) -> bool:  # noqa: ARG002 - a policy may ask
-        """Whether new blocks may become part of `node`, which no other prompt goes on from."""
+        """Whether new blocks may become part of `node`, behind which no other prompt continues."""
         return True
 
     def entered(self, node: Node) -> None:  # noqa: B027 - most need not be told
-        """`node` has been put in the tree."""
+        """Notice that `node` has been put in the tree."""
 
     def restored(self, node: Node) -> None:  # noqa: B027
-        """`node` has entered from disk after a start, with no request; `seen` is what it had."""
+        """Notice that `node` has entered from disk after a start; `seen` are its uses before."""
 
     def used(self, node: Node) -> None:  # noqa: B027
-        """A request has found `node`; its `hits` and `last_used` say so already."""
+        """Notice that a request has found `node`; its `hits` and `last_used` are up to date."""
 
     def ended(self, node: Node, added: int) -> None:  # noqa: B027
-        """A request that ended at `node` is over; it has put the last `added` blocks in the tree.
+        """Notice that a request whose lease ends at `node` is over.
 
-        The nodes on the way are still held, so their keys may be made anew here.
+        It has put the last `added` blocks in the tree. The nodes on the way are still held, so what
+        their keys depend on may change here.
         """
 
     def left(self, node: Node, keys: bytes) -> None:  # noqa: B027
-        """Blocks with these keys, the last ones of `node`, are not in the tree any more."""
+        """Notice that blocks with these keys, the last ones of `node`, have left the tree."""
 
 
 class LeastRecentlyUsed(EvictionPolicy):
-    """The leaf unused for longest; of two used at one time, the deeper one."""
+    """The leaf that was unused for longest; of two last used at one time, the deeper one."""
 
     def sort_key(self, node: Node) -> SortKey:
         """Time of last use, then depth in blocks."""
@@ -71,7 +76,7 @@ class LeastRecentlyUsed(EvictionPolicy):
 
 
 class Candidates:
-    """The evictable leaves in the policy's order, kept up to date and never searched for.
+    """The evictable leaves in the policy's order; kept up to date, so that none is searched for.
 
     A heap with lazy deletion: `_entries` says which entry of a node counts, and the others are
     skipped when they come up, or swept out when they are the greater part.
@@ -105,15 +110,15 @@ class Candidates:
         self._entries.pop(node, None)
 
     def first(self) -> Node | None:
-        """Return the leaf to evict first when nobody in particular wants the room."""
+        """Return the leaf to evict first when no particular owner wants the room."""
         chosen = self.choose("", 1, 0)
         return None if chosen is None else chosen[0]
 
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:  # noqa: ARG002 - quotas ask
         """Return the leaf to evict first, and how many of its blocks; None: there is none.
 
-        `owner` wants the room, for `more` blocks that it does not hold yet; up to `wanted` are to
-        go now. "": nobody in particular wants it.
+        `owner` ("": none in particular) wants room for `more` blocks that it does not hold yet; up
+        to `wanted` blocks are to be evicted now.
         """
         heap, entries = self._heap, self._entries
         while heap:
@@ -124,22 +129,22 @@ class Candidates:
             heappop(heap)
         return None
 
-    spare = choose  # where there are floors: like `choose`, for room that one can do without
+    spare = choose  # `Contest` overrides it: leaves alone what is below a floor
 
     def own(self, owner: str) -> Node | None:  # noqa: ARG002 - without quotas there are no ceilings
-        """Return the leaf that `owner` is to give because it holds too much."""
+        """Return the leaf to evict because `owner` is over its ceiling; None without quotas."""
         return None
 
     def admits(self, node: Node, victim: Node) -> bool:
         """Whether `node`, pushed down, may have the room of `victim`."""
         return self._policy.admits(node, victim)
 
-    def misplaced(self) -> list[Node]:
+    def outdated(self) -> list[Node]:
         """Return the nodes whose key has changed since they were added, for checks."""
         counted = [entry for entry in self._heap if self._counts(entry)]
         return [node for key, _, node in counted if key != self._policy.sort_key(node)]
 
-    def mislaid(self) -> int:
+    def num_unreachable(self) -> int:
         """Return how many candidates the heap would never bring up, for checks."""
         return len(self._entries) - sum(map(self._counts, self._heap))
 

@@ -1,7 +1,7 @@
-"""What a policy remembers of blocks that have left: how often they had been used.
+"""What a policy remembers of evicted blocks: how often they had been used (a ghost list).
 
 A ghost is a run of blocks that left together, found by the key of its first. A run of new blocks
-is compared with it key by key, so only what really was here before is taken for that.
+is compared with it key by key, so that only blocks that were really here before count as such.
 
 Knows: keys and counts. Does not know: the tree, tokens, or why the blocks went.
 """
@@ -33,7 +33,7 @@ class Ghost(NamedTuple):
 
 
 class Ghosts:
-    """The runs that left last. They are few bytes a block, and the oldest are forgotten."""
+    """The runs that left last, at 16 bytes a block; the oldest are forgotten."""
 
     def __init__(self) -> None:
         self._by_first: OrderedDict[bytes, Ghost] = OrderedDict()
@@ -43,7 +43,7 @@ class Ghosts:
         return len(self._by_first)
 
     def add(self, keys: bytes, uses: int) -> None:
-        """Blocks with these keys have left together after `uses` uses."""
+        """Remember blocks with these keys, which have left together after `uses` uses."""
         first = keys[:KEY_BYTES]
         self._drop(self._by_first.pop(first, None))
         self._by_first[first] = Ghost(keys, uses)
@@ -69,7 +69,7 @@ class Ghosts:
         return 0
 
     def pop(self, keys: bytes) -> None:
-        """Blocks with these keys are back."""
+        """Forget the blocks with these keys: they are back."""
         total, at = len(keys) // KEY_BYTES, 0
         while at < total:
             ghost = self._by_first.pop(keys[at * KEY_BYTES : (at + 1) * KEY_BYTES], None)
@@ -77,7 +77,7 @@ class Ghosts:
             at += 1 if ghost is None else ghost.common_blocks(keys[at * KEY_BYTES :])
 
     def keep(self, num_blocks: int) -> None:
-        """Forget the oldest until there are no more than so many blocks."""
+        """Forget the oldest until at most `num_blocks` blocks are remembered."""
         while self.num_blocks > num_blocks:
             self._drop(self._by_first.popitem(last=False)[1])
 

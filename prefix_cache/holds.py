@@ -1,15 +1,15 @@
 """What leases hold of the tree, and so what may be evicted.
 
-A lease counts on its deepest node alone. A node is held if it has a lease or a held child; that
-a node's first hold begins or its last one ends is told to its parent, and no further than to the
-first ancestor for which it changes nothing. The device blocks of all other attached nodes are
-evictable: sooner or later each becomes the tail of a leaf that nobody holds.
+A lease is counted at its deepest node alone. A node is held if it has a lease or a held child. When
+a node's first hold begins or its last one ends, its parent is updated, and so on up to the first
+ancestor for which this changes nothing. The device blocks of all other attached nodes are
+evictable: sooner or later each becomes the tail of a leaf that is not held.
 
-In the tiers below it is the same, and a leaf there is a node with none below it that begins as
-high. A node of which a block is being copied is no candidate anywhere.
+In the lower tiers it is the same; a leaf there is a node without a child whose first block lies as
+high. A node of which a block is being copied is no candidate in any tier.
 
-Knows: holds, candidates, how many blocks could be had. Does not know: free lists or owners'
-accounts; it returns nodes whose blocks are nobody's any more and the cache frees them.
+Knows: holds, candidates, how many blocks are evictable. Does not know: free lists or owners'
+accounts: it returns nodes that nothing holds any more, and its callers free their blocks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Holds:
         return self.leaves[Tier.DEVICE]
 
     def divide(self, standings: Mapping[Tier, Standing]) -> None:
-        """From now on owners have quotas, and who gives way depends on how they stand."""
+        """Choose victims by the owners' quotas from now on (`Contest`)."""
         self.leaves = {
             tier: Contest(self.policy, standings[tier], leaves)
             for tier, leaves in self.leaves.items()

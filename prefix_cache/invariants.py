@@ -144,8 +144,8 @@ def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> No
         leaves = {node for node in free if tier in node.tails() and not node.flights}
         _expect("candidates", set(candidates), leaves)
         _expect("number of candidates", len(candidates), len(leaves))
-        _expect("misplaced candidates", candidates.misplaced(), [])
-        _expect("mislaid candidates", candidates.mislaid(), 0)
+        _expect("candidates with an outdated key", candidates.outdated(), [])
+        _expect("candidates that would never come up", candidates.num_unreachable(), 0)
     evictable = sum(node.edge.num_device for node in free)
     _expect("evictable blocks", holds.evictable_blocks, evictable)
     _expect("the root is attached", tree.root.attached and tree.root.parent is None, True)

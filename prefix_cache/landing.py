@@ -1,9 +1,9 @@
-"""What becomes of blocks whose copies downwards have ended.
+"""What becomes of blocks whose copies to a slower tier have ended.
 
     arrived       they lie in the slower tier as well
-    failed        the slot there is free again; the node is not copied once more before it is used
-    to make room  their faster copies are forgotten, unless they are used meanwhile
-    lost          what was to be read is no good: told to the caller
+    failed        the slot there is free again; the node is not copied down again before it is used
+    to make room  their faster copies are forgotten, unless they were used meanwhile
+    lost          the copy that was read is no good: reported to the caller
 
 Knows: flights that have ended. Does not know: why they were begun (`descent`), or flights up
 (`ascent`).
@@ -33,9 +33,9 @@ class Landing:
         self._transit = transit
 
     def settle(self, flight: Flight) -> list[tuple[Node, int]]:
-        """All copies of a flight to a slower tier have ended; each that did not land has failed.
+        """Apply that all copies of a flight to a slower tier have ended, arrived or not.
 
-        Returns where blocks were found to be no good, as nodes and positions.
+        Returns the blocks whose source was found to be no good, as nodes and positions.
         """
         self._transit.close(flight)
         if flight.makes_room:
@@ -52,7 +52,7 @@ class Landing:
         return [(flight.node_at(position), position) for position in sorted(flight.lost)]
 
     def settled(self, node: Node) -> None:
-        """A copy of some of the node's blocks has ended, whichever way it went."""
+        """Update the node after a copy of some of its blocks has ended, up or down."""
         self._note_doubles(node)
         self._stands_still(node)
 
@@ -66,7 +66,7 @@ class Landing:
             self._losses.free_nodes([node])
 
     def _land(self, flight: Flight, node: Node, start: int, end: int) -> None:
-        """What has arrived lies in the target as well; the other slots are free again."""
+        """Note which blocks arrived in the target; free the slots of those that did not."""
         traffic = self._losses.traffic
         if not flight.missed:
             node.edge.change(slice(start, end), Event.LAND, flight.target)

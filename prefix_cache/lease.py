@@ -18,9 +18,9 @@ Memory is freed here and nowhere else:
 - blocks before `num_shared` that are the tree's go by eviction, or, where a flush or a discard
   has taken them out of the tree (detached), when the last lease at or below them lets go.
 
-Where a part of the prefix lay lower than the device, its blocks have their places on the device
-and are on their way there: the lease is `ready` when they have all arrived. Where one did not, the
-lease has `failed`: it is good for nothing but to be released.
+Where a part of the prefix lay lower than the device, its blocks have been given slots on the device
+and are being copied there: the lease is `ready` when they have all arrived. If one does not arrive,
+the lease has `failed` and can only be released.
 
 A lease on a detached node commits nothing more: what it computes stays private. A lease is
 released exactly once. Only `PrefixCache` changes a lease.
@@ -70,7 +70,7 @@ class Lease:
         return not self.loads and not self.failed
 
     def check_open(self) -> None:
-        """LeaseError where it has been released."""
+        """Raise LeaseError if it has been released."""
         if self.released:
             raise LeaseError("the lease has been released")
 
@@ -97,13 +97,13 @@ class Lease:
         self.duplicates.append((start, end))
 
     def note_added(self, position: int) -> None:
-        """The block at `position` is in the tree because of this lease."""
+        """Note that the block at `position` is in the tree because of this lease."""
         if self.first_added is None or position < self.first_added:
             self.first_added = position
 
     @property
     def num_added(self) -> int:
-        """How many blocks are in the tree because of this lease; perhaps more than it put there."""
+        """How many blocks are in the tree because of this lease; an upper bound."""
         return 0 if self.first_added is None else self.num_shared - self.first_added
 
     def _own_ranges(self) -> Iterator[tuple[int, int]]:

@@ -1,12 +1,12 @@
-"""How a lease is given and taken back: blocks that are found, on their way, copied, and fresh.
+"""How a lease is given and taken back: blocks found, being loaded, partly copied, and fresh.
 
     0 ...... found ...... at.num_blocks ...... all tokens
     | held in the tree;  | private blocks, for which room     |
     | loaded where lower | is made; the first may begin with  |
     |                    | a copy of a block's leading tokens |
 
-Everything is decided before anything is changed, so an answer of "not now" leaves no trace but
-copies that will make room.
+Everything is decided before anything is changed, so an answer of "not now" changes nothing, except
+that copies may have been begun which will make room.
 
 Knows: the tree, holds, the supply, and which leases there are. Does not know: how blocks enter the
 tree (`commit`), or what becomes of a lease whose blocks are forgotten (`pruning`).
@@ -99,7 +99,7 @@ class Leasing:
         return lease
 
     def lengthen(self, lease: Lease, blocks: int, now: float) -> bool:
-        """Add so many private blocks, and rather lose others than wait; False: not now."""
+        """Add `blocks` private blocks, and drop others if need be; False: not now."""
         fresh = self._supply.take_now(blocks, lease.owner)
         if fresh is None:
             return False
@@ -117,7 +117,7 @@ class Leasing:
         self._supply.give_back_nodes(self._holds.let_go(lease.node))
 
     def _may_have(self, wanted: int, at: Position) -> bool:
-        """Whether so many blocks could be had beside those up to `at`, sooner or later."""
+        """Whether `wanted` blocks beside those up to `at` are free or can be made free in time."""
         return wanted <= self._supply.obtainable - self._holds.cost(at)
 
     def _within_reach(

@@ -1,9 +1,9 @@
 """The last evictions between different owners: whose block, for whom, from where and why.
 
-Runs of the same are one entry as long as nothing else comes between. Times are of the last call
-that told the cache one: it has no clock of its own.
+Equal evictions in a row are one entry. The time of an entry is the last `now` that a caller passed
+to the cache, which has no clock of its own.
 
-Knows: the last so many. Does not know: sums (`traffic`).
+Knows: the last LEDGER_LENGTH entries. Does not know: sums (`traffic`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LEDGER_LENGTH = 1000
 
 
 class Entry(NamedTuple):
-    """So many blocks went in one go."""
+    """Blocks that were evicted in one go."""
 
     when: float  # seconds, monotonic
     eviction: Eviction
@@ -32,7 +32,7 @@ class Ledger:
         self._entries: deque[Entry] = deque(maxlen=length)
 
     def note(self, eviction: Eviction, blocks: int) -> None:
-        """Blocks of one owner went for another; what went for nobody is not for this list."""
+        """Add an eviction, if blocks of one owner were evicted for another."""
         if not eviction.for_owner or eviction.of_owner == eviction.for_owner:
             return
         last = self._entries[-1] if self._entries else None

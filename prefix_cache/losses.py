@@ -1,13 +1,13 @@
-"""What leaves a tier: a copy of a block that has another, or the block itself, and who is told.
+"""How blocks leave a tier, and what is updated when they do.
 
-    forget     one tier's copy goes, the block stays where else it lies
-    lose       the block goes, with all that builds on it
-    free       blocks that no walk finds any more go, with all their copies
+    forget     one tier's copy is given up; the block has copies in other tiers
+    lose       the last copy of a block is given up, with all blocks that build on it
+    free       blocks that are not in the tree any more are given up, with all their copies
 
-Whatever goes gives its slot back, is taken off its owner's account, and is counted by reason and
-by who it went for.
+In each case the slot is freed, its owner is no longer charged for it, and the eviction is counted
+by reason and by the owner that it was for.
 
-Knows: slots, accounts, counts. Does not know: what is to go, or why just then (`descent`).
+Knows: slots, accounts, counts. Does not know: what is to be evicted, or when (`descent`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Losses:
             self.free_slots(tier, slots, node.owner)
 
     def free_nodes(self, nodes: Iterable[Node]) -> None:
-        """Free the blocks of nodes in nobody's reach; where one is being copied, after that."""
+        """Free the blocks of detached nodes that nothing holds; of one being copied, later."""
         for node in nodes:
             if not node.flights:
                 self.free(node)
@@ -104,7 +104,7 @@ class Losses:
             self._forget(tier, node, places, Reason.TIER_GONE)
 
     def count_gone(self, top: Node, reason: Reason, owner: str = "") -> None:
-        """A subtree is about to leave the cache with all that builds on it."""
+        """Count all blocks of a subtree that is about to leave the cache."""
         for node in self._holds.subtree(top):
             self._count_from(node, 0, reason, owner)
 
@@ -134,7 +134,7 @@ class Losses:
                 self._count(tier, reason, node, last - max(first, start), owner)
 
     def _count(self, tier: Tier, reason: Reason, node: Node, count: int, owner: str) -> None:
-        """`owner` "" is nobody: the block's own owner counts on both sides."""
+        """Count an eviction for `owner`; with "" the block's own owner counts on both sides."""
         eviction = Eviction(tier, reason, node.owner, owner)
         self.traffic.evict(eviction, count)
         if owner and owner != node.owner:
@@ -144,11 +144,11 @@ class Losses:
 
 
 def last_run(tier: Tier, node: Node, wanted: int) -> tuple[bool, int, int]:
-    """Whether the node's last block in `tier` lies where it may stay alone, and the places of
-    those of the last `wanted` blocks there that are like it, without a gap.
+    """Whether the node's last block in `tier` has a copy in a slower tier that may stay alone, and
+    the places [start, end) of the run of blocks like it, of at most `wanted`, that ends there.
 
-    A block that lies in the host has none before it that lies on disk alone. So a device block in
-    front of such a one may not go before it has a copy in the host.
+    No block before one that lies in the host may lie on disk alone. So a device block before such a
+    block may not be forgotten while its only other copy is on disk.
     """
     edge = node.edge
     start, end = edge.run_in(tier)

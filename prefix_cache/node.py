@@ -1,7 +1,7 @@
-"""What the tree is made of: nodes, their children, the copies they carry, and places among them.
+"""What the tree is made of: nodes, their children, copies under way, and positions in the tree.
 
-A node says of its blocks what others work out and need at hand: who holds it, how it was used,
-which of its children begin on which tier.
+A node carries what other modules keep up to date for its blocks: the leases on it, how it was used,
+in which tiers its children begin.
 
 Knows: itself, and the nodes next to it. Does not know: how the tree is walked or changed (`tree`),
 or what any of its counts is for.
@@ -58,17 +58,16 @@ class Children(dict[bytes, "Node"]):
 class Flight:
     """Copies under way of a run of blocks, from one tier to another.
 
-    No node loses a block of it before all of the copies have ended; then they count as one.
-    Positions are counted from the prompt's block 0.
+    No block of it leaves its node before all of the copies have ended; then all are settled at
+    once. Positions are counted from the prompt's block 0.
     """
 
     source: Tier
     target: Tier
     start: int
     end: int
-    nodes: list[Node] = field(
-        repr=False
-    )  # where the blocks lie, in order of position; a split adds one
+    # Where the blocks lie, in order of position; a split adds one.
+    nodes: list[Node] = field(repr=False)
     for_owner: str  # whom the room is made for, or who wants the blocks
     makes_room: bool  # the blocks are to go from `source` as soon as they lie in `target`
     moves: list[Move]  # in order of position
@@ -110,9 +109,10 @@ class Node:
     flights: list[Flight] = field(default_factory=list)
     device_children: int = 0  # children whose first block is on the device
     upper_children: int = 0  # children whose first block is on the device or in the host
-    told: tuple[bool, bool] | None = None  # in which of these two its parent counts it; None:
-    # it is not among its parent's children
-    offered: tuple[Tier, ...] = NO_TIERS  # in which it is among the candidates
+    # Whether its parent counts it in `device_children` and in `upper_children`. None: it is not
+    # among its parent's children.
+    told: tuple[bool, bool] | None = None
+    offered: tuple[Tier, ...] = NO_TIERS  # the tiers in which it is among the candidates
     first_key: bytes = b""  # namespace and tokens of the first block: its parent finds it by this
 
     @property
@@ -126,7 +126,7 @@ class Node:
         return self.leases > 0 or self.held_children > 0
 
     def tails(self) -> tuple[Tier, ...]:
-        """Return the tiers in which some of its blocks, none faster, have none like them below."""
+        """Return the tiers in which it is a leaf: the fastest of some block here, of none below."""
         edge = self.edge
         device, upper = edge.num_device, edge.num_upper
         on_device = device > 0 and not self.device_children

@@ -1,4 +1,4 @@
-"""Whose the blocks are, and who pushed out whom.
+"""How many device blocks each owner holds, and evictions between owners.
 
 Every block that is not free is charged to exactly one owner: the one whose lease took it, in
 the tree or not, until it is free again.
@@ -24,7 +24,7 @@ class OwnerUse:
 
 
 class OwnerBooks:
-    """The running counts of the device; what is held is told to its `Standing`."""
+    """The running counts of the device. Blocks held are kept in the device's `Standing`."""
 
     def __init__(self, device: Standing) -> None:
         self._device = device

@@ -1,16 +1,16 @@
-"""The policies there are, beside plain LRU (`eviction`), and their names.
+"""The eviction policies by name: plain LRU (`eviction`), and the others, which are here.
 
-All of them give a node its worth when a request that used it ends, and never later: a leaf that
-nobody uses keeps its place. What a node competes with does grow older: worth is counted from
-`pace`, the number of blocks that have entered the tree so far, which is a policy's only clock.
+These give a node its worth when a request that used it ends, and do not change it later: a leaf
+that is not used keeps its place. Others move ahead of it, because worth is counted from `pace`, the
+number of blocks that have entered the tree so far; that is a policy's only clock.
 
-    lru      what was used last stays
-    slru     what was used twice stays as if it had been used later
-    tinylfu  slru; what comes back after it had left counts as used before, and a tier below takes
-             only what was asked for at least as often as what it would lose
-    value    what is likeliest to come back for the room it takes stays; how likely that is, is
-             learned for each number of uses
-    saving   value, by what computing it again would cost: a deep block costs more
+    lru      keeps what was used last
+    slru     segmented LRU: what was used twice counts as used later than it was
+    tinylfu  slru with a frequency sketch: blocks that return after an eviction count as used
+             before, and a lower tier takes only what is asked for at least as often as its victim
+    value    keeps what is likeliest to be used again for the room it takes; the chance is learned
+             for each number of uses
+    saving   value, times the cost of computing a block again: a deep block costs more
 
 Knows: nodes, keys, counts. Does not know: tiers, tenants, time.
 """
@@ -29,7 +29,7 @@ from prefix_cache.sketch import FrequencySketch
 PolicyName = Literal["lru", "slru", "tinylfu", "value", "saving"]
 
 SKETCH_WIDTH = 1 << 16
-DOUBLE_COST_TOKENS = 30_000  # where attention costs an 8B as much as all else
+DOUBLE_COST_TOKENS = 30_000  # the position from which attention is half of an 8B model's work
 GHOSTS = 8  # blocks remembered for each that is here
 
 
@@ -68,7 +68,7 @@ class _Paced(EvictionPolicy):
         self.live = max(0, self.live - len(keys) // KEY_BYTES)
 
     def _worth(self, node: Node, added: int) -> float:
-        """What a node is worth just after its use by a request that added so many blocks."""
+        """What a node is worth right after its use by a request that added `added` blocks."""
         raise NotImplementedError
 
 
@@ -76,7 +76,7 @@ class Segmented(_Paced):
     """Two segments in one order: a second use is worth the time in which a part is replaced."""
 
     def __init__(self, protected: float = 0.8) -> None:
-        """`protected`: of all blocks, how many enter before a second use is worth nothing."""
+        """`protected`: the head start of a second use, as a share of all blocks in the tree."""
         super().__init__()
         self._protected = protected
 
@@ -123,12 +123,12 @@ class ReuseTable:
         self._all_stamped, self._all_again = 40.0, 10.0  # one in four, until it is known better
 
     def stamp(self, uses: int, blocks: int) -> None:
-        """So many blocks have now been used `uses` times."""
+        """Count `blocks` blocks that have now been used `uses` times."""
         self._stamped[uses if uses < self._most else self._most] += blocks
         self._all_stamped += blocks
 
     def again(self, uses: int, blocks: int) -> None:
-        """So many blocks that had been used `uses` times have been used once more."""
+        """Count `blocks` blocks that had been used `uses` times and were used once more."""
         self._again[uses if uses < self._most else self._most] += blocks
         self._all_again += blocks
 
@@ -140,11 +140,11 @@ class ReuseTable:
 
 
 class ExpectedValue(_Paced):
-    """Keeps what is most likely to save most computing in its room.
+    """Keeps the nodes that are likeliest to be used again for the room they take.
 
-    A node stays as long as `patience` x its chance x all blocks there are take to be replaced.
-    Blocks seen once only are taken to have been used earlier, by `haste` blocks for each block
-    that came with them: a long prompt takes much room for one chance.
+    Worth is a time, counted in blocks that enter: a node stays for `patience` x its chance of reuse
+    x the blocks in the tree. Nodes used only once count as used earlier, by `haste` blocks for each
+    block that came with them: a long prompt takes much room for one chance.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class ExpectedValue(_Paced):
         super().entered(node)
 
     def used(self, node: Node) -> None:
-        """Learn that a node of so many uses was used again."""
+        """Learn that a node with this number of uses was used again."""
         self._table.again(node.hits + node.seen, node.edge.num_blocks)
 
     def ended(self, node: Node, added: int) -> None:
@@ -232,10 +232,10 @@ POLICIES: dict[str, Callable[[int], EvictionPolicy]] = {
 
 
 def by_name(name: str, block_size: int = 16) -> EvictionPolicy:
-    """Return a fresh policy with its default settings for blocks of so many tokens.
+    """Return a fresh policy with its default settings, for blocks of `block_size` tokens.
 
-    ValueError names those there are.
+    Raises ValueError, which lists the names, for an unknown one.
     """
     if name not in POLICIES:
-        raise ValueError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
+        raise ValueError(f"no policy {name!r}; known are {', '.join(POLICIES)}")
     return POLICIES[name](block_size)

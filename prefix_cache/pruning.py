@@ -1,9 +1,9 @@
-"""How blocks are forgotten on order: a subtree at a time, whoever holds it.
+"""How blocks are removed from the tree on request: a subtree at a time, held or not.
 
 Leased blocks stay valid for their holders and are freed with the last of their leases.
 
-Knows: the tree, and who frees. Does not know: why something is to go; what goes for room is told
-by `descent`.
+Knows: the tree, and what frees blocks. Does not know: why a block is to be removed, or how room is
+made (`descent`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class Pruning:
         self._supply = supply
 
     def flush(self, namespace: Namespace | None, owner: str | None) -> int:
-        """Forget what is of both, and all that hangs below; returns how many blocks."""
+        """Forget the nodes of this namespace and owner (None: of any), and all below them.
+
+        Returns how many blocks the tree forgot.
+        """
         chosen = [
             node
             for node in self._tree.nodes()

@@ -1,9 +1,9 @@
-"""What of each tier is whose: a floor, a ceiling, and weighted max-min between.
+"""An owner's share of each tier: a floor, a ceiling, and weighted max-min fairness between.
 
     share of an owner = its weight x level, but no less than its floor and no more than its ceiling;
                         one level for all, at which the shares fill the tier
 
-What an owner does not want of its share the others may have, until it wants it.
+Others may use what an owner does not want of its share, until it wants it.
 
 Knows: shares of a tier as numbers. Does not know: blocks, or what anyone holds (`standing`).
 """
@@ -21,12 +21,12 @@ PUBLISHED = "published"  # the owner of what is pinned for many; outside of all 
 class Quota:
     """One owner's part of every tier. Floor and ceiling are shares of a tier, from 0 to 1.
 
-    ValueError where they are not, cross each other, or the weight is no positive number.
+    Raises ValueError unless 0 <= floor <= ceiling <= 1 and the weight is positive and finite.
     """
 
-    floor: float = 0.0  # what nobody else's need takes away
-    ceiling: float = 1.0  # what it never holds more of, but for what its sequences run with
-    weight: float = 1.0  # its part of what lies between, beside the others' weights
+    floor: float = 0.0  # what other owners' needs do not take away
+    ceiling: float = 1.0  # what it never holds more of, beyond what its sequences run with
+    weight: float = 1.0  # its part of what lies between, relative to the others' weights
 
     def __post_init__(self) -> None:
         """Refuse what cannot be kept."""

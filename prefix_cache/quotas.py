@@ -1,10 +1,10 @@
-"""Who has which quota, that it is kept, and how everyone stands.
+"""The owners' quotas, their enforcement, and what each owner holds.
 
-Until a quota is set there is none, and what goes first is the policy's choice alone. From the
+Until a quota is set there is none, and what is evicted first is the policy's choice alone. From the
 first one on every owner has one, if only the default.
 
-A request is never refused for a quota: what its owner holds over its ceiling, and no sequence
-uses, goes as soon as that is so. What sequences use stays until they end.
+A request is never refused because of a quota: blocks that its owner holds over its ceiling are
+evicted as soon as no sequence uses them.
 
 Knows: owners, tiers, quotas. Does not know: which block goes (`contest`), or how (`descent`).
 """
@@ -50,11 +50,11 @@ class Quotas:
         self._traffic = supply.losses.traffic
         self._standings = {tier: supply.standings[tier] for tier in holds.leaves}
         self._by_owner: dict[str, Quota] = {}
-        self._capped: set[str] = set()  # who has a ceiling below the whole
-        self._over: set[str] = set()  # who was over it in some tier when it was last looked at
+        self._capped: set[str] = set()  # owners with a ceiling below the whole
+        self._over: set[str] = set()  # owners that were over it in some tier at the last look
 
     def set(self, owner: str, quota: Quota) -> None:
-        """Give `owner` a quota; ValueError for one of published prefixes, which have none."""
+        """Give `owner` a quota. Raises ValueError for "" and the owner of published prefixes."""
         if owner in ("", PUBLISHED):
             raise ValueError(f"{owner!r} can have no quota")
         if self._by_owner.get(owner) == quota:
@@ -72,12 +72,12 @@ class Quotas:
         self.keep(owner)
 
     def forget(self, owner: str) -> None:
-        """Whoever `owner` was is gone: promise it nothing any more."""
+        """Take back `owner`'s quota: from now on it has the default one."""
         if owner in self._by_owner:
             self.set(owner, DEFAULT)
 
     def keep(self, owner: str) -> None:
-        """Let go of what `owner` holds over its ceiling in any tier."""
+        """Begin to evict what `owner` holds over its ceiling in any tier."""
         if owner not in self._capped:
             return
         for tier in self._standings:
@@ -86,7 +86,7 @@ class Quotas:
             self._over.add(owner)
 
     def keep_again(self) -> None:
-        """Try again for those whose blocks were in use, or had no room to go to."""
+        """Try again for owners over their ceiling, whose blocks were in use or could not move."""
         if self._over:
             over, self._over = self._over, set()
             for owner in sorted(over):
@@ -98,7 +98,10 @@ class Quotas:
         return {tier: standing.scale for tier, standing in self._standings.items()}
 
     def shares(self) -> dict[str, dict[Tier, Share]]:
-        """How everyone stands who holds something or has a quota, published prefixes not."""
+        """What each owner holds and may hold, by tier; of all that hold something or have a quota.
+
+        The owner of published prefixes is left out.
+        """
         found: defaultdict[str, dict[Tier, Share]] = defaultdict(dict)
         for tier, standing in self._standings.items():
             for owner, fair in standing.shares().items():
@@ -111,7 +114,7 @@ class Quotas:
         return dict(found)
 
     def evictions(self) -> dict[str, Evictions]:
-        """What went for everyone, and of everyone; what went for nobody only on one side."""
+        """The evictions for each owner, and of its blocks; those for no owner count on one side."""
         found: defaultdict[str, Evictions] = defaultdict(Evictions)
         for eviction, blocks in self._traffic.evicted.items():
             sort = (eviction.tier, eviction.reason)

@@ -1,13 +1,13 @@
-"""Which blocks anybody ever found: by owner, how many were written and how many read since.
+"""How many blocks each owner has written into the cache, and how many of them were ever read.
 
-A block counts as read from the first request on that finds it in the tree, whosever that is; a
-sequence that goes on after it was preempted reads its own. Where a block is, or whether it has
-left, does not matter: so nobody can tell from these counts what others pushed out.
+A block counts as read once a request, of any owner, has found it in the tree; a sequence that
+resumes after a preemption reads its own blocks. It does not matter in which tier a block lies, or
+whether it was evicted since: so the counts tell an owner nothing about other owners' evictions.
 
-Blocks that an engine before has left on disk were written by nobody here, and are never read.
+Blocks that an earlier engine left on disk count as neither written nor read.
 
-Knows: counts by owner, and of a node how many of its first blocks have been read. Does not know:
-who reads, or when.
+Knows: counts by owner, and for each node how many of its first blocks have been read. Does not
+know: by whom or when.
 """
 
 from __future__ import annotations

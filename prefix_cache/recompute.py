@@ -5,11 +5,11 @@
         max(copies before mine + copy of n blocks, tokens to be computed before mine)
             + computing what is left of the prompt
 
-The least of these decides; of equal ones, the longest load, for what is not computed is the
-others' gain. Rates are measured: prefill by length of context, copies by the tier they come from.
-Before anything is measured, loading is taken to be quicker: somebody has paid for these blocks,
-and a rate that is never tried is never known. For the same reason every `RETRY`th refusal of a
-tier is not obeyed.
+The `n` with the least time is chosen; of equal ones the largest, since what is not computed leaves
+time for other requests. Rates are measured: prefill by length of context, copies by the tier that
+they come from. Before anything is measured, loading is assumed to be quicker, because a rate that
+is never tried is never measured. For the same reason every `RETRY`th time that a tier's blocks
+would not be loaded, they are loaded all the same.
 
 Knows: rates, lengths, counts. Does not know: a clock, the tree, or what a block holds.
 """
@@ -27,11 +27,11 @@ Loads = Literal["auto", "always", "never"]
 """What a request asks for: by measured curves; whatever there is; nothing."""
 
 LOWER = (Tier.HOST, Tier.DISK)  # in the order in which they lie along a prefix
-# Bytes a second of a copy to the device, until one has been measured. The host's is not modest:
-# of a rate that makes every load look slow nothing would ever be measured.
+# Bytes a second of a copy to the device, until one has been measured. The host's is a high guess:
+# with a low one nothing would be loaded from there, and so nothing measured.
 FIRST_GUESS = {Tier.HOST: 2e10, Tier.DISK: 2e8}
 WEIGHT = 0.2  # of a new measurement in the running mean
-SMALLEST_CONTEXT = 256  # tokens; contexts below are measured together
+MIN_CONTEXT = 256  # tokens; contexts below are measured together
 RETRY = 32
 
 
@@ -59,14 +59,14 @@ class PrefillCurve:
         total = 0.0
         while self._means and start < end:
             bucket = _bucket(start + 1)
-            stop = min(end, SMALLEST_CONTEXT << bucket)
+            stop = min(end, MIN_CONTEXT << bucket)
             total += (stop - start) * self._per_token(bucket)
             start = stop
         return total
 
     def tokens_per_second(self) -> dict[int, float]:
         """The curve: the longest context of each measured bucket, and its rate."""
-        return {SMALLEST_CONTEXT << b: 1 / mean for b, mean in sorted(self._means.items()) if mean}
+        return {MIN_CONTEXT << b: 1 / mean for b, mean in sorted(self._means.items()) if mean}
 
     def _per_token(self, bucket: int) -> float:
         nearest = min(self._means, key=lambda known: (abs(known - bucket), known))
@@ -81,7 +81,7 @@ class CopyRate:
         self.is_measured = False
 
     def add(self, blocks: int, seconds: float) -> None:
-        """So many blocks came in `seconds` in which copies were under way."""
+        """Measure: `blocks` blocks came in `seconds` during which copies were under way."""
         value = seconds / blocks
         self.per_block = _mean(self.per_block if self.is_measured else None, value)
         self.is_measured = True
@@ -149,7 +149,7 @@ class LoadOrRecompute:
         return max(copied, waited) + self.prefill.seconds(min(first, num_tokens), num_tokens)
 
     def count(self, found: Whereabouts, loads: int) -> None:
-        """A request was given a lease with so many loads."""
+        """Count that a request was given a lease which loads `loads` of `found`'s lower blocks."""
         host = min(loads, found.host)
         for tier, there, chosen in (
             (Tier.HOST, found.host, host),
@@ -161,7 +161,7 @@ class LoadOrRecompute:
             self._times_refused[tier] += there > chosen or (chosen > 0 and self._is_due(tier))
 
     def _candidates(self, found: Whereabouts) -> set[int]:
-        """Nothing, a half or all of a tier: costs are all but straight lines in between."""
+        """Nothing, half or all of a tier: in between the time is nearly linear."""
         host, disk = found.host, found.disk
         return {0, host // 2, host, host + disk // 2, host + disk}
 
@@ -179,7 +179,7 @@ class LoadOrRecompute:
 
 def _bucket(context: int) -> int:
     """0 up to the smallest context, 1 up to twice that, and so on."""
-    return ((max(context, 1) - 1) // SMALLEST_CONTEXT).bit_length()
+    return ((max(context, 1) - 1) // MIN_CONTEXT).bit_length()
 
 
 def _mean(before: float | None, value: float) -> float:

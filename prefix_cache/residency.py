@@ -1,4 +1,4 @@
-"""Where a block lies and where a copy of it is on its way to: one byte a block, and its changes.
+"""The tiers that a block lies in and the one it is being copied to: one byte a block.
 
     bit  1 DEVICE     2 HOST     4 DISK         a whole copy lies there
     bit  8 DEVICE    16 HOST    32 DISK         a copy is being written there
@@ -7,7 +7,7 @@ The legal changes, all of them, for a tier T and a block in the tree:
 
     begin(T)    no copy on its way, none in T; one in a tier it can be read from    T on its way
     land(T)     T on its way                                                        a copy in T
-    fail(T)     T on its way                                                        as before
+    fail(T)     T on its way                                                        as before begin
     place(T)    no copy in T, none on its way there (it was computed again)         a copy in T
     forget(T)   a copy in T, another elsewhere, none on its way                     none in T
     forget(DISK)    ... or one on its way, while a faster copy is there             none on disk
@@ -17,11 +17,11 @@ So a slower copy is whole before the faster one is forgotten, the last copy goes
 block itself, and what a copy is being read from stays until that is settled: copies are read
 from the fastest tier that has one.
 
-The states of a run of blocks are bytes. Runs are short (a few blocks, seldom a thousand), and
-what `bytes` has of its own (translate, rfind, rstrip) takes a tenth of the time of numpy's
-operations on arrays of this size, and no more on long ones.
+The states of a run of blocks are bytes. Runs are short (a few blocks, seldom a thousand), and the
+methods of `bytes` (translate, rfind, rstrip) take a tenth of the time of numpy's operations on
+arrays of this size, and no more time on long ones.
 
-Knows: states. Does not know: slots, who asks, or why.
+Knows: states. Does not know: slots, or why a state changes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Event(Enum):
     PLACE = "place"
     FORGET = "forget"
 
-    __hash__ = object.__hash__  # a member is the only one of its kind; Enum's is far slower
+    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
 
 
 # After any other event a block's fastest copy is where it was: below the device copies land, and
@@ -112,7 +112,7 @@ WITHOUT = [bytes(state for state in range(64) if not state & bits) for bits in r
 
 
 def change(states: bytes | bytearray, event: Event, tier: Tier) -> bytes | bytearray:
-    """Return what follows each of `states` when `event` happens to them; IllegalTransition."""
+    """Return the states that follow `states` when `event` happens. Raises IllegalTransition."""
     follow = states.translate(_TABLES[event, tier])
     if ILLEGAL in follow:
         wrong = sorted(

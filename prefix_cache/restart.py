@@ -1,15 +1,15 @@
-"""The cache's part of stopping and starting again, and of a disk that is gone.
+"""The cache's part in stopping and starting again, and in the loss of a disk.
 
-    save      what is not on disk goes there, hottest first      before the end
-    restore   the part of the tree that is on disk is made anew  after a start
-    hottest   what was used most comes to the device             before there are requests
-    forget    nothing is on disk any more                        when its file is quarantined
+    save      blocks that are not on disk are copied there, hottest first   before a stop
+    restore   the part of the tree that is on disk is rebuilt               after a start
+    hottest   the blocks that were used most are loaded to the device       before any request
+    forget    the copies on disk are forgotten                              when its file is lost
 
-A restored block hangs behind the block whose key its record names. That is the one place where a
-key decides and not tokens, so it is looked at twice: a record whose key is not the digest of what
-it says is no good, and of two that differ under one key neither is.
+A restored block is put behind the block whose key its record names. That is the one place where a
+key decides and not tokens, so keys are checked twice: a record whose key is not the digest of its
+content is dropped, and of two records that differ under one key both are.
 
-Knows: records, chains, which are hot. Does not know: files, or how long a caller has.
+Knows: records, chains of them, which blocks are hot. Does not know: files, or a caller's deadline.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Stored = tuple[int, Record]  # a slot on disk, and what it holds
 
 
 class Restart:
-    """Reads and fills the tree as a whole; not for a step that somebody waits for."""
+    """Reads and fills the tree as a whole, so it is not for use between steps."""
 
     def __init__(
         self, tree: RadixTree, holds: Holds, ascent: Ascent, supply: Supply, digest: Digest
@@ -46,7 +46,7 @@ class Restart:
         self._digest = digest
 
     def restore(self, found: Iterable[Stored], now: float) -> int:
-        """Hang whole chains from position 0 into an empty tree; erase the slots of the rest."""
+        """Put whole chains from position 0 into the empty tree; erase the slots of the rest."""
         below: defaultdict[bytes, list[Stored]] = defaultdict(list)
         slots: set[int] = set()
         sound = self._sound(found, slots)
@@ -103,7 +103,7 @@ class Restart:
             self._supply.losses.forget_below(node, Tier.DISK)
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> list[Stored]:
-        """Those that may be believed, each key once; `slots` becomes all there are."""
+        """The records that pass the checks, each key once; fills `slots` with all slots found."""
         by_key: dict[bytes, Stored] = {}
         doubtful = set()
         for slot, record in found:
@@ -141,10 +141,10 @@ class Restart:
         self._supply.found_on_disk(node.owner, len(records))
         self._holds.entered(node)
         node.seen = max(node.seen, first.hits)
-        node.num_read = len(edge)  # nobody here wrote it
+        node.num_read = len(edge)  # written by an earlier engine: see `readership`
         self._holds.policy.restored(node)
         self._holds.changed(node)
-        self._holds.offer(parent)  # nobody holds it, and it is no leaf any more
+        self._holds.offer(parent)  # it is not a leaf any more
         return node
 
 
@@ -165,7 +165,7 @@ def _content(record: Record) -> tuple[bytes, bytes, bytes]:
 
 
 def _position(node: Node, end: int) -> Position:
-    """The place on the way to `node` before which `end` blocks lie."""
+    """The position on the way to `node` that has `end` blocks before it."""
     while node.start >= end and node.parent is not None:
         node = node.parent
     return Position(node, min(end, node.end) - node.start, end)

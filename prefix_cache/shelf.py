@@ -1,7 +1,7 @@
-"""The tiers: how large they are, which slots of one are free, and who is charged for the others.
+"""The tiers: their sizes, their free slots, and which owner is charged for each of the others.
 
-Knows: slots, leaves, and which nodes have copies here that lie higher as well. Does not know:
-when a block goes up or down (`ascent`, `descent`).
+Knows: slots, leaves, and which nodes have copies in a tier and in a faster one as well. Does not
+know: when a block goes up or down (`ascent`, `descent`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IS_DOUBLE = {
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """What there is below the device, in blocks; a tier of no blocks is not there."""
+    """The tiers below the device, in blocks; 0: there is no such tier."""
 
     host_blocks: int = 0
     disk_blocks: int = 0
@@ -55,7 +55,7 @@ class Shelf:
 
     @property
     def leaves(self) -> Candidates:
-        """What may go from here."""
+        """The candidates for eviction from this tier."""
         return self._holds.leaves[self.tier]
 
     def note_doubles(self, node: Node) -> None:
@@ -81,7 +81,7 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """The slots of all tiers, and the accounts of those who hold some."""
+    """The slots of all tiers, and the accounts of their owners."""
 
     device: BlockAllocator
     books: OwnerBooks  # of the device

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from prefix_cache.hashing import KEY_BYTES
 
 ROWS = 4
-MOST = 15  # a counter stops here: the difference does not matter, and halving forgets sooner
+MAX_COUNT = 15  # a counter stops here: it need not tell more apart, and halving forgets sooner
 
 
 class FrequencySketch:
@@ -34,7 +34,7 @@ class FrequencySketch:
         """Count each of these keys once more."""
         for row, columns in enumerate(self._columns(keys)):
             counts = self._counts[row]
-            counts[columns] = np.minimum(counts[columns] + 1, MOST)
+            counts[columns] = np.minimum(counts[columns] + 1, MAX_COUNT)
         self._counted += len(keys) // KEY_BYTES
         if self._counted >= self._sample:
             self._counts >>= 1

@@ -1,17 +1,17 @@
-"""How everyone stands in a tier: what they hold of it against what is theirs.
+"""What each owner holds of a tier, compared with its quota, and so who gives up blocks first.
 
-Whose blocks go next, when some have to:
+When an owner wants more room than there is, blocks are taken from the first of these classes:
 
-    UNPINNED    published prefixes that nothing pins any more
-    OVER_OWN    the one who wants more, if it would be over its ceiling
-    OVER        who is over a ceiling
-    ABOVE       who is above its floor, and of these who holds most for its weight; for who wants
-                more counts what it would hold then
-    OWN         the one who wants more, whatever its floor
-    BELOW       anyone: a floor is a promise as long as there is another way
+    UNPINNED    published prefixes that are not pinned any more
+    OVER_OWN    the owner who wants more, if that would put it over its ceiling
+    OVER        other owners over their ceilings
+    ABOVE       owners above their floors, first the one that holds most for its weight; the owner
+                who wants more is counted with what it would hold then
+    OWN         the owner who wants more, even below its floor
+    BELOW       any owner: a floor is kept as long as there is another way
 
-Where nobody is below a floor or over a ceiling, that is weighted max-min: it takes from the most
-over until all who want more hold the same for their weight.
+As long as every owner is between floor and ceiling, that is weighted max-min fairness: it takes
+from the owner with most for its weight, until all that want more hold the same for their weight.
 
 Knows: counts by owner, of one tier. Does not know: blocks, or the order among one owner's.
 """
@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 from prefix_cache.quota import DEFAULT, PUBLISHED, Claim, Quota, fair_shares
 
-FINENESS = 256  # one part in so many of a tier may be taken at once beyond what is just
+FINENESS = 256  # one block in this many of a tier may be taken at once beyond the fair share
 
 
 class Class(IntEnum):
-    """Who goes before whom; see above."""
+    """In which order owners give up blocks; see above."""
 
     UNPINNED = 0
     OVER_OWN = 1
@@ -39,11 +39,11 @@ class Class(IntEnum):
 
 
 class Rank(NamedTuple):
-    """The owner with the least one gives."""
+    """An owner's place in that order: the one with the least rank gives up blocks first."""
 
     sort: Class
-    holds: float  # blocks for its weight, negated
-    is_other: bool  # of two alike, the one who wants more gives
+    holds: float  # blocks held by weight, negated
+    is_other: bool  # False, and so first of two alike, for the owner who wants more
     owner: str
 
 
@@ -60,7 +60,7 @@ class Standing:
         self._floors = 0.0  # sum over all quotas, in tiers
 
     def charge(self, owner: str, blocks: int) -> None:
-        """`owner` holds so many blocks more, or less."""
+        """`owner` holds `blocks` more blocks, or fewer if negative."""
         self.held[owner] += blocks
         if self.quotas:
             self.moved.add(owner)
@@ -68,7 +68,7 @@ class Standing:
                 self._rescale()
 
     def leaving(self, owner: str, blocks: int) -> None:
-        """So many more, or less, of `owner`'s blocks will be gone when copies have ended."""
+        """`blocks` more of `owner`'s blocks, or fewer, will be gone when copies have ended."""
         self._leaving[owner] += blocks
         self.moved.add(owner)
 
@@ -80,19 +80,19 @@ class Standing:
         self._rescale()
 
     def level(self, owner: str) -> int:
-        """Blocks that are `owner`'s and will stay."""
+        """Blocks that `owner` holds and that are not about to leave."""
         return self.held.get(owner, 0) - self._leaving.get(owner, 0)
 
     def floor(self, owner: str) -> int:
-        """Blocks that are promised to `owner`."""
+        """Blocks that are guaranteed to `owner`."""
         return int(self.quotas.get(owner, DEFAULT).floor * self.scale * self.total + 1e-6)
 
     def ceiling(self, owner: str) -> int:
-        """The most that `owner` keeps when it has no need of it, in blocks."""
+        """The most blocks that `owner` keeps beyond those its sequences use."""
         return int(self.quotas.get(owner, DEFAULT).ceiling * self.total + 1e-6)
 
     def excess(self, owner: str, more: int = 0) -> int:
-        """How many blocks `owner` would be over its ceiling with so many more; 0: not at all."""
+        """How many blocks `owner` would be over its ceiling with `more` blocks; 0: none."""
         if owner == PUBLISHED or owner not in self.quotas:
             return 0
         return max(self.level(owner) + more - self.ceiling(owner), 0)
@@ -102,11 +102,11 @@ class Standing:
         return self._rank(owner, 0, (Class.OVER, Class.BELOW), is_other=True)
 
     def own_rank(self, owner: str, more: int) -> Rank:
-        """Where `owner` stands when it wants so many more itself."""
+        """Where `owner` stands when it wants `more` blocks itself."""
         return self._rank(owner, more, (Class.OVER_OWN, Class.OWN), is_other=False)
 
     def allowance(self, first: Rank, then: Rank | None, more: int) -> int:
-        """How many blocks the first may give until it is the next one's turn; 1 at least."""
+        """How many blocks `first` may give up before it is `then`'s turn; at least 1."""
         if first.sort in (Class.OWN, Class.UNPINNED):
             return self.total
         level = self.level(first.owner) + (0 if first.is_other else more)
@@ -119,7 +119,7 @@ class Standing:
         return max(most, 1)
 
     def shares(self) -> dict[str, float]:
-        """Blocks that everyone who holds some or has a quota would get if all wanted more."""
+        """The fair share, in blocks, of each owner that holds some or has a quota."""
         owners = {o for o, held in self.held.items() if held} | self.quotas.keys()
         claims = {
             owner: Claim(self.floor(owner), self.ceiling(owner), self._weight(owner))
@@ -141,7 +141,7 @@ class Standing:
         return self.quotas.get(owner, DEFAULT).weight
 
     def _rescale(self) -> None:
-        """Floors are worth no more than fits beside what is published."""
+        """Scale the floors down so that together they fit beside what is published."""
         room = (self.total - self.held.get(PUBLISHED, 0)) / max(self.total, 1)
         scale = min(1.0, room / self._floors) if self._floors > 1e-9 else 1.0
         if scale != self.scale:

@@ -1,4 +1,4 @@
-"""What has gone between the tiers and out of them, counted in blocks since the start.
+"""Copies between tiers and evictions from them, counted in blocks since the start.
 
 Knows: counts. Does not know: bytes or times.
 """
@@ -12,31 +12,31 @@ from typing import NamedTuple
 
 from storage.move import Tier
 
-MOST_EVICTIONS = 4096  # different ones that are told apart by owner
+MAX_EVICTIONS = 4096  # different ones that are counted by owner
 
 
 class Reason(Enum):
     """Why a copy of a block was given up."""
 
-    COPIED = "copied"  # another lies in a slower tier
-    DOUBLE = "double"  # another lies in a faster tier
-    NO_ROOM = "no_room"  # the last copy; the tier below had no room, or is not there
-    UNEARNED = "unearned"  # the last copy; nobody had asked for the block again
-    BUSY = "busy"  # the last copy; the disk had enough to write
-    UNKEPT = "unkept"  # the last copy; one lower down had failed
+    COPIED = "copied"  # there is another copy in a slower tier
+    DOUBLE = "double"  # there is another copy in a faster tier
+    NO_ROOM = "no_room"  # the last copy; the tier below had no room, or there is none
+    UNEARNED = "unearned"  # the last copy; the block was never asked for again, so no disk for it
+    BUSY = "busy"  # the last copy; the disk had too many writes under way
+    UNKEPT = "unkept"  # the last copy; copying it down had failed before
     URGENT = "urgent"  # the last copy; a running sequence needed the room at once
     BEHIND = "behind"  # the last copy; the block built on one that was dropped
-    LOST = "lost"  # what was read was no good, or the block built on one of which it was
-    TIER_GONE = "tier_gone"  # all that a tier held was forgotten
+    LOST = "lost"  # a copy was read and found damaged, of this block or one that it builds on
+    TIER_GONE = "tier_gone"  # a tier lost all that it held
 
-    __hash__ = object.__hash__  # a member is the only one of its kind; Enum's is far slower
+    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
 
 
 LAST_COPY = frozenset(Reason) - {Reason.COPIED, Reason.DOUBLE}
 
 
 class Eviction(NamedTuple):
-    """One sort of eviction: from where, why, whose, and for whom ("": for nobody in particular)."""
+    """A kind of eviction: tier, reason, the blocks' owner, and the owner it was for ("": none)."""
 
     tier: Tier
     reason: Reason
@@ -50,7 +50,7 @@ def _zeros() -> dict[Tier, int]:
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts by tier. Kept by `ascent` and `descent`; read by whoever reports."""
+    """Counts by tier. Kept by `ascent`, `landing` and `losses`; read for reports."""
 
     written: dict[Tier, int] = field(default_factory=_zeros)  # copied down into it
     loaded: dict[Tier, int] = field(default_factory=_zeros)  # copied up from it
@@ -58,8 +58,8 @@ class Traffic:
     evicted: Counter[Eviction] = field(default_factory=Counter)
 
     def evict(self, eviction: Eviction, blocks: int) -> None:
-        """Count copies that were given up; the owners of what is rare go unnamed."""
-        if eviction not in self.evicted and len(self.evicted) >= MOST_EVICTIONS:
+        """Count copies that were given up; past MAX_EVICTIONS kinds, new ones without owners."""
+        if eviction not in self.evicted and len(self.evicted) >= MAX_EVICTIONS:
             eviction = eviction._replace(of_owner="", for_owner="")
         self.evicted[eviction] += blocks
 

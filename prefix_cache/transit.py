@@ -1,4 +1,4 @@
-"""Which copies are under way, and what the owner of the bytes is to do next.
+"""Which copies are under way, and the plan of those that the engine is to begin next.
 
     begin -> (take_plan) -> end, once for each move -> the flight has ended, and is settled whole
 
@@ -25,23 +25,23 @@ class Outcome(Enum):
     """What has become of a move."""
 
     DONE = "done"
-    FAILED = "failed"  # the block is where it was
-    LOST = "lost"  # and what was to be read there is no good
+    FAILED = "failed"  # the block stays where it was
+    LOST = "lost"  # the copy that was to be read is no good
 
 
 class Transit:
     """The copies under way, and the plan that has not been fetched yet."""
 
     def __init__(self) -> None:
-        # Flights by their first move as long as none of theirs has ended: they end together as a
-        # rule. Only when one has not are moves told apart, and looked for one by one.
+        # Flights by their first move, as long as none of their moves has ended: moves of a flight
+        # usually end together. When some have not, all moves are put into `_apart`, one by one.
         self._whole: dict[Move, Flight] = {}
         self._apart: dict[Move, Flight] = {}
         self._flights: dict[Flight, None] = {}
         self._moves: list[Move] = []
         self._records: dict[Move, Record] = {}
         self._erase: list[int] = []
-        # By tier, to be read alone: copies under way that will make room in it, and those into it.
+        # By tier, read only: copies under way that will make room in it, and copies into it.
         self.leaving = dict.fromkeys(Tier, 0)
         self.arriving = dict.fromkeys(Tier, 0)
 
@@ -88,9 +88,9 @@ class Transit:
         return flight
 
     def end(self, moves: Iterable[Move], outcome: Outcome) -> Iterator[Flight]:
-        """These copies have ended; yield each flight when its last one has, before going on.
+        """Note that these copies have ended; yield each flight as soon as its last one has.
 
-        UnknownMove at the first that is not under way.
+        Raises UnknownMove at the first that is not under way.
         """
         ended, at = list(moves), 0
         while at < len(ended):
@@ -106,7 +106,7 @@ class Transit:
                 yield flight
 
     def _ending(self, ended: list[Move], at: int) -> tuple[Flight, int]:
-        """Whose the move at `at` is, and how many of its moves have ended from there on."""
+        """The flight of the move at `at`, and how many of its moves follow there in one go."""
         move = ended[at]
         flight = self._whole.get(move)
         if flight is not None and ended[at : at + len(flight.moves)] == flight.moves:
@@ -123,17 +123,17 @@ class Transit:
         self._whole = {}
 
     def close(self, flight: Flight) -> None:
-        """What has become of all copies of a flight has been applied."""
+        """Forget a flight: it has been settled."""
         del self._flights[flight]
 
     def void(self, tier: Tier) -> None:
-        """What is on its way to `tier` has not arrived, whatever was or will be reported of it."""
+        """Count all copies on their way to `tier` as failed, whatever is reported of them."""
         for flight in self._flights:
             if flight.target is tier:
                 flight.missed.update(range(flight.start, flight.end))
 
     def erase(self, slots: BlockIds) -> None:
-        """These slots on disk hold nothing any more."""
+        """Have these slots on disk erased by the next plan."""
         self._erase += slots.tolist()
 
     def take_plan(self) -> Plan:
@@ -146,7 +146,7 @@ class Transit:
 
 
 def _miss(flight: Flight, moves: list[Move], outcome: Outcome) -> None:
-    """The blocks of these moves have not arrived, and are no good if they are lost."""
+    """Note that the blocks of these moves have not arrived and, if LOST, that they are no good."""
     positions = [_position(flight, move) for move in moves]
     flight.missed.update(positions)
     if outcome is Outcome.LOST:

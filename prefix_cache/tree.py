@@ -9,9 +9,8 @@
 Tokens decide: a child is found by its namespace and the tokens of its first block, and the rest
 of its edge is compared token by token, whole arrays at a time.
 
-Knows: structure, and which children begin on which tier. Does not know: which blocks are free,
-what is evicted when, or of leases and copies under way more than it carries along when it splits
-a node.
+Knows: structure, and which children begin in which tier. Does not know: which blocks are free, or
+what is evicted when. Leases and copies under way concern it only when it splits a node.
 """
 
 from __future__ import annotations
@@ -84,10 +83,10 @@ class RadixTree:
         return Position(node, same, block)
 
     def partial(self, at: Position, path: NamespacePath, tokens: TokenIds) -> Partial | None:
-        """Return the block behind `at` that shares most leading tokens, at least one.
+        """Return the block behind `at` that shares the most leading tokens, at least one.
 
-        It lies in the namespace that the path goes on in, or in the one that ends there: so a
-        prefix whose last tokens fill no block is found whole, where its namespace has them.
+        It lies in the namespace in which the path goes on, or in the one that ends there: so the
+        last tokens of a published prefix are found too, though they do not fill a block.
         """
         wanted = self._from(tokens, at.num_blocks)
         if self.block_size == 1 or not len(wanted):
@@ -170,8 +169,8 @@ class RadixTree:
     def unlink(self, node: Node) -> None:
         """Take a node with all below it from its parent's children.
 
-        It still knows its parent, whose blocks come before its own. No matter if it is not among
-        the children any more, or an equal one is. `num_nodes` is the caller's to settle.
+        It keeps its parent, whose blocks come before its own. Nothing happens if it is not among
+        the children any more, or if an equal node is. The caller corrects `num_nodes`.
         """
         if node.parent is not None and node.parent.children.get(node.first_key) is node:
             node.parent.children.remove(node.first_key)

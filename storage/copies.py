@@ -7,10 +7,10 @@ are. On a GPU each direction has a stream of its own, so both go on at once and 
     down           mark ---> copies, event                          device to host
     up             mark ---> copies, event                          host to device
 
-Both wait for the mark, which lies behind all that was launched before: a copy down then reads
-what the steps have written, and a copy up overwrites nothing that a step on its way still uses.
-The compute stream waits for nothing. Whoever has seen `query()` answer True launches the next
-step after that: the copy is over by then, and a kernel sees all memory written before its launch.
+Both wait for the mark, an event behind all that was launched before: so a copy down reads what the
+steps have written, and a copy up overwrites nothing that a step on its way still uses. The compute
+stream waits for nothing. A step that reads copied blocks is launched only after `query()` has
+returned True: the copy is over by then, and a kernel sees all memory written before its launch.
 
 Knows: tensors and streams. Does not know: slots, tiers or plans (`tier_mover`).
 """
@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 
-class Way(Enum):
-    """Which way a copy goes."""
+class Direction(Enum):
+    """Whether a copy goes to a slower tier or to a faster one."""
 
     DOWN = "down"
     UP = "up"
@@ -49,17 +49,17 @@ class Copying(Event, Protocol):
 
     @property
     def seconds(self) -> float:
-        """From the first copy to the last, waiting before them left out; once `query` is True."""
+        """Seconds from the start of the first copy to the end of the last; once `query` is True."""
 
 
 class Copies(Protocol):
     """How runs get from one memory to the other. One owner thread."""
 
     def mark(self) -> Event:
-        """What has been launched so far."""
+        """An event behind all that has been launched on the device so far."""
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Copying:
-        """Copy all `runs`, of which there is at least one; CopyFailed, and none has arrived."""
+    def copy(self, direction: Direction, runs: Sequence[Run], after: Event) -> Copying:
+        """Copy all of `runs`, at least one, behind `after`; or none: raises CopyFailed."""
 
 
 class Run(tuple[Tensor, Tensor]):
@@ -70,7 +70,7 @@ class Run(tuple[Tensor, Tensor]):
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """An event of work that is done when the call returns."""
+    """A `Copying` of work that was done when the call returned."""
 
     seconds: float = 0.0
 
@@ -89,7 +89,7 @@ class PlainCopies:
         """Everything is done."""
         return Passed()
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Copying:  # noqa: ARG002
+    def copy(self, direction: Direction, runs: Sequence[Run], after: Event) -> Copying:  # noqa: ARG002
         """Copy now."""
         began = time.perf_counter()
         for target, source in runs:
@@ -125,11 +125,11 @@ class OnStream:
 
 
 class StreamCopies:
-    """Copies on two streams of a GPU. Host memory has to be pinned, or the calls wait."""
+    """Copies on two streams of a GPU, one a direction. Unpinned host memory makes calls wait."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._streams = {way: torch.cuda.Stream(device) for way in Way}  # type: ignore[no-untyped-call]
+        self._streams = {to: torch.cuda.Stream(device) for to in Direction}  # type: ignore[no-untyped-call]
 
     def mark(self) -> Event:
         """Return an event behind all that was launched on the current stream."""
@@ -137,9 +137,9 @@ class StreamCopies:
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Copying:
+    def copy(self, direction: Direction, runs: Sequence[Run], after: Event) -> Copying:
         """Queue all copies, in one call to torch: a loop here would cost a step's time."""
-        stream = self._streams[way]
+        stream = self._streams[direction]
         targets, sources = zip(*runs, strict=True)
         if isinstance(after, torch.cuda.Event):
             stream.wait_event(after)
@@ -151,12 +151,12 @@ class StreamCopies:
 
 
 def copies_for(device: torch.device) -> Copies:
-    """How this device is copied to and from."""
+    """The way to copy to and from `device`."""
     return StreamCopies(device) if device.type == "cuda" else PlainCopies()
 
 
 def runs_of(targets: Tensor, sources: Tensor, pairs: Iterable[tuple[int, int]]) -> list[Run]:
-    """Copies from slot to slot, (source, target) each, as few as there can be."""
+    """The copies of these (source, target) pairs of slots, neighbours joined into one run."""
     runs: list[tuple[int, int, int]] = []
     for source, target in sorted(pairs):
         if runs and (source, target) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):

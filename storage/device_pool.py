@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.batch_layout import empty_pool, kv_pool_shape, layer_view
+from kernels.batch_layout import empty_pool, kv_pool_shape
 from storage.errors import PoolDoesNotFit
 
 
@@ -39,8 +39,8 @@ class DevicePool:
     """The tensor, allocated once and zeroed.
 
     Concurrency: allocated, viewed and dropped by the one owner thread. It has no lock: the
-    views alias the pool, and what reads and writes them is ordered by the device's stream, so
-    whoever uses a second stream waits on an event for the first.
+    views alias the pool, and reads and writes through them are ordered by the device's stream; a
+    second stream has to wait for an event of the first.
     """
 
     def __init__(self, shape: BlockShape, num_blocks: int, device: torch.device) -> None:
@@ -55,10 +55,6 @@ class DevicePool:
     def block_bytes(self) -> int:
         """Bytes of one block."""
         return self.shape.block_bytes
-
-    def layer(self, index: int) -> Tensor:
-        """One layer (num_blocks, 2, num_kv_heads, block_size, head_dim): a strided view."""
-        return layer_view(self.tensor, index)
 
 
 def _allocate(shape: BlockShape, num_blocks: int, device: torch.device) -> Tensor:

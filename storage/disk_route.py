@@ -1,13 +1,13 @@
-"""Moves to and from the disk, a block at a time through the staging.
+"""Moves to and from the disk, a block at a time through staging buffers.
 
     device -> disk    wait for a buffer | copy down | write | the buffer is free
     host   -> disk                                    write
     disk   -> device  wait for a buffer | read | copy up | the buffer is free
     disk   -> host    wait for a buffer | read | copy over
 
-Reads come first: somebody waits for them. Blocks that go down take at most half of the buffers.
-When the disk does not answer, what waits for a buffer fails at once: a request is better off
-computing its prefix than waiting in a queue that does not move.
+Reads come first, since a request waits for them. Blocks that go down take at most half of the
+buffers. When the disk does not answer, moves that wait for a buffer fail at once: a request is
+better off computing its prefix than waiting in a queue that does not move.
 
 Knows: buffers, and how far each move is. Does not know: what is in a record.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from storage.copies import Copies, Event, Run, Way
+from storage.copies import Copies, Direction, Event, Run
 from storage.disk.tier import DiskTier
 from storage.disk.wire import Outcome, Segment
 from storage.errors import CopyFailed
@@ -29,7 +29,7 @@ from storage.settled import Ends
 
 
 @dataclass(frozen=True, slots=True)
-class Memories:
+class TierTensors:
     """The blocks of the tiers in memory, (num_blocks, block_bytes) uint8 each."""
 
     device: Tensor
@@ -43,7 +43,7 @@ class _Passage:
     move: Move
     record: Record
     mark: Event  # behind the steps that may use the device's slot
-    turn: int  # of the mark
+    turn: int  # number of the `start` that made the mark: a later one's is later on the stream
     buffer: int | None = None
 
 
@@ -56,8 +56,8 @@ class _Batch:
 class DiskRoute:
     """The moves to and from one disk. One owner thread."""
 
-    def __init__(self, memories: Memories, disk: DiskTier, copies: Copies) -> None:
-        self._memories = memories
+    def __init__(self, tensors: TierTensors, disk: DiskTier, copies: Copies) -> None:
+        self._tensors = tensors
         self._disk = disk
         self._buffers = disk.buffers
         self._copies = copies
@@ -68,7 +68,7 @@ class DiskRoute:
         self._turn = 0
 
     def start(self, moves: Iterable[Move], records: Mapping[Move, Record], mark: Event) -> None:
-        """Take up `moves`, every one of which has a record; `launch` begins them."""
+        """Queue `moves`, every one of which has a record; `launch` begins them."""
         self._turn += 1
         for move in moves:
             passage = _Passage(move, records[move], mark, self._turn)
@@ -80,7 +80,7 @@ class DiskRoute:
                 self._write(passage, Segment.HOST, move.source)
 
     def launch(self, ends: Ends) -> None:
-        """Begin what has a buffer to go through; all the rest fails if the disk is silent."""
+        """Begin the moves for which there is a buffer; fail all queued ones if the disk hangs."""
         if not self._disk.is_answering:
             for passage in (*self._reads, *self._writes):
                 self._end(passage, Outcome.FAILED, ends)
@@ -100,7 +100,7 @@ class DiskRoute:
         for answer in self._disk.poll():
             passage = self._asked.pop(answer.ticket, None)
             if passage is None:
-                continue  # dropped by a mover that was closed
+                continue  # dropped by `close`
             if answer.outcome is Outcome.DONE and passage.move.source_tier is Tier.DISK:
                 arrived.append(passage)
             else:
@@ -123,27 +123,31 @@ class DiskRoute:
             passage = self._writes.popleft()
             passage.buffer = self._buffers.take()
             going.append(passage)
-        runs = [(self._staged(p), self._at(self._memories.device, p.move.source)) for p in going]
-        self._copy(Way.DOWN, going, runs, ends)
+        runs = [(self._staged(p), self._at(self._tensors.device, p.move.source)) for p in going]
+        self._copy(Direction.DOWN, going, runs, ends)
 
     def _bring(self, arrived: list[_Passage], ends: Ends) -> None:
-        """Copy blocks that have been read from the staging to where they are to go."""
+        """Copy blocks that have been read from disk from their buffers to their targets."""
         up = [passage for passage in arrived if passage.move.target_tier is Tier.DEVICE]
-        runs = [(self._at(self._memories.device, p.move.target), self._staged(p)) for p in up]
-        self._copy(Way.UP, up, runs, ends)
+        runs = [(self._at(self._tensors.device, p.move.target), self._staged(p)) for p in up]
+        self._copy(Direction.UP, up, runs, ends)
         for passage in arrived:
-            if passage.move.target_tier is Tier.HOST and self._memories.host is not None:
-                self._at(self._memories.host, passage.move.target).copy_(self._staged(passage))
+            if passage.move.target_tier is Tier.HOST and self._tensors.host is not None:
+                self._at(self._tensors.host, passage.move.target).copy_(self._staged(passage))
                 self._end(passage, Outcome.DONE, ends)
 
     def _copy(
-        self, way: Way, passages: list[_Passage], runs: list[tuple[Tensor, Tensor]], ends: Ends
+        self,
+        direction: Direction,
+        passages: list[_Passage],
+        runs: list[tuple[Tensor, Tensor]],
+        ends: Ends,
     ) -> None:
         if not passages:
             return
         mark = max(passages, key=lambda passage: passage.turn).mark
         try:
-            event = self._copies.copy(way, [Run(run) for run in runs], mark)
+            event = self._copies.copy(direction, [Run(run) for run in runs], mark)
         except CopyFailed:
             for passage in passages:
                 self._end(passage, Outcome.FAILED, ends)
@@ -151,7 +155,7 @@ class DiskRoute:
             self._batches.append(_Batch(passages, event))
 
     def _take_copied(self, ends: Ends) -> None:
-        """Go on with what has been copied to the staging, end what has been copied from it."""
+        """Write to disk what has been copied to buffers; end moves copied from buffers."""
         going = []
         for batch in self._batches:
             if not batch.event.query():

@@ -1,4 +1,4 @@
-"""What this room refuses.
+"""What can go wrong in storage, as types.
 
 Knows: what did not take place. Does not know: what that means for a request.
 
@@ -9,7 +9,7 @@ StorageError
  |- CopyFailed        a copy did not take place; its target holds nothing
  |- DiskUnavailable   the disk tier's process does not come up
  |   `- DiskInUse     another engine has its directory
- `- FileTrouble       inside the disk's process alone: what its file has come to
+ `- FileTrouble       what may be wrong with the disk's file; raised inside its process only
      |- FileFull      no room for a write, in the file or on the disk; reads go on
      `- FileDamaged   the file is no good any more
 """
@@ -46,7 +46,7 @@ class DiskInUse(DiskUnavailable):
 
 
 class FileTrouble(StorageError):
-    """What the disk's file has come to; does not leave the disk's process."""
+    """Something is wrong with the disk's file; never leaves the disk's process."""
 
 
 class FileFull(FileTrouble):

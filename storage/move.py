@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 
 class Tier(Enum):
-    """A place for blocks, fastest first."""
+    """The places for blocks, fastest first."""
 
     DEVICE = "device"
     HOST = "host"
     DISK = "disk"
 
-    __hash__ = object.__hash__  # a member is the only one of its kind; Enum's is far slower
+    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
 
 
 class Move(NamedTuple):
@@ -37,7 +37,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a block on disk carries with it, to be compared when it is read. Opaque here."""
+    """What a block on disk is stored with, and compared with when it is read. Opaque here."""
 
     key: bytes  # 16 bytes, the block's own
     parent_key: bytes  # 16 bytes, of the block before it
@@ -51,9 +51,9 @@ class Record:
 class Plan:
     """Copies to be made between tiers. The order of `moves` is of no matter, they are apart.
 
-    Each move is to be reported once, as done, failed or lost. Until then its slots on both sides
-    are its own. Slots in `erase` hold nothing any more since the plan before; they are erased
-    before any of `moves`, which may fill them anew.
+    Each move is to be reported once, as done, failed or lost. Until then nothing else may use its
+    slots on either side. Slots in `erase` hold nothing any more since the plan before; they are
+    erased before any of `moves`, which may fill them again.
     """
 
     moves: tuple[Move, ...] = ()

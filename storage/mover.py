@@ -1,7 +1,7 @@
-"""Executes a plan of moves, in the order given, with as few launches as that order allows.
+"""Executes moves within the device tier, in the order given, with as few launches as that allows.
 
-Knows the tiers' pools and how a block is copied. Does not know why a block moves, nor whose
-it is: `prefix_cache` decided that, and what it returned is followed to the letter.
+Knows: the device's pool, and how a block is copied in it. Does not know: why a block moves, whose
+it is (`prefix_cache` decides that), or moves between tiers (`tier_mover`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
 
 
 class Mover:
-    """Copies blocks as a plan says. Today it knows the device tier alone.
+    """Copies blocks within the device tier.
 
     Concurrency: called by the one owner thread. On a GPU `execute` returns when the copies
     are queued on the current stream: work queued there before it sees the blocks as they
@@ -55,7 +55,7 @@ class Mover:
     def execute(self, moves: Sequence[Move]) -> None:
         """Do all of `moves`, later ones seeing what earlier ones wrote.
 
-        The plan is checked whole before the first copy. Raises UnsupportedMove, UnknownSlot.
+        Raises UnsupportedMove or UnknownSlot before the first copy, if any move is wrong.
         """
         for move in moves:
             self._check(move)
@@ -67,7 +67,8 @@ class Mover:
     def _check(self, move: Move) -> None:
         if (move.source_tier, move.target_tier) != (Tier.DEVICE, Tier.DEVICE):
             raise UnsupportedMove(
-                f"no way from the {move.source_tier.value} to the {move.target_tier.value} tier"
+                f"the device's mover cannot copy from {move.source_tier.value} to "
+                f"{move.target_tier.value}"
             )
         for slot in (move.source, move.target):
             if not 0 <= slot < self._pool.num_blocks:

@@ -28,7 +28,7 @@ class Settled:
     done: tuple[Move, ...] = ()
     failed: tuple[Move, ...] = ()  # nothing arrived; the source is as good as before
     lost: tuple[Move, ...] = ()  # read from disk, and not what was asked for: the source is gone
-    copied: tuple[Copied, ...] = ()  # what copies took, where that is known; the disk's is not
+    copied: tuple[Copied, ...] = ()  # how long copies took, where known: not for the disk
 
 
 @dataclass(slots=True)
@@ -41,17 +41,17 @@ class Ends:
     copied: list[Copied] = field(default_factory=list)
 
     def add_copied(self, moves: Sequence[Move], seconds: float) -> None:
-        """Note moves that one copy has done, all one way."""
+        """Note moves that one batch of copies has done, all between the same two tiers."""
         self.done.extend(moves)
         one = moves[0]
         self.copied.append(Copied(one.source_tier, one.target_tier, len(moves), seconds))
 
     def add_failed(self, moves: Iterable[Move]) -> None:
-        """Note moves that came to nothing."""
+        """Note moves whose copy did not take place."""
         self.failed.extend(moves)
 
     def take(self) -> Settled:
-        """Report all, once."""
+        """Return all that was noted, and forget it."""
         ended = (tuple(self.done), tuple(self.failed), tuple(self.lost), tuple(self.copied))
         self.done, self.failed, self.lost, self.copied = [], [], [], []
         return Settled(*ended)

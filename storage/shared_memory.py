@@ -25,7 +25,10 @@ _THREADS = 8
 
 
 class SharedMemory:
-    """`num_blocks` blocks of `block_bytes`, one after the other. No lock: owners take turns."""
+    """`num_blocks` blocks of `block_bytes`, one after the other.
+
+    Concurrency: there is no lock. The two processes agree by messages which may use a block.
+    """
 
     def __init__(self, num_blocks: int, block_bytes: int, available: int | None = None) -> None:
         """Raise PoolDoesNotFit where `num_blocks` is under 1 or there is not the memory.
@@ -37,7 +40,7 @@ class SharedMemory:
         self.num_blocks = num_blocks
         self.block_bytes = block_bytes
         self.nbytes = num_blocks * block_bytes
-        # Checked here, for the kernel would kill somebody before it refused to give a page.
+        # Checked here, since Linux overcommits: its OOM killer would end a process instead.
         there = host_free_bytes()
         free = there if available is None else min(available, there)
         if self.nbytes > free:
@@ -54,7 +57,7 @@ class SharedMemory:
 
     @property
     def descriptor(self) -> int:
-        """The open file, for a process that is to see it; PoolDoesNotFit once it is closed."""
+        """The open file, for a process that is to map it. Raises PoolDoesNotFit once closed."""
         if self._fd is None:
             raise PoolDoesNotFit("this memory has been given back")
         return self._fd
@@ -69,7 +72,7 @@ class SharedMemory:
 
 
 def _take_pages(fd: int, memory: mmap.mmap) -> None:
-    """Have every page present; OSError where there is not the memory.
+    """Have every page present. Raises OSError where there is not enough memory.
 
     By several threads, since one clears 3 GB a second and pinning would do it alone. A system
     that does not know the request (Linux before 5.14) is asked for the file's pages instead.

@@ -1,12 +1,12 @@
 """Executes plans of moves between tiers, beside the steps.
 
     device <-> host    one batch of copies for each direction of a plan, one event behind it
-    device <-> disk    over the staging, see `disk_route`
+    device <-> disk    through staging buffers, see `disk_route`
     host    -> disk    written from where the block lies
-    disk    -> host    over the staging
+    disk    -> host    through staging buffers
 
-Moves within the device are not for here: they belong into the stream of the step that needs them
-(`mover`).
+Moves within the device are not made here, but by `mover`, on the stream of the step that needs
+them.
 
 Knows: the tiers' memory, and when a move has ended. Does not know: why a block moves, whose it
 is, or what follows from its end.
@@ -20,17 +20,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from storage.copies import Copies, Copying, Event, Way, copies_for, runs_of
+from storage.copies import Copies, Copying, Direction, Event, copies_for, runs_of
 from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
-from storage.disk_route import DiskRoute, Memories
+from storage.disk_route import DiskRoute, TierTensors
 from storage.errors import CopyFailed, UnknownSlot, UnsupportedMove
 from storage.host_pool import HostPool
 from storage.move import Move, Plan, Tier
 from storage.settled import Ends, Settled
 
-# What comes up first: somebody waits for it, while copies down have time.
-_WAYS = {(Tier.HOST, Tier.DEVICE): Way.UP, (Tier.DEVICE, Tier.HOST): Way.DOWN}
+# In this order: a request waits for copies up, while copies down have time.
+_DIRECTIONS = {
+    (Tier.HOST, Tier.DEVICE): Direction.UP,
+    (Tier.DEVICE, Tier.HOST): Direction.DOWN,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class TierMover:
         disk: DiskTier | None = None,
         copies: Copies | None = None,
     ) -> None:
-        """`copies` is how this device is copied to and from, unless something else is wanted."""
+        """`copies`: how to copy to and from the device; None: as `copies_for` says."""
         self._device = block_bytes_of(device)
         self._host = None if host is None else host.tensor
         self._disk = disk
@@ -64,8 +67,8 @@ class TierMover:
             self._slots[Tier.HOST] = host.num_blocks
         if disk is not None:
             self._slots[Tier.DISK] = disk.num_blocks
-        memories = Memories(self._device, self._host)
-        self._route = None if disk is None else DiskRoute(memories, disk, self._copies)
+        tensors = TierTensors(self._device, self._host)
+        self._route = None if disk is None else DiskRoute(tensors, disk, self._copies)
         self._batches: list[_Batch] = []
         self._ends = Ends()
         self._pending = 0
@@ -76,7 +79,7 @@ class TierMover:
         return self._pending
 
     def start(self, plan: Plan) -> None:
-        """Begin all moves of `plan`; UnsupportedMove, UnknownSlot, and then none is begun."""
+        """Begin all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot."""
         for move in plan.moves:
             self._check(move, plan)
         if plan.erase and self._disk is not None:
@@ -85,8 +88,8 @@ class TierMover:
             return
         self._pending += len(plan.moves)
         mark = self._copies.mark()
-        for ends, way in _WAYS.items():
-            self._copy(tuple(m for m in plan.moves if _ends(m) == ends), way, mark)
+        for ends, direction in _DIRECTIONS.items():
+            self._copy(tuple(m for m in plan.moves if _ends(m) == ends), direction, mark)
         if self._route is not None:
             moves = [move for move in plan.moves if Tier.DISK in _ends(move)]
             self._route.start(moves, plan.records, mark)
@@ -116,22 +119,24 @@ class TierMover:
             self._route.close()
         self._pending = 0
 
-    def _copy(self, moves: Sequence[Move], way: Way, mark: Event) -> None:
+    def _copy(self, moves: Sequence[Move], direction: Direction, mark: Event) -> None:
         if not moves or self._host is None:
             return
-        down = way is Way.DOWN
+        down = direction is Direction.DOWN
         target, source = (self._host, self._device) if down else (self._device, self._host)
         runs = runs_of(target, source, [(move.source, move.target) for move in moves])
         try:
-            self._batches.append(_Batch(tuple(moves), self._copies.copy(way, runs, mark)))
+            copying = self._copies.copy(direction, runs, mark)
         except CopyFailed:
             self._ends.add_failed(moves)
+        else:
+            self._batches.append(_Batch(tuple(moves), copying))
 
     def _check(self, move: Move, plan: Plan) -> None:
         source, target = _ends(move)
         known = source in self._slots and target in self._slots
         if not known or source is target:
-            raise UnsupportedMove(f"no way from the {source.value} to the {target.value} tier")
+            raise UnsupportedMove(f"cannot copy from {source.value} to {target.value} here")
         if Tier.DISK in (source, target) and move not in plan.records:
             raise UnsupportedMove(f"{move} has no record")
         for tier, slot in ((source, move.source), (target, move.target)):

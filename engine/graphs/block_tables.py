@@ -20,7 +20,7 @@ from prefix_cache.lease import Lease
 
 
 class BlockTables:
-    """`host` and `device`: (seats + 1, blocks) int32. The last row is nobody's: padding reads it.
+    """`host` and `device`: (seats + 1, blocks) int32. Padding reads the last row, `nobody`.
 
     One owner thread; the device's copy changes in the order of the stream.
     """
@@ -50,7 +50,7 @@ class BlockTables:
             places.append(np.arange(seat * width + first, seat * width + len(ids)))
             blocks.append(ids[first:])
         self._send(np.concatenate(places), np.concatenate(blocks))
-        for seat, row in news:  # only now: had there been no room on the device, nothing is sent
+        for seat, row in news:  # only now: where `_send` raises, nothing counts as sent
             self._leases[seat], self._known[seat] = row.lease, len(blocks_of(row))
 
     def _is_new(self, row: Row) -> bool:

@@ -1,7 +1,7 @@
 """What a recorded step reads: one flat int32 tensor that every step fills anew, in one copy.
 
-What a step does not fill of its room is padding: decodes without keys that write to a scratch
-slot, rows without tokens.
+The part of its room that a step does not need is padding: decodes without keys, which write to a
+scratch slot, and rows without tokens.
 
     row    | d | d | d | - | - |   p   |  p  |  -  |      d: decodes, p: rows with more tokens,
     token  | 0   1   2   3   4 | 5 6 7 | 8 9 |            -: padding
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.batch import count_decodes, laid, seat_of
+from engine.batch import count_decodes, in_batch_order, seat_of
 from engine.graphs.block_tables import BlockTables
 from engine.sampler.plan import Draw
 from engine.shared_prefixes import Sharing, SharingFields, most_groups, nobody_shares
@@ -161,7 +161,7 @@ class StepInputs:
     def _fill_rows(
         self, parts: dict[str, Ints], given: Sequence[Row], sharing: Sharing | None
     ) -> None:
-        rows, places = laid(given, sharing)
+        rows, places = in_batch_order(given, sharing)
         decodes = count_decodes(rows)
         seats = np.array([seat_of(row) for row in rows], np.int32)
         ends = np.array([row.end for row in rows], np.int32)

@@ -48,10 +48,10 @@ class CudaRecorded:
 
 
 class CudaRecorder:
-    """Records into one memory pool.
+    """Records all graphs into one memory pool.
 
-    Graphs share what they need for a while: their outputs too are good only until the next
-    replay of any of them, in the order of the stream.
+    They share their temporary memory, and that of their outputs: these are valid only until any of
+    the graphs is replayed next, in the order of the stream.
     """
 
     def __init__(self) -> None:

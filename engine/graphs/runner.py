@@ -1,4 +1,4 @@
-"""A runner that replays recorded steps, and leaves to another what has no room in them.
+"""A runner that replays recorded steps, and leaves steps that fit none to the eager runner.
 
 Knows: which steps fit, and what follows a replay. Does not know: how a step is computed.
 """
@@ -67,7 +67,7 @@ class GraphRunner:
         return LaunchedReplay(Transfer(step.packed), len(sampling))
 
     def _sample(self, step: RecordedStep, sampling: Sequence[TokenSequence]) -> Launched:
-        """Choose again, as the rows wish."""
+        """Sample again from the recorded logits, as the rows' sampling parameters ask."""
         count = len(sampling)
         launched = self.eager.sampler.launch(
             step.logits[:count], sampling, step.sampled_from[:count]

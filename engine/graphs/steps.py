@@ -5,13 +5,13 @@
               rows, or as many as make 384, 512 ... in all
     sharing   4, 8, 16, 32 ... decodes, alone and with 128, 256, 512 tokens of other rows
 
-A step takes the smallest room that holds it. What attention launches follows from the room, not
-from the step: so there are rooms for one and for two rows of new tokens, whose keys it splits
-finely, and apart from the others rooms whose decodes read prefixes together, for which it
-launches twice. Products take their time by all tokens together, and some counts cost more than
-larger ones do: 448 rows more than 512, 40 to 56 as much as 64. From embedding to the tokens drawn
-and written down for their seats all is one launch; rows that ask for more than a draw take the
-logits.
+A room is the shape that a step is recorded for. A step is replayed in the smallest room that holds
+it. Which attention kernels are launched follows from the room, not from the step: so there are
+rooms for one and for two rows of new tokens, whose keys are split finely, and separate rooms for
+decodes that read prefixes together, which take two launches. A matrix product takes its time by the
+number of all tokens, and some numbers cost more than larger ones: 448 rows more than 512, 40 to 56
+as much as 64. Everything from the embedding to the drawn tokens, written to `last_tokens`, is one
+launch; for rows that ask for more than a draw the sampler takes the logits.
 
 Knows: the decoder's inputs and outputs. Does not know: how launches are recorded, or steps.
 """
@@ -36,10 +36,10 @@ from kernels.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 
 BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
 NEW_TOKENS = (64, 128, 256)
-TOTALS = (384, 512, 640, 768, 1024, 1280)  # with the decodes; where there are more, these decide
+TOTALS = (384, 512, 640, 768, 1024, 1280)  # decodes and new tokens together, in larger rooms
 FEW_DECODES, MANY_DECODES = 32, 64  # between them no room for decodes alone pays
 FEW_PREFILLS = (1, 2)
-FEWEST_PREFILLS, MOST_PREFILLS = 8, 32
+MIN_PREFILLS, MAX_PREFILLS = 8, 32  # rows of new tokens in the other rooms
 SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # decodes that read together
 SHARING_BESIDE = (16, 64, 128, 256)  # the same beside other rows
 SHARING_NEW_TOKENS = (128, 256, 512)
@@ -48,7 +48,7 @@ TOKENS_PER_PREFILL = 16
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What every recorded step works on. `last_tokens` (seats + 1,): the last is nobody's."""
+    """What recorded steps work on. `last_tokens` (seats + 1,) int64: the last is for padding."""
 
     decoder: Decoder
     pool: Tensor
@@ -140,14 +140,14 @@ def sharing_rooms(num_seats: int, max_tokens: int, group_rows: int) -> Iterator[
 
 
 def _new_tokens(decodes: int, max_tokens: int) -> set[int]:
-    """How many tokens the rooms for others than these decodes have."""
+    """The numbers of new tokens of the rooms that have `decodes` decodes beside them."""
     few = {new for new in NEW_TOKENS if decodes + new < TOTALS[0]}
     many = {total - decodes for total in TOTALS if total - decodes >= NEW_TOKENS[0]}
     return {new for new in few | many if new <= max_tokens}
 
 
 def _many_prefills(new: int) -> int:
-    return min(max(new // TOKENS_PER_PREFILL, FEWEST_PREFILLS), MOST_PREFILLS)
+    return min(max(new // TOKENS_PER_PREFILL, MIN_PREFILLS), MAX_PREFILLS)
 
 
 def _kind(room: Room) -> tuple[int, bool]:

@@ -19,7 +19,7 @@ Positive = Annotated[int, msgspec.Meta(gt=0)]
 T = TypeVar("T", bound=msgspec.Struct)
 TokenIdOrIds = int | list[int] | None
 
-DTYPES = ("float32", "bfloat16", "float16")
+SERVED_DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class ModelConfig:
     output_bias: bool  # of the attention's output projection
     mlp_bias: bool
     qk_norm: bool
-    dtype: str | None  # of the checkpoint, one of DTYPES; None: not said
+    dtype: str | None  # of the checkpoint, one of SERVED_DTYPES; None: not said
     eos_token_ids: tuple[int, ...]
 
     @property
@@ -198,8 +198,8 @@ def _head_dim(raw: _Raw, family: Family) -> int:
 
 def _dtype(raw: _Raw) -> str | None:
     name = raw.dtype or raw.torch_dtype
-    if name is not None and name not in DTYPES:
-        raise UnsupportedModel(f"dtype {name!r}: served are {', '.join(DTYPES)}")
+    if name is not None and name not in SERVED_DTYPES:
+        raise UnsupportedModel(f"dtype {name!r}: served are {', '.join(SERVED_DTYPES)}")
     return name
 
 

@@ -17,7 +17,7 @@ BIAS_SCALE = 0.02
 
 @torch.inference_mode()
 def dummy_parameters(
-    config: ModelConfig, dtype: torch.dtype, device: torch.device, seed: int = 0
+    config: ModelConfig, dtype: torch.dtype, device: torch.device, seed: int
 ) -> Parameters:
     """Random parameters, made on `device`; the same for the same seed, dtype and device type."""
     parameters = empty_parameters(config, dtype, device)

@@ -1,4 +1,4 @@
-"""What can keep a model from being served, as types. All of them end the start of the engine.
+"""What can keep a model from being served, as types. With any of them the engine does not start.
 
 Knows: what is wrong. Does not know: who reads it, or with which status the process ends (`main`).
 

@@ -106,7 +106,11 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
 
 
 def _llama3_frequencies(rope: RopeConfig, plain: Tensor) -> Tensor:
-    """Long waves are slowed by `factor`, short ones kept, those between are blended."""
+    """Llama 3.1's scaling (Meta; `_compute_llama3_parameters` of transformers).
+
+    Frequencies with fewer than `low_freq_factor` waves in the original context are divided by
+    `factor`, those with more than `high_freq_factor` are kept, and those between are blended.
+    """
     waves_in_context = rope.original_max_positions * plain / (2 * math.pi)
     kept = (waves_in_context - rope.low_freq_factor) / (
         rope.high_freq_factor - rope.low_freq_factor

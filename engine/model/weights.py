@@ -1,7 +1,7 @@
 """Reads a checkpoint's safetensors into a decoder's parameters.
 
-Tensor by tensor, from the file straight to the device, into the merged matrices: at no time
-does the host hold a copy of the model. Pickled weights are never opened.
+Tensor by tensor, from the file straight to the device, into the merged matrices: the host never
+holds a copy of the whole model. Pickled weights are never opened.
 
 Knows: the file layouts, single and sharded by an index. Does not know: what the tensors mean.
 """

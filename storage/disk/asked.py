@@ -1,6 +1,6 @@
-"""What the disk's process was asked and has not answered, and the ends that nobody was told yet.
+"""The reads and writes that the disk's process has not answered, and the ends not reported yet.
 
-Knows: tickets, deadlines. Does not know: the process, or what follows from a deadline that passed.
+Knows: tickets, deadlines. Does not know: the process, or what follows from a missed deadline.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ class Asked:
         self._tickets = 0
 
     def read(self, buffer: int, now: float) -> int:
-        """The ticket of a read into `buffer`."""
+        """Note a read into `buffer`; returns its ticket."""
         ticket = self._ticket()
         self._reads[ticket] = (now, buffer)
         return ticket
 
     def write(self, now: float) -> int:
-        """The ticket of a write."""
+        """Note a write; returns its ticket."""
         ticket = self._ticket()
         self._writes[ticket] = now
         return ticket
 
     def refused(self) -> int:
-        """The ticket of what could not be asked, and has failed already."""
+        """Note a read or write that could not be sent, as failed; returns its ticket."""
         ticket = self._ticket()
         self._fail(ticket)
         return ticket
 
     def answered(self, end: Ended) -> None:
-        """Take an answer; one that nobody waits for is dropped."""
+        """Take an answer; one to a ticket that has failed already is dropped."""
         if self._reads.pop(end.ticket, None) or self._writes.pop(end.ticket, None) is not None:
             self._ends.append(end)
 
     def give_up_late_reads(self, now: float) -> list[tuple[int, int]]:
-        """Fail reads that are past their deadline; their tickets and buffers."""
+        """Fail reads that are past their deadline; returns their tickets and buffers."""
         started = ((ticket, since, buffer) for ticket, (since, buffer) in self._reads.items())
         late = list(takewhile(lambda read: now - read[1] > self._read_deadline_s, started))
         for ticket, _, _ in late:
@@ -59,7 +59,7 @@ class Asked:
         return oldest is not None and now - oldest > self._write_deadline_s
 
     def fail_all(self) -> None:
-        """No answer will come any more."""
+        """Fail all that was asked: no answer will come any more."""
         for ticket in (*self._reads, *self._writes):
             self._fail(ticket)
         self._reads, self._writes = {}, {}

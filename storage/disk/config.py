@@ -12,7 +12,7 @@ from storage.disk.wire import Memory, Open
 from storage.host_pool import HostPool
 
 PAGE_BYTES = 4096  # of an LMDB file
-HEADER_ROOM = 1024  # of a block in the headers' table: token ids, keys, and half-empty pages
+HEADER_ROOM = 1024  # bytes of a block in the table of headers, half-empty pages included
 MIB = 1 << 20
 
 
@@ -21,7 +21,8 @@ class DiskConfig:
     """Where the blocks lie and how much of the disk they may take.
 
     A read that takes longer than `read_deadline_s` has failed. A write that takes longer than
-    `write_deadline_s` ends the disk's process, for nobody may touch the bytes it still reads.
+    `write_deadline_s` gets the disk's process killed: until it is dead it may read the block, so
+    that the block's memory cannot be reused.
     """
 
     directory: Path
@@ -41,7 +42,7 @@ class DiskConfig:
 
     @property
     def record_bytes(self) -> int:
-        """What one block takes in the file, at most."""
+        """Bytes that one block takes in the file, at most."""
         pages = -(-(self.block_bytes + 64) // PAGE_BYTES)
         return pages * PAGE_BYTES + HEADER_ROOM
 
@@ -56,7 +57,7 @@ class DiskConfig:
         return min(max(self.staging_bytes // self.block_bytes, 4), 256)
 
     def wish(self, staging: HostPool, host: HostPool | None, *, keep: bool) -> Open:
-        """What the process is told to open; the file that is there is set aside unless `keep`."""
+        """The process's first message; the file that is there is set aside unless `keep`."""
         return Open(
             directory=str(self.directory),
             max_bytes=self.max_bytes,

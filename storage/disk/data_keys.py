@@ -1,9 +1,9 @@
 """The keys that records are sealed with: one of the directory, or one for every owner.
 
-With encryption an owner's records lie under a random key of its own, and the file of these keys
-is the only place where it is. Erase the key, and all records of the owner are noise, in the file,
-in copies of it, and on blocks of the disk that were never overwritten. A record names its key by a
-random id, so that the file of records does not tell whose they are.
+With encryption an owner's records are encrypted with a random key of its own, which is stored in
+the file of these keys alone. Once it is erased there, the owner's records are unreadable wherever
+they are: in the file of records, in copies of it, and in sectors that were never overwritten. A
+record names its key by a random id, so that the file of records does not tell whose they are.
 
 Knows: keys, ids, owners as opaque names. Does not know: what is sealed.
 """
@@ -45,7 +45,7 @@ class Keys(Protocol):
         """The key for records of `owner`, made if need be."""
 
     def by_id(self, key_id: bytes) -> SealingKey | None:
-        """The key of this id; None where there is none, or none any more."""
+        """The key of this id; None where there is none, or it was erased."""
 
     def forget(self, owner: str) -> None:
         """Erase the owner's key, where it has one."""
@@ -60,7 +60,7 @@ class DirectoryKey:
 
     @classmethod
     def load(cls, path: Path) -> DirectoryKey:
-        """Read the secret of `path`, made at the first start. OSError."""
+        """Read the secret of `path`, which is made at the first start. Raises OSError."""
         secret = read_private(path)
         if secret is None or len(secret) != KEY_BYTES:
             secret = secrets.token_bytes(KEY_BYTES)
@@ -68,30 +68,33 @@ class DirectoryKey:
         return cls(SealingKey(NO_KEY_ID, secret))
 
     def of_owner(self, owner: str) -> SealingKey:  # noqa: ARG002
-        """The one key."""
+        """The directory's key, whatever the owner."""
         return self.key
 
     def by_id(self, key_id: bytes) -> SealingKey | None:
-        """The one key."""
+        """The directory's key, if `key_id` is its id."""
         return self.key if key_id == NO_KEY_ID else None
 
     def forget(self, owner: str) -> None:
-        """Do nothing: there is no key of its own."""
+        """Do nothing: an owner has no key of its own here."""
 
 
 class DataKeys:
-    """A random 256-bit key for each owner, in one file. For one thread, `by_id` for all."""
+    """A random 256-bit key for each owner, in one file.
+
+    Concurrency: one thread, except that any thread may call `by_id`.
+    """
 
     encrypts = True
 
     def __init__(self, path: Path) -> None:
-        """Read `path`; a file that is no good leaves no key, and so no readable record."""
+        """Read `path`; a damaged file counts as one without keys, so that no record is readable."""
         self._path = path
         self._by_owner = _decode(read_private(path))
         self._by_id = {key.id: key for key in self._by_owner.values()}
 
     def of_owner(self, owner: str) -> SealingKey:
-        """The owner's key; a new one is on the disk before it seals anything. OSError."""
+        """The owner's key; a new one is on disk before it seals anything. Raises OSError."""
         key = self._by_owner.get(owner)
         if key is None:
             key = SealingKey(secrets.token_bytes(KEY_ID_BYTES), secrets.token_bytes(KEY_BYTES))
@@ -103,7 +106,7 @@ class DataKeys:
         return self._by_id.get(key_id)
 
     def forget(self, owner: str) -> None:
-        """Erase the owner's key: from memory first, then from the disk. OSError."""
+        """Erase the owner's key: from memory first, then from the disk. Raises OSError."""
         key = self._by_owner.get(owner)
         if key is not None:
             self._by_id.pop(key.id, None)

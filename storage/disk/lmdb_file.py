@@ -1,10 +1,10 @@
 """The one file that knows LMDB: two tables by slot, headers and payloads.
 
-Headers lie apart so that all of them can be read without touching a block. Written with
-`writemap=False` and `metasync=False`: a crash loses the last transaction at most, and a full disk
-is an error and not a signal. A truncated or damaged file can still end this process by a signal,
-which is why it is a process of its own. Readers are short: while one is open, LMDB can reuse no
-page, and then not even deleting works in a full file.
+Headers have a table of their own, so that all of them can be read without touching a block. With
+`writemap=False` and `metasync=False` a crash loses the last transaction at most, and a full disk is
+an error and not a signal. A truncated or damaged file can still end this process by a signal, which
+is why it is a process of its own. Read transactions are short: while one is open, LMDB cannot reuse
+pages, and then not even deleting works in a full file.
 
 Knows: LMDB, its limits and what its errors mean. Does not know: what is in a header or payload.
 """
@@ -26,19 +26,19 @@ from storage.errors import FileDamaged, FileFull
 _KEY = struct.Struct(">I")
 _ORIGIN = b"origin"
 DATA_NAME = "data.mdb"
-_TOUCHING = 16  # threads
-_SLOTS_A_PAGE = 4  # at least; of headers, when pages are half empty
+_TOUCHING = 16  # threads that read pages into memory at the start
+_SLOTS_A_PAGE = 4  # headers on a page, at least: when pages are half empty
 
 
 class Kept(NamedTuple):
-    """What lies in a slot; views that are good until the transaction ends."""
+    """What lies in a slot; views that are valid until the transaction ends."""
 
     header: memoryview
     payload: memoryview | None
 
 
 class FileUse(NamedTuple):
-    """How full a file is, in bytes; what is freed stays in the file and is used again."""
+    """How full a file is, in bytes; freed pages stay in the file and are used again."""
 
     used: int
     reusable: int
@@ -56,14 +56,14 @@ class Changes:
         self._payloads = payloads
 
     def put(self, slot: int, header: bytes, payload: bytes | bytearray | memoryview) -> None:
-        """Keep these in `slot`, in the place of what is there; FileFull, FileDamaged."""
+        """Store these in `slot`, replacing what is there. Raises FileFull, FileDamaged."""
         with _translated():
             key = _KEY.pack(slot)
             self._transaction.put(key, header, db=self._headers)
             self._transaction.put(key, payload, db=self._payloads)
 
     def delete(self, slot: int) -> None:
-        """Let `slot` hold nothing; FileFull where even this finds no room, FileDamaged."""
+        """Empty `slot`. Raises FileFull (deleting takes pages too) and FileDamaged."""
         with _translated():
             key = _KEY.pack(slot)
             self._transaction.delete(key, db=self._headers)
@@ -74,7 +74,7 @@ class LmdbFile:
     """Bytes by slot. One thread writes; any number read meanwhile."""
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
-        """Open the file in `directory`, or make it; FileDamaged."""
+        """Open the file in `directory`, or make it. Raises FileDamaged."""
         directory.mkdir(mode=0o700, exist_ok=True)
         self._directory = directory
         self._max_bytes = max_bytes
@@ -85,19 +85,19 @@ class LmdbFile:
         self._open(readahead=True)
 
     def origin(self) -> bytes | None:
-        """What the records of this file depend on, as it was noted."""
+        """What `note_origin` stored; None in a new file."""
         with _translated(), self._env.begin() as transaction:
             value = transaction.get(_ORIGIN)
             return None if value is None else bytes(value)
 
     def note_origin(self, origin: bytes) -> None:
-        """Note what all records to come depend on."""
+        """Store a digest of what all records in this file depend on."""
         with _translated(), self._env.begin(write=True) as transaction:
             transaction.put(_ORIGIN, origin)
 
     @contextmanager
     def reading(self, slot: int) -> Iterator[Kept | None]:
-        """What lies in `slot`, within one transaction, which is to be short. FileDamaged."""
+        """What lies in `slot`, within one transaction: keep it short. Raises FileDamaged."""
         key = _KEY.pack(slot)
         with _translated(), self._env.begin(buffers=True) as transaction:
             header = transaction.get(key, db=self._headers)
@@ -107,7 +107,8 @@ class LmdbFile:
     def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """The next slots from `first` on that hold something, with their headers.
 
-        At least one where there is one, and no more once they come to `max_bytes`. FileDamaged.
+        At least one where there is one, and no more once their headers reach `max_bytes`. Raises
+        FileDamaged.
         """
         found: list[tuple[int, bytes]] = []
         size, least = 0, first
@@ -115,10 +116,10 @@ class LmdbFile:
             cursor = transaction.cursor()
             if cursor.set_range(_KEY.pack(first)):
                 for key, header in cursor:
-                    least = (
-                        _slot_of(key, least) + 1
-                    )  # or pages that lead back would be read forever
-                    found.append((least - 1, header))
+                    # Keys must rise: in a damaged file a page may lead back to an earlier one.
+                    slot = _slot_of(key, least)
+                    least = slot + 1
+                    found.append((slot, header))
                     size += len(header)
                     if size >= max_bytes:
                         break
@@ -126,7 +127,7 @@ class LmdbFile:
 
     @contextmanager
     def changing(self) -> Iterator[Changes]:
-        """Changes that are on the disk when the block ends; after an error, none is."""
+        """Changes that are all on disk when the `with` block ends, or, if it raises, none."""
         with _translated(), self._env.begin(write=True) as transaction:
             yield Changes(transaction, self._headers, self._payloads)
 
@@ -145,18 +146,18 @@ class LmdbFile:
         return FileUse(pages * page, (ever - pages) * page, info["map_size"])
 
     def drop_dead_readers(self) -> None:
-        """Free what readers hold that died in a transaction."""
+        """Free the pages held by readers that died in a transaction."""
         with _translated():
             self._env.reader_check()
 
     def close(self) -> None:
-        """Close the file; all that was committed is on the disk, but perhaps the last of it."""
+        """Close the file, after an attempt to bring all that was committed to the disk."""
         with _translated():
             self._env.sync(True)
         self._env.close()
 
     def _open(self, *, readahead: bool) -> None:
-        """Open the environment and its tables; nothing stays open where that fails."""
+        """Open the environment and its tables; where that fails, nothing stays open."""
         with _translated():
             self._env = lmdb.open(
                 str(self._directory), map_size=self._max_bytes, max_dbs=4, mode=0o600,
@@ -170,11 +171,11 @@ class LmdbFile:
             self._payloads = self._env.open_db(b"payloads")
 
     def _bring_into_memory(self) -> None:
-        """Touch every page of the tables but the blocks themselves.
+        """Touch every page of the tables, but not the blocks themselves.
 
-        These pages lie scattered among the blocks. Without readahead they are a few megabytes;
-        with it the system reads blocks around each, gigabytes before the first scan has ended.
-        Many threads ask for them, so that a disk may do what it can at once.
+        These pages lie scattered among the blocks. Read without readahead they are a few megabytes;
+        with it the system reads the blocks around each, gigabytes before the first scan has ended.
+        Many threads touch them, so that the disk has many requests to serve at once.
         """
         with self._closed_if_damaged(), ThreadPoolExecutor(_TOUCHING) as threads:
             for table in (self._headers, self._payloads):
@@ -203,7 +204,7 @@ class LmdbFile:
             raise
 
     def _check_file(self) -> None:
-        """Refuse a file that would be a signal before it is an error: one shorter than its head."""
+        """Refuse a file shorter than its two meta pages: opening it may end in a signal."""
         path = self._directory / DATA_NAME
         size = path.stat().st_size if path.exists() else 0
         if 0 < size < 2 * os.sysconf("SC_PAGE_SIZE"):
@@ -218,19 +219,19 @@ class LmdbFile:
 
 
 def _slot_of(key: bytes, least: int) -> int:
-    """The slot that `key` names; FileDamaged where it cannot come behind those before `least`."""
+    """The slot that `key` names. Raises FileDamaged for no slot's key, or one below `least`."""
     slot: int | None = _KEY.unpack(key)[0] if len(key) == _KEY.size else None
     if slot is None or slot < least:
-        raise FileDamaged(f"key {key.hex()} where slot {least} or a later one was to come")
+        raise FileDamaged(f"key {key.hex()} is not that of slot {least} or a later one")
     return slot
 
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """LMDB's errors as this room's.
+    """Turn LMDB's errors into FileFull and FileDamaged.
 
-    A lack of room has a class of its own in the map, and the base class on the disk (an errno of
-    the write that failed). Everything else speaks of a file, or an environment, that is no good.
+    A full map raises a class of its own; a full disk raises the base class, with the errno of the
+    write that failed. All other classes mean that the file, or the environment, is damaged.
     """
     try:
         yield
@@ -240,5 +241,5 @@ def _translated() -> Iterator[None]:
         if type(error) is lmdb.Error:
             raise FileFull(str(error)) from error
         raise FileDamaged(f"{type(error).__name__}: {error}") from error
-    except (MemoryError, SystemError) as error:  # a damaged size field has asked for too much
+    except (MemoryError, SystemError) as error:  # caused by damaged size fields
         raise FileDamaged(f"{type(error).__name__}: {error}") from error

@@ -1,6 +1,6 @@
 """The memory that the engine shares, as the disk's process sees it.
 
-Knows: descriptors and places. Does not know: what is in a block.
+Knows: file descriptors and places of blocks. Does not know: what is in a block.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from storage.disk.wire import Memory, Open, Segment
 
 
 class Memories:
-    """Blocks in the staging, to read and write, and in the host tier, to read alone."""
+    """The blocks of the staging buffers, mapped to be written, and of the host tier, read only."""
 
     def __init__(self, wish: Open) -> None:
-        """Map them; OSError."""
+        """Map both. Raises OSError."""
         self._block_bytes = wish.block_bytes
         staging = _map(wish.staging, wish.block_bytes, mmap.PROT_READ | mmap.PROT_WRITE)
         self._views = {Segment.STAGING: memoryview(staging)}

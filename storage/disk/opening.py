@@ -1,15 +1,16 @@
-"""From a directory to an open file of records, whatever state it is in.
+"""Opens the file of records in a directory, whatever state the directory is in.
 
     DIRECTORY/lock                  held by the one process that may touch the rest
     DIRECTORY/secret                authenticates records; DIRECTORY/keys with encryption
     DIRECTORY/blocks/               the file
     DIRECTORY/blocks.quarantine/    the last one that was set aside
 
-A file whose records depend on something else (fingerprint, block size, encryption) is removed. One
-that cannot be opened, that ends before its last page, or at which a process died, is set aside.
-In both cases the tier starts empty.
+A file whose records have another origin (fingerprint, block size, encryption) is removed. One that
+cannot be opened, that ends before its last page, or at which a process died, is set aside. In both
+cases the tier starts empty.
 
-Knows: names and the order of things. Does not know: LMDB's own or what is in a record.
+Knows: the names of files, and the order of steps. Does not know: how LMDB works, or what is in a
+record.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ _LOCK_PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A file that is this process's own for as long as `lock` is open."""
+    """A file that belongs to this process for as long as `lock` is open."""
 
     file: LmdbFile
     keys: Keys
     lock: int  # descriptor
-    set_aside: bool  # a file was found damaged, and is now apart
+    set_aside: bool  # another file was there and is in quarantine now
 
 
 def open_directory(wish: Open) -> OpenedFile:
-    """Open the file of `wish`; DiskInUse, OSError, or FileTrouble where not even a new one opens.
+    """Open the file of `wish`; the one that is there is set aside first unless `wish.keep`.
 
-    The file that is there is set aside first where `wish.keep` is False.
+    Raises DiskInUse, OSError, or FileTrouble where not even a new file can be opened.
     """
     directory = Path(wish.directory)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,7 +63,7 @@ def open_directory(wish: Open) -> OpenedFile:
 
 
 def take_lock(path: Path, wait_s: float) -> int:
-    """A descriptor that holds the directory; DiskInUse when it is not to be had in `wait_s`."""
+    """Lock the directory; returns the lock's descriptor. Raises DiskInUse after `wait_s`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     give_up = time.monotonic() + wait_s
     while True:
@@ -71,14 +72,14 @@ def take_lock(path: Path, wait_s: float) -> int:
         except BlockingIOError as held:
             if time.monotonic() >= give_up:
                 os.close(descriptor)
-                raise DiskInUse(f"another engine has {path.parent}") from held
+                raise DiskInUse(f"another engine uses {path.parent}") from held
             time.sleep(_LOCK_PAUSE_S)
         else:
             return descriptor
 
 
 def set_apart(blocks: Path) -> bool:
-    """Whether there was a file: it is now the one in quarantine, which holds one at a time."""
+    """Move the file, if there is one, to quarantine, which holds one at a time; whether it was."""
     if not blocks.exists():
         return False
     remove_quarantine(blocks.parent)
@@ -88,7 +89,7 @@ def set_apart(blocks: Path) -> bool:
 
 
 def quarantine_of(directory: Path) -> Path:
-    """Where the last file lies that was set aside."""
+    """The path of the file that was set aside last."""
     return directory / "blocks.quarantine"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def read_private(path: Path) -> bytes | None:
-    """All bytes of `path`; None where there is no such file. OSError."""
+    """All bytes of `path`; None where there is no such file. Raises OSError."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -19,9 +19,9 @@ def read_private(path: Path) -> bytes | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Give `path` this content: who looks meanwhile, or after a crash, finds the old or the new.
+    """Give `path` this content atomically: a reader, or a crash, finds the old or the new whole.
 
-    It is on the disk when this returns; after an OSError the old content stands.
+    It is on disk when this returns. Raises OSError, and then the old content stands.
     """
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -38,7 +38,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Let names that were given or taken in `directory` reach the disk. OSError."""
+    """Bring files that were created, renamed or removed in `directory` to disk. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The engine's hold on the disk's process: started, spoken to without waiting, ended for sure.
+"""The disk's process as the engine controls it: started, sent messages without waiting, ended.
 
 Knows: a child process, its socket, what has not been sent yet. Does not know: what the messages
 mean, or whether it should live (`tier`).
@@ -23,7 +23,7 @@ class DiskProcess:
     """One process from its start to its end. One owner thread."""
 
     def __init__(self, wish: Open) -> None:
-        """Start it and tell it what to open. Does not wait for that; OSError."""
+        """Start it and tell it what to open, without waiting for that. Raises OSError."""
         ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = Channel(ours)
         self._outbox: deque[bytes] = deque()
@@ -37,7 +37,7 @@ class DiskProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
                 env=_environment(),
-                start_new_session=True,  # a Ctrl-C is the engine's to answer
+                start_new_session=True,  # else a Ctrl-C would end it before the engine
             )
         self.send(wish)
 
@@ -48,16 +48,16 @@ class DiskProcess:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has ended, and so touches no memory any more."""
+        """Whether it has ended, and so does not touch shared memory any more."""
         return self._child.poll() is not None
 
     def send(self, message: Message) -> None:
-        """Send now, or as soon as there is room."""
+        """Send now, or as soon as the socket has room."""
         self._outbox.append(self._channel.encode(message))
         self.flush()
 
     def flush(self) -> None:
-        """Send what there is room for."""
+        """Send what the socket has room for."""
         try:
             while self._outbox and self._channel.send(self._outbox[0], socket.MSG_DONTWAIT):
                 self._outbox.popleft()
@@ -65,7 +65,7 @@ class DiskProcess:
             self.kill()
 
     def receive(self) -> Reply | None:
-        """The next reply; None where there is none yet, or none any more."""
+        """The next reply; None where there is none yet, or the process is gone."""
         try:
             content = self._channel.receive(socket.MSG_DONTWAIT)
             return None if content is None else decode_reply(content)
@@ -74,19 +74,19 @@ class DiskProcess:
             return None
 
     def wait_for_reply(self, timeout_s: float) -> None:
-        """Wait until there may be a reply, or room for what is to be sent."""
+        """Wait until there may be a reply, or room to send, or `timeout_s` have passed."""
         writing = [self._channel.socket] if self._outbox else []
         select.select([self._channel.socket], writing, [], timeout_s)
         self.flush()
 
     def kill(self) -> None:
-        """End it. It has ended when `is_dead` says so: a process that waits for a disk may not."""
+        """Kill it. Check `is_dead` for its end: while it waits for a disk it cannot die."""
         self._outbox.clear()
         if not self.is_dead:
             self._child.kill()
 
     def finish(self, deadline_s: float, clock: Callable[[], float]) -> None:
-        """Let it do what it was asked, and end it; when that takes too long, all the same."""
+        """Let it finish what it was asked to do, then end it; after `deadline_s` kill it."""
         self.send(Close())
         give_up = clock() + deadline_s
         while not self.wait_for_end(0.01) and clock() < give_up:
@@ -98,7 +98,7 @@ class DiskProcess:
         self.close()
 
     def wait_for_end(self, timeout_s: float) -> bool:
-        """Whether it has ended within this time."""
+        """Wait for its end for up to `timeout_s`; whether it has ended."""
         try:
             self._child.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -106,12 +106,12 @@ class DiskProcess:
         return True
 
     def close(self) -> None:
-        """Let go of the socket. The process is dead, or ends by that."""
+        """Close the socket. A process that is still alive ends because of that."""
         self._channel.socket.close()
 
 
 def _environment() -> dict[str, str]:
-    """That in which Python finds this very installation, wherever it is run from."""
+    """An environment in which the child imports the same code, whatever its directory."""
     root = str(Path(storage.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = f"{root}{os.pathsep}{inherited}" if inherited else root

@@ -1,7 +1,7 @@
 """Records by slot: sealed when they are written, checked against what was asked for when read.
 
-What is not exactly the record asked for, in its slot, whole and unchanged, is lost: nothing of it
-is handed out, and it is deleted.
+A record that is not exactly the one asked for, in its slot, whole and unchanged, is lost: nothing
+of it is handed out, and it is deleted.
 
 Knows: records and slots. Does not know: processes, queues, or how bytes are kept.
 """
@@ -78,10 +78,10 @@ class Records:
         self._scratch = bytearray(room.block_bytes)
 
     def write(self, blocks: Sequence[ToWrite], erased: Iterable[int] = ()) -> None:
-        """Erase, then write all of `blocks`, or do nothing of it; FileFull, FileDamaged, OSError.
+        """Erase slots and write all of `blocks`, in one transaction.
 
-        What was in a block's slot is gone when this returns; after an error it may be there still,
-        and is no good to anybody who asks for another record.
+        Raises FileFull, FileDamaged, OSError, and then nothing has changed; a record that is left
+        in a block's slot does no harm, since a read names the record that it wants.
         """
         if blocks:
             self._room.require(len(blocks), self._file.use())
@@ -92,9 +92,9 @@ class Records:
                 changes.put(slot, *self._seal.seal(slot, record, payload, self._scratch))
 
     def read(self, slot: int, record: Record, into: memoryview, scratch: memoryview) -> bool:
-        """Whether the block is in `into`. If not it is lost, and what is there is to be ignored.
+        """Read a block into `into`; False: it is lost, and the content of `into` is undefined.
 
-        `scratch` is as large as a block, and this thread's own. FileDamaged.
+        `scratch` is as large as a block, and this thread's own. Raises FileDamaged.
         """
         held = scratch if self._seal.encrypts else into
         try:
@@ -105,7 +105,7 @@ class Records:
         return True
 
     def scan(self, first: int) -> Found:
-        """The next records, from slot `first` on; FileDamaged."""
+        """The next records, from slot `first` on. Raises FileDamaged."""
         found = self._file.headers(first, _SCAN_BYTES)
         entries, unsound = [], []
         for slot, content in found:
@@ -121,7 +121,10 @@ class Records:
         return Found(entries, unsound, found[-1][0] + 1 if found else None)
 
     def forget(self, owner: str) -> list[int]:
-        """Erase the key of `owner`; returns the slots of its records, to be erased. OSError."""
+        """Erase the key of `owner`; returns the slots of its records, to be erased.
+
+        Raises OSError, FileDamaged.
+        """
         first: int | None = 0
         slots: list[int] = []
         while first is not None:
@@ -131,19 +134,22 @@ class Records:
         return slots
 
     def _copy_out(self, slot: int, record: Record, held: memoryview) -> Header:
-        """Copy what `slot` holds, if it says that it is `record`, in as short a time as can be."""
+        """Copy the payload of `slot` to `held`, if its header is that of `record`; else NotSound.
+
+        The transaction ends before the payload is checked: it has to be short.
+        """
         with self._file.reading(slot) as kept:
             if kept is None or kept.payload is None or len(kept.payload) != len(held):
                 raise NotSound
             header = self._seal.open_header(kept.header)
             if header.slot != slot or not is_same(header.record, record):
                 raise NotSound
-            # numpy lets other threads run meanwhile, which a memoryview does not.
+            # numpy releases the GIL for the copy, which a memoryview does not.
             source = np.frombuffer(kept.payload, dtype=np.uint8)
             np.copyto(np.frombuffer(held, dtype=np.uint8), source)
         return header
 
 
 def is_same(found: Record, asked: Record) -> bool:
-    """Whether the two bind a block to the same thing: all but the hits."""
+    """Whether two records are equal in everything but their hits."""
     return replace(found, hits=asked.hits) == asked

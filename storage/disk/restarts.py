@@ -1,4 +1,4 @@
-"""Whether a process that has died is started again, and when.
+"""Whether a process that has died is started again, and when: exponential backoff, then never.
 
 Knows: failures and times. Does not know: processes.
 """
@@ -11,7 +11,7 @@ from storage.disk.config import DiskConfig
 
 
 class Restarts:
-    """Counts failures within a while. One owner thread."""
+    """Counts failures within `failure_window_s`. One owner thread."""
 
     def __init__(self, config: DiskConfig) -> None:
         self._config = config
@@ -19,7 +19,7 @@ class Restarts:
         self._due: float | None = None
 
     def after_failure(self, now: float) -> bool:
-        """Note a failure; False when it was one too many, and nothing is to be started again."""
+        """Note a failure; False: it was one too many, and no process is to be started again."""
         while self._failures and now - self._failures[0] > self._config.failure_window_s:
             self._failures.popleft()
         self._failures.append(now)

@@ -1,7 +1,7 @@
-"""When to write no more: before the file's bound, and before the disk it lies on, are reached.
+"""When to refuse writes: before the file reaches its bound, or its disk is full.
 
-Deleting needs room too, for LMDB copies the pages that it changes. So writing stops while there
-is some left: a file that is full to the brim can only be thrown away.
+Deleting needs room too, since LMDB copies the pages that it changes. So writes are refused while
+there is some left: a file that is completely full can only be thrown away.
 
 Knows: bytes. Does not know: what they are.
 """
@@ -19,14 +19,14 @@ from storage.errors import FileFull
 
 
 class DiskUse(NamedTuple):
-    """How large a disk is and how much of it is left to us, in bytes."""
+    """How large a disk is and how much of it this process may still take, in bytes."""
 
     size: int
     left: int
 
 
 def disk_use(directory: Path) -> DiskUse:
-    """Of the disk that `directory` lies on; OSError."""
+    """The use of the disk that `directory` lies on. Raises OSError."""
     disk = os.statvfs(directory)
     return DiskUse(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
@@ -43,7 +43,7 @@ class Room:
     disk_use: Callable[[Path], DiskUse] = disk_use
 
     def require(self, num_blocks: int, use: FileUse) -> None:
-        """FileFull where so many more blocks would make the file grow too far."""
+        """Raise FileFull where `num_blocks` more blocks would make the file grow too far."""
         need = num_blocks * self.record_bytes
         # Slots take high_water of the file. Of the rest, half is for overwriting them, which needs
         # new pages before it frees the old ones, and half for erasing in time of need.
@@ -53,6 +53,6 @@ class Room:
         if use.reusable >= 2 * need:  # what the last change freed is free for the one after next
             return
         disk = self.disk_use(self.directory)
-        # A share of the file where that is the smaller: 15 % of a large disk are many such files.
+        # Of the disk or the file, whichever is smaller: 15 % of a large disk is more than a file.
         if disk.left - need < (1 - self.high_water) * min(disk.size, use.bound):
             raise FileFull(f"the disk of {self.directory} has {disk.left} bytes left")

@@ -42,7 +42,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class NotSound(Exception):
-    """These bytes are not what was sealed here. Says nothing more: an attacker may be reading."""
+    """These bytes are not what was sealed here. It says no more, lest an attacker learn from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Header:
     key: SealingKey
     payload_nonce: bytes
     payload_tag: bytes
-    covered: bytes  # what the payload's tag covers beside it
+    covered: bytes  # what the payload's tag covers beside the payload
 
 
 class Seal:
@@ -72,7 +72,7 @@ class Seal:
     ) -> tuple[bytes, Bytes]:
         """(header, payload) to be kept. The payload is `payload` itself, or lies in `scratch`.
 
-        `scratch` has `block_bytes` bytes. OSError where the owner's new key cannot be kept.
+        `scratch` has `block_bytes` bytes. Raises OSError where a new key cannot be stored.
         """
         key = self._keys.of_owner(record.owner)
         nonces = secrets.token_bytes(2 * _NONCE_BYTES)
@@ -111,9 +111,10 @@ class Seal:
         return Header(slot, record, key, payload_nonce, first[_FIXED.size :], fixed + body)
 
     def open_payload(self, header: Header, kept: memoryview, into: memoryview) -> None:
-        """Put the block into `into`; NotSound, and then what is there is to be thrown away.
+        """Put the block into `into`. Raises NotSound, and then the content of `into` is invalid.
 
-        In the clear `kept` is `into`: it has been copied, for it is checked where it is to stay.
+        Without encryption `kept` is `into` itself: the block has been copied there already, and is
+        only checked.
         """
         if len(kept) != self._block_bytes:
             raise NotSound
@@ -135,7 +136,7 @@ class Seal:
         return self._mode == _ENCRYPTED
 
     def forget(self, owner: str) -> None:
-        """Erase the key of `owner`, where it has one of its own; OSError."""
+        """Erase the key of `owner`, where it has one of its own. Raises OSError."""
         self._keys.forget(owner)
         self._boxes.clear()
 

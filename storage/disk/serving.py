@@ -1,13 +1,13 @@
 """The disk's process: opens the file, then answers the engine until it is gone.
 
-    this thread       takes commands, scans
+    main thread       takes commands, scans
     one thread        writes, erases, forgets (`writing`), in the order they came
-    two threads       read: nobody's read waits for a write, nor for one slow other
+    two threads       read: so a read waits for no write, and not for one other slow read
 
-Whatever goes wrong with the file ends the process: the engine starts another, with another file.
-So does the engine's end: what it had asked to be written is written first.
+An error of the file ends the process at once: the engine starts another one, with a new file. When
+the engine is gone, the process ends too, after it has written what was queued.
 
-Knows: threads and messages. Does not know: how the engine takes an answer.
+Knows: threads and messages. Does not know: what the engine does with an answer.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from storage.disk.wire import (
 from storage.disk.writing import Stop, Writing
 from storage.errors import DiskInUse, FileTrouble
 
-DAMAGED = 3  # exit status: the file is no good
+DAMAGED = 3  # exit status: the file is damaged
 _READERS = 2
-_SWITCH_S = 0.0005  # between threads that both want the interpreter; a block takes no longer
-_BATCH_BYTES = 16 << 20
+_SWITCH_S = 0.0005  # interpreter's switch interval: about what a thread needs for one block
+_BATCH_BYTES = 16 << 20  # of blocks in one transaction, at most
 
 
 def serve(channel: Channel) -> int:
-    """Serve one engine; the exit status."""
+    """Serve one engine; returns the exit status."""
     try:
         wish = _receive(channel)
     except WireBroken:
@@ -93,7 +93,7 @@ class _Service:
         self._lost = 0
 
     def run(self) -> int:
-        """Serve until the engine is gone or says so."""
+        """Serve until the engine is gone or sends Close; returns the exit status."""
         threads = [threading.Thread(target=self._read_all) for _ in range(_READERS)]
         threads.append(threading.Thread(target=self._writing.run))
         for thread in threads:
@@ -147,7 +147,7 @@ class _Service:
             self._writing.queue.put(Erase(slots))
 
     def _tend(self) -> None:
-        """Look for dead readers, and tell the engine how full the file is."""
+        """Drop dead readers, and report to the engine how full the file is."""
         file = self._opened.file
         file.drop_dead_readers()
         used = file.use().used

@@ -1,9 +1,9 @@
-"""The blocks of memory that go to and from the disk's process, and which of them are free.
+"""The buffers through which blocks go to and from the disk's process, and which of them are free.
 
-A read that was given up may still be answered, and until then the process may write into its
-buffer: such a buffer is *owed*, and free only when the answer is there or the process is dead.
+After a read was given up, the process may still write into its buffer until it answers: such a
+buffer is *owed* an answer, and free only when that has come or the process is dead.
 
-Knows: buffers. Does not know: what is in them, or why.
+Knows: buffers. Does not know: what is in them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Staging:
     """Buffers of one block each. One owner thread."""
 
     def __init__(self, num_buffers: int, block_bytes: int, device: torch.device) -> None:
-        """Pinned for copies to and from `device`; PoolDoesNotFit."""
+        """Allocate them, pinned for copies to and from `device`. Raises PoolDoesNotFit."""
         self.pool = HostPool(num_buffers, block_bytes, device)
         self._free = list(range(num_buffers))
         self._owed: dict[int, int] = {}  # ticket of a read that was given up: its buffer
-        self._given_back: set[int] = set()  # owed buffers that nobody else needs any more
+        self._given_back: set[int] = set()  # owed buffers that the engine does not need any more
 
     @property
     def num_free(self) -> int:
@@ -30,7 +30,7 @@ class Staging:
 
     @property
     def is_owed(self) -> bool:
-        """Whether any answer is outstanding that nobody waits for."""
+        """Whether the answer to a read that was given up is outstanding."""
         return bool(self._owed)
 
     def take(self) -> int | None:
@@ -38,14 +38,14 @@ class Staging:
         return self._free.pop() if self._free else None
 
     def give_back(self, buffer: int) -> None:
-        """The buffer is not needed any more; it is free once it is owed no answer."""
+        """Take a buffer back; it is free at once, or when the answer it is owed has come."""
         if buffer in self._owed.values():
             self._given_back.add(buffer)
         else:
             self._free.append(buffer)
 
     def owe(self, ticket: int, buffer: int) -> None:
-        """The read `ticket` was given up and may still write into `buffer`."""
+        """Note that the read `ticket` was given up, and may still write into `buffer`."""
         self._owed[ticket] = buffer
 
     def answered(self, ticket: int) -> bool:
@@ -59,7 +59,7 @@ class Staging:
         return True
 
     def no_answers_to_come(self) -> None:
-        """The process is dead: it writes into no buffer any more."""
+        """Free all owed buffers that were given back: the process is dead."""
         self._free.extend(self._given_back)
         self._owed, self._given_back = {}, set()
 

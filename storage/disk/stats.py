@@ -1,6 +1,6 @@
-"""What the disk tier says of itself.
+"""The state and the counters of the disk tier.
 
-Knows: names and counts. Does not know: who counts.
+Knows: names and counts. Does not know: what is counted when.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ class DiskState(Enum):
 
     STARTING = "starting"  # a process opens its file
     UP = "up"
-    DOWN = "down"  # its process has ended; another is on its way
+    DOWN = "down"  # its process has ended; another will be started
     OFF = "off"  # it ended too often, or was closed
 
 
 @dataclass(frozen=True, slots=True)
 class DiskStats:
-    """What the disk tier holds and has been through since the start."""
+    """What the disk tier holds, and its failures since the start."""
 
     bytes: int = 0  # of the file in use
     records: int = 0
@@ -31,11 +31,10 @@ class DiskStats:
     late: int = 0  # reads that missed their deadline
     quarantines: int = 0  # files set aside
     failures: int = 0  # deaths of the process
-    forgetting: int = 0  # owners whose records are to become unreadable, and may not be yet
-    is_up: bool = False
+    forgetting: int = 0  # owners whose records are to become unreadable, but may not be yet
 
 
-class Ledger:
+class DiskCounters:
     """Adds up what one process after the other has counted. One owner thread."""
 
     def __init__(self) -> None:
@@ -44,7 +43,7 @@ class Ledger:
         self._refused = 0
 
     def take(self, usage: Usage) -> None:
-        """What the process of now has counted since its start."""
+        """Take over what the running process has counted since its start."""
         self.stats = replace(
             self.stats,
             bytes=usage.bytes,
@@ -54,15 +53,15 @@ class Ledger:
         )
 
     def opened(self, *, set_aside: bool) -> None:
-        """A file is open; perhaps another was set aside."""
+        """Count the file that was set aside, if one was."""
         self.stats = replace(self.stats, quarantines=self.stats.quarantines + set_aside)
 
     def was_late(self) -> None:
-        """A read has missed its deadline."""
+        """Count a read that missed its deadline."""
         self.stats = replace(self.stats, late=self.stats.late + 1)
 
     def died(self) -> None:
-        """The process has ended, and its records are out of reach."""
+        """Count the end of the process, with which its records are lost."""
         self._lost, self._refused = self.stats.lost, self.stats.refused
         failures = self.stats.failures + 1
         self.stats = replace(self.stats, bytes=0, records=0, failures=failures)

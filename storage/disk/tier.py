@@ -1,16 +1,16 @@
-"""The engine's side of the disk tier: what was asked of its process, and what became of it.
+"""The engine's side of the disk tier: sends requests to the disk's process and takes its answers.
 
-A process that dies fails what it had been asked and takes its records along: the file it died on
-may be why, so it is set aside, and another process starts with an empty one after a while. Each
-time `generation` rises, and the cache is to forget the tier. Too many deaths in a while, and the
-tier stays off. A process that ends with its engine leaves its file for the next.
+When the process dies, all that it was asked fails, and its records are lost: the file may be the
+cause, so it is set aside, and after a pause another process starts with an empty one. Then
+`generation` rises, and the cache has to forget the tier. After too many deaths in a while the tier
+stays off. A process that ends with its engine leaves its file for the next one.
 
-A read has a deadline. Its answer may still come later, and until then the disk may write into the
-read's buffer, which is therefore not used again. A write has none that fails it, for the disk may
-be reading the block: its process is ended first.
+A read that misses its deadline fails. Its answer may still come later, and until then the disk may
+write into the read's buffer, which is therefore not used again. A write that misses its deadline
+does not fail at once, since the disk may still be reading the block: its process is killed first.
 
 Knows: buffers, the process, restarts. Does not know: which deadline has passed (`asked`), moves
-(`disk_route`) or records' form.
+(`disk_route`), or what a record looks like.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from storage.disk.config import DiskConfig
 from storage.disk.process import DiskProcess
 from storage.disk.restarts import Restarts
 from storage.disk.staging import Staging
-from storage.disk.stats import DiskState, DiskStats, Ledger
+from storage.disk.stats import DiskCounters, DiskState, DiskStats
 from storage.disk.wire import (
     ERASE_SLOTS,
     Ended,
@@ -55,8 +55,8 @@ _CPU = torch.device("cpu")
 class DiskTier:
     """Blocks on disk, by slot.
 
-    Concurrency: one owner thread. The constructor, `scan` and `close` wait; nothing else does.
-    A slot that a write or a read under way names is theirs until `poll` has told its end.
+    Concurrency: one owner thread. Only the constructor, `wait`, `scan` and `close` wait. Nothing
+    else may use the slot of a write or a read until `poll` has returned its end.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class DiskTier:
         self._scanned: deque[Scanned] = deque()
         self._forgetting: dict[str, None] = {}
         self._restarts = Restarts(config)
-        self._ledger = Ledger()
+        self._counters = DiskCounters()
         self._generation = 0
         self._state = DiskState.DOWN
-        self._started = 0.0  # when the process was
+        self._started = 0.0  # when the process was started
         self._is_first = True  # until a file has been open
         self._process: DiskProcess | None = None
         self._start(keep=True)
@@ -116,7 +116,7 @@ class DiskTier:
 
     @property
     def generation(self) -> int:
-        """Raised by one each time that all records were lost: the cache is to forget the tier."""
+        """Grows by one whenever all records were lost: then the cache has to forget the tier."""
         return self._generation
 
     @property
@@ -126,11 +126,14 @@ class DiskTier:
 
     @property
     def stats(self) -> DiskStats:
-        """As last heard; never waits."""
-        return replace(self._ledger.stats, forgetting=len(self._forgetting), is_up=self.is_up)
+        """As last reported by the process; never waits."""
+        return replace(self._counters.stats, forgetting=len(self._forgetting))
 
     def write(self, slot: int, record: Record, segment: Segment, place: int) -> int:
-        """Write the block at `place`, which is to stay as it is until this ticket has ended."""
+        """Write the block at `place`, which must not change until this ticket has ended.
+
+        Returns the ticket, as `read` does.
+        """
         if self._process is None or not self.is_up:
             return self._asked.refused()
         ticket = self._asked.write(self._clock())
@@ -138,7 +141,7 @@ class DiskTier:
         return ticket
 
     def read(self, slot: int, record: Record, buffer: int) -> int:
-        """Read the block of `record` from `slot` into a buffer, which ends with this ticket."""
+        """Read the block of `record` from `slot` into a buffer, which is in use until the end."""
         if self._process is None or not self.is_up:
             return self._asked.refused()
         ticket = self._asked.read(buffer, self._clock())
@@ -146,9 +149,9 @@ class DiskTier:
         return ticket
 
     def erase(self, slots: Iterable[int]) -> None:
-        """These slots hold nothing any more.
+        """Empty these slots.
 
-        Takes place before any write that comes later. A read that comes later may overtake it.
+        Takes place before any write that is asked for later. A later read may overtake it.
         """
         if self._process is not None and self.is_up:
             left = list(slots)
@@ -156,16 +159,16 @@ class DiskTier:
                 self._process.send(Erase(left[start : start + ERASE_SLOTS]))
 
     def forget_owner(self, owner: str) -> None:
-        """Make all records of `owner` unreadable, for good; asked again of the next process.
+        """Make all records of `owner` unreadable, for good; a new process is asked again.
 
-        Returns at once; `stats.forgetting` tells whether it is still to be done.
+        Returns at once; as long as it is not done, `stats.forgetting` counts the owner.
         """
         self._forgetting[owner] = None
         if self._process is not None and self.is_up:
             self._process.send(Forget(owner))
 
     def poll(self) -> list[Ended]:
-        """What has ended since the last call. Also looks after deadlines and the process."""
+        """What has ended since the last call. Also checks deadlines and restarts the process."""
         if self._process is not None:
             self._process.flush()
             self._listen(self._process)
@@ -175,14 +178,14 @@ class DiskTier:
         return self._asked.take_ends()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there may be something to `poll`: for an owner that has nothing else to do."""
+        """Wait until there may be something to `poll`, or `timeout_s` have passed."""
         if self._process is not None:
             self._process.wait_for_reply(timeout_s)
 
     def scan(self) -> Iterator[tuple[int, Record]]:
-        """Every slot that holds a record, with its record. Waits; at the start, before any move.
+        """Yield every slot that holds a record, with its record. Waits; before the first move.
 
-        Ends early where the process dies meanwhile: then `generation` has risen.
+        Ends early if the process dies meanwhile: then `generation` has risen.
         """
         first: int | None = 0
         while first is not None and self._process is not None and self.is_up:
@@ -201,7 +204,7 @@ class DiskTier:
         self.buffers.close()
 
     def _start(self, *, keep: bool) -> None:
-        """Start processes until one has opened its file, or there is no point in it."""
+        """Start processes until one has opened its file. Raises DiskUnavailable, DiskInUse."""
         try:
             self._spawn(keep=keep)
             while not self.is_up:
@@ -226,7 +229,7 @@ class DiskTier:
         while not self._scanned:
             if self._process is None:
                 return None
-            if self._clock() > give_up:  # it may turn in circles in a damaged file
+            if self._clock() > give_up:  # it may be in an endless loop in a damaged file
                 self._process.kill()
             self._process.wait_for_reply(0.05)
             self._listen(self._process)
@@ -238,7 +241,7 @@ class DiskTier:
         self._process = DiskProcess(self._config.wish(self.buffers.pool, self._host, keep=keep))
 
     def _spawn_again(self) -> None:
-        """Start another process; what the machine refuses counts as one more death."""
+        """Start another process; if that fails, it counts as one more death."""
         try:
             self._spawn(keep=False)
         except OSError:
@@ -253,7 +256,7 @@ class DiskTier:
             if not self.buffers.answered(reply.ticket):
                 self._asked.answered(reply)
         elif isinstance(reply, Usage):
-            self._ledger.take(reply)
+            self._counters.take(reply)
         elif isinstance(reply, Scanned):
             self._scanned.append(reply)
         elif isinstance(reply, Forgot):
@@ -265,16 +268,16 @@ class DiskTier:
 
     def _take_opened(self, reply: Opened, process: DiskProcess) -> None:
         self._state, self._is_first = DiskState.UP, False
-        self._ledger.opened(set_aside=reply.set_aside)
+        self._counters.opened(set_aside=reply.set_aside)
         for owner in self._forgetting:
             process.send(Forget(owner))
 
     def _watch(self, process: DiskProcess) -> None:
-        """Fail reads that are late, end a process whose writes are, and bury a dead one."""
+        """Fail late reads, kill a process with a late write, clean up after a dead one."""
         now = self._clock()
         for ticket, buffer in self._asked.give_up_late_reads(now):
             self.buffers.owe(ticket, buffer)
-            self._ledger.was_late()
+            self._counters.was_late()
         if self._asked.is_write_late(now):
             process.kill()
         starting = self._state is DiskState.STARTING
@@ -285,12 +288,12 @@ class DiskTier:
             self._bury(process)
 
     def _bury(self, process: DiskProcess) -> None:
-        """The process is dead: nobody writes to the staging any more, and its file is suspect."""
+        """Clean up after a dead process: fail what it was asked, free its buffers, count it."""
         process.close()
         self._process = None
         self._asked.fail_all()
         self.buffers.no_answers_to_come()
-        self._ledger.died()
+        self._counters.died()
         self._generation += 1
         self._note_failure()
 

@@ -1,10 +1,10 @@
-"""What the engine and the disk's process say to each other, and the socket it goes through.
+"""The messages between the engine and the disk's process, and the socket they go through.
 
     engine  --- Open, Write, Read, Erase, Forget, Scan, Close -->  disk
             <-- Opened | Refused, Ended, Scanned, Forgot, Usage --
 
-Blocks themselves do not come this way: they lie in memory that both see, and a message names the
-place. Every message is bounded and typed; what does not decode ends the connection.
+Blocks themselves are not sent: they lie in memory that both processes map, and a message names the
+place. Every message is bounded and typed; one that does not decode ends the connection.
 
 Knows: bytes and types. Does not know: what a side does with a message.
 """
@@ -28,8 +28,8 @@ class Outcome(Enum):
     """How a write or a read ended."""
 
     DONE = "done"
-    FAILED = "failed"  # the record is as it was; a write has left none
-    LOST = "lost"  # what was there was not what was asked for, and is gone
+    FAILED = "failed"  # nothing was read or written; a record that was there still is
+    LOST = "lost"  # the slot did not hold the record asked for; it is being erased
 
 
 class Segment(Enum):
@@ -85,7 +85,7 @@ class Write(Message, frozen=True):
 
 
 class Read(Message, frozen=True):
-    """Bring the block of `slot` to `place` of the staging, if it is the one of `record`."""
+    """Copy the block of `slot` to staging buffer `place`, if it is the block of `record`."""
 
     ticket: int
     slot: int
@@ -94,7 +94,7 @@ class Read(Message, frozen=True):
 
 
 class Erase(Message, frozen=True):
-    """These slots hold nothing any more."""
+    """Empty these slots."""
 
     slots: list[int]
 
@@ -116,13 +116,13 @@ class Close(Message, frozen=True):
 
 
 class Opened(Message, frozen=True):
-    """The file is open. `set_aside` says whether one was found damaged and is now apart."""
+    """The file is open. `set_aside`: another one was there and is in quarantine now."""
 
     set_aside: bool
 
 
 class Refused(Message, frozen=True):
-    """The file is not to be had."""
+    """The file cannot be opened."""
 
     why: Refusal
     text: str
@@ -149,7 +149,7 @@ class Forgot(Message, frozen=True):
 
 
 class Usage(Message, frozen=True):
-    """What the file holds, and what has been lost and not been written since it was opened."""
+    """What the file holds, and the reads lost and writes refused since it was opened."""
 
     records: int
     bytes: int
@@ -162,11 +162,11 @@ Reply = Opened | Refused | Ended | Scanned | Forgot | Usage
 
 
 class WireBroken(StorageError):
-    """The other side is gone, or says what nobody can mean."""
+    """The other side is gone, or has sent an invalid message."""
 
 
 class Channel:
-    """One end of a socket that keeps messages apart. Sending is for one thread at a time."""
+    """One end of a SOCK_SEQPACKET socket. One thread at a time may send, and one receive."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
@@ -182,7 +182,7 @@ class Channel:
         return content
 
     def send(self, content: bytes, flags: int = 0) -> bool:
-        """Whether it was taken; False only with MSG_DONTWAIT."""
+        """Send; whether the socket had room: False only with MSG_DONTWAIT. Raises WireBroken."""
         try:
             self.socket.send(content, flags | socket.MSG_NOSIGNAL)
         except BlockingIOError:
@@ -192,7 +192,10 @@ class Channel:
         return True
 
     def receive(self, flags: int = 0) -> memoryview | None:
-        """One message, good until the next call; None only with MSG_DONTWAIT or a timeout."""
+        """One message, a view valid until the next call; None with MSG_DONTWAIT or a timeout.
+
+        Raises WireBroken.
+        """
         try:
             size = self.socket.recv_into(self._buffer, 0, flags)
         except (BlockingIOError, TimeoutError):
@@ -204,14 +207,14 @@ class Channel:
         return memoryview(self._buffer)[:size]
 
 
-# Text that is no UTF-8 has an error of Python's own.
+# ValueError: text that is not UTF-8 raises UnicodeDecodeError.
 _NO_MESSAGE = (msgspec.MsgspecError, ValueError, RecursionError)
 _COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def decode_command(content: memoryview) -> Command:
-    """What the engine says; WireBroken."""
+    """A message of the engine. Raises WireBroken."""
     try:
         return _COMMANDS.decode(content)
     except _NO_MESSAGE as error:
@@ -219,7 +222,7 @@ def decode_command(content: memoryview) -> Command:
 
 
 def decode_reply(content: memoryview) -> Reply:
-    """What the disk's process says; WireBroken."""
+    """A message of the disk's process. Raises WireBroken."""
     try:
         return _REPLIES.decode(content)
     except _NO_MESSAGE as error:

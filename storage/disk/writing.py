@@ -1,7 +1,7 @@
-"""The one thread that changes the file: takes what is queued, as much at once as is sensible.
+"""The one thread that changes the file; it takes queued jobs in batches.
 
-A transaction costs a wait for the disk, so that many blocks share one; but not so many that a
-full file fails more than it must. Where a batch finds no room its parts are tried one by one.
+A transaction costs a wait for the disk, so many blocks share one, though not so many that one which
+finds no room delays much. When a batch finds no room, its parts are tried one by one.
 
 Knows: queues, batches, what to do when there is no room. Does not know: the socket.
 """
@@ -17,9 +17,9 @@ from storage.disk.records import Records, ToWrite
 from storage.disk.wire import Ended, Erase, Forget, Forgot, Outcome, Reply, Segment, Write
 from storage.errors import FileFull
 
-_ERASED_AT_ONCE = 256
-_ERASED_IN_NEED = 8
-_IDLE_S = 60.0  # after so long without work, dead readers are looked for
+_ERASED_AT_ONCE = 256  # slots in one transaction
+_ERASED_IN_NEED = 8  # the same when there was no room for that many
+_IDLE_S = 60.0  # without work, after which `tend` is called all the same
 
 
 class Blocks(Protocol):
@@ -31,7 +31,7 @@ class Blocks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The last job."""
+    """The last job: end the thread."""
 
 
 Job = Write | Erase | Forget | Stop
@@ -41,7 +41,7 @@ Job = Write | Erase | Forget | Stop
 class _Batch:
     writes: list[Write] = field(default_factory=list)
     erased: dict[int, None] = field(default_factory=dict)
-    then: Forget | Stop | None = None  # what ended it
+    then: Forget | Stop | None = None  # the job that ended the batch, to be done after it
 
 
 class Writing:
@@ -55,7 +55,7 @@ class Writing:
         tend: Callable[[], None],
         blocks_at_once: int,
     ) -> None:
-        """`reply` sends to the engine; `tend` looks after the file and says how it is."""
+        """`reply` sends to the engine; `tend` drops dead readers and reports the file's use."""
         self.queue: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self.refused = 0  # writes that found no room
         self._records = records
@@ -63,11 +63,11 @@ class Writing:
         self._reply = reply
         self._tend = tend
         self._blocks_at_once = blocks_at_once
-        self._owed: dict[int, None] = {}  # slots that there was no room to erase
-        self._forgotten: dict[str, None] = {}  # owners, to be told when nothing is owed
+        self._unerased: dict[int, None] = {}  # slots still to be erased, for lack of room
+        self._forgotten: dict[str, None] = {}  # owners to report once all slots are erased
 
     def run(self) -> None:
-        """Work until Stop; what was queued before it is done. FileDamaged."""
+        """Work until Stop; jobs queued before it are done. Raises FileDamaged."""
         then: Forget | Stop | None = None
         while not isinstance(then, Stop):
             batch = self._next()
@@ -98,12 +98,12 @@ class Writing:
         return batch
 
     def _apply(self, batch: _Batch) -> None:
-        erased = {**self._owed, **batch.erased}
+        erased = {**self._unerased, **batch.erased}
         if len(erased) <= _ERASED_AT_ONCE and self._change(batch.writes, erased):
-            self._owed = {}
+            self._unerased = {}
             self._answer(batch.writes, Outcome.DONE)
             return
-        self._owed = self._erase(erased)
+        self._unerased = self._erase(erased)
         if self._change(batch.writes, ()):
             self._answer(batch.writes, Outcome.DONE)
             return
@@ -124,7 +124,7 @@ class Writing:
         return dict.fromkeys(left)
 
     def _change(self, writes: list[Write], erased: Iterable[int]) -> bool:
-        """Whether there was room; nothing is asked of the file where there is nothing to do."""
+        """Erase and write in one transaction; False: there was no room, nothing has changed."""
         if not writes and not erased:
             return True
         blocks = [
@@ -141,12 +141,12 @@ class Writing:
         try:
             slots = self._records.forget(job.owner)
         except OSError:
-            return  # not said to be forgotten, so it will be asked for again
-        self._owed.update(self._erase(slots))
+            return  # not reported as forgotten, so the engine will ask again
+        self._unerased.update(self._erase(slots))
         self._forgotten[job.owner] = None
 
     def _tell_forgotten(self) -> None:
-        if not self._owed:
+        if not self._unerased:
             for owner in self._forgotten:
                 self._reply(Forgot(owner))
             self._forgotten = {}

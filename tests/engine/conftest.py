@@ -34,3 +34,10 @@ def socket_path() -> Iterator[str]:
     """A path short enough for a Unix socket, in a directory that is not there yet."""
     with tempfile.TemporaryDirectory(prefix="ratoon") as directory:
         yield str(Path(directory, "run", "engine.sock"))
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    """For tests that set torch's sync debug mode to "error": it is reset in any case."""
+    yield
+    torch.cuda.set_sync_debug_mode(0)

@@ -39,6 +39,17 @@ def sampling(max_tokens: int = 64, temperature: float = 0.0, **fields: Any) -> S
     return SamplingParams(max_tokens=max_tokens, temperature=temperature, **fields)
 
 
+# One of each way to sample: greedy, drawn, filtered, penalised, biased, reporting.
+EVERY_WISH = [
+    sampling(8),
+    sampling(8, 1.0, seed=1),
+    sampling(8, 0.8, seed=2, top_k=20),
+    sampling(8, 0.8, seed=3, top_p=0.9, min_p=0.05),
+    sampling(8, 1.0, seed=4, repetition_penalty=1.3, presence_penalty=0.5, num_logprobs=3),
+    sampling(8, 1.0, seed=5, logit_bias={7: 2.0, 9: -100.0}, min_tokens=4, num_logprobs=0),
+]
+
+
 def lease_of(block_ids: list[int]) -> Lease:
     """A private lease of these blocks."""
     return Lease(

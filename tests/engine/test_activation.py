@@ -77,7 +77,7 @@ def pool(model: ModelConfig, context: int, device: str) -> Tensor:
     return torch.zeros(shape, dtype=torch.bfloat16, device=device)
 
 
-def test_of_an_8b_sharing_takes_a_hundred_megabytes() -> None:
+def test_the_bound_for_an_8b_model_with_sharing_is_about_100_megabytes() -> None:
     assert 5e6 < bound(EIGHT_B, 256, shares=False) < 10e6
     assert 100e6 < bound(EIGHT_B, 256, shares=True) < 125e6
 
@@ -86,7 +86,7 @@ def test_of_an_8b_sharing_takes_a_hundred_megabytes() -> None:
 @pytest.mark.parametrize("rows", [1, 64, 256])
 @pytest.mark.parametrize("context", [512, 131_072])
 @pytest.mark.parametrize("shares", [False, True])
-def test_no_deal_takes_more_than_the_bound(
+def test_no_layout_takes_more_memory_than_the_bound(
     model: ModelConfig, rows: int, context: int, shares: bool
 ) -> None:
     """Worked out as the kernel's launch does, on tensors without memory."""
@@ -104,7 +104,7 @@ def test_no_deal_takes_more_than_the_bound(
 @pytest.mark.gpu
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("shares", [False, True])
-def test_what_a_device_gives_is_within_the_bound(model: ModelConfig, shares: bool) -> None:
+def test_memory_allocated_on_a_device_is_within_the_bound(model: ModelConfig, shares: bool) -> None:
     rows, context = 256, 8192
     layout = decodes(model, rows, context, shares=shares, device="cuda")
     q, kv = query(model, rows, "cuda"), layer_view(pool(model, context, "cuda"), 0)

@@ -17,11 +17,11 @@ async def test_an_engine_that_answers_is_alive(tmp_path: Path) -> None:
         assert await asyncio.to_thread(main, [path]) == 0
 
 
-async def test_one_that_is_not_there_is_not(tmp_path: Path) -> None:
+async def test_an_engine_that_is_not_there_is_not_alive(tmp_path: Path) -> None:
     assert not await is_alive(str(tmp_path / "engine.sock"), patience_s=0.2)
 
 
-async def test_one_that_only_listens_is_not(tmp_path: Path) -> None:
+async def test_a_process_that_only_listens_is_not_alive(tmp_path: Path) -> None:
     path = str(tmp_path / "engine.sock")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)

@@ -72,7 +72,7 @@ def test_dtypes_are_those_of_the_layout() -> None:
         assert tensor.dtype == torch.int32
 
 
-def test_what_lies_behind_a_row_s_blocks_is_a_block_there_is() -> None:
+def test_block_tables_are_padded_with_a_valid_block_id() -> None:
     batch = build_batch([row(2, 1, 1, 50), row(30, 0, 30, 7)], BLOCK, CPU)
     assert batch.layout.block_tables[0, 2:].eq(0).all()
 

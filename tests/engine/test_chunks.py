@@ -1,6 +1,8 @@
+"""Whose prompts get which tokens of a step, and what counts as a flood."""
+
 from __future__ import annotations
 
-from engine.chunks import ELDESTS_PART, Chunks
+from engine.chunks import OLDESTS_PART, Chunks
 from engine.crowd import FEW_FLOWS, MANY_REQUESTS, is_flood
 from engine.plan import Plan
 from engine.queue import FairQueue, QueueLimits
@@ -28,33 +30,33 @@ class Scene:
         return [(row.sequence.request_id, row.num_new) for row in self.plan.rows]
 
 
-def test_one_flow_goes_by_age() -> None:
+def test_prompts_of_one_flow_go_in_order_of_arrival() -> None:
     scene = Scene(("a", 300), ("a", 300))
     scene.chunks.go_on(scene.plan, scene.running)
     assert scene.shape() == [("a0", 300), ("a1", 100)]
 
 
-def test_flows_with_few_requests_go_first_and_the_eldest_has_its_part() -> None:
+def test_flows_with_few_requests_go_first_but_leave_the_oldest_its_part() -> None:
     scene = Scene(("many", 1000), ("many", 1000), ("few", 1000))
     scene.chunks.go_on(scene.plan, scene.running)
-    part = BUDGET // ELDESTS_PART
+    part = BUDGET // OLDESTS_PART
     assert scene.shape() == [("few2", BUDGET - part), ("many0", part)]
 
 
-def test_so_the_eldest_comes_to_its_end_whoever_comes() -> None:
+def test_the_oldest_is_computed_whole_while_new_flows_keep_coming() -> None:
     scene = Scene(("many", 1000), ("many", 1000))
-    eldest = scene.running[0]
-    for number in range(10 * ELDESTS_PART):
-        if eldest.num_computed == eldest.prompt_len:
+    oldest = scene.running[0]
+    for number in range(10 * OLDESTS_PART):
+        if oldest.num_computed == oldest.prompt_len:
             break
         newest = waiting(f"new{number}", flow=f"flow{number}", prompt_len=BUDGET)
         plan = Plan(BUDGET)
         for row in scene.chunks.go_on(plan, [*scene.running, newest]):
             row.sequence.num_computed = row.end
-    assert eldest.num_computed == eldest.prompt_len
+    assert oldest.num_computed == oldest.prompt_len
 
 
-def test_what_the_first_do_not_need_is_the_eldests() -> None:
+def test_tokens_that_the_first_do_not_need_go_to_the_oldest() -> None:
     scene = Scene(("many", 1000), ("many", 1000), ("few", 50))
     scene.chunks.go_on(scene.plan, scene.running)
     assert sum(tokens for _, tokens in scene.shape()) == BUDGET
@@ -74,7 +76,7 @@ def test_nothing_is_kept_for_more_of_the_same_flow() -> None:
     assert scene.shape() == [("a0", BUDGET)]
 
 
-def test_who_decodes_is_no_chunk() -> None:
+def test_a_sequence_that_decodes_gets_no_chunk() -> None:
     scene = Scene(("a", 8))
     scene.running[0].num_computed = 7
     assert scene.chunks.go_on(scene.plan, scene.running) == []
@@ -87,7 +89,7 @@ def test_few_flows_are_a_flood_and_so_are_many_requests_of_each() -> None:
     assert is_flood(16, 16 * MANY_REQUESTS + 1)
 
 
-def test_what_waits_and_what_has_begun_are_counted() -> None:
+def test_a_flood_counts_waiting_and_begun_prompts_but_not_computed_ones() -> None:
     flows = [f"f{number}" for number in range(FEW_FLOWS + 1)]
     few: list[tuple[str, int]] = [(flow, 100) for flow in flows]
     assert not Scene(*few).chunks.are_a_flood(Scene(*few).running)
@@ -100,7 +102,7 @@ def test_what_waits_and_what_has_begun_are_counted() -> None:
     assert not crowded.chunks.are_a_flood(done)
 
 
-def test_who_waits_besides_some() -> None:
+def test_whether_others_wait_looks_at_running_and_queued_prompts() -> None:
     scene = Scene(("a", 100), ("b", 100))
     assert scene.chunks.wait(scene.running, besides=[])
     assert scene.chunks.wait(scene.running, besides=scene.running[:1])

@@ -1,3 +1,5 @@
+"""The balance between interactive and batch work."""
+
 from __future__ import annotations
 
 import pytest
@@ -44,7 +46,7 @@ def test_batch_that_was_idle_is_due_nothing() -> None:
     assert classes.order()[0] == "interactive"
 
 
-def test_what_is_due_is_bounded() -> None:
+def test_the_work_due_to_batch_is_bounded() -> None:
     classes = both_waiting(most_due=100.0)
     classes.charge("interactive", 1e9)
     classes.charge("batch", 100)

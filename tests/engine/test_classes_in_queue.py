@@ -98,7 +98,7 @@ def test_several_floods_leave_room_too() -> None:
     assert len(queue) < 100
 
 
-def test_who_is_refused_is_told_the_time_that_a_place_takes() -> None:
+def test_a_refusal_says_after_how_long_a_place_should_be_free() -> None:
     queue = FairQueue(QueueLimits(capacity=4))
     now = 0.0
     for number in range(20):

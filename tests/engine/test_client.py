@@ -178,7 +178,9 @@ class TestStreams:
                 stats = await until(client, at_rest)
                 assert stats.generated_tokens < LONG
 
-    async def test_who_left_early_is_told_how_it_ended_all_the_same(self, socket_path: str) -> None:
+    async def test_a_caller_that_left_early_still_gets_the_end_through_late(
+        self, socket_path: str
+    ) -> None:
         told: asyncio.Queue[Finished] = asyncio.Queue()
         with EngineThread(socket_path):
             async with connected(socket_path) as client:
@@ -252,7 +254,7 @@ class TestPins:
             with pytest.raises(EngineUnavailable):
                 await client.unpin("rules-1")
 
-    async def test_who_waits_for_a_pin_is_told_that_the_engine_died(self, socket_path: str) -> None:
+    async def test_pin_and_unpin_raise_when_the_engine_dies(self, socket_path: str) -> None:
         async with connected(socket_path) as client, engine_process(socket_path) as process:
             await client.wait_until_welcome()
             process.send_signal(signal.SIGSTOP)  # so that it is still to be done
@@ -371,7 +373,9 @@ class TestConnection:
 
 
 class TestDeath:
-    async def test_killed_and_back(self, socket_path: str) -> None:
+    async def test_a_killed_engine_fails_its_requests_and_the_next_one_serves(
+        self, socket_path: str
+    ) -> None:
         async with connected(socket_path) as client:
             async with engine_process(socket_path) as process:
                 welcome = await client.wait_until_welcome()
@@ -409,7 +413,7 @@ class TestDeath:
             assert tokens == expected_output(range(5), 5)
             await until(client, at_rest)
 
-    async def test_one_that_has_nothing_to_say_is_not_given_up(self, socket_path: str) -> None:
+    async def test_an_idle_engine_is_not_given_up(self, socket_path: str) -> None:
         async with connected(socket_path, 1.0) as client, engine_process(socket_path):
             await client.wait_until_welcome()
             lost = asyncio.create_task(_until_lost(client))

@@ -1,3 +1,5 @@
+"""Messages as bytes: what crosses the link, and what is refused."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -165,7 +167,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_message(name: str) -> None:
+def test_bytes_that_are_no_message_raise_decode_error(name: str) -> None:
     with pytest.raises(DecodeError):
         CODEC.decode_to_engine(BAD[name])
     with pytest.raises(DecodeError):

@@ -88,7 +88,7 @@ async def running(
         context.destroy(linger=0)
 
 
-async def test_it_greets_and_hears(socket_path: str) -> None:
+async def test_a_connection_sends_hello_and_passes_messages_both_ways(socket_path: str) -> None:
     async with running(socket_path) as run:
         assert isinstance(await run.peer.next(), Hello)
         await run.peer.say(WELCOME)
@@ -98,7 +98,7 @@ async def test_it_greets_and_hears(socket_path: str) -> None:
         assert run.lost == []
 
 
-async def test_it_says_nothing_before_and_behind_its_run(socket_path: str) -> None:
+async def test_nothing_can_be_sent_before_and_after_a_run(socket_path: str) -> None:
     async with running(socket_path) as run:
         assert not run.connection.say(StatsQuery("early"))  # the task has not begun
         assert isinstance(await run.peer.next(), Hello)
@@ -138,7 +138,7 @@ async def test_silence_ends_it_and_greetings_answered_do_not(socket_path: str) -
         assert await run.ends() == ["the engine does not answer"]
 
 
-async def test_who_has_not_welcomed_may_be_silent(socket_path: str) -> None:
+async def test_an_engine_may_be_silent_before_its_welcome(socket_path: str) -> None:
     """An engine that is still loading its weights has bound its socket already."""
     async with running(socket_path, silence_s=0.0) as run:
         await run.peer.next()

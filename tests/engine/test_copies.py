@@ -105,7 +105,7 @@ class Bench:
         return self.copies.settle(now)
 
 
-def test_what_is_planned_is_begun_and_nothing_is_not() -> None:
+def test_planned_moves_and_erasures_are_begun_and_empty_plans_are_not() -> None:
     bench = Bench()
     bench.copies.start(1.0)
     assert bench.mover.started == []
@@ -141,7 +141,7 @@ def test_blocks_on_their_way_up_are_counted_by_where_they_come_from() -> None:
     assert (way.moves, way.failed) == (1, 1)
 
 
-def test_a_way_that_nobody_times_takes_the_time_in_which_it_is_busy() -> None:
+def test_untimed_copies_take_the_time_in_which_any_of_them_was_under_way() -> None:
     bench = Bench()
     bench.start(10.0, *moves(*UP, 2))
     bench.start(11.0, *moves(*UP, 1, first=2))  # it is busy already
@@ -154,7 +154,7 @@ def test_a_way_that_nobody_times_takes_the_time_in_which_it_is_busy() -> None:
     assert bench.copies.ways[UP].seconds == 4.5
 
 
-def test_what_copies_say_they_took_counts_rather_than_the_clock() -> None:
+def test_the_time_that_copies_report_is_used_instead_of_the_clock() -> None:
     bench = Bench()
     bench.start(10.0, *moves(*UP, 3), *moves(*DOWN, 1, first=9))
     said = (Copied(*UP, 2, 0.25), Copied(*UP, 1, 0.5), Copied(*DOWN, 1, 8.0))
@@ -182,7 +182,7 @@ def test_a_load_that_failed_is_a_slow_one() -> None:
 
 
 class TestDisk:
-    def test_one_that_lost_everything_is_forgotten_once(self) -> None:
+    def test_a_disk_that_lost_its_records_is_forgotten_once(self) -> None:
         disk = LossyDisk()
         bench = Bench(disk)
         bench.copies.settle(1.0)
@@ -192,7 +192,7 @@ class TestDisk:
             assert not bench.copies.settle(now)
             assert bench.cache.forgotten == 1
 
-    def test_what_a_lost_disk_leaves_is_told_after_it_was_forgotten(self) -> None:
+    def test_failed_moves_to_a_lost_disk_are_settled_after_it_is_forgotten(self) -> None:
         """Moves to it have failed, and the cache is to know why before it hears of them."""
         disk = LossyDisk()
         bench = Bench(disk)
@@ -201,20 +201,20 @@ class TestDisk:
         assert bench.settle(2.0, Settled(failed=moves(Tier.DEVICE, Tier.DISK, 1)))
         assert (bench.cache.forgotten, len(bench.cache.told)) == (1, 1)
 
-    def test_it_is_polled_with_nothing_under_way_and_no_disk_is_not(self) -> None:
+    def test_the_mover_is_polled_while_idle_only_if_there_is_a_disk(self) -> None:
         for disk, polls in ((LossyDisk(), 1), (None, 0)):
             bench = Bench(disk)
             assert not bench.copies.settle(1.0)
             assert bench.mover.polls == polls
 
-    def test_what_it_holds_is_taken_up_at_the_start(self) -> None:
+    def test_records_on_disk_are_restored_at_the_start(self) -> None:
         bench = Bench(LossyDisk())
         assert bench.copies.restore(1.0) == 2
         assert [slot for slot, _ in bench.cache.restored] == [0, 1]
         assert bench.cache.forgotten == 0
         assert Bench().copies.restore(1.0) == 0
 
-    def test_one_that_dies_of_being_read_holds_nothing(self) -> None:
+    def test_a_disk_that_dies_during_the_scan_is_forgotten(self) -> None:
         disk = LossyDisk()
         bench = Bench(disk)
         disk.loses_at_scan = True

@@ -1,3 +1,5 @@
+"""The core: queries, refusals, draining, and replies."""
+
 from __future__ import annotations
 
 import pytest
@@ -90,7 +92,7 @@ class TestQueries:
 
 
 class TestRefusals:
-    def test_each_gets_exactly_one_failed(self) -> None:
+    def test_each_refused_request_gets_exactly_one_failed(self) -> None:
         rig = Rig(max_waiting=1, max_running=1)
         rig.submit(generate("runs", range(6), max_tokens=8))
         rig.step()
@@ -159,7 +161,7 @@ class TestRefusals:
 
 
 class TestReplies:
-    def test_one_message_a_step_and_gateway(self) -> None:
+    def test_each_gateway_gets_one_message_a_step(self) -> None:
         rig = Rig(max_batch_tokens=64)
         for client in (b"one", b"two"):
             for name in "abc":
@@ -193,7 +195,7 @@ class TestReplies:
         assert rig.link.waits == [IDLE_WAIT_S, IDLE_WAIT_S, 0.0, IDLE_WAIT_S]
 
 
-def test_a_broken_book_is_found() -> None:
+def test_check_invariants_finds_a_wrong_count() -> None:
     rig = Rig()
     rig.submit(generate("a", range(20), max_tokens=9))
     rig.step(2)

@@ -27,18 +27,18 @@ def test_the_last_to_come_of_who_has_most_gives() -> None:
     assert gives(list(reversed(arrivals("b", "a", "b", "b", "a"))), "new") == "b3"
 
 
-def test_who_has_a_seat_is_given_none() -> None:
+def test_a_flow_with_a_seat_gets_no_other() -> None:
     assert gives(arrivals("a", "a", "a", "b"), "b") is None
     assert gives(arrivals("a", "a", "a", "b"), "a") is None
 
 
-def test_nobody_gives_its_only_seat() -> None:
+def test_no_flow_gives_up_its_only_seat() -> None:
     assert gives(arrivals("a", "b", "c"), "new") is None
     assert gives([], "new") is None
     assert gives(arrivals("a", "b", "c", "b"), "new") == "b3"
 
 
-def test_those_spared_neither_give_nor_count() -> None:
+def test_spared_sequences_are_neither_chosen_nor_counted() -> None:
     running = arrivals("a", "a", "b", "b", "a")
     assert gives(running, "new") == "a4"
     assert gives(running, "new", [running[4]]) in ("a1", "b3")
@@ -53,7 +53,7 @@ def test_chunks_of_flows_with_few_requests_come_first_and_else_in_order() -> Non
     assert [one.request_id for one in ordered] == ["one1", "two3", "two4", "flood0", "flood2"]
 
 
-def test_what_waits_counts_as_well_as_what_runs() -> None:
+def test_fewest_first_counts_waiting_and_running_requests() -> None:
     chunks = arrivals("a", "b")
     assert fewest_first(chunks, chunks, {"a": 1, "b": 0}.__getitem__) == chunks[::-1]
     assert fewest_first(chunks, chunks, {"a": 0, "b": 1}.__getitem__) == chunks
@@ -61,6 +61,6 @@ def test_what_waits_counts_as_well_as_what_runs() -> None:
     assert fewest_first(chunks, others, {"a": 0, "b": 1}.__getitem__) == chunks[::-1]
 
 
-def test_of_one_flow_nothing_changes() -> None:
+def test_fewest_first_keeps_the_order_of_a_single_flow() -> None:
     chunks = arrivals("a", "a", "a")[::-1]
     assert fewest_first(chunks, chunks, {"a": 3}.__getitem__) == chunks

@@ -54,5 +54,5 @@ def test_a_core_is_left_to_the_others(cores: int, threads: int) -> None:
     assert usual_threads(cores) == threads
 
 
-def test_of_a_cpu_the_hosts_memory_is_free() -> None:
+def test_free_memory_of_a_cpu_is_the_hosts() -> None:
     assert 2**24 < free_bytes(CPU) < 2**48

@@ -153,7 +153,7 @@ def test_two_whose_requests_differ_by_16_times_stay_together(seed: int) -> None:
         assert abs(pair[0].service - pair[1].service) <= 2 * quantum + running * largest
 
 
-def test_who_was_idle_gets_no_credit() -> None:
+def test_a_flow_saves_up_no_credit_while_idle() -> None:
     busy, late = (
         Shopper("busy", documents(3, 32, seed=1)),
         Shopper("late", documents(3, 32, seed=2), backlog=0),

@@ -63,7 +63,7 @@ def edit_json(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}, indent=7))
 
 
-def test_one_changed_weight_changes_it(model_dir: Path) -> None:
+def test_one_changed_weight_changes_the_fingerprint(model_dir: Path) -> None:
     before = opened(model_dir)
     assert opened(model_dir) == before
     path = model_dir / "model.safetensors"

@@ -49,7 +49,7 @@ class TestSingleFlight:
         running = {sequence.request_id for sequence in rig.scheduler.running}
         assert running == {"mine", "yours"}
 
-    def test_who_shares_only_the_head_waits_only_for_the_head(self) -> None:
+    def test_a_sequence_that_shares_a_part_waits_only_for_that_part(self) -> None:
         rig = Rig(max_batch_tokens=16, num_blocks=200)
         rig.submit(generate("leader", PROMPT))
         rig.submit(generate("follower", [*PROMPT[:16], 60, 61, 62, 63, 60, 61]))

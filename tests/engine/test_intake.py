@@ -1,3 +1,5 @@
+"""Requests that become sequences, and those that are refused."""
+
 from __future__ import annotations
 
 import math

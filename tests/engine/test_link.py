@@ -1,3 +1,5 @@
+"""The engine's end of the link: messages, bad frames, the socket file."""
+
 from __future__ import annotations
 
 import os

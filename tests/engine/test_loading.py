@@ -35,7 +35,7 @@ def test_an_opened_model_computes(checkpoint: MakeCheckpoint) -> None:
     assert output(sequence) == checkpoint("llama").greedy(prompt, 5)
 
 
-def test_what_the_engine_is_told(checkpoint: MakeCheckpoint) -> None:
+def test_an_opened_model_reports_its_sizes_device_and_dtype(checkpoint: MakeCheckpoint) -> None:
     model = opened(checkpoint)
     assert (model.num_blocks, model.block_size) == (64, 16)
     assert (model.device, model.dtype) == ("cpu", "float32")
@@ -75,7 +75,7 @@ def test_without_cache_tokens_the_pool_is_sized_from_memory(checkpoint: MakeChec
         ({"block_size": 12}, UnsupportedModel),
     ],
 )
-def test_what_cannot_be_opened_is_refused(
+def test_a_config_that_cannot_be_opened_raises_its_error(
     checkpoint: MakeCheckpoint, settings: dict[str, Any], error: type[Exception]
 ) -> None:
     assert opened(checkpoint).num_blocks == 64

@@ -101,7 +101,7 @@ def test_beside_a_visitor_nobody_elses_prompt_is_computed(flood: str) -> None:
     assert sum(step["flood0"] for step in runner.steps) > 10 * QUESTIONS * least
 
 
-def test_who_is_alone_has_the_whole_of_its_first_step() -> None:
+def test_a_flow_that_is_alone_gets_the_whole_first_step() -> None:
     many = Shopper("alone", [[]], suffix=24, backlog=10)
     market = Market([many], num_blocks=1000, max_batch_tokens=BUDGET, max_running=SEATS)
     market.run(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -19,6 +18,7 @@ from tests.engine.checkpoints import RECIPES, Checkpoint
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.hand_driven import (
     BLOCK_SIZE,
+    EVERY_WISH,
     HandDriven,
     build_runner,
     output,
@@ -93,27 +93,10 @@ def test_greedy_tokens_in_a_mixed_batch_are_those_of_transformers(
         assert output(sequence) == truth.greedy(prompt, 16)
 
 
-WISHES = [
-    sampling(8),
-    sampling(8, 1.0, seed=1),
-    sampling(8, 0.8, seed=2, top_k=20),
-    sampling(8, 0.8, seed=3, top_p=0.9, min_p=0.05),
-    sampling(8, 1.0, seed=4, repetition_penalty=1.3, presence_penalty=0.5, num_logprobs=3),
-    sampling(8, 1.0, seed=5, logit_bias={7: 2.0, 9: -100.0}, min_tokens=4, num_logprobs=0),
-]
-
-
-@pytest.fixture
-def no_waiting() -> Iterator[None]:
-    """Whatever waits for the device raises, until `torch.cuda.set_sync_debug_mode(0)`."""
-    yield
-    torch.cuda.set_sync_debug_mode(0)
-
-
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_launching_a_step_waits_for_nothing(checkpoint: MakeCheckpoint, no_waiting: None) -> None:
     driven = driven_on_gpu(checkpoint("qwen3"))
-    sequences = [driven.add(random_prompt(20, seed=i), wish) for i, wish in enumerate(WISHES)]
+    sequences = [driven.add(random_prompt(20, seed=i), wish) for i, wish in enumerate(EVERY_WISH)]
     driven.step(*((sequence, 20) for sequence in sequences))  # compiles what is to be compiled
     driven.step(*((sequence, 1) for sequence in sequences))
     rows = tuple(Row(sequence, sequence.num_computed, 1) for sequence in sequences)
@@ -124,7 +107,7 @@ def test_launching_a_step_waits_for_nothing(checkpoint: MakeCheckpoint, no_waiti
     assert all(sampled.token_id is not None for sampled in launched.collect())
 
 
-@pytest.mark.parametrize("wish", WISHES)
+@pytest.mark.parametrize("wish", EVERY_WISH)
 def test_the_gpu_chooses_what_the_cpu_chooses(
     checkpoint: MakeCheckpoint, wish: SamplingParams
 ) -> None:

@@ -82,7 +82,7 @@ class TestOrder:
 
 class TestStops:
     @pytest.mark.parametrize("position", [0, 1, 3])
-    def test_what_follows_a_stop_is_dropped(self, position: int) -> None:
+    def test_a_token_sampled_after_a_stop_is_dropped(self, position: int) -> None:
         rig = ahead()
         prompt = prompt_where(EOS, position)
         run(rig, generate("a", prompt, sampling=SamplingParams(max_tokens=8)))

@@ -1,27 +1,29 @@
+"""When a refused sequence is told to retry."""
+
 from __future__ import annotations
 
 import pytest
 
-from engine.pace import MOST_S, UNKNOWN_S, Pace
+from engine.pace import MAX_RETRY_S, MIN_RETRY_S, Pace
 
 
 def test_nothing_measured_is_the_least() -> None:
-    assert Pace().seconds_to_a_place(5.0) == UNKNOWN_S
+    assert Pace().retry_after_s(5.0) == MIN_RETRY_S
 
 
-@pytest.mark.parametrize(("every_s", "told"), [(0.1, UNKNOWN_S), (2.0, 2.0), (4.0, 4.0)])
-def test_it_tells_how_long_a_start_takes_of_late(every_s: float, told: float) -> None:
+@pytest.mark.parametrize(("every_s", "told"), [(0.1, MIN_RETRY_S), (2.0, 2.0), (4.0, 4.0)])
+def test_the_retry_time_is_the_recent_time_between_starts(every_s: float, told: float) -> None:
     pace = Pace()
     now = 0.0
     for _ in range(100):
         pace.came(now)
         pace.started()
         now += every_s
-    assert pace.seconds_to_a_place(now) == pytest.approx(told, rel=0.5)
+    assert pace.retry_after_s(now) == pytest.approx(told, rel=0.5)
 
 
-def test_who_stands_still_is_told_to_wait_longer_and_longer_within_bounds() -> None:
+def test_without_starts_the_retry_time_grows_up_to_its_bound() -> None:
     pace = Pace()
     pace.came(0.0)
-    assert pace.seconds_to_a_place(20.0) == 20.0
-    assert pace.seconds_to_a_place(1e6) == MOST_S
+    assert pace.retry_after_s(20.0) == 20.0
+    assert pace.retry_after_s(1e6) == MAX_RETRY_S

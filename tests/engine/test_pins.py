@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import NumericFailure
 from engine.messages import Flush, Pin, Pinned, Unpin, Unpinned, pack_token_ids
-from engine.pins import FLOW, RETRY_S, TRIES, most_pinned
+from engine.pins import RETRY_S, TRIES, most_pinned
 from engine.stats_messages import PinStats
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -88,14 +88,14 @@ def test_a_pinned_prefix_is_computed_once_and_is_a_hit_for_whoever_comes_first()
     assert pins(warm) == PinStats(most=32, claimed=4, pinned={"rules-1": 4})
 
 
-def test_its_sequence_tells_nobody_anything() -> None:
+def test_the_warming_sequence_sends_no_events_to_clients() -> None:
     warm = rig()
     pin_and_run(warm)
     assert [type(message) for message in warm.link.sent[CLIENT]] == [Pinned]
     assert set(warm.link.sent) == {CLIENT}
 
 
-def test_it_is_never_evicted_and_others_are() -> None:
+def test_a_pinned_prefix_is_never_evicted_while_others_are() -> None:
     warm = rig()
     pin_and_run(warm)
     warm.submit(generate("other", range(16), max_tokens=1, flow="push"))
@@ -143,13 +143,13 @@ def test_several_gateways_ask_for_the_same() -> None:
     assert warm.core.stats().windows["all"].computed_tokens == 16
 
 
-def test_what_a_tenant_computed_is_taken_over_and_not_its_own_any_more() -> None:
+def test_blocks_that_a_tenant_computed_are_charged_to_published_once_pinned() -> None:
     warm = rig()
     assert ask(warm, "before", [1, 2, 3, 4], flow="tenant") == 0
     assert warm.core.stats().flows["tenant"].blocks_held == 5
     pin_and_run(warm)
     assert warm.core.stats().flows["tenant"].blocks_held == 1
-    assert warm.cache.owners()[FLOW].blocks_held == 4
+    assert warm.cache.owners()["published"].blocks_held == 4
     assert warm.core.stats().windows["all"].computed_tokens == 20  # nothing twice
     warm.link.say(Flush(query_id="f", flow="tenant"), CLIENT)
     warm.step()
@@ -179,7 +179,7 @@ def test_a_flush_computes_it_anew(namespace: Namespace | None) -> None:
     assert ask(warm, "after", [1, 2, 3]) == 16
 
 
-def test_one_that_is_too_large_is_refused() -> None:
+def test_a_pin_that_is_too_large_is_refused() -> None:
     warm = rig()
     assert pin_and_run(warm, pin(tokens=[1] * 33 * 4)).code == "pin_too_large"
     assert pins(warm).claimed == 0
@@ -223,7 +223,7 @@ def test_how_much_may_be_pinned(num_blocks: int, longest: int, most: int) -> Non
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_forgotten(bad: Pin) -> None:
+def test_a_malformed_pin_is_refused_and_claims_nothing(bad: Pin) -> None:
     warm = rig()
     assert pin_and_run(warm, bad).code == "invalid_request"
     assert pins(warm).claimed == 0
@@ -238,7 +238,7 @@ def test_an_engine_at_fault_says_so_and_the_next_try_is_good() -> None:
     assert pin_and_run(warm).blocks == 4
 
 
-def test_what_was_pinned_is_tried_again_until_it_is_back() -> None:
+def test_a_lost_pin_is_warmed_again_until_it_is_back() -> None:
     warm = rig()
     pin_and_run(warm)
     warm.runner.raising = [MemoryError(), MemoryError()]
@@ -267,7 +267,7 @@ def test_a_prefix_that_does_not_stay_is_given_up_and_told() -> None:
     assert pin_and_run(warm, pin(query_id="again")) == Pinned(query_id="again", blocks=4)
 
 
-def test_what_was_pinned_is_not_tried_again_at_once() -> None:
+def test_a_failed_warming_is_retried_only_after_a_pause() -> None:
     warm = rig()
     pin_and_run(warm)
     warm.runner.raising = [MemoryError()] * 2
@@ -324,14 +324,8 @@ def test_a_draining_engine_ends_all_the_same() -> None:
     assert warm.core.is_idle
 
 
-@pytest.mark.parametrize(
-    "by",
-    [
-        FLOW,
-        "tenant",
-    ],
-)
-def test_it_comes_up_from_a_lower_tier_whoever_computed_it(by: str) -> None:
+@pytest.mark.parametrize("by", ["published", "tenant"])
+def test_a_prefix_in_a_lower_tier_is_loaded_and_pinned_whoever_owns_it(by: str) -> None:
     warm = Rig(num_blocks=32, context_len=64, max_batch_tokens=128, tiers=Tiers(host_blocks=64))
     for name in ("before", "again"):
         ask(warm, name, [1, 2, 3], flow=by)

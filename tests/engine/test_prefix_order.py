@@ -68,7 +68,7 @@ def test_no_other_groups_save_more(paths: Paths, least: int) -> None:
 
 @settings(deadline=None, max_examples=150)
 @given(PATHS, st.lists(st.booleans(), min_size=7, max_size=7), PATHS)
-def test_who_comes_and_goes_leaves_what_a_fresh_start_gives(
+def test_after_adding_and_removing_the_order_equals_a_fresh_one(
     paths: Paths, stays: list[bool], more: Paths
 ) -> None:
     order, path_of = ordered(paths)
@@ -89,7 +89,7 @@ def test_who_comes_and_goes_leaves_what_a_fresh_start_gives(
     assert order.groups(1) == fresh.groups(1)
 
 
-def test_one_group_of_all_or_one_for_each_branch() -> None:
+def test_the_groups_are_one_of_all_or_one_for_each_branch_as_saves_more() -> None:
     """A long stem with short branches is read at the stem, long branches each by itself."""
     assert best_groups(np.array([9, 8, 9]), 1) == [Group(8, [0, 1, 2, 3])]
     assert best_groups(np.array([9, 2, 9]), 1) == [Group(9, [0, 1]), Group(9, [2, 3])]

@@ -43,7 +43,7 @@ class ScriptedCore:
     def drain(self) -> None:
         self.said.append("drain")
 
-    def put_away(self, seconds: float) -> None:
+    def spill(self, seconds: float) -> None:
         self.said.append(f"put away {seconds:g} s")
 
     def fail_all(self, error: EngineError) -> None:
@@ -82,7 +82,9 @@ def test_after_the_grace_the_rest_fails() -> None:
 @pytest.mark.parametrize(
     "error", [InvariantBroken("books"), RuntimeError("CUDA error: misaligned address")]
 )
-def test_anything_raised_ends_it_loudly(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_any_exception_is_logged_reported_and_ends_the_process(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     core = ScriptedCore(StopSignal(), raise_at_step=error, alive=2)
     with caplog.at_level(logging.ERROR):
         assert serve(core, core.stop, grace_s=60) == EXIT_BROKEN

@@ -1,3 +1,5 @@
+"""Turns of flows, order within a flow, bounds, debts, and newcomers."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -79,14 +81,14 @@ class TestOrderWithinAFlow:
             order.append(pop(queue, {f"warm{number}": 16}))
         assert order.index("cold") == 8
 
-    def test_only_the_eldest_are_compared(self) -> None:
+    def test_only_the_oldest_are_compared(self) -> None:
         queue = queue_of(lookahead=2)
         for name in "abc":
             queue.push(waiting(name))
         assert pop(queue, {"c": 99}) == "a"
         assert pop(queue, {"c": 99}) == "c"
 
-    def test_one_that_may_not_start_is_skipped_and_stays(self) -> None:
+    def test_a_sequence_that_may_not_start_is_skipped_and_stays(self) -> None:
         queue = queue_of()
         for name in "ab":
             queue.push(waiting(name))
@@ -331,7 +333,9 @@ class TestNewcomers:
         assert queue.newcomer({"here": 0}, lambda one: None) is None  # it may not start
 
     @pytest.mark.parametrize(("owed", "is_next"), [(0, True), (99, True), (100, False)])
-    def test_who_owes_a_round_or_more_waits_its_turn(self, owed: int, is_next: bool) -> None:
+    def test_a_flow_that_owes_a_round_or_more_is_no_newcomer(
+        self, owed: int, is_next: bool
+    ) -> None:
         queue = queue_of()
         self.push(queue, "waits too", "flood")
         first = self.push(queue, "first", "debtor")
@@ -355,7 +359,7 @@ class TestNewcomers:
         queue.charge(running, 1.5 * QUANTUM)
         assert queue.newcomer({"flood": 0}, nothing_cached) is again
 
-    def test_what_those_who_run_have_begun_counts_as_owed(self) -> None:
+    def test_tokens_that_running_flows_have_begun_count_as_owed(self) -> None:
         """A flow is served a request at a time, and owes all of it before its next turn."""
         queue = queue_of()
         self.push(queue, "waits too", "flood")
@@ -373,7 +377,7 @@ class TestNewcomers:
         queue.push(sequence)
         assert queue.newcomer({}, nothing_cached) is None
 
-    def test_who_has_fewest_goes_first_and_of_equals_whose_turn_it_is(self) -> None:
+    def test_of_newcomers_the_flow_with_fewest_goes_first_then_by_turn(self) -> None:
         queue = queue_of()
         for flow, count in (("flood", 9), ("x", 2), ("y", 2), ("z", 1)):
             for number in range(count):

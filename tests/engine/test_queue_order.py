@@ -85,6 +85,6 @@ def test_the_place_of_a_guess_is_independent_of_the_victim() -> None:
     assert spies_places(True, shared=False) == spies_places(False, shared=False)
 
 
-def test_one_queue_by_longest_prefix_gives_the_guess_away() -> None:
+def test_control_one_queue_by_longest_prefix_would_reveal_the_guess() -> None:
     hits, misses = spies_places(True, shared=True), spies_places(False, shared=True)
     assert sum(misses) - sum(hits) > 3 * len(hits)

@@ -91,7 +91,7 @@ def test_published_prefixes_are_outside_of_quotas() -> None:
     assert shares["x"].tiers["device"].fair < 64
 
 
-def test_who_is_forgotten_is_promised_nothing_any_more() -> None:
+def test_a_flushed_flow_loses_its_floor() -> None:
     rig = Rig(num_blocks=16)
     for name in ("x", "y"):
         rig.submit(generate(name, range(8), flow=name, cache_quota=(1.0, 1.0)))

@@ -1,3 +1,5 @@
+"""Which rows a step has: budgets, prefix hits, preemption."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -75,7 +77,7 @@ class TestBudget:
         assert shape(rig) == [("decoding", 3, 1), ("a", 0, 3), ("b", 0, 2)]
 
     def test_beside_decodes_there_is_always_some_progress(self) -> None:
-        with pytest.raises(ValueError, match="beside decodes"):
+        with pytest.raises(ValueError, match="beside_decodes"):
             StepLimits(4, 4, beside_decodes=0)
         rig = Rig(max_batch_tokens=16, beside_decodes=1, deadline_s=0.0)
         requests = [generate(name, [ord(name) % 64, 2, 3], max_tokens=4) for name in "abcd"]
@@ -111,7 +113,7 @@ class TestBudget:
 
 
 class TestPrefixHits:
-    def test_what_is_cached_is_not_computed(self) -> None:
+    def test_cached_tokens_are_not_computed(self) -> None:
         rig = Rig(max_batch_tokens=64)
         first = generate("first", range(20), max_tokens=1)
         second = generate("second", range(20), max_tokens=1)
@@ -166,20 +168,20 @@ class TestPreemption:
         assert rig.finished("younger").cached_tokens == 0  # what it found at its first admission
         rig.expect_nothing_left()
 
-    def test_the_eldest_is_never_preempted(self) -> None:
+    def test_the_oldest_is_never_preempted(self) -> None:
         rig = Rig(num_blocks=12, block_size=2, max_batch_tokens=32)
-        eldest = generate("eldest", range(4), max_tokens=16, block_size=2)
-        rig.submit(eldest)
+        oldest = generate("oldest", range(4), max_tokens=16, block_size=2)
+        rig.submit(oldest)
         rig.step()
         others = [generate(str(n), [n + 30] * 4, max_tokens=12, block_size=2) for n in range(5)]
         for request in others:
             rig.submit(request)
         for number in range(2, 17):  # one token a step, as if it were alone
             rig.step()
-            assert len(rig.link.tokens("eldest")) == number
+            assert len(rig.link.tokens("oldest")) == number
         assert rig.scheduler.num_preemptions > 0
         rig.run()
-        for request in (eldest, *others):
+        for request in (oldest, *others):
             rig.expect_output(request)
 
     def test_resuming_finds_the_blocks_again(self) -> None:
@@ -196,7 +198,7 @@ class TestPreemption:
         rig.run()
         rig.expect_output(request)
 
-    def test_one_that_is_alone_may_have_to_give_way_to_itself(self) -> None:
+    def test_a_sequence_that_runs_alone_may_have_to_be_preempted(self) -> None:
         """Its blocks are in the tree too, by another's hand: let go, it finds those again."""
         rig = Rig(num_blocks=12, block_size=2, max_batch_tokens=32)
         elder = generate("elder", [1, 2, 3, 4], max_tokens=18, block_size=2)
@@ -292,7 +294,7 @@ class TestNewcomers:
             rig.expect_output(request)
         rig.expect_nothing_left()
 
-    def test_what_nobody_comes_for_is_not_wasted(self) -> None:
+    def test_tokens_kept_for_newcomers_are_used_if_none_starts(self) -> None:
         """Others wait, but there is no place for them to run in."""
         rig = Rig(max_batch_tokens=16, num_blocks=128, max_running=1)
         rig.submit(generate("flood", [n % 60 for n in range(160)], flow="flood", max_tokens=1))

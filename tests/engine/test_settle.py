@@ -1,3 +1,5 @@
+"""What a step does to sequences: tokens, stops, cancels, failures, seconds."""
+
 from __future__ import annotations
 
 import pytest
@@ -140,7 +142,7 @@ class TestCancel:
         assert rig.finished("a").reason == "cancelled"
         assert rig.link.events("never heard of") == []
 
-    def test_of_one_gateway_does_not_touch_anothers(self) -> None:
+    def test_a_cancel_of_one_gateway_does_not_touch_anothers_request(self) -> None:
         rig = Rig()
         request = generate("same id", range(6), max_tokens=5)
         rig.submit(request, b"one")
@@ -205,7 +207,7 @@ class TestSeconds:
         assert rig.finished("long").engine_seconds == pytest.approx(40 + 2)
         assert rig.finished("short").engine_seconds == pytest.approx(2 + 7)
 
-    def test_what_was_computed_for_one_that_is_cancelled_is_told(self) -> None:
+    def test_a_cancelled_request_reports_its_share_of_the_steps(self) -> None:
         rig = slow_rig()
         rig.submit(generate("a", list(range(10)), max_tokens=20))
         rig.step(3)

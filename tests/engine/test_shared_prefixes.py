@@ -61,7 +61,7 @@ BLOCKS = st.lists(st.integers(0, 2), min_size=1, max_size=5)
     st.lists(st.tuples(st.booleans(), st.integers(0, 30), BLOCKS), max_size=20),
     st.sampled_from([4, 8]),
 )
-def test_what_is_said_is_so_whoever_comes_and_goes(
+def test_shared_keys_are_really_shared_while_rows_come_and_go(
     paths: list[list[int]], changes: list[tuple[bool, int, list[int]]], most_rows: int
 ) -> None:
     prefixes = SharedPrefixes(SharingRule(BLOCK, ALL_THAT_MATTERS, BLOCK, most_rows))
@@ -131,7 +131,7 @@ def test_a_row_that_leaves_leaves_its_group_and_one_that_comes_joins() -> None:
     assert prefixes.find(rows) is None, "one alone is no group"
 
 
-def test_what_a_row_writes_is_not_shared() -> None:
+def test_the_block_that_a_row_writes_is_not_shared() -> None:
     """Two rows on the same block that is not full: never, but it would not be believed."""
     writing = [Row(sequence_of([5] * 7, block_ids=[1, 2]), 6, 1) for _ in range(2)]
     sharing = SharedPrefixes(EAGER).find(writing)
@@ -145,7 +145,7 @@ def test_a_row_without_a_lease_is_left_to_the_batch() -> None:
     assert SharedPrefixes(EAGER).find(rows[:2]) is not None
 
 
-def test_nobody_shares_in_padding() -> None:
+def test_padding_is_in_groups_without_keys() -> None:
     made = nobody_shares(4).fields(10)
     assert made.group_starts.tolist() == [0, 4, 8, 10, 10, 10, 10]
     assert not made.key_ends.any()
@@ -161,7 +161,7 @@ def test_groups_of_fewer_than_four_rows_are_refused(most_rows: int) -> None:
 
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 8, 255])
 @pytest.mark.parametrize("most_rows", [4, 16])
-def test_there_are_groups_enough(num_rows: int, most_rows: int) -> None:
+def test_most_groups_holds_when_all_rows_are_pairs(num_rows: int, most_rows: int) -> None:
     """Pairs are the most groups there can be; one more row shares nothing."""
     pairs = [decode([1 + row // 2]) for row in range(num_rows)]
     rule = SharingRule(BLOCK, ALL_THAT_MATTERS, BLOCK, most_rows)

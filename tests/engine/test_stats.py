@@ -1,3 +1,5 @@
+"""Counters by window and by flow."""
+
 from __future__ import annotations
 
 from hypothesis import given, settings

@@ -47,7 +47,9 @@ def loads(rig: Rig) -> int:
 @pytest.mark.parametrize("steps_ahead", [0, 1])
 @pytest.mark.parametrize("tiers", [HOST, DISK, BOTH])
 class TestThereAndBack:
-    def test_what_was_pushed_out_comes_back_right(self, tiers: Tiers, steps_ahead: int) -> None:
+    def test_blocks_that_went_down_are_loaded_with_the_right_content(
+        self, tiers: Tiers, steps_ahead: int
+    ) -> None:
         rig = lowered(tiers, steps_ahead=steps_ahead)
         again = generate("again", PROMPT, max_tokens=6)
         computed = rig.runner.tokens_computed
@@ -145,7 +147,7 @@ class TestEnds:
         assert rig.core.stats().failed_loads == 1
         rig.expect_nothing_left()
 
-    def test_who_starts_over_goes_first_in_its_flow(self) -> None:
+    def test_a_sequence_whose_load_failed_goes_first_in_its_flow(self) -> None:
         rig = lowered(max_running=1)
         rig.mover.choose_fate = lambda move: (
             "done" if move.target_tier is not Tier.DEVICE else "failed"

@@ -1,9 +1,11 @@
+"""When the next step is to be decided."""
+
 from __future__ import annotations
 
 import pytest
 
 from engine.step import Row, Step
-from engine.timetable import FEWEST, LAST, MARGIN_S, MOST_KINDS, SHORT, Timetable
+from engine.timetable import MARGIN_S, MAX_KINDS, MIN_STEPS, NUM_REMEMBERED, SHORT, Timetable
 from tests.engine.sequences import waiting
 
 LAUNCH = 0.001
@@ -35,21 +37,21 @@ def test_the_shortest_of_a_kind_counts() -> None:
 
 
 def test_but_only_of_the_last() -> None:
-    table = taught(LONG, *[2 * LONG] * LAST)
+    table = taught(LONG, *[2 * LONG] * NUM_REMEMBERED)
     assert table.due(step_of(), 0.0) == pytest.approx(2 * LONG - LAUNCH - MARGIN_S)
 
 
-def test_what_nobody_knows_is_not_waited_for() -> None:
+def test_a_kind_that_is_not_known_yet_is_not_predicted() -> None:
     assert Timetable().due(step_of(), 0.0) is None
-    assert taught(*[LONG] * (FEWEST - 1)).due(step_of(), 0.0) is None
-    table = taught(*[LONG] * FEWEST)
+    assert taught(*[LONG] * (MIN_STEPS - 1)).due(step_of(), 0.0) is None
+    table = taught(*[LONG] * MIN_STEPS)
     assert table.due(step_of(), 0.0) is not None
     assert table.due(step_of(new=2048), 0.0) is None
 
 
-def test_of_an_unknown_kind_the_shortest_with_as_many_new_tokens_counts() -> None:
+def test_an_unknown_kind_is_predicted_by_the_shortest_with_as_many_new_tokens() -> None:
     table = taught(LONG, LONG, step=step_of(decodes=1))
-    for _ in range(FEWEST):
+    for _ in range(MIN_STEPS):
         table.settled(step_of(decodes=9000), 2 * LONG, waited=LONG)
     assert table.due(step_of(decodes=5000), 0.0) == pytest.approx(LONG - LAUNCH - MARGIN_S)
 
@@ -84,8 +86,8 @@ def test_one_launch_that_took_long_changes_nothing() -> None:
 def test_kinds_are_bounded() -> None:
     table = Timetable()
     table.launched(LAUNCH)
-    for number in range(MOST_KINDS + 1):
-        for _ in range(FEWEST):
+    for number in range(MAX_KINDS + 1):
+        for _ in range(MIN_STEPS):
             table.settled(step_of(new=2 + 64 * number), LONG, waited=LONG)
     assert table.due(step_of(new=2), 0.0) is None
     assert table.due(step_of(new=2 + 64), 0.0) is not None

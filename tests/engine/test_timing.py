@@ -62,7 +62,7 @@ def test_waiting_for_a_place_is_queueing() -> None:
     assert waited[1].queue >= 0.005
 
 
-def test_what_a_slower_tier_took_is_neither_queue_nor_prefill() -> None:
+def test_load_time_counts_as_neither_queue_nor_prefill() -> None:
     rig = Rig(max_batch_tokens=8)
     rig.submit(generate("r", PROMPT))
     rig.step(1)

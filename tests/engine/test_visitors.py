@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.plan import Plan, StepLimits
 from engine.sequence import Sequence
-from engine.visitors import AWAY_S, LATELY_S, MOST_KNOWN, SHARE, Visitors
+from engine.visitors import AWAY_S, LATELY_S, MAX_LEFT, SHARE, Visitors
 from prefix_cache.lease import Lease
 from tests.engine.sequences import waiting
 
@@ -54,26 +54,26 @@ class Day:
 
 
 class TestWhoVisits:
-    def test_who_comes_to_others_at_work(self) -> None:
+    def test_a_flow_that_comes_while_others_work_is_a_visitor(self) -> None:
         day = Day()
         guest = day.come("guest", AWAY_S)
         assert day.visitors.present() == [guest]
         assert day.visitors.may_come(AWAY_S)
 
-    def test_who_comes_together_with_others_does_not(self) -> None:
+    def test_a_flow_that_starts_together_with_others_is_none(self) -> None:
         day = Day()
         day.come("guest", AWAY_S / 2)
         assert day.visitors.present() == []
         assert not day.visitors.may_come(AWAY_S / 2)
 
-    def test_who_has_somebody_here_does_not(self) -> None:
+    def test_a_second_sequence_of_a_flow_begins_no_visit(self) -> None:
         day = Day()
         first = day.come("guest", 1.0)
         day.come("guest", 2.0, new=False)
         assert day.visitors.present() == [first]
 
     @pytest.mark.parametrize(("away", "visits"), [(AWAY_S * 0.9, False), (AWAY_S * 1.1, True)])
-    def test_who_returns_at_once_takes_turns(self, away: float, visits: bool) -> None:
+    def test_a_flow_that_returns_at_once_is_no_visitor(self, away: float, visits: bool) -> None:
         visitors = Visitors(LIMITS)
         day = Day()
         day.visitors = visitors
@@ -98,7 +98,7 @@ class TestWhoVisits:
         day.go(other, 2.0)
         assert day.visitors.present() == []
 
-    def test_nobody_where_there_is_no_bound(self) -> None:
+    def test_without_the_setting_there_are_no_visitors(self) -> None:
         day = Day(StepLimits(WHOLE, 256))
         day.visit("guest", 1.0, 2.0)
         guest = day.come("guest", 3.0)
@@ -108,21 +108,21 @@ class TestWhoVisits:
 
 
 class TestWhoMayReturn:
-    def test_who_left_lately(self) -> None:
+    def test_a_visitor_that_left_lately_may_return(self) -> None:
         day = Day()
         day.visit("guest", 1.0, 2.0)
         assert day.visitors.may_come(2.0)
         assert day.visitors.may_come(2.0 + LATELY_S - 0.1)
         assert not day.visitors.may_come(2.0 + LATELY_S)
 
-    def test_who_was_no_visitor_once_it_stays_away(self) -> None:
+    def test_a_flow_that_was_no_visitor_may_return_as_one_after_a_while(self) -> None:
         day = Day()
         together = day.come("together", 0.0)
         day.go(together, 1.0)
         assert not day.visitors.may_come(1.0 + AWAY_S / 2)  # it may be taking turns
         assert day.visitors.may_come(1.0 + AWAY_S)
 
-    def test_who_stays_for_long_is_always_there(self) -> None:
+    def test_a_visitor_that_stays_long_is_no_visitor_any_more(self) -> None:
         day = Day()
         day.come("guest", 1.0)
         assert day.visitors.may_come(LATELY_S)
@@ -130,10 +130,10 @@ class TestWhoMayReturn:
 
     def test_a_bounded_number_is_remembered(self) -> None:
         day = Day()
-        for number in range(MOST_KNOWN + 1):
+        for number in range(MAX_LEFT + 1):
             day.visit(f"guest{number}", 1.0, 2.0)
         again = day.come("guest0", 2.0)  # forgotten: as if it came for the first time
-        last = day.come(f"guest{MOST_KNOWN}", 2.0)  # it takes turns
+        last = day.come(f"guest{MAX_LEFT}", 2.0)  # it takes turns
         assert again in day.visitors.present()
         assert last not in day.visitors.present()
 
@@ -176,7 +176,7 @@ class TestWhatOthersGet:
             guest.num_computed = guest.prompt_len
         assert lefts == [0, 0, 0, 0, 2000, 2000]
 
-    def test_nobody_is_behind_who_has_nothing_to_do(self) -> None:
+    def test_others_without_work_are_owed_nothing(self) -> None:
         day = Day()
         for number in range(20):
             guest = day.come(f"guest{number}", 1.0 + number)

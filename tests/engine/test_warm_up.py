@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.core import WARM_AT_ONCE, WARM_S, WARM_SHARE
+from engine.core import WARM_AT_ONCE, WARM_PART, WARM_S
 from prefix_cache.shelf import Tiers
 from storage.disk.stats import DiskState, DiskStats
 from storage.move import Record, Tier
@@ -40,7 +40,7 @@ def started(num_blocks: int = 160, held: bool = False) -> tuple[Rig, list[int]]:
     for name in ("first", "second"):
         before.submit(generate(name, PROMPT, max_tokens=1))
         before.run()
-    before.core.put_away(1.0)
+    before.core.spill(1.0)
     rig = Rig(
         num_blocks=num_blocks,
         tiers=tiers,
@@ -70,7 +70,7 @@ def ask(rig: Rig) -> int:
 def test_half_of_the_device_is_filled_from_the_front() -> None:
     rig, _ = started()
     assert rig.core.warm_up() == BLOCKS
-    assert rig.cache.pool().used == 160 // WARM_SHARE
+    assert rig.cache.pool().used == 160 // WARM_PART
     assert not rig.mover.pending
     assert ask(rig) == 4 * 80
     rig.expect_nothing_left()
@@ -108,7 +108,7 @@ def test_loads_that_fail_are_not_tried_until_the_time_is_up() -> None:
     rig, _ = started()
     rig.mover.choose_fate = lambda _: "failed"
     assert rig.core.warm_up() == BLOCKS
-    assert sum(rig.mover.ended.values()) <= 160 // WARM_SHARE
+    assert sum(rig.mover.ended.values()) <= 160 // WARM_PART
     assert rig.cache.pool().used == 0
     rig.mover.choose_fate = lambda _: "done"
     ask(rig)

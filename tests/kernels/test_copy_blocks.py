@@ -1,3 +1,5 @@
+"""Whole-block copies within a pool."""
+
 from __future__ import annotations
 
 import pytest

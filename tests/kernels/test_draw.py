@@ -64,7 +64,7 @@ def test_a_row_that_is_not_finite_shows_and_spares_the_others(
     assert 0 <= int(ops.draw(logits, heat, keys)[0][1]) < VOCAB
 
 
-def test_what_is_ruled_out_is_never_drawn(ops: Ops) -> None:
+def test_a_token_with_minus_infinity_is_never_drawn(ops: Ops) -> None:
     logits, _, keys = batch(8)
     logits[:, 10:] = float("-inf")
     tokens, _ = ops.draw(logits, torch.full((8,), 5.0), keys)

@@ -35,7 +35,9 @@ def test_a_cpu_is_not_served() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_is_the_product(shape: tuple[int, int], rows: int, dtype: torch.dtype) -> None:
+def test_the_kernel_computes_the_product(
+    shape: tuple[int, int], rows: int, dtype: torch.dtype
+) -> None:
     weight, x = draw(*shape, dtype=dtype, seed=1), draw(rows, shape[1], dtype=dtype)
     if not hopper_linear.serves(x, weight):
         pytest.skip("not for this device")

@@ -79,7 +79,7 @@ def random_logits(rows: int, vocabulary: int, seed: int = 0, scale: float = 2.0)
     ],
     ids=str,
 )
-def test_what_is_left_is_what_a_walk_down_the_list_leaves(
+def test_the_kept_tokens_are_those_of_a_plain_loop(
     ops: Ops, vocabulary: int, wish: dict[str, float]
 ) -> None:
     logits = random_logits(2, vocabulary)
@@ -105,7 +105,7 @@ def test_what_is_left_is_what_a_walk_down_the_list_leaves(
     assert got == expected
 
 
-def test_of_equals_the_lower_ids_are_kept(ops: Ops) -> None:
+def test_of_equal_scores_the_lower_ids_are_kept(ops: Ops) -> None:
     logits = torch.zeros(1, 600)
     logits[0, [7, 550]] = 1.0
     assert kept(ops, logits, k=5) == [{7, 550, 0, 1, 2}]

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels.linear import LEAST_STRIPS, MOST_ROWS, launch
+from kernels.linear import MAX_ROWS, MIN_STRIPS, launch
 from kernels.ops import Ops
 from tests.kernels.cases import relative_error
 
@@ -18,10 +18,10 @@ def draw(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).half()
 
 
-@pytest.mark.parametrize("rows", [1, 3, 16, MOST_ROWS, MOST_ROWS + 1])
+@pytest.mark.parametrize("rows", [1, 3, 16, MAX_ROWS, MAX_ROWS + 1])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_every_number_of_rows(ops: Ops, rows: int, has_bias: bool) -> None:
-    features = LEAST_STRIPS * STRIP + 24  # the last strip is not a whole one
+    features = MIN_STRIPS * STRIP + 24  # the last strip is not a whole one
     x, weight = draw(rows, WIDTH), draw(features, WIDTH)
     bias = draw(features) if has_bias else None
     got = ops.linear(x, weight, bias)
@@ -34,7 +34,7 @@ def test_every_number_of_rows(ops: Ops, rows: int, has_bias: bool) -> None:
 @pytest.mark.parametrize(
     ("rows", "width", "features"), [(0, WIDTH, 4096), (4, 200, 4096), (4, WIDTH, 100)]
 )
-def test_what_the_kernel_is_not_for_is_left_to_the_library(
+def test_shapes_that_the_kernel_is_not_for_are_left_to_torch(
     ops: Ops, rows: int, width: int, features: int
 ) -> None:
     x, weight = draw(rows, width), draw(features, width)
@@ -42,13 +42,13 @@ def test_what_the_kernel_is_not_for_is_left_to_the_library(
 
 
 def test_rows_may_lie_apart(ops: Ops) -> None:
-    x, weight = draw(5, 2 * WIDTH)[:, :WIDTH], draw(LEAST_STRIPS * STRIP, WIDTH)
+    x, weight = draw(5, 2 * WIDTH)[:, :WIDTH], draw(MIN_STRIPS * STRIP, WIDTH)
     got = ops.linear(x, weight, None)
     assert relative_error(got, F.linear(x.double(), weight.double())) < 1e-3
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("rows", [MOST_ROWS + 1, 64, 112, 113])
+@pytest.mark.parametrize("rows", [MAX_ROWS + 1, 64, 112, 113])
 def test_whichever_front_chooses_the_product_is_right_and_the_choice_is_put_back(
     rows: int,
 ) -> None:

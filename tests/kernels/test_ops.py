@@ -1,3 +1,5 @@
+"""Which ops are used on which device."""
+
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields

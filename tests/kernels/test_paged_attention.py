@@ -76,7 +76,7 @@ def test_geometries(ops: Ops, geometry: Geometry) -> None:
     assert relative_error(got, case.truth()) < bound(geometry.dtype)
 
 
-def test_one_token_rows_are_right_as_prefill_too(ops: Ops) -> None:
+def test_prefill_attention_is_right_for_rows_of_one_token(ops: Ops) -> None:
     case = make_case(Geometry(), [(1, 1), (1, 40), (1, 16)], decodes=0)
     assert relative_error(attend(ops, case), case.truth()) < 1e-5
 

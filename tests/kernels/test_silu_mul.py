@@ -1,3 +1,5 @@
+"""The gate of the MLP against float64."""
+
 from __future__ import annotations
 
 import pytest

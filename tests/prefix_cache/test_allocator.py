@@ -20,7 +20,7 @@ def test_fresh_ids_come_in_order() -> None:
     assert allocator.num_free == 3
 
 
-def test_what_was_freed_last_comes_first() -> None:
+def test_the_ids_freed_last_are_allocated_first() -> None:
     allocator = BlockAllocator(8)
     ids = allocator.allocate(6)
     allocator.free(ids[1:3])
@@ -55,7 +55,7 @@ def test_more_than_there_are_cannot_be_freed() -> None:
     assert sorted(allocator.free_ids().tolist()) == [0, 1]
 
 
-def test_what_is_reserved_is_taken_and_reserving_it_again_is_a_bug() -> None:
+def test_reserved_ids_are_taken_and_reserving_them_again_raises() -> None:
     allocator = BlockAllocator(6)
     allocator.reserve(tokens(4, 1))
     assert allocator.num_free == 4

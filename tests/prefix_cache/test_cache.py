@@ -34,7 +34,7 @@ def test_a_cold_prompt_is_all_private() -> None:
     scene.cache.check_invariants()
 
 
-def test_what_was_committed_is_found_and_holds_the_right_kv() -> None:
+def test_committed_blocks_are_found_with_the_right_kv() -> None:
     scene = Scene(8)
     assert scene.run(A, IDS[:12]) == 0
     assert scene.matches(A, IDS) == 12
@@ -175,7 +175,7 @@ def test_a_partial_copy_never_crosses_namespaces() -> None:
 # ---- two at a time
 
 
-def test_who_comes_second_keeps_its_duplicates_until_release() -> None:
+def test_the_second_to_commit_keeps_its_duplicates_until_release() -> None:
     scene = Scene(16)
     first, second = scene.must_acquire(A, IDS), scene.must_acquire(A, IDS)
     scene.compute(first, IDS, 0, 20)

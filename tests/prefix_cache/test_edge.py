@@ -115,6 +115,6 @@ def test_slots_that_are_held_are_told_by_tier() -> None:
     assert run.held_slots(4) == []
 
 
-def test_what_is_trimmed_is_told_by_its_keys() -> None:
+def test_trim_returns_the_keys_of_the_trimmed_blocks() -> None:
     run = edge(0, 3)
     assert run.trim(2) == bytes([1]) * KEY_BYTES + bytes([2]) * KEY_BYTES

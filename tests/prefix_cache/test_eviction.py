@@ -39,7 +39,7 @@ def test_the_leaf_unused_for_longest_comes_first() -> None:
     assert drain(candidates) == [nodes[1], nodes[0], nodes[2]]
 
 
-def test_of_two_used_at_one_time_the_deeper_comes_first() -> None:
+def test_of_two_leaves_used_at_one_time_the_deeper_comes_first() -> None:
     shallow, deep = leaf(1.0, blocks=2), leaf(1.0, blocks=3)
     candidates = Candidates(LeastRecentlyUsed())
     candidates.add(shallow)
@@ -61,9 +61,9 @@ def test_adding_again_places_anew() -> None:
     candidates.add(first)
     candidates.add(second)
     first.last_used = 3.0
-    assert candidates.misplaced() == [first]
+    assert candidates.outdated() == [first]
     candidates.add(first)
-    assert candidates.misplaced() == []
+    assert candidates.outdated() == []
     assert len(candidates) == 2
     assert drain(candidates) == [second, first]
 
@@ -88,7 +88,7 @@ def test_random_adds_and_discards_keep_the_order_and_a_bounded_heap() -> None:
             candidates.add(node)
             here.add(node)
         assert set(candidates) == here
-        assert candidates.mislaid() == 0
+        assert candidates.num_unreachable() == 0
         assert len(candidates._heap) <= 2 * 40 + 65
         first = candidates.first()
         assert first is min(here, key=lambda n: n.last_used, default=None)

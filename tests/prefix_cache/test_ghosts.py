@@ -47,7 +47,7 @@ def test_common_blocks_agree_with_counting_one_by_one() -> None:
         assert Ghost(keys(*run), 1).common_blocks(keys(*asked)) == min(length, same)
 
 
-def test_what_is_back_is_no_ghost_any_more() -> None:
+def test_blocks_that_are_back_are_no_ghosts_any_more() -> None:
     ghosts = Ghosts()
     ghosts.add(keys(1, 2), uses=1)
     ghosts.add(keys(3, 4), uses=1)

@@ -38,7 +38,7 @@ def put_back_twice(scene: Scene, leaf: Node, lease: Lease) -> None:
     scene.cache._supply.allocator.free(leaf.edge.block_ids.copy())
 
 
-def mislay(scene: Scene, leaf: Node, lease: Lease) -> None:
+def empty_the_heap(scene: Scene, leaf: Node, lease: Lease) -> None:
     scene.cache._holds.candidates._heap.clear()
 
 
@@ -49,8 +49,8 @@ DAMAGES: dict[str, Damage] = {
     "a held count": lambda scene, leaf, lease: setattr(lease.node.parent, "held_children", 0),
     "a candidate is missing": lambda s, leaf, lease: s.cache._holds.candidates.discard(leaf),
     "a candidate is held": lambda s, leaf, lease: s.cache._holds.candidates.add(lease.node),
-    "a candidate is misplaced": lambda scene, leaf, lease: setattr(leaf, "last_used", 99.0),
-    "a candidate is mislaid": mislay,
+    "a candidate has an outdated key": lambda scene, leaf, lease: setattr(leaf, "last_used", 99.0),
+    "a candidate is not in the heap": empty_the_heap,
     "the evictable count": lambda s, leaf, lease: setattr(s.cache._holds, "evictable_blocks", 0),
     "the node count": lambda s, leaf, lease: setattr(s.cache._tree, "num_nodes", 9),
     "an empty edge": lambda scene, leaf, lease: leaf.edge.trim(len(leaf.edge)),

@@ -25,7 +25,9 @@ def test_equal_scopes_give_equal_namespaces() -> None:
         (b"secret", b"modelorg", ("1",)),
     ],
 )
-def test_anything_else_gives_another(secret: bytes, fingerprint: bytes, scope: tuple[str]) -> None:
+def test_another_secret_fingerprint_or_scope_gives_another_namespace(
+    secret: bytes, fingerprint: bytes, scope: tuple[str]
+) -> None:
     first = derive_namespace(b"secret", b"model", ("org", "1"))
     assert first != derive_namespace(secret, fingerprint, scope)
 

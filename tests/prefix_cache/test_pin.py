@@ -14,7 +14,7 @@ def pin(scene: Scene, owner: str = "published") -> Lease | None:
     return lease
 
 
-def test_what_is_not_all_there_is_not_pinned() -> None:
+def test_a_prefix_that_is_not_all_cached_is_not_pinned() -> None:
     scene = Scene(16)
     assert pin(scene) is None
     scene.run(path("published"), PREFIX[:8], "tenant")
@@ -25,7 +25,7 @@ def test_what_is_not_all_there_is_not_pinned() -> None:
     assert (lease.num_blocks, lease.cached_tokens, len(lease.own_blocks())) == (3, 12, 0)
 
 
-def test_it_takes_no_block_and_changes_who_pays() -> None:
+def test_a_pin_takes_no_block_and_changes_the_owner() -> None:
     scene = Scene(16)
     scene.run(path("published"), PREFIX, "tenant")
     before = scene.cache.pool()
@@ -39,7 +39,7 @@ def test_it_takes_no_block_and_changes_who_pays() -> None:
     assert scene.cache.pool() == before
 
 
-def test_it_stays_under_pressure_and_goes_when_let_go() -> None:
+def test_a_pinned_prefix_stays_under_pressure_until_it_is_released() -> None:
     scene = Scene(8)
     scene.run(path("published"), PREFIX, "tenant")
     lease = pin(scene)

@@ -41,7 +41,7 @@ def pin(scene: TierScene) -> Lease | None:
 
 
 @pytest.mark.parametrize("tiers", [(4, 0), (0, 8), (4, 8)])
-def test_whoever_pins_is_charged_for_the_copies_below_too(tiers: tuple[int, int]) -> None:
+def test_pinning_charges_the_copies_in_lower_tiers_too(tiers: tuple[int, int]) -> None:
     """Else they stay the tenant's for ever: it would be over a ceiling with nothing there."""
     scene = TierScene(3, host=tiers[0], disk=tiers[1])
     on_both(scene)
@@ -74,7 +74,7 @@ def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None
     assert scene.cache.owners()[PUBLISHED].blocks_held == 2
 
 
-def test_what_was_pinned_is_read_from_disk_when_it_is_no_longer() -> None:
+def test_a_prefix_that_was_pinned_can_be_read_from_disk_afterwards() -> None:
     """A record is sealed for its owner; who asks for it as another's is told that it is lost."""
     scene = TierScene(3, disk=8)
     on_both(scene)
@@ -88,7 +88,7 @@ def test_what_was_pinned_is_read_from_disk_when_it_is_no_longer() -> None:
 
 
 @pytest.mark.parametrize("tiers", [(4, 0), (0, 8), (4, 8)])
-def test_whoever_had_them_already_may_pin_them_and_is_charged_once(tiers: tuple[int, int]) -> None:
+def test_an_owner_that_pins_its_own_blocks_is_charged_once(tiers: tuple[int, int]) -> None:
     scene = TierScene(3, host=tiers[0], disk=tiers[1])
     on_both(scene)
     pinned = scene.cache.pin(A, PROMPT[:8], owner="tenant", now=scene.tick())

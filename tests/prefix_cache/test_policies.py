@@ -93,7 +93,7 @@ def loop(rounds: int) -> Iterator[Prompt]:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_what_fits_is_never_computed_twice(name: str) -> None:
+def test_prompts_that_all_fit_are_never_computed_twice(name: str) -> None:
     cache = Counted(by_name(name))
     cache.rate(prompt(n) for n in range(6))
     assert cache.rate(prompt(n) for n in range(6)) == 1.0
@@ -128,7 +128,7 @@ def test_with_tiers_below_more_is_found_and_the_books_add_up(name: str) -> None:
     assert Counted(by_name(name), tiers).rate(skewed(Random(3), 200, 250)) > alone
 
 
-def test_what_comes_back_is_known_by_its_uses_from_before() -> None:
+def test_blocks_that_return_keep_their_uses_from_before() -> None:
     cache = Counted(ExpectedValue())
     seen = []
     for start in (100, 200, 300):
@@ -206,7 +206,7 @@ def test_the_blocks_counted_are_those_in_the_tree() -> None:
 
 
 @pytest.mark.parametrize("name", ["slru", "tinylfu", "value", "saving"])
-def test_what_comes_from_disk_after_a_start_is_counted_with_its_uses(name: str) -> None:
+def test_blocks_restored_from_disk_are_counted_with_their_uses(name: str) -> None:
     policy = by_name(name)
     assert isinstance(policy, Segmented | ExpectedValue)
     ids = np.array([5, 6, 7], dtype=np.int32)

@@ -46,7 +46,7 @@ class TestNobodyIsWorseOff:
             alone.serve_all(requests)
             assert shared.hit_rate(owner) >= alone.hit_rate(owner) - 0.01, owner
 
-    def test_and_without_quotas_somebody_is(self) -> None:
+    def test_control_without_quotas_somebody_is_worse_off(self) -> None:
         random = Random(1)
         parts = demands(random)
         shared = Market(Sizes(120))
@@ -134,7 +134,7 @@ class TestTheEvictionChannel:
             (Sizes(64, 40, 60), "lru"),
         ],
     )
-    def test_who_fills_its_part_learns_nothing(self, sizes: Sizes, policy: str) -> None:
+    def test_an_owner_that_fills_its_part_learns_nothing(self, sizes: Sizes, policy: str) -> None:
         for attacker in (HALF, Quota(floor=0.5)):
             quotas = {ATTACKER: attacker, VICTIM: Quota(floor=0.5)}
             assert self.advantage(self.observations(sizes, quotas, policy, 8)) < 0.05
@@ -146,7 +146,7 @@ class TestTheEvictionChannel:
     def test_without_quotas_the_guess_is_right(self) -> None:
         assert self.advantage(self.observations(Sizes(64), None, "lru", 8)) > 0.9
 
-    def test_who_borrows_what_is_idle_sees_when_it_is_wanted_back(self) -> None:
+    def test_an_owner_that_borrows_sees_when_others_want_their_share(self) -> None:
         """The price of lending: told in the documents, and a ceiling at the floor ends it."""
         seen = {}
         for attacker in (Quota(floor=0.5), HALF):
@@ -160,7 +160,7 @@ class TestTheEvictionChannel:
         assert seen[1.0][1] == 36 > seen[1.0][2]
         assert seen[0.5][1] == seen[0.5][2]
 
-    def test_its_hits_on_the_device_are_the_same_whatever_others_do(self) -> None:
+    def test_hits_on_the_device_are_the_same_whatever_others_do(self) -> None:
         """Request by request, with prompts that come back, beyond its part."""
         answers = []
         for others in (0, 300):

@@ -26,7 +26,7 @@ def primed(sizes: Sizes, quotas: dict[str, Quota], requests: list[Request]) -> M
 
 class TestFloors:
     @pytest.mark.parametrize("sizes", SHAPES)
-    def test_what_is_below_a_floor_survives_any_flood(self, sizes: Sizes) -> None:
+    def test_blocks_below_a_floor_survive_any_flood(self, sizes: Sizes) -> None:
         mine = flood("mine", 4)
         for quota, survives in ((Quota(floor=0.5), True), (Quota(), False)):
             quotas = {"mine": quota} | {f"flood {n}": Quota(weight=9.0) for n in range(3)}
@@ -77,7 +77,7 @@ class TestFloors:
         assert market.cache.quotas.floors_scale == {Tier.DEVICE: 1.0}
 
     @pytest.mark.parametrize("gone", [False, True])
-    def test_who_is_forgotten_is_promised_nothing_any_more(self, gone: bool) -> None:
+    def test_a_forgotten_owner_loses_its_floor(self, gone: bool) -> None:
         market = primed(Sizes(64), {"a": Quota(floor=0.75), "b": Quota()}, flood("a", 8))
         if gone:
             market.cache.quotas.forget("a")
@@ -88,7 +88,7 @@ class TestFloors:
         assert shares["a"][Tier.DEVICE].floor == (0 if gone else 48)
         assert "nobody" not in shares
 
-    def test_what_is_published_is_outside_and_leaves_less_to_promise(self) -> None:
+    def test_published_blocks_have_no_quota_and_scale_the_floors_down(self) -> None:
         market = Market(Sizes(80), {"a": Quota(floor=0.5), "b": Quota(floor=0.5)})
         pinned = market.begin(Request(PUBLISHED, prompt(7, length=40)))
         assert market.cache.quotas.floors_scale == {Tier.DEVICE: 0.5}
@@ -96,17 +96,15 @@ class TestFloors:
         assert (market.held("a"), market.held("b"), market.held(PUBLISHED)) == (20, 20, 40)
         market.cache.release(pinned, now=market.now)
         market.serve_all(flood("a", 20, begin=80))
-        assert (market.held("a"), market.held(PUBLISHED)) == (
-            60,
-            0,
-        )  # it is nobody's: it goes first
+        # Published blocks that are not pinned any more are evicted first.
+        assert (market.held("a"), market.held(PUBLISHED)) == (60, 0)
         with pytest.raises(ValueError, match="no quota"):
             market.cache.set_quota(PUBLISHED, Quota())
 
 
 class TestCeilings:
     @pytest.mark.parametrize("sizes", SHAPES)
-    def test_nobody_keeps_more_than_its_ceiling_even_where_there_is_room(
+    def test_no_owner_keeps_more_than_its_ceiling_even_where_there_is_room(
         self, sizes: Sizes
     ) -> None:
         random = Random(1)
@@ -118,7 +116,7 @@ class TestCeilings:
         assert market.held("capped") >= 16 - 12
         assert market.found["capped"] > 0
 
-    def test_it_takes_from_itself_and_from_nobody_else(self) -> None:
+    def test_an_owner_at_its_ceiling_evicts_only_its_own_blocks(self) -> None:
         market = Market(Sizes(64), {"capped": Quota(ceiling=0.5), "other": Quota()})
         market.serve_all(flood("other", 4))
         market.serve_all(flood("capped", 40, begin=10))
@@ -149,7 +147,7 @@ class TestCeilings:
         assert market.held("a") == 0
 
     @pytest.mark.parametrize("sizes", SHAPES)
-    def test_what_another_still_reads_goes_when_that_one_has_ended(self, sizes: Sizes) -> None:
+    def test_blocks_over_a_ceiling_go_when_the_last_reader_has_ended(self, sizes: Sizes) -> None:
         """Nobody asks for anything any more by then, so the next plan has to see to it."""
         [asked] = flood("a", 1)
         market = primed(sizes, {"a": Quota(), "b": Quota()}, [asked])
@@ -164,14 +162,14 @@ class TestCeilings:
 
 
 class TestBetween:
-    def test_what_one_does_not_use_the_others_may(self) -> None:
+    def test_others_may_use_what_an_owner_does_not(self) -> None:
         quotas = {"idle": Quota(floor=0.5, weight=10.0), "busy": Quota()}
         market = primed(Sizes(64), quotas, flood("busy", 8))
         assert market.held("busy") == 64
         assert market.cache.owners()["busy"].evictions_suffered == 0
         assert market.serve_all(flood("busy", 8)) == [7] * 8
 
-    def test_who_comes_back_gets_its_share_again(self) -> None:
+    def test_an_owner_that_returns_gets_its_share_again(self) -> None:
         market = primed(Sizes(64), {"a": Quota(), "b": Quota(weight=3.0)}, flood("a", 8))
         market.serve_all(flood("b", 20, begin=20))
         assert (market.held("a"), market.held("b")) == (16, 48)
@@ -219,7 +217,7 @@ class TestBooks:
         assert (eviction.tier, eviction.reason.value) == (Tier.DEVICE, "copied")
 
     @pytest.mark.parametrize("sizes", SHAPES)
-    def test_what_is_told_of_everyone_adds_up(self, sizes: Sizes) -> None:
+    def test_reported_shares_and_evictions_add_up(self, sizes: Sizes) -> None:
         random = Random(3)
         market = Market(sizes, {"a": Quota(0.2), "b": Quota(0.0, 0.5), "c": Quota(weight=4.0)})
         parts = [conversations(random, o, 70, topics=30) for o in "abc"]
@@ -258,7 +256,7 @@ class TestQuota:
             (math.nan, 1.0, 1.0),
         ],
     )
-    def test_one_that_cannot_be_kept_is_refused(
+    def test_an_impossible_quota_is_refused(
         self, floor: float, ceiling: float, weight: float
     ) -> None:
         with pytest.raises(ValueError):

@@ -18,14 +18,14 @@ def counts(scene: Scene, owner: str = "me") -> tuple[int, int]:
     return readership.written(owner), readership.unread(owner)
 
 
-def test_what_nobody_asked_for_again_is_unread() -> None:
+def test_blocks_never_asked_for_again_are_unread() -> None:
     scene = Scene(16)
     scene.run(A, IDS[:12])
     assert counts(scene) == (3, 3)
     assert counts(scene, "nobody") == (0, 0)
 
 
-def test_what_is_found_is_read_once_and_the_rest_is_not() -> None:
+def test_found_blocks_count_as_read_once_and_the_others_do_not() -> None:
     scene = Scene(16)
     scene.run(A, IDS[:16])
     for _ in range(3):
@@ -35,7 +35,7 @@ def test_what_is_found_is_read_once_and_the_rest_is_not() -> None:
     assert counts(scene) == (4, 0)
 
 
-def test_what_grows_behind_blocks_that_were_read_is_unread() -> None:
+def test_blocks_added_behind_read_ones_are_unread() -> None:
     """Two turns of a conversation: the node of the first has hits when the second grows it."""
     scene = Scene(16)
     scene.run(A, IDS[:8])
@@ -61,7 +61,7 @@ def test_an_equal_prompt_of_another_namespace_reads_nothing() -> None:
 
 
 @pytest.mark.parametrize("neighbour", [False, True])
-def test_nobody_learns_from_it_what_was_pushed_out(neighbour: bool) -> None:
+def test_evictions_by_others_do_not_change_the_counts(neighbour: bool) -> None:
     """A neighbour that takes all the room changes none of another's counts."""
     scene = Scene(5)
     scene.run(A, IDS[:16], "a")
@@ -72,7 +72,7 @@ def test_nobody_learns_from_it_what_was_pushed_out(neighbour: bool) -> None:
     assert counts(scene, "a") == (4, 2)
 
 
-def test_what_comes_back_after_it_was_dropped_is_written_again() -> None:
+def test_blocks_computed_again_after_eviction_count_as_written_again() -> None:
     scene = Scene(5)
     for _ in range(2):
         scene.run(A, IDS[:16], "a")

@@ -1,11 +1,13 @@
+"""Load or recompute: rates, choices, trials."""
+
 from __future__ import annotations
 
 import pytest
 
 from prefix_cache.ascent import Whereabouts
 from prefix_cache.recompute import (
+    MIN_CONTEXT,
     RETRY,
-    SMALLEST_CONTEXT,
     CopyRate,
     LoadOrRecompute,
     Loads,
@@ -41,13 +43,13 @@ class TestPrefillCurve:
 
     def test_each_doubling_of_the_context_has_its_own_rate(self) -> None:
         curve = PrefillCurve()
-        curve.add(100, SMALLEST_CONTEXT, 1.0)
-        curve.add(100, 4 * SMALLEST_CONTEXT, 3.0)
-        short = curve.seconds(0, SMALLEST_CONTEXT)
-        assert short == pytest.approx(SMALLEST_CONTEXT / 100)
-        long = curve.seconds(2 * SMALLEST_CONTEXT, 4 * SMALLEST_CONTEXT)
-        assert long == pytest.approx(2 * SMALLEST_CONTEXT * 3 / 100)
-        both = curve.seconds(0, 2 * SMALLEST_CONTEXT)
+        curve.add(100, MIN_CONTEXT, 1.0)
+        curve.add(100, 4 * MIN_CONTEXT, 3.0)
+        short = curve.seconds(0, MIN_CONTEXT)
+        assert short == pytest.approx(MIN_CONTEXT / 100)
+        long = curve.seconds(2 * MIN_CONTEXT, 4 * MIN_CONTEXT)
+        assert long == pytest.approx(2 * MIN_CONTEXT * 3 / 100)
+        both = curve.seconds(0, 2 * MIN_CONTEXT)
         assert both == pytest.approx(2 * short), "the nearest one, the shorter of two as near"
 
     def test_a_new_measurement_moves_the_mean_a_part_of_the_way(self) -> None:
@@ -59,7 +61,7 @@ class TestPrefillCurve:
     def test_the_curve_is_told_in_tokens_a_second(self) -> None:
         curve = PrefillCurve()
         curve.add(100, 10, 0.5)
-        assert curve.tokens_per_second() == {SMALLEST_CONTEXT: pytest.approx(200)}
+        assert curve.tokens_per_second() == {MIN_CONTEXT: pytest.approx(200)}
 
 
 def test_the_first_measurement_takes_the_place_of_the_guess() -> None:
@@ -73,11 +75,11 @@ class TestChoice:
         rates = LoadOrRecompute(block_size=BLOCK, block_bytes=1 << 20)
         assert rates.load_blocks(found(device=2, host=3, disk=4), 1000) == 7
 
-    def test_what_is_copied_sooner_than_computed_is_loaded(self) -> None:
+    def test_blocks_that_copy_faster_than_they_compute_are_loaded(self) -> None:
         rates = measured(per_token=1e-3, host=1e-3, disk=5e-3)
         assert rates.load_blocks(found(host=10, disk=10), 320) == 20
 
-    def test_what_is_computed_sooner_is_not(self) -> None:
+    def test_blocks_that_compute_faster_than_they_copy_are_not_loaded(self) -> None:
         rates = measured(per_token=1e-6, host=1e-3, disk=1e-2)
         assert rates.load_blocks(found(host=10, disk=10), 320) == 0
 
@@ -90,7 +92,7 @@ class TestChoice:
         assert rates.load_blocks(found(disk=10), 160) == 0
         assert rates.load_blocks(found(disk=10), 160, Queue(tokens=2000)) == 10
 
-    def test_what_comes_while_others_are_computed_is_loaded_and_the_rest_is_not(self) -> None:
+    def test_as_much_is_loaded_as_arrives_while_others_are_computed(self) -> None:
         """Half of it is there when its turn comes; the other half would be waited for."""
         rates = measured(per_token=1e-4, host=2e-3)
         assert rates.load_blocks(found(host=10), 160) == 0
@@ -103,14 +105,14 @@ class TestChoice:
         assert rates.load_blocks(found(host=10), 160, Queue(copies={Tier.HOST: 1000})) == 0
 
     @pytest.mark.parametrize(("asked", "loads"), [("always", 20), ("never", 0)])
-    def test_what_is_asked_for_is_done(self, asked: Loads, loads: int) -> None:
+    def test_always_and_never_override_the_estimate(self, asked: Loads, loads: int) -> None:
         for rates in (measured(per_token=1e-9), measured(per_token=1.0)):
             assert rates.load_blocks(found(host=10, disk=10), 320, asked=asked) == loads
 
     def test_nothing_below_is_nothing_to_load(self) -> None:
         assert measured(per_token=1.0).load_blocks(found(device=5, coming=2), 160) == 0
 
-    def test_what_was_refused_often_is_tried_again_once(self) -> None:
+    def test_after_many_refusals_a_tier_is_tried_once(self) -> None:
         rates = measured(per_token=1e-6, host=1e-3)
         where = found(host=4)
         choices = []

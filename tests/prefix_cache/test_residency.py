@@ -87,7 +87,7 @@ def test_every_event_on_every_legal_state(event: Event, tier: Tier) -> None:
 
 
 @pytest.mark.parametrize(("event", "tier"), list(product(Event, Tier)))
-def test_what_is_legal_leads_to_what_is_legal(event: Event, tier: Tier) -> None:
+def test_legal_states_lead_only_to_legal_states(event: Event, tier: Tier) -> None:
     follow = [after(event, tier, state) for state in range(64) if is_legal(state)]
     assert all(is_legal(state) for state in follow if state is not None)
 
@@ -100,7 +100,7 @@ def test_nothing_happens_in_a_state_that_cannot_be(event: Event, tier: Tier) -> 
                 change(bytes([state]), event, tier)
 
 
-def test_one_wrong_block_in_a_run_and_none_changes() -> None:
+def test_one_illegal_block_in_a_run_raises() -> None:
     with pytest.raises(IllegalTransition, match=r"\[3\]"):
         change(bytes([1, 1, 3, 1]), Event.BEGIN, Tier.HOST)
     assert change(bytes([1, 1]), Event.BEGIN, Tier.HOST) == bytes([1 | 16, 1 | 16])

@@ -55,7 +55,7 @@ def test_everything_comes_back_in_any_order() -> None:
         assert scene.take_plan().erase == ()
 
 
-def test_what_was_restored_is_right_when_it_is_loaded() -> None:
+def test_restored_blocks_are_loaded_with_the_right_content() -> None:
     scene = stopped()
     scene.restart()
     for where, ids in ((A, LONG), (A, FORK), (THROUGH, LONG)):
@@ -69,7 +69,7 @@ def test_what_was_restored_is_right_when_it_is_loaded() -> None:
     assert scene.matches(path("b"), LONG) == 0
 
 
-def test_what_hangs_in_the_air_is_erased() -> None:
+def test_records_without_their_prefix_are_erased() -> None:
     scene = stopped()
     second = scene.keys(A, LONG)[16:32]
     gone = next(slot for slot, record in scene.records.items() if record.key == second)
@@ -119,7 +119,7 @@ def test_a_record_that_is_not_what_its_key_says_is_no_good(
     assert scene.restart([(slot, record), *others]) == 10  # the control
 
 
-def test_of_two_records_of_one_block_one_is_erased() -> None:
+def test_a_second_record_of_one_block_is_erased() -> None:
     scene = stopped()
     record = scene.records[0]
     assert scene.restart([*scene.records.items(), (15, record)]) == 10

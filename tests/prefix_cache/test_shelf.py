@@ -59,7 +59,7 @@ def test_forgotten_they_leave_what_lies_higher() -> None:
     scene.check_contents()
 
 
-def test_what_lies_here_alone_is_none() -> None:
+def test_a_block_that_lies_here_alone_is_no_double() -> None:
     scene = TierScene(4, host=8)
     scene.run(A, PROMPT)
     have(scene, OTHER)
@@ -70,7 +70,7 @@ def test_what_lies_here_alone_is_none() -> None:
     assert scene.cache.locate(A, PROMPT).host == 3
 
 
-def test_what_is_on_its_way_down_is_none_until_it_is_there() -> None:
+def test_a_block_on_its_way_down_is_no_double_until_it_has_arrived() -> None:
     scene = TierScene(4, host=8)
     scene.run(A, PROMPT)
     assert scene.acquire_loading(A, OTHER, None) is None  # the prompt begins to go down

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from prefix_cache.sketch import MOST, FrequencySketch
+from prefix_cache.sketch import MAX_COUNT, FrequencySketch
 
 
 def key(number: int) -> bytes:
@@ -33,8 +33,8 @@ def test_no_count_is_too_low_before_it_ages() -> None:
         number = min(int(random.paretovariate(1.0)), 300)
         truth[number] += 1
         sketch.add(key(number))
-    assert all(sketch.count(key(n)) >= min(times, MOST) for n, times in truth.items())
-    exact = sum(sketch.count(key(n)) == min(times, MOST) for n, times in truth.items())
+    assert all(sketch.count(key(n)) >= min(times, MAX_COUNT) for n, times in truth.items())
+    exact = sum(sketch.count(key(n)) == min(times, MAX_COUNT) for n, times in truth.items())
     assert exact > len(truth) // 2
 
 
@@ -51,7 +51,7 @@ def test_a_counter_stops_at_its_most() -> None:
     sketch = FrequencySketch(64)
     for _ in range(40):
         sketch.add(key(1))
-    assert sketch.count(key(1)) == MOST
+    assert sketch.count(key(1)) == MAX_COUNT
 
 
 @pytest.mark.parametrize("width", [0, -4, 3, 100])

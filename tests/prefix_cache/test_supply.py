@@ -67,7 +67,7 @@ def test_a_parent_goes_after_its_last_child() -> None:
     scene.cache.check_invariants()
 
 
-def test_what_is_leased_is_not_evicted() -> None:
+def test_leased_blocks_are_not_evicted() -> None:
     scene = Scene(6)
     lease = scene.start(A, IDS[:16])
     assert scene.acquire(B, prompt(0, 12)) is None
@@ -158,7 +158,7 @@ def test_where_only_the_source_could_give_way_it_is_not_copied_but_used() -> Non
     scene.cache.check_invariants()
 
 
-def test_what_fits_is_always_admitted_when_nothing_is_leased() -> None:
+def test_a_prompt_that_fits_is_always_admitted_when_nothing_is_leased() -> None:
     scene = Scene(7)
     for first in range(0, 60, 3):
         scene.release(scene.start(A, prompt(first % 9, 28)))  # which asserts that it is admitted

@@ -93,7 +93,7 @@ def test_no_more_is_loaded_than_asked_for(loads: int | None, cached: int) -> Non
     assert lease.ready == (cached == 0)
 
 
-def test_what_was_computed_rather_than_loaded_is_forgotten_if_it_is_no_good() -> None:
+def test_discard_forgets_blocks_computed_in_place_of_lower_copies() -> None:
     """Its numbers were not finite: what it put on the device of a prefix that lay lower goes."""
     scene = TierScene(3, host=4)
     down(scene)
@@ -108,7 +108,7 @@ def test_what_was_computed_rather_than_loaded_is_forgotten_if_it_is_no_good() ->
     assert scene.cache.pool().free == 3
 
 
-def test_what_lies_lower_is_not_pinned_nor_what_is_on_its_way() -> None:
+def test_blocks_below_the_device_or_on_their_way_are_not_pinned() -> None:
     """A pin says that its blocks can be read from the device now."""
     scene = TierScene(3, host=4)
     down(scene)
@@ -156,7 +156,7 @@ def test_two_leases_wait_for_one_load() -> None:
     assert second.ready
 
 
-def test_what_does_not_arrive_fails_the_lease_and_can_be_tried_again() -> None:
+def test_a_failed_load_fails_the_lease_and_can_be_repeated() -> None:
     scene = TierScene(3, host=4)
     down(scene)
     lease = loading(scene)
@@ -182,7 +182,7 @@ def test_a_block_behind_one_that_is_missing_does_not_land() -> None:
     assert scene.cache.locate(A, PROMPT) == Whereabouts(device=0, coming=0, host=2, disk=0)
 
 
-def test_what_is_lost_leaves_the_tree_with_all_behind_it() -> None:
+def test_a_lost_block_leaves_the_tree_with_all_behind_it() -> None:
     scene = TierScene(3, host=4)
     down(scene)
     lease = loading(scene)

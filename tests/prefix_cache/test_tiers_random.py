@@ -31,7 +31,7 @@ def _driver(shape: tuple[int, int, int, int, int, int, int, int], check_every: i
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_a_ready_lease_holds_is_right_whatever_happens(
+def test_a_ready_lease_always_holds_the_right_content(
     shape: tuple[int, int, int, int, int, int, int, int],
 ) -> None:
     driver = _driver(shape, check_every=8)

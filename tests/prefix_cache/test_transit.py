@@ -68,7 +68,7 @@ def test_a_flight_ends_whole_beside_one_whose_moves_come_one_by_one() -> None:
     assert station.transit.open_moves() == []
 
 
-def test_what_makes_no_room_is_not_leaving() -> None:
+def test_copies_that_make_no_room_are_not_counted_as_leaving() -> None:
     station = Station()
     flight = station.begin(1, makes_room=False)
     assert station.counts() == (3, 0, 3)
@@ -77,7 +77,9 @@ def test_what_makes_no_room_is_not_leaving() -> None:
 
 
 @pytest.mark.parametrize(("outcome", "lost"), [(Outcome.FAILED, set()), (Outcome.LOST, {1})])
-def test_what_has_not_arrived_is_told_by_position(outcome: Outcome, lost: set[int]) -> None:
+def test_blocks_that_have_not_arrived_are_noted_by_position(
+    outcome: Outcome, lost: set[int]
+) -> None:
     station = Station()
     flight = station.begin(3)
     assert station.ended([flight.moves[1]], outcome) == []

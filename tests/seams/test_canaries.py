@@ -188,7 +188,7 @@ def test_nothing_of_a_prompt_or_a_key_is_left_behind(scene: Scene) -> None:
     assert finds(scene.secrets, scene.places()) == []
 
 
-def test_what_is_kept_was_looked_through(scene: Scene) -> None:
+def test_control_the_search_covers_the_places_where_names_are_kept(scene: Scene) -> None:
     """The tenants' names are kept, so the search is where they are."""
     kept = {name: content for name, content in scene.places().items() if name.startswith("/")}
     files = {str(path): content for path, content in kept.items() if "/admin/" not in path}

@@ -62,7 +62,7 @@ def test_a_visitor_waits_for_the_rest_of_one_small_step(floods: int) -> None:
     assert flooded.replay.device.idle - flooded.idle < 0.005 * seconds
 
 
-def test_where_nobody_is_reckoned_with_it_waits_for_two_large_ones() -> None:
+def test_control_without_the_setting_a_visitor_waits_for_two_large_steps() -> None:
     """The control: it is a flood."""
     waits = Flooded(None).waits()
     assert min(waits) > WHOLE / 2

@@ -36,7 +36,7 @@ def test_every_test_on_the_page_of_faults_is_there() -> None:
             assert has(list(TESTS), module), module
 
 
-def test_one_that_is_not_there_would_be_missed() -> None:
+def test_control_a_test_that_does_not_exist_is_noticed() -> None:
     """The control."""
     assert modules_of("engine/test_core")
     assert not modules_of("engine/test_cores")

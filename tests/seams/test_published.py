@@ -86,7 +86,7 @@ def question(seed: int) -> str:
     return f"{seed}. " + " ".join(f"Where is office {seed}{n}?" for n in range(12))
 
 
-def test_it_is_a_full_hit_for_the_first_request_of_any_tenant(house: Server) -> None:
+def test_a_published_prefix_is_a_full_hit_for_any_tenants_first_request(house: Server) -> None:
     control, text = system_prompt(1), system_prompt(2)
     made = publish(house, text)
     assert made["blocks"] > 10
@@ -96,7 +96,7 @@ def test_it_is_a_full_hit_for_the_first_request_of_any_tenant(house: Server) -> 
         assert cached(house, key, text, question(seed)) == made["tokens"]
 
 
-def test_behind_it_nothing_is_shared(house: Server) -> None:
+def test_behind_a_published_prefix_nothing_is_shared(house: Server) -> None:
     text = system_prompt(3)
     shared = publish(house, text)["tokens"]
     (_, one), (_, other) = new_tenant(house), new_tenant(house)
@@ -120,7 +120,7 @@ def test_members_of_a_group_share_and_strangers_do_not(house: Server) -> None:
     assert cached(house, bob, text, question(1), cache_salt="s") > 200
 
 
-def test_who_leaves_a_group_leaves_what_it_shared(house: Server) -> None:
+def test_a_tenant_that_leaves_a_group_loses_its_shared_blocks(house: Server) -> None:
     group, text = new_group(house), system_prompt(5)
     (_, ada), (leaver, bob) = new_tenant(house, group), new_tenant(house, group)
     cached(house, ada, text, question(1))
@@ -130,7 +130,7 @@ def test_who_leaves_a_group_leaves_what_it_shared(house: Server) -> None:
     assert cached(house, ada, text, question(1)) > 200
 
 
-def test_what_is_published_for_a_group_is_the_groups(house: Server) -> None:
+def test_a_prefix_published_for_a_group_is_found_by_its_members_only(house: Server) -> None:
     group, text = new_group(house), system_prompt(6)
     made = publish(house, text, scope=group)
     (_, member), (_, stranger) = new_tenant(house, group), new_tenant(house)
@@ -148,7 +148,7 @@ def test_a_salted_request_has_the_published_part_and_nothing_else(house: Server)
         assert cached(house, key, text, question(1), **salt) == shared
 
 
-def test_taken_back_it_is_a_newcomers_own(house: Server) -> None:
+def test_a_prefix_taken_back_is_private_to_the_next_tenant(house: Server) -> None:
     text = system_prompt(8)
     made = publish(house, text)
     assert cached(house, new_tenant(house)[1], text, question(1)) == made["tokens"]
@@ -169,7 +169,7 @@ def test_a_new_version_takes_the_place_of_the_old_one(house: Server) -> None:
     admin(house, "DELETE", f"{PREFIXES}/{made['id']}")
 
 
-def test_it_stays_through_pressure_a_flush_and_another_engine(house: Server) -> None:
+def test_a_published_prefix_survives_pressure_a_flush_and_a_new_engine(house: Server) -> None:
     text = system_prompt(11)
     made = publish(house, text)
     full = made["tokens"]

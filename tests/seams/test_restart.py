@@ -73,7 +73,7 @@ def test_a_stop_keeps_what_another_model_never_finds(tmp_path: Path) -> None:
         assert ask(server)[1]["cached_tokens"] > 200, "its own"
 
 
-def test_killed_at_once_it_is_still_right(tmp_path: Path) -> None:
+def test_after_a_kill_the_answer_is_the_same(tmp_path: Path) -> None:
     with running_server(tmp_path / "data") as server:
         cold, _ = ask(server)
         kill(server)

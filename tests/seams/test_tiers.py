@@ -141,7 +141,7 @@ def restarted(
     engine = engine_on(checkpoint, before, tmp_path)
     first = ask_for(engine, "a", PROMPT)
     ask_for(engine, "b", PROMPT)
-    engine.core.put_away(5.0)
+    engine.core.spill(5.0)
     engine.close()
     engine = engine_on(checkpoint, after, tmp_path)
     engine.core.warm_up()
@@ -185,7 +185,7 @@ def filled(
     )
     for name in "ab":
         ask_for(engine, name, PROMPT)
-    engine.core.put_away(5.0)
+    engine.core.spill(5.0)
     engine.close()
     return disk
 

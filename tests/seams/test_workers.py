@@ -120,7 +120,7 @@ def counted(connection: http.client.HTTPConnection, key: str) -> dict[str, float
     return {name: float(value) for name, value in samples}
 
 
-def test_both_serve_and_either_counts_for_both(server: Server) -> None:
+def test_both_workers_serve_and_metrics_of_either_count_both(server: Server) -> None:
     with one_connection_each(server) as connections:
         one, other = connections.values()
         before = counted(one, server.admin_key)
@@ -135,7 +135,7 @@ def test_both_serve_and_either_counts_for_both(server: Server) -> None:
         assert after["ratoon_requests_running"] == 0
 
 
-def test_they_share_what_the_engine_has_cached(server: Server) -> None:
+def test_workers_share_the_engines_cache(server: Server) -> None:
     key = server.new_tenant()
     prompt = {**CHAT, "messages": [{"role": "user", "content": "shared " * 40}]}
     with one_connection_each(server) as connections:
@@ -147,7 +147,7 @@ def test_they_share_what_the_engine_has_cached(server: Server) -> None:
     assert hot["usage"]["prompt_tokens_details"]["cached_tokens"] >= 16
 
 
-def test_each_has_the_operator_s_routes_and_sees_the_other_s_changes(server: Server) -> None:
+def test_each_worker_has_the_admin_routes_and_sees_the_others_changes(server: Server) -> None:
     admin = server.admin_key
     with one_connection_each(server) as connections:
         for connection in connections.values():

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from storage.copies import Copying, Event, PlainCopies, Run, Way
+from storage.copies import Copying, Direction, Event, PlainCopies, Run
 from storage.disk.lmdb_file import Changes, FileUse, Kept, LmdbFile
 from storage.errors import CopyFailed
 
@@ -38,10 +38,10 @@ class FaultyCopies(PlainCopies):
     def __init__(self, faults: FaultPlan) -> None:
         self._faults = faults
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Copying:
+    def copy(self, direction: Direction, runs: Sequence[Run], after: Event) -> Copying:
         """Fail before anything is copied, or copy."""
         self._faults.call("copy")
-        return super().copy(way, runs, after)
+        return super().copy(direction, runs, after)
 
 
 class _FaultyChanges:

@@ -1,8 +1,11 @@
+"""The tensor of the device pool."""
+
 from __future__ import annotations
 
 import pytest
 import torch
 
+from kernels.batch_layout import layer_view
 from storage.device_pool import BlockShape, DevicePool
 from storage.errors import PoolDoesNotFit
 
@@ -33,7 +36,7 @@ def test_a_block_is_one_contiguous_run() -> None:
 
 def test_a_layer_is_a_view_of_the_pool() -> None:
     pool = DevicePool(SMALL, 5, CPU)
-    layer = pool.layer(1)
+    layer = layer_view(pool.tensor, 1)
     assert layer.shape == (5, 2, 2, 16, 32)
     layer[4, 1, 0, 15, 31] = 7.0
     assert pool.tensor[4, 1, 1, 0, 15, 31] == 7.0

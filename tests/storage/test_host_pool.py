@@ -1,3 +1,5 @@
+"""The arena of the host pool."""
+
 from __future__ import annotations
 
 import mmap
@@ -75,7 +77,7 @@ def test_closing_gives_the_memory_back_and_may_be_repeated() -> None:
 
 
 @pytest.mark.gpu
-def test_is_pinned_for_a_gpu_and_costs_what_it_says() -> None:
+def test_the_pool_is_pinned_for_a_gpu() -> None:
     pool = HostPool(64, 1 << 20, torch.device("cuda"))
     assert pool.is_pinned
     assert pool.tensor.is_pinned()

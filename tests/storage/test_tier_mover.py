@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.copies import Copying, Event, PlainCopies, Run, Way, runs_of
+from storage.copies import Copying, Direction, Event, PlainCopies, Run, runs_of
 from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
 from storage.errors import UnknownSlot, UnsupportedMove
@@ -57,7 +57,7 @@ class SlowCopies(PlainCopies):
 
     def __init__(self) -> None:
         self.events: list[Held] = []
-        self.ways: list[Way] = []
+        self.directions: list[Direction] = []
         self.runs: list[Sequence[Run]] = []
         self.marks: list[Event] = []
 
@@ -65,10 +65,10 @@ class SlowCopies(PlainCopies):
         """A mark of its own for every plan."""
         return Held()
 
-    def copy(self, way: Way, runs: Sequence[Run], after: Event) -> Copying:
+    def copy(self, direction: Direction, runs: Sequence[Run], after: Event) -> Copying:
         """Note the copy."""
-        super().copy(way, runs, after)
-        self.ways.append(way)
+        super().copy(direction, runs, after)
+        self.directions.append(direction)
         self.runs.append(runs)
         self.marks.append(after)
         self.events.append(Held())
@@ -135,7 +135,7 @@ def test_a_plan_is_one_batch_of_copies_each_way_behind_one_mark(host: HostPool) 
     down = plan(Tier.DEVICE, Tier.HOST, [(0, 0), (1, 1), (2, 2), (5, 4)])
     up = plan(Tier.HOST, Tier.DEVICE, [(8, 8), (9, 9)])
     mover.start(Plan(down.moves + up.moves))
-    assert copies.ways == [Way.UP, Way.DOWN]
+    assert copies.directions == [Direction.UP, Direction.DOWN]
     assert [len(runs) for runs in copies.runs] == [1, 2]
     assert copies.marks[0] is copies.marks[1]
     assert (mover.poll(), mover.pending) == (Settled(), 6)
@@ -156,7 +156,7 @@ def test_a_block_is_written_only_when_its_copy_is_done(disk: DiskTier, host: Hos
     mover = TierMover(filled_pool(BLOCKS), host, disk, copies)
     down = plan(Tier.DEVICE, Tier.DISK, [(0, 0), (1, 1), (2, 2)])
     mover.start(down)
-    assert copies.ways == [Way.DOWN]
+    assert copies.directions == [Direction.DOWN]
     assert len(copies.runs[0]) == 2  # half of the buffers; the rest is for who reads
     disk.wait(0.01)
     assert mover.poll() == Settled()
@@ -181,7 +181,7 @@ def test_a_block_is_written_only_when_its_copy_is_done(disk: DiskTier, host: Hos
     ("source", "target"),
     [(Tier.DEVICE, Tier.DEVICE), (Tier.HOST, Tier.HOST), (Tier.DEVICE, Tier.DISK)],
 )
-def test_refuses_ways_that_there_are_not_and_begins_nothing(
+def test_moves_between_tiers_that_are_not_there_are_refused_and_none_is_begun(
     host: HostPool, source: Tier, target: Tier
 ) -> None:
     pool = filled_pool(BLOCKS)

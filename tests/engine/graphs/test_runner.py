@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.graphs.inputs import Room
-from engine.graphs.steps import FEWEST_PREFILLS
+from engine.graphs.steps import MIN_PREFILLS
 from engine.messages import SamplingParams
 from engine.runner import ModelRunner
 from engine.sequence import Sequence
@@ -56,7 +56,7 @@ def test_greedy_tokens_are_those_of_eager_steps(checkpoint: MakeCheckpoint, name
 
 
 @pytest.mark.parametrize("wishes", [WISHES[:2] * 2, WISHES[:4], WISHES[1:]], ids=str)
-def test_rows_with_any_wish_choose_as_in_eager_steps(
+def test_rows_with_any_sampling_parameters_choose_as_in_eager_steps(
     checkpoint: MakeCheckpoint, wishes: list[SamplingParams]
 ) -> None:
     prompts = [random_prompt(10 + length, seed=length) for length in range(4)]
@@ -74,7 +74,7 @@ def test_small_steps_are_replayed_and_large_ones_are_not(checkpoint: MakeCheckpo
     needs = [(1,), (3,), (9,), (24,), (25,), (0, 9, 1), (9, 9, 2), (9, 64, 5), (9, 65, 1)]
     found = [graphs.steps.find(Room(*need)) for need in needs]
     rooms = [None if step is None else step.inputs.room for step in found]
-    of_64 = (64, FEWEST_PREFILLS)
+    of_64 = (64, MIN_PREFILLS)
     assert rooms == [
         Room(1),
         Room(4),
@@ -86,7 +86,7 @@ def test_small_steps_are_replayed_and_large_ones_are_not(checkpoint: MakeCheckpo
         Room(16, *of_64),
         None,
     ]
-    assert graphs.steps.find(Room(0, 64, FEWEST_PREFILLS + 1)) is None
+    assert graphs.steps.find(Room(0, 64, MIN_PREFILLS + 1)) is None
 
 
 def pending(driven: HandDriven, sequence: Sequence) -> None:

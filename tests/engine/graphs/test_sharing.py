@@ -93,7 +93,7 @@ def together(driven: HandDriven, max_tokens: int = 2) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("max_tokens", [0, 128], ids=["eager", "recorded"])
-def test_steps_say_what_is_so_and_sample_for_the_right_rows(
+def test_shared_layouts_are_true_and_rows_get_their_own_tokens(
     checkpoint: MakeCheckpoint, max_tokens: int
 ) -> None:
     model_dir = checkpoint("llama").model_dir
@@ -126,7 +126,7 @@ def found(graphs: GraphRunner, needed: Room) -> Room | None:
     return None if step is None else step.inputs.room
 
 
-def test_a_step_that_shares_takes_a_room_that_does_and_others_none_of_those(
+def test_steps_that_share_and_steps_that_do_not_take_separate_rooms(
     checkpoint: MakeCheckpoint,
 ) -> None:
     runner = runner_of(checkpoint("llama").model_dir, torch_ops(), shares=True)
@@ -149,7 +149,7 @@ def test_rooms_are_not_too_many_and_each_is_there_once(seats: int) -> None:
         assert len(prefills) == 3
 
 
-def test_a_mixed_room_of_many_tokens_has_a_number_that_products_like() -> None:
+def test_large_mixed_rooms_have_the_totals_that_products_are_fast_for() -> None:
     mixed = [room for room in rooms_for(256, 1024) if room.num_new]
     assert {room.num_tokens for room in mixed if room.num_tokens >= TOTALS[0]} == set(TOTALS)
     assert min(room.num_new for room in mixed) == NEW_TOKENS[0]

@@ -1,3 +1,5 @@
+"""Reads and writes that are not answered yet."""
+
 from __future__ import annotations
 
 import pytest
@@ -37,7 +39,7 @@ def test_every_ticket_is_another(asked: Asked) -> None:
     assert len(set(tickets)) == 4
 
 
-def test_what_could_not_be_asked_has_failed(asked: Asked) -> None:
+def test_a_request_that_could_not_be_sent_has_failed(asked: Asked) -> None:
     ticket = asked.refused()
     assert ends(asked) == [(ticket, Outcome.FAILED)]
 

@@ -1,3 +1,5 @@
+"""The keys that records are sealed with, and their files."""
+
 from __future__ import annotations
 
 import secrets
@@ -89,7 +91,7 @@ def test_the_files_are_for_their_owner_alone_and_nothing_is_left_beside_them(
 
 
 @pytest.mark.parametrize("content", [b"", b"noise", b"\x81\xa1a\x92\xc4\x01x\xc4\x01y"])
-def test_a_file_that_is_no_good_holds_no_key(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_holds_no_key(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "keys"
     path.write_bytes(content)
     keys = DataKeys(path)

@@ -46,7 +46,7 @@ def make(directory: Path) -> Path:
     return directory / "blocks" / "data.mdb"
 
 
-def test_what_was_there_is_there(tmp_path: Path) -> None:
+def test_an_existing_file_keeps_its_records(tmp_path: Path) -> None:
     make(tmp_path)
     assert close(open_directory(wish(tmp_path))) == Shut(set_aside=False, records=1)
 
@@ -83,7 +83,7 @@ def test_a_damaged_head_is_set_aside(tmp_path: Path, page: int) -> None:
     assert close(open_directory(wish(tmp_path))) == Shut(set_aside=True, records=0)
 
 
-def test_is_set_aside_when_asked_for(tmp_path: Path) -> None:
+def test_a_file_is_set_aside_when_asked_for(tmp_path: Path) -> None:
     make(tmp_path)
     assert close(open_directory(wish(tmp_path, keep=False))) == Shut(set_aside=True, records=0)
     assert close(open_directory(wish(tmp_path, keep=False))) == Shut(set_aside=True, records=0)
@@ -95,7 +95,7 @@ def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
     assert close(open_directory(wish(tmp_path))) == Shut(set_aside=False, records=0)
 
 
-def test_two_do_not_have_it_at_once(tmp_path: Path) -> None:
+def test_a_directory_cannot_be_opened_twice(tmp_path: Path) -> None:
     first = open_directory(wish(tmp_path))
     with pytest.raises(DiskInUse, match="another engine"):
         open_directory(wish(tmp_path, keep=False))

@@ -23,7 +23,7 @@ def started(directory: Path, staging: HostPool) -> DiskProcess:
     return process
 
 
-def test_it_loads_no_torch() -> None:
+def test_the_process_loads_no_torch() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", "import storage.disk.__main__, sys; print(*sys.modules)"],
         capture_output=True,
@@ -34,7 +34,7 @@ def test_it_loads_no_torch() -> None:
     assert not {"torch", "triton", "engine", "prefix_cache", "kernels"} & set(loaded)
 
 
-def test_it_ends_when_its_engine_is_gone(tmp_path: Path) -> None:
+def test_the_process_ends_when_its_engine_is_gone(tmp_path: Path) -> None:
     staging = HostPool(4, BLOCK_BYTES, CPU)
     process = started(tmp_path, staging)
     assert not process.is_dead
@@ -44,7 +44,7 @@ def test_it_ends_when_its_engine_is_gone(tmp_path: Path) -> None:
     staging.close()
 
 
-def test_a_dead_process_is_noticed_by_who_speaks_to_it(tmp_path: Path) -> None:
+def test_a_dead_process_is_noticed_when_it_is_spoken_to(tmp_path: Path) -> None:
     staging = HostPool(4, BLOCK_BYTES, CPU)
     process = started(tmp_path, staging)
     process.kill()

@@ -42,7 +42,7 @@ def test_hits_are_told_and_not_compared(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("field", ["key", "parent_key", "namespace", "owner", "token_ids"])
-def test_a_record_that_differs_in_any_field_is_not_it(bench: Bench, field: str) -> None:
+def test_a_record_that_differs_in_any_field_is_not_read(bench: Bench, field: str) -> None:
     bench.write(3, 7)
     other = replace(record(7), **{field: getattr(record(8, owner="else"), field)})
     assert not reads_right(bench.records, 3, other, 7)

@@ -1,3 +1,5 @@
+"""When a process that died is started again."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""When writes are refused."""
+
 from __future__ import annotations
 
 from contextlib import nullcontext

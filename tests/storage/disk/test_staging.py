@@ -1,3 +1,5 @@
+"""Buffers, and those that are owed an answer."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -108,7 +108,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     rig.close()
 
 
-def test_what_was_written_is_there_for_the_next_engine(tmp_path: Path) -> None:
+def test_written_blocks_are_there_for_the_next_engine(tmp_path: Path) -> None:
     for encrypt in (False, True):
         config = disk_config(tmp_path / str(encrypt), encrypt=encrypt)
         rig = Rig(config)
@@ -123,7 +123,7 @@ def test_what_was_written_is_there_for_the_next_engine(tmp_path: Path) -> None:
         again.close()
 
 
-def test_what_was_asked_to_be_written_is_there_although_the_engine_closed_at_once(
+def test_queued_writes_are_made_although_the_engine_closes_at_once(
     tmp_path: Path,
 ) -> None:
     rig = Rig(disk_config(tmp_path))
@@ -326,7 +326,7 @@ def test_a_process_that_keeps_dying_stays_off(tmp_path: Path) -> None:
     rig.close()
 
 
-def test_there_is_one_quarantine(tmp_path: Path) -> None:
+def test_only_the_last_quarantined_file_is_kept(tmp_path: Path) -> None:
     rig = Rig(disk_config(tmp_path, max_failures=9))
     for death in (1, 2):
         rig.kill()
@@ -360,7 +360,7 @@ def test_a_forgotten_owner_is_all_misses(tmp_path: Path, encrypt: bool) -> None:
     rig.close()
 
 
-def test_what_was_to_be_forgotten_is_forgotten_by_the_next_process(tmp_path: Path) -> None:
+def test_an_owner_still_to_be_forgotten_is_forgotten_by_the_next_process(tmp_path: Path) -> None:
     rig = Rig(disk_config(tmp_path, encrypt=True))
     rig.spill()
     before = (tmp_path / "keys").read_bytes()

@@ -1,3 +1,5 @@
+"""Messages between the engine and the disk's process."""
+
 from __future__ import annotations
 
 import socket

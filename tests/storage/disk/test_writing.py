@@ -71,7 +71,7 @@ def test_a_single_failure_costs_nothing_for_it_is_tried_again(tmp_path: Path, na
     assert nth > 4
 
 
-def test_a_damaged_file_ends_it(tmp_path: Path) -> None:
+def test_a_damaged_file_ends_the_thread(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     faults = FaultPlan("put", 2, FileDamaged("planned"))
     with pytest.raises(FileDamaged, match="planned"):
