@@ -2,9 +2,9 @@
 
     ratoon:limits:{TENANT}:requests | tokens | holds | month | total
 
-A call that is not answered within TIMEOUT_S, or answered with an error (no memory, read-only,
-loading), is LimiterDown; what to do then is `guarded`'s business. A call that was given up may
-still be carried out later; its hold lapses, or is settled by whoever gave it up.
+A call that is not answered within TIMEOUT_S (`gateway.within`), or answered with an error (no
+memory, read-only, loading), is LimiterDown; what to do then is `guarded`'s business. A call that
+was given up may still be carried out later; its hold lapses, or is settled by whoever gave it up.
 
 What was last seen as spent is remembered, so that a Redis that was emptied does not give every
 budget back.
@@ -14,7 +14,6 @@ Knows: keys, the wire. Does not know: what is decided (`scripts`, `account`).
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -28,6 +27,7 @@ from gateway.limits.bucket import capacity
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, LimiterDown, Verdict
 from gateway.limits.limits import Limits
 from gateway.limits.prices import MICRO
+from gateway.within import within
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class RedisLimiter:
 
     async def _in_time(self, answer: Awaitable[T]) -> Any:
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with within(self._timeout_s):
                 return await answer
         except (RedisError, OSError, TimeoutError) as error:
             raise LimiterDown(type(error).__name__) from error
