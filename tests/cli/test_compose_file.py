@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,34 @@ def test_a_setting_that_is_none_would_be_found() -> None:
 def test_each_gateway_knows_how_many_share_the_rates_while_redis_is_away() -> None:
     [replicas] = _REPLICAS.findall((ROOT / "docker-compose.yml").read_text())
     assert int(replicas) == len(gateways()) == 2
+
+
+def service(name: str) -> str:
+    """The lines of a service, or of what several have in common."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    begins = rf"^(?:  {name}:|x-{name}: &{name})\n"
+    _, _, rest = text.partition(re.findall(begins, text, re.MULTILINE)[0])
+    indent = "  " if f"x-{name}:" in text else "    "
+    return "\n".join(takewhile(lambda line: line.startswith(indent), rest.splitlines()))
+
+
+def seconds(pattern: str, text: str) -> int:
+    [found] = re.findall(pattern, text)
+    return int(found)
+
+
+def test_stopping_goes_from_the_front_to_the_back() -> None:
+    """What depends on another is stopped before it."""
+    assert f"depends_on: [{', '.join(gateways())}]" in service("front")
+    assert "depends_on: [redis, engine]" in service("gateway")
+
+
+def test_the_front_lets_streams_come_to_their_end() -> None:
+    stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
+    [front] = [stage for stage in stages if " AS front\n" in stage]
+    assert "\nSTOPSIGNAL SIGUSR1\n" in front  # SIGTERM is the end of all connections
+    last = seconds(r"hard-stop-after (\d+)s", (ROOT / "deploy/haproxy.cfg").read_text())
+    assert 30 < last < seconds(r"stop_grace_period: (\d+)s", service("front"))
 
 
 def test_the_front_knows_every_gateway_on_both_ports() -> None:
