@@ -53,7 +53,9 @@ class BudgetFlags:
     budget: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Units of the price list; 0 takes the budget away.", show_default=False
+            min=0,
+            help="Units, as the server's --price-... say; 0 takes the budget away.",
+            show_default=False,
         ),
     ] = None
     period: Annotated[
