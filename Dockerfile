@@ -27,6 +27,8 @@ RUN apt-get update \
 COPY deploy/alive.py /usr/local/bin/ratoon-alive
 COPY deploy/haproxy.cfg /etc/ratoon/haproxy.cfg
 USER haproxy
+# Take no more connections and let streams come to their end; SIGTERM would cut them off.
+STOPSIGNAL SIGUSR1
 EXPOSE 8000 8001
 ENTRYPOINT ["haproxy", "-db", "-f", "/etc/ratoon/haproxy.cfg"]
 

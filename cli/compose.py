@@ -15,8 +15,10 @@ from cli.engine_options import ENGINE_DEFAULTS, EngineFlags
 from cli.errors import BadSetting
 from cli.gateway_options import GatewayFlags
 from cli.model_source import ModelSource
+from cli.price_options import PriceFlags
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
+from gateway.limits.prices import Prices
 
 # sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
 MAX_SOCKET_BYTES = 100
@@ -52,7 +54,12 @@ def with_disk(flags: EngineFlags, data_dir: Path) -> EngineFlags:
 
 
 def gateway_config(
-    source: ModelSource, data_dir: Path, socket: Path, flags: GatewayFlags, bounds: BoundsFlags
+    source: ModelSource,
+    data_dir: Path,
+    socket: Path,
+    flags: GatewayFlags,
+    bounds: BoundsFlags,
+    prices: PriceFlags,
 ) -> GatewayConfig:
     """The gateway's config; BadSetting if values exclude each other."""
     if flags.admin_port == flags.port:
@@ -67,7 +74,17 @@ def gateway_config(
         data_dir=str(data_dir.absolute()),
         engine_socket=checked_socket(socket),
         bounds=Bounds(**asdict(bounds)),
+        prices=checked_prices(prices),
         **asdict(flags),
+    )
+
+
+def checked_prices(flags: PriceFlags) -> Prices:
+    """The prices; BadSetting where a cached token would cost more than a computed one."""
+    if flags.price_cached > flags.price_computed:
+        raise BadSetting("--price-cached", f"{flags.price_cached:g} is more than --price-computed")
+    return Prices(
+        computed=flags.price_computed, cached=flags.price_cached, generated=flags.price_generated
     )
 
 

@@ -25,6 +25,7 @@ from cli.installation import (
 )
 from cli.model_source import resolve
 from cli.options import ModelFlags
+from cli.price_options import PriceFlags
 from cli.screen import open_screen
 from cli.supervisor import ChildName, Policy
 from cli.watch import Plan, Watch
@@ -40,6 +41,7 @@ def serve(
     gateway: GatewayFlags,
     engine: EngineFlags,
     bounds: BoundsFlags,
+    prices: PriceFlags,
 ) -> None:
     """Serve a model: gateway and engine together.
 
@@ -58,7 +60,7 @@ def serve(
     url = base_url(gateway.host, gateway.port)
     with runtime_directory() as directory:
         socket = directory / SOCKET_NAME
-        config = gateway_config(source, model.data_dir, socket, gateway, bounds)
+        config = gateway_config(source, model.data_dir, socket, gateway, bounds, prices)
         start = first_start(model.data_dir, admin.admin_key, config)
         plan = Plan(
             commands=commands(

@@ -21,6 +21,7 @@ from cli.gateway_options import AdminKeyFlags, GatewayFlags
 from cli.installation import SOCKET_NAME, first_start
 from cli.model_source import resolve
 from cli.options import ModelFlags, SocketFlags
+from cli.price_options import PriceFlags
 
 
 def gateway(
@@ -29,6 +30,7 @@ def gateway(
     admin: AdminKeyFlags,
     gateway: GatewayFlags,
     bounds: BoundsFlags,
+    prices: PriceFlags,
 ) -> None:
     """Run the gateway alone: HTTP, keys, tenants, prompts. Needs no torch.
 
@@ -40,8 +42,15 @@ def gateway(
         ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
     """
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
-    config = gateway_config(source, model.data_dir, meeting_place(model, socket), gateway, bounds)
+<<<<<<< HEAD:cli/standalone.py
+    place = meeting_place(model, socket)
+    config = gateway_config(source, model.data_dir, place, gateway, bounds, prices)
     first_start(model.data_dir, admin.admin_key, config)
+=======
+    place = meeting_place(model, socket)
+    config = gateway_config(source, model.data_dir, place, gateway, bounds, prices)
+    first_start(model.data_dir, admin.admin_key, config.shared)
+>>>>>>> audit:cli/apart.py
     become("gateway", config)
 
 

@@ -11,14 +11,20 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from starlette.requests import Request
 
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
 
 T = TypeVar("T")
+Chars = npt.NDArray[np.uint8]
+Marks = npt.NDArray[np.bool_]
 
 _PLAIN = {"", "identity"}
-_MAX_CONTAINERS = 1 << 16  # millions of them would take seconds to build
+# Millions of them would take seconds to build, and nobody is answered meanwhile.
+_MAX_CONTAINERS = 1 << 16
+_MAX_STRINGS = 1 << 17  # names of fields too
+_MAX_VALUES = 1 << 21  # of lists and objects; a prompt in token ids is a list of them
 _STEPS = np.zeros(256, np.int8)  # into the depth, by character
 _STEPS[list(b"[{")] = 1
 _STEPS[list(b"]}")] = -1
@@ -83,20 +89,56 @@ def parse_part(decoder: msgspec.json.Decoder[T], part: bytes) -> T:
 
 
 def _check_shape(body: bytes, max_depth: int) -> None:
-    """Count brackets outside of strings; vectorised, for a body may be all brackets and quotes."""
-    if _count(body, b"[", max_depth) + _count(body, b"{", max_depth) <= max_depth:
+    """Count brackets outside of strings, strings, and commas outside of strings.
+
+    Vectorised, for a body may be all brackets and quotes.
+    """
+    is_flat = _count(body, b"[", max_depth) + _count(body, b"{", max_depth) <= max_depth
+    chars = np.frombuffer(body, np.uint8)
+    if is_flat and not _may_be_many(chars):
         return
-    unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    chars = np.frombuffer(unescaped, np.uint8)
-    in_string = np.cumsum(chars == ord('"'), dtype=np.uint8) & 1
-    steps = _STEPS[chars] * (1 - in_string.astype(np.int8))
+    quotes = _quotes(chars)
+    _at_most(_MAX_STRINGS, _number(quotes) // 2, "strings")
+    outside = ~np.logical_xor.accumulate(quotes)
+    _at_most(_MAX_VALUES, _number((chars == ord(",")) & outside), "values")
+    steps = _STEPS[chars[outside]]
     steps = steps[steps != 0]
-    if np.count_nonzero(steps == 1) > _MAX_CONTAINERS:
-        raise BadRequest(
-            f"the JSON has more than {_MAX_CONTAINERS} arrays and objects", code="invalid_json"
-        )
+    _at_most(_MAX_CONTAINERS, _number(steps == 1), "arrays and objects")
     if np.cumsum(steps, dtype=np.int32).max(initial=0) > max_depth:
         raise _too_deep(max_depth)
+
+
+def _may_be_many(chars: Chars) -> bool:
+    """False when there are surely not too many strings and values, as in one long text."""
+    if len(chars) <= 2 * _MAX_STRINGS:
+        return False
+    if _number(chars == ord(",")) > _MAX_VALUES:
+        return True
+    slashes = chars == ord("\\")
+    surely_escaped = slashes[1:-1] & ~slashes[:-2]
+    quotes = (chars[2:] == ord('"')) & ~surely_escaped
+    return _number(quotes) // 2 >= _MAX_STRINGS
+
+
+def _quotes(chars: Chars) -> Marks:
+    """Where strings begin and end: the quotes that no backslash escapes."""
+    quotes: Marks = chars == ord('"')
+    slashes = np.zeros(len(chars) + 2, np.int8)
+    slashes[1:-1] = chars == ord("\\")
+    edges = np.flatnonzero(slashes[1:] != slashes[:-1])
+    starts, ends = edges[::2], edges[1::2]  # of runs of backslashes; two of them are one
+    escaped = ends[(ends - starts) % 2 == 1]
+    quotes[escaped[escaped < len(chars)]] = False
+    return quotes
+
+
+def _number(marks: Marks) -> int:
+    return int(np.count_nonzero(marks))
+
+
+def _at_most(bound: int, count: int, of: str) -> None:
+    if count > bound:
+        raise BadRequest(f"the JSON has more than {bound} {of}", code="invalid_json")
 
 
 def _count(body: bytes, char: bytes, enough: int) -> int:

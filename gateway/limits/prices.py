@@ -10,6 +10,7 @@ import math
 import msgspec
 
 MICRO = 1_000_000  # micro-units in a unit: budgets count whole ones
+MAX_PRICE = 1e6
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -34,7 +35,8 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what would let a reservation be less than what is settled."""
-        if not 0 <= self.cached <= self.computed <= 1e6 or not 0 <= self.generated <= 1e6:
+        cached_is_least = 0 <= self.cached <= self.computed <= MAX_PRICE
+        if not cached_is_least or not 0 <= self.generated <= MAX_PRICE:
             raise ValueError(
                 "prices must satisfy 0 <= cached <= computed <= 1e6 and 0 <= generated <= 1e6"
             )

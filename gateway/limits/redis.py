@@ -2,9 +2,9 @@
 
     ratoon:limits:{TENANT}:requests | tokens | holds | month | total
 
-A call that is not answered within `timeout_s`, or answered with an error (no memory, read-only,
-loading), raises LimiterDown; `guarded` decides what happens then. Redis may still carry out a
-call that was given up; its hold then lapses, or is settled by `guarded`.
+A call that is not answered within TIMEOUT_S (`gateway.within`), or answered with an error (no
+memory, read-only, loading), raises LimiterDown; `guarded` decides what happens then. Redis may
+still carry out a call that was given up; its hold then lapses, or is settled by `guarded`.
 
 What was last seen as spent is remembered, so that no budget starts again when Redis is emptied.
 
@@ -13,7 +13,6 @@ Knows: keys, the wire. Does not know: what is decided (`scripts`, `account`).
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -27,6 +26,7 @@ from gateway.limits.bucket import capacity
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, LimiterDown, Verdict
 from gateway.limits.limits import Limits
 from gateway.limits.prices import MICRO
+from gateway.within import within
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ class RedisLimiter:
 
     async def _in_time(self, answer: Awaitable[T]) -> Any:
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with within(self._timeout_s):
                 return await answer
         except (RedisError, OSError, TimeoutError) as error:
             raise LimiterDown(type(error).__name__) from error

@@ -55,11 +55,11 @@ def token_ids_in(spelled: bytes) -> TokenIds | None:
 def _sorted_out(prompt: str | Sequence[str | int | list[int]]) -> tuple[Prompt, ...]:
     if isinstance(prompt, str):
         return _none_empty([prompt])
+    if len(set(map(type, prompt))) > 1:
+        raise BadRequest("`prompt` mixes texts and token ids", param="prompt")
     ids = [item for item in prompt if isinstance(item, int)]
     texts = [item for item in prompt if isinstance(item, str)]
     lists = [item for item in prompt if isinstance(item, list)]
-    if sum(map(bool, (ids, texts, lists))) > 1:
-        raise BadRequest("`prompt` mixes texts and token ids", param="prompt")
     arrays = [np.array(item, dtype=np.int32) for item in ([ids] if ids else lists)]
     return _none_empty([*texts, *arrays])
 

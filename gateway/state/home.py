@@ -56,11 +56,11 @@ def open_client(shared: Shared, *, as_text: bool = False) -> Redis:
         raise ValueError("no Redis is shared")
     file = shared.redis_password_file
     password = None if file is None else read_handed_in(Path(file))
-    return connect(shared.redis_url, password, timeout_s=shared.redis_timeout_s, as_text=as_text)
+    return connect(shared.redis_url, password, as_text=as_text)
 
 
 def _home(data_dir: Path, shared: Shared) -> Home:
     if shared.redis_url is None:
         return Home(SqliteStore(data_dir / STATE_FILE), None)
-    link = RedisLink(open_client(shared))
+    link = RedisLink(open_client(shared), timeout_s=shared.redis_timeout_s)
     return Home(RedisStore(link), link)

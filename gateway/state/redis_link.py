@@ -1,8 +1,9 @@
 """The gateway's client of Redis: short timeouts, a circuit breaker, one kind of error.
 
 Whatever is wrong with Redis (down, frozen, read-only, full, loading), the caller gets
-`Unavailable` with a time to retry after: within a few socket timeouts at first, and at once while
-the breaker is open. Only a missing answer counts for the breaker: a server that refuses to write
+`Unavailable` with a time to retry after: within a few timeouts at first, and at once while
+the breaker is open. Timeouts do not run while the gateway's own event loop is held up
+(`gateway.within`). Only a missing answer counts for the breaker: a server that refuses to write
 can still be asked about keys.
 
 Knows: the client, its errors. Does not know: what is stored.
@@ -10,6 +11,7 @@ Knows: the client, its errors. Does not know: what is stored.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,11 +26,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.breaker import PROBE_AFTER_S, Breaker
 from gateway.errors import Unavailable
+from gateway.within import within
 
 T = TypeVar("T")
 
-SOCKET_TIMEOUT_S = 0.05
+TIMEOUT_S = 0.05
 MAX_CONNECTIONS = 64
+_SOCKET_TIMEOUT_S = 10.0  # for who waits by no other clock
+_CALLS_AT_ONCE = 16  # more would only wait there, with their time running
 _AT_ONCE = 256  # commands in one round trip
 
 _LOG = logging.getLogger(__name__)
@@ -38,12 +43,13 @@ def connect(
     url: str,
     password: str | None = None,
     *,
-    timeout_s: float = SOCKET_TIMEOUT_S,
+    timeout_s: float = _SOCKET_TIMEOUT_S,
     as_text: bool = False,
 ) -> Redis:
     """A client of the server at `url`. It connects when it is first used.
 
-    Replies are bytes, or text.
+    Replies are bytes, or text. `timeout_s` goes by the clock, however busy this process is; who
+    needs an answer soon waits `within` a shorter time.
 
     A command is sent only once: the caller knows whether it may be repeated. Raises ValueError for
     a malformed URL.
@@ -63,11 +69,18 @@ def connect(
 
 
 class RedisLink:
-    """One client behind a breaker; the client is closed with the link. For one event loop."""
+    """One client behind a breaker; the client is closed with the link. For one event loop.
 
-    def __init__(self, client: Redis, breaker: Breaker | None = None) -> None:
+    `timeout_s` is the longest that one round trip may take.
+    """
+
+    def __init__(
+        self, client: Redis, breaker: Breaker | None = None, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self.client = client
         self._breaker = breaker or Breaker(time.monotonic)
+        self._timeout_s = timeout_s
+        self._turns = asyncio.Semaphore(_CALLS_AT_ONCE)
 
     async def command(self, *words: Any) -> Any:
         """One command's reply: bytes, int, list or None. Raises Unavailable."""
@@ -89,12 +102,21 @@ class RedisLink:
         return Script(self, source)
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """What `work` on the client gives. Raises Unavailable."""
+        """What `work` on the client, one round trip, gives. Raises Unavailable."""
+        async with self._turns:
+            return await self._run(work)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.client.aclose()
+
+    async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
         if not self._breaker.admits():
             raise unavailable()
         was_open = self._breaker.is_open
         try:
-            result = await work()
+            async with within(self._timeout_s):
+                result = await work()
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             self._fail(error)
             raise unavailable() from error
@@ -106,10 +128,6 @@ class RedisLink:
         if was_open:
             _LOG.warning("Redis answers again")
         return result
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self.client.aclose()
 
     def _fail(self, error: Exception) -> None:
         was_open = self._breaker.is_open

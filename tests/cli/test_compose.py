@@ -18,8 +18,10 @@ from cli.engine_options import EngineFlags
 from cli.errors import BadSetting
 from cli.gateway_options import GatewayFlags
 from cli.model_source import ModelSource
+from cli.price_options import PriceFlags
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
+from gateway.limits.prices import Prices
 
 SOURCE = ModelSource(Path("/models/tiny"), "tiny")
 SOCKET = Path("/run/ratoon/engine.sock")
@@ -33,7 +35,7 @@ def test_untouched_flags_give_the_default_engine() -> None:
 
 
 def test_untouched_flags_give_the_default_gateway() -> None:
-    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(), BoundsFlags())
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(), BoundsFlags(), PriceFlags())
     assert composed == GatewayConfig(
         model_dir="/models/tiny",
         model_name="tiny",
@@ -104,22 +106,40 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         otlp_endpoint="http://collector:4318",
     )
     bounds = replace(BoundsFlags(), max_choices=2, stalled_write_s=1.0)
-    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, bounds)
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, bounds, PriceFlags())
     for name in GatewayFlags.__dataclass_fields__:
         assert getattr(composed, name) == getattr(flags, name)
         assert getattr(composed, name) != getattr(GatewayFlags(), name), f"{name} is not tried"
     assert composed.bounds == Bounds(max_choices=2, stalled_write_s=1.0)
 
 
+def test_every_price_arrives() -> None:
+    prices = PriceFlags(price_computed=3.0, price_cached=0.5, price_generated=15.0)
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(), BoundsFlags(), prices)
+    assert composed.prices == Prices(computed=3.0, cached=0.5, generated=15.0)
+
+
+def test_a_cached_token_costs_no_more_than_a_computed_one() -> None:
+    dear = PriceFlags(price_computed=1.0, price_cached=1.5)
+    with pytest.raises(BadSetting, match=r"--price-cached: 1.5 is more than --price-computed"):
+        gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(), BoundsFlags(), dear)
+    same = replace(dear, price_cached=1.0)
+    assert gateway_config(
+        SOURCE, DATA_DIR, SOCKET, GatewayFlags(), BoundsFlags(), same
+    ).prices == Prices(computed=1.0, cached=1.0)
+
+
 def test_configs_survive_the_command_line() -> None:
-    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(port=81), BoundsFlags())
+    composed = gateway_config(
+        SOURCE, DATA_DIR, SOCKET, GatewayFlags(port=81), BoundsFlags(), PriceFlags()
+    )
     encoded = msgspec.json.encode(composed)
     assert msgspec.json.decode(encoded, type=GatewayConfig) == composed
 
 
 def test_relative_places_become_absolute() -> None:
     composed = gateway_config(
-        SOURCE, Path(".ratoon"), Path("e.sock"), GatewayFlags(), BoundsFlags()
+        SOURCE, Path(".ratoon"), Path("e.sock"), GatewayFlags(), BoundsFlags(), PriceFlags()
     )
     assert composed.data_dir == str(Path.cwd() / ".ratoon")
     assert composed.engine_socket == str(Path.cwd() / "e.sock")
@@ -137,9 +157,11 @@ def test_the_cache_holds_a_block_at_least(cache_tokens: int, fine: bool) -> None
 
 def test_the_admin_port_is_another_port() -> None:
     with pytest.raises(BadSetting, match="--admin-port: 8000 is also --port"):
-        gateway_config(SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8000), BoundsFlags())
+        gateway_config(
+            SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8000), BoundsFlags(), PriceFlags()
+        )
     composed = gateway_config(
-        SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8001), BoundsFlags()
+        SOURCE, DATA_DIR, SOCKET, GatewayFlags(admin_port=8001), BoundsFlags(), PriceFlags()
     )
     assert composed.admin_port == 8001
 
@@ -178,12 +200,12 @@ def test_admin_routes_have_their_own_port_or_none() -> None:
 def test_a_bad_collector_url_is_refused(url: str) -> None:
     flags = GatewayFlags(otlp_endpoint=url)
     with pytest.raises(BadSetting, match="--otlp-endpoint"):
-        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags())
+        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags(), PriceFlags())
 
 
 def test_a_collectors_url_arrives() -> None:
     flags = GatewayFlags(otlp_endpoint="https://collector:4318/v1/traces")
-    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags())
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags(), PriceFlags())
     assert composed.otlp_endpoint == "https://collector:4318/v1/traces"
 
 
@@ -200,7 +222,7 @@ def test_a_collectors_url_arrives() -> None:
 )
 def test_a_redis_url_is_one_and_holds_no_password(flags: GatewayFlags, named: str) -> None:
     with pytest.raises(BadSetting) as refusal:
-        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags())
+        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags(), PriceFlags())
     assert named in str(refusal.value)
     assert "hush" not in str(refusal.value)
 
@@ -208,4 +230,7 @@ def test_a_redis_url_is_one_and_holds_no_password(flags: GatewayFlags, named: st
 def test_redis_urls_that_serve() -> None:
     for url in ("redis://redis:6379/0", "rediss://user@redis", "unix:///run/redis.sock?db=1"):
         flags = GatewayFlags(redis_url=url)
-        assert gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags()).redis_url == url
+        composed = gateway_config(
+            SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags(), PriceFlags()
+        )
+        assert composed.redis_url == url

@@ -11,8 +11,10 @@ from cli.client_options import AdminFlags, LoadFlags, TargetFlags
 from cli.engine_options import EngineFlags, EngineGraceFlags
 from cli.gateway_options import AdminKeyFlags, GatewayFlags
 from cli.options import ModelFlags, SocketFlags
+from cli.price_options import PriceFlags
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
+from gateway.limits.prices import Prices
 
 GROUPS = [
     ModelFlags,
@@ -21,6 +23,7 @@ GROUPS = [
     EngineGraceFlags,
     GatewayFlags,
     BoundsFlags,
+    PriceFlags,
     AdminKeyFlags,
     AdminFlags,
     TargetFlags,
@@ -73,6 +76,12 @@ def test_defaults_are_the_configs_own(flags: type[Any], config: type[msgspec.Str
     defaults = {field.name: field.default for field in msgspec.structs.fields(config)}
     for field in dataclasses.fields(flags):
         assert field.default == defaults[field.name], field.name
+
+
+def test_every_price_has_a_flag_with_its_default() -> None:
+    flags = {field.name: field.default for field in dataclasses.fields(PriceFlags)}
+    prices = msgspec.structs.asdict(Prices())
+    assert flags == {f"price_{name}": default for name, default in prices.items()}
 
 
 @pytest.mark.parametrize("group", GROUPS)

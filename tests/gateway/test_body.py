@@ -119,6 +119,31 @@ def test_arrays_and_objects_are_counted_outside_of_strings() -> None:
     assert parse(CHAT, GOOD[:-1] + b', "user": "' + many + b'"}', 64)
 
 
+@pytest.mark.parametrize(
+    ("item", "count", "refusal"),
+    [
+        (b'"x"', 140_000, "131072 strings"),
+        (b'"x":0', 140_000, "131072 strings"),
+        (b"1", 2_200_000, "2097152 values"),
+    ],
+)
+def test_strings_and_values_are_counted_before_they_are_built(
+    item: bytes, count: int, refusal: str
+) -> None:
+    begin, end = (b"{", b"}") if b":" in item else (b"[", b"]")
+    for name in (b'"zzz"', b'"stop"', b'"metadata"', b'"stop_token_ids"'):
+        many = GOOD[:-1] + b", " + name + b": " + begin + b",".join([item] * count) + end + b"}"
+        with pytest.raises(BadRequest, match=refusal):
+            parse(CHAT, many, 64)
+
+
+def test_a_text_may_say_as_much_as_it_likes_and_a_prompt_has_many_ids() -> None:
+    for text in (rb"\"x\", " * 1_000_000, b"," * 3_000_000):
+        assert parse(CHAT, GOOD[:-1] + b', "user": "' + text + b'"}', 64)
+    ids = b",".join([b"1"] * 1_100_000)
+    assert parse(COMPLETION, b'{"model": "m", "prompt": [' + ids + b"]}", 64)
+
+
 @given(JSON, st.integers(1, 8))
 def test_depth_is_pythons_depth(value: object, max_depth: int) -> None:
     def depth(of: object) -> int:
@@ -130,6 +155,14 @@ def test_depth_is_pythons_depth(value: object, max_depth: int) -> None:
     parsed = parse_or_refuse(COMPLETION, body, max_depth)
     is_too_deep = isinstance(parsed, BadRequest) and "deeper" in parsed.message
     assert is_too_deep == (1 + depth(value) > max_depth)
+
+
+@given(st.lists(st.text(alphabet='"\\[x,', max_size=12), max_size=6))
+def test_what_strings_say_counts_for_nothing_however_it_is_escaped(texts: list[str]) -> None:
+    body = json.dumps({"model": "m", "prompt": "x", "zzz": [texts, texts]}).encode()
+    assert parse(COMPLETION, body, 3).model == "m"
+    with pytest.raises(BadRequest, match="deeper"):
+        parse(COMPLETION, body, 2)
 
 
 def test_a_missing_field_is_named() -> None:

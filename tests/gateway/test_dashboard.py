@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.engine_metrics import EngineCollector
 from gateway.metrics import GatewayMetrics
 from tests.gateway.operated_engine import some_stats, some_tiers
 
 DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/ratoon.json"
 _NAME = re.compile(r"\bratoon_\w+")
 _LABELS = re.compile(r"\bby \(([^)]*)\)")
+_SUMMED = re.compile(r"\bsum(?: by \([^)]*\))? ?\((?:rate\()?(ratoon_\w+)")
 
 
 def shown(dashboard: Any) -> list[dict[str, Any]]:
@@ -63,6 +65,17 @@ def unknown(asked: list[str], samples: dict[str, set[str]]) -> list[str]:
     return wrong
 
 
+def of_the_engine() -> set[str]:
+    """Every sample that tells of the engine, which each gateway tells alike."""
+    families = EngineCollector(some_stats(tiers=some_tiers())).collect()
+    return {sample.name for family in families for sample in family.samples}
+
+
+def counted_twice(asked: list[str]) -> list[str]:
+    """What is summed over gateways in the expressions `asked` although all say the same."""
+    return [name for e in asked for name in _SUMMED.findall(e) if name in of_the_engine()]
+
+
 @pytest.fixture(scope="module")
 def dashboard() -> Any:
     return json.loads(DASHBOARD.read_text())
@@ -87,6 +100,26 @@ def test_every_metric_and_label_that_it_names_is_there(dashboard: Any) -> None:
 )
 def test_a_wrong_name_is_found(expression: str, wrong: list[str]) -> None:
     assert unknown([expression], exposed()) == wrong
+
+
+def test_one_engine_before_two_gateways_is_counted_once(dashboard: Any) -> None:
+    assert counted_twice(expressions(dashboard)) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "twice"),
+    [
+        ("sum(ratoon_engine_running)", ["ratoon_engine_running"]),
+        (
+            "sum by (tier) (rate(ratoon_tier_hit_tokens_total[5m]))",
+            ["ratoon_tier_hit_tokens_total"],
+        ),
+        ("sum(max by (state) (ratoon_pool_blocks))", []),
+        ("sum(rate(ratoon_cached_tokens_total[5m]))", []),  # each gateway's own
+    ],
+)
+def test_what_is_counted_twice_is_found(expression: str, twice: list[str]) -> None:
+    assert counted_twice([expression]) == twice
 
 
 def test_no_metric_is_left_out(dashboard: Any) -> None:

@@ -139,7 +139,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         await sqlite.close()
         return
     with redis_server(tmp_path) as server:
-        redis = RedisStore(RedisLink(connect(server.url, timeout_s=10.0)))
+        redis = RedisStore(RedisLink(connect(server.url), timeout_s=10.0))
         yield redis
         await redis.close()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from tests.doubles.waiting import wait_for
 from tests.seams.server import Server, running_server
 
-PROMPT = {"model": "handbook", "prompt": list(range(300, 340)), "temperature": 0}
+PROMPT: dict[str, Any] = {"model": "handbook", "prompt": list(range(300, 340)), "temperature": 0}
 
 
 @pytest.fixture(scope="module")
@@ -25,26 +27,34 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 class Stream(threading.Thread):
     """Reads one long stream and keeps its lines."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, key: str | None = None) -> None:
         super().__init__(daemon=True)
         self.server = server
+        self.key = key
         self.lines: list[str] = []
         self.broken: httpx.HTTPError | None = None
 
     def run(self) -> None:
-        body = PROMPT | {"stream": True, "max_tokens": 3000, "ignore_eos": True}
-        with self.server.client() as client:
+        body = PROMPT | {"stream": True, "max_tokens": 3000, "ignore_eos": True, "logprobs": 0}
+        with self.server.client(self.key) as client:
             try:
                 with client.stream("POST", "/v1/completions", json=body) as answer:
                     self.lines.extend(line for line in answer.iter_lines() if line)
             except httpx.HTTPError as error:
                 self.broken = error
 
+    def num_tokens(self) -> int:
+        """How many it was told."""
+        told = [json.loads(line[6:]) for line in self.lines if '"choices"' in line]
+        choices = [choice for chunk in told for choice in chunk["choices"]]
+        return sum(len(choice["logprobs"]["tokens"]) for choice in choices if choice["logprobs"])
+
 
 def test_killed_engine_ends_streams_with_an_error_and_comes_back(mortal: Server) -> None:
     with mortal.client() as client:
         before = client.post("/v1/completions", json=PROMPT | {"max_tokens": 20}).json()
-    streams = [Stream(mortal) for _ in range(3)]
+    key = mortal.new_tenant()
+    streams = [Stream(mortal, key) for _ in range(3)]
     for stream in streams:
         stream.start()
     wait_for(lambda: mortal.stats()["queue"]["running"] == 3, 30)
@@ -63,6 +73,14 @@ def test_killed_engine_ends_streams_with_an_error_and_comes_back(mortal: Server)
         after = client.post("/v1/completions", json=PROMPT | {"max_tokens": 20}).json()
     assert after["choices"] == before["choices"]
     assert after["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    with mortal.client(key) as client:
+        wait_for(
+            lambda: sum(u["requests"] for u in client.get("/v1/usage").json()["usage"]) == 3, 20
+        )
+        [billed] = client.get("/v1/usage").json()["usage"]
+    assert billed["generated_tokens"] == sum(stream.num_tokens() for stream in streams)
+    begun = sum(stream.num_tokens() > 0 for stream in streams)  # a prompt counts from then on
+    assert billed["computed_tokens"] + billed["cached_tokens"] == begun * len(PROMPT["prompt"])
 
 
 def test_a_hung_engine_is_noticed_and_replaced(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -52,7 +52,7 @@ class Gateway:
 
 @asynccontextmanager
 async def a_gateway(server: RedisServer, *, hears: bool = True) -> AsyncIterator[Gateway]:
-    link = RedisLink(connect(server.url, timeout_s=5.0))
+    link = RedisLink(connect(server.url), timeout_s=5.0)
     store, monotonic = RedisStore(link), ManualClock()
     keyring = Told(store, PEPPER, monotonic=monotonic)
     keyring.heard = asyncio.Event()

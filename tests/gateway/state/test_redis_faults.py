@@ -5,6 +5,7 @@ opens, and everything is as before once it is back.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway.breaker import Breaker
+from gateway.breaker import FAILURES, Breaker
 from gateway.errors import Conflict, GatewayError, Unauthenticated, Unavailable
 from gateway.keyring import IDENTITY_TTL_S, OUTAGE_TTL_S, IssuedKey, Keyring
 from gateway.state.records import AuditEntry, Tenant
@@ -93,7 +94,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 @asynccontextmanager
 async def a_site(server: RedisServer, *, timeout_s: float = 0.2) -> AsyncIterator[Site]:
     monotonic, breaker_clock = ManualClock(), ManualClock()
-    link = RedisLink(connect(server.url, timeout_s=timeout_s), Breaker(breaker_clock))
+    link = RedisLink(connect(server.url), Breaker(breaker_clock), timeout_s=timeout_s)
     store = RedisStore(link)
     keyring = Keyring(store, PEPPER, monotonic=monotonic)
     await store.create_tenant(ACME)
@@ -107,6 +108,23 @@ async def a_site(server: RedisServer, *, timeout_s: float = 0.2) -> AsyncIterato
 async def site(server: RedisServer) -> AsyncIterator[Site]:
     async with a_site(server) as site:
         yield site
+
+
+@asynccontextmanager
+async def held_up(seconds: float) -> AsyncIterator[None]:
+    """Every turn of the loop takes so long."""
+
+    async def work() -> None:
+        while True:
+            time.sleep(seconds)  # noqa: ASYNC251 (that is what holds a loop up)
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
 
 
 async def refusal(site: Site, issued: IssuedKey) -> GatewayError:
@@ -179,6 +197,14 @@ async def test_a_redis_that_is_too_slow_is_as_good_as_away(server: RedisServer) 
         assert isinstance(await refusal(site, site.known), Unavailable)
         server.kill()
         await admin.aclose()
+
+
+async def test_a_crowd_that_asks_at_once_is_answered(server: RedisServer) -> None:
+    link = RedisLink(connect(server.url), timeout_s=0.05)
+    async with held_up(0.02):
+        answers = await asyncio.gather(*(link.command("ECHO", str(n)) for n in range(200)))
+    assert answers == [str(number).encode() for number in range(200)]
+    await link.close()
 
 
 async def test_a_late_answer_never_reaches_the_next_command(site: Site) -> None:
@@ -263,7 +289,7 @@ async def test_a_password_is_needed_where_there_is_one(
             await outsider.list_tenants()
         assert "hush" not in str(caught.value)
         await outsider.close()
-        insider = RedisStore(RedisLink(connect(server.url, "hush", timeout_s=5.0)))
+        insider = RedisStore(RedisLink(connect(server.url, "hush"), timeout_s=5.0))
         assert await insider.list_tenants() == []
         await insider.close()
 

@@ -16,9 +16,9 @@ PATIENT_S = 10.0
 
 @pytest.fixture
 async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
-    client = connect(server.url, timeout_s=PATIENT_S)
+    client = connect(server.url)
     await client.flushall()
-    store = RedisStore(RedisLink(client))
+    store = RedisStore(RedisLink(client, timeout_s=PATIENT_S))
     yield store
     await store.close()
 
