@@ -1,13 +1,13 @@
-"""A prefix loaded from host memory and the step behind it: how much of either can be hidden.
+"""Time to load a prefix from host memory and compute the tokens behind it, in three ways.
 
     python -m benchmarks.overlap --model llama-3.1-8b [--tokens 16000] [--new 64] [--quick]
 
-Three ways, each told in ms from the first copy until the step's tokens are on the host: all
-copies, then the step, as the engine does it; the step at once, each group of layers waiting for
-its own part of every block; the first tokens computed while the others are loaded, then the
-step. Weights are random.
+The ways: all copies first and then the step, as the engine does it; the step launched at once, in
+which each group of layers waits only for its own part of every block; and the first tokens of the
+prefix computed while the others are loaded. Each is given in ms from the first copy until the
+step's tokens are on the host. Weights are random.
 
-Knows: the runner and its decoder, streams. Does not know: the cache, the scheduler or HTTP.
+Knows: the runner, its decoder, CUDA streams. Does not know: the cache, the scheduler or HTTP.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 import typer
 from torch import Tensor
 
-from benchmarks.record import progress, tell
+from benchmarks.record import emit, progress
 from benchmarks.shapes import model_directory
 from benchmarks.step import Shape, rows_of
 from engine.config import EngineConfig
@@ -54,13 +54,13 @@ class Part(NamedTuple):
 
 
 class Lane:
-    """Copies up, on a stream of their own where there are streams."""
+    """Copies from host to device, on a CUDA stream of their own; plain copies on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def copy(self, part: Part) -> Gate:
-        """Begin to copy; what opens when all has arrived."""
+        """Begin to copy; the gate opens when all has arrived."""
         if self._stream is None:
             torch._foreach_copy_(part.targets, part.sources)
             return lambda: None
@@ -77,7 +77,7 @@ class Lane:
 
 
 class GatedAttention:
-    """Attention that waits, at each layer, for that layer's keys; layers come in order."""
+    """Attention that waits, at the first layer of each group, for that group's keys."""
 
     def __init__(self, attention: PagedAttention, num_layers: int) -> None:
         self.gates: list[Gate] = []
@@ -172,7 +172,7 @@ def measure(name: str, do: Callable[[], None]) -> None:
         do()
         took.append((time.perf_counter() - before) * 1e3)
     took = sorted(took[2:])
-    tell(name, ms=float(np.median(took)), least_ms=took[0], most_ms=took[-1])
+    emit(name, ms=float(np.median(took)), least_ms=took[0], most_ms=took[-1])
 
 
 def measure_all(opened: OpenedModel, tokens: int, new: int, heads: Iterable[int]) -> None:

@@ -42,15 +42,9 @@ def gateway(
         ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
     """
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
-<<<<<<< HEAD:cli/standalone.py
     place = meeting_place(model, socket)
     config = gateway_config(source, model.data_dir, place, gateway, bounds, prices)
     first_start(model.data_dir, admin.admin_key, config)
-=======
-    place = meeting_place(model, socket)
-    config = gateway_config(source, model.data_dir, place, gateway, bounds, prices)
-    first_start(model.data_dir, admin.admin_key, config.shared)
->>>>>>> audit:cli/apart.py
     become("gateway", config)
 
 

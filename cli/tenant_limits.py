@@ -57,7 +57,9 @@ class BudgetFlags:
     budget: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Units of the server's --price-... flags; 0 removes the budget.", show_default=False
+            min=0,
+            help="Units of the server's --price-... flags; 0 removes the budget.",
+            show_default=False,
         ),
     ] = None
     period: Annotated[

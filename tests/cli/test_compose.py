@@ -230,7 +230,5 @@ def test_a_redis_url_is_one_and_holds_no_password(flags: GatewayFlags, named: st
 def test_redis_urls_that_serve() -> None:
     for url in ("redis://redis:6379/0", "rediss://user@redis", "unix:///run/redis.sock?db=1"):
         flags = GatewayFlags(redis_url=url)
-        composed = gateway_config(
-            SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags(), PriceFlags()
-        )
+        composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, BoundsFlags(), PriceFlags())
         assert composed.redis_url == url

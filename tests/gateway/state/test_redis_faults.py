@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway.breaker import FAILURES, Breaker
+from gateway.breaker import Breaker
 from gateway.errors import Conflict, GatewayError, Unauthenticated, Unavailable
 from gateway.keyring import IDENTITY_TTL_S, OUTAGE_TTL_S, IssuedKey, Keyring
 from gateway.state.records import AuditEntry, Tenant
