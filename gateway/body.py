@@ -1,5 +1,8 @@
 """A request's body: read within its bound, parsed into a Struct, or refused with one typed error.
 
+What parsing costs goes by how many values there are, not by bytes: a body of 16 MB may be
+millions of them, and parsing gives the event loop to nobody else. So they are counted first.
+
 Knows: bytes, JSON, depth, and every way `msgspec` says no. Does not know: what the fields mean
 (`openai/schema.py`) or how an error is spoken (`openai/errors.py`).
 """
@@ -7,10 +10,12 @@ Knows: bytes, JSON, depth, and every way `msgspec` says no. Does not know: what 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from starlette.requests import Request
 
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
@@ -19,6 +24,8 @@ T = TypeVar("T")
 
 _PLAIN = {"", "identity"}
 _MAX_CONTAINERS = 1 << 16  # millions of them would take seconds to build
+_MAX_VALUES = 1 << 16  # the same
+_UNMARKED = bytes(set(range(256)) - set(b'"[]{},'))
 _STEPS = np.zeros(256, np.int8)  # into the depth, by character
 _STEPS[list(b"[{")] = 1
 _STEPS[list(b"]}")] = -1
@@ -52,15 +59,22 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body has more than {max_bytes} bytes")
 
 
-def parse(decoder: msgspec.json.Decoder[T], body: bytes, max_depth: int) -> T:
+def parse(
+    decoder: msgspec.json.Decoder[T],
+    body: bytes,
+    max_depth: int,
+    bulk: Callable[[bytes], bytes] | None = None,
+) -> T:
     """The Struct in `body`, or BadRequest: this is the one seam where malformed JSON ends.
 
     Of a name that comes twice the last value holds, as in Python's own parser. Unknown names
-    are passed over, but they too must be UTF-8 and within the depth.
+    are passed over, but they too must be UTF-8 and within the bounds. The values in what `bulk`
+    cuts out of the body are not counted: in the Struct it is `Raw`, so nothing is made of them.
     """
     try:
         body.decode()  # msgspec does not look into the values of names it passes over
         _check_shape(body, max_depth)
+        _check_values(body, bulk)
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
@@ -86,10 +100,7 @@ def _check_shape(body: bytes, max_depth: int) -> None:
     """Count brackets outside of strings; vectorised, for a body may be all brackets and quotes."""
     if _count(body, b"[", max_depth) + _count(body, b"{", max_depth) <= max_depth:
         return
-    unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    chars = np.frombuffer(unescaped, np.uint8)
-    in_string = np.cumsum(chars == ord('"'), dtype=np.uint8) & 1
-    steps = _STEPS[chars] * (1 - in_string.astype(np.int8))
+    steps = _STEPS[_marks(body)]
     steps = steps[steps != 0]
     if np.count_nonzero(steps == 1) > _MAX_CONTAINERS:
         raise BadRequest(
@@ -97,6 +108,41 @@ def _check_shape(body: bytes, max_depth: int) -> None:
         )
     if np.cumsum(steps, dtype=np.int32).max(initial=0) > max_depth:
         raise _too_deep(max_depth)
+
+
+def _check_values(body: bytes, bulk: Callable[[bytes], bytes] | None) -> None:
+    """Count commas: all of them, and only if those are too many the ones outside of strings."""
+    if _count_commas(body) <= _MAX_VALUES:
+        return
+    apart = bulk(body) if bulk is not None else b""
+    if _count_commas(body) - _count_commas(apart) <= _MAX_VALUES:
+        return
+    if count_separators(body) - count_separators(apart) > _MAX_VALUES:
+        raise BadRequest(f"the JSON has more than {_MAX_VALUES} values", code="invalid_json")
+
+
+def _count_commas(spelled: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(spelled, np.uint8) == ord(",")))
+
+
+def count_separators(spelled: bytes, depth: int | None = None) -> int:
+    """Commas outside of strings; with `depth`, only those within so many brackets."""
+    marks = _marks(spelled)
+    commas = marks == ord(",")
+    if depth is not None:
+        commas &= np.cumsum(_STEPS[marks], dtype=np.int32) == depth
+    return int(np.count_nonzero(commas))
+
+
+def _marks(spelled: bytes) -> npt.NDArray[np.uint8]:
+    """Brackets and commas outside of strings."""
+    if b"\\" in spelled:
+        spelled = spelled.replace(rb"\\", b"").replace(rb"\"", b"")
+    chars = np.frombuffer(spelled.translate(None, _UNMARKED), np.uint8)
+    is_quote = chars == ord('"')
+    in_string = np.cumsum(is_quote, dtype=np.uint8) & 1
+    is_mark: npt.NDArray[np.bool_] = ~(is_quote | in_string.astype(np.bool_))
+    return np.compress(is_mark, chars)
 
 
 def _count(body: bytes, char: bytes, enough: int) -> int:
