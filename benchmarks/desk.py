@@ -14,6 +14,8 @@ from engine.messages import FromEngine, StepReply, ToEngine, Tokens
 class Desk:
     """A `Link` of one list; of what the engine sends only the first tokens are kept."""
 
+    dropped_frames = 0
+
     def __init__(self) -> None:
         self.first: Tokens | None = None
         self._incoming: list[Incoming] = []

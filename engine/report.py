@@ -32,6 +32,7 @@ def report(parts: Parts, evictions: int) -> EngineStats:
         flows=flows,
         loading=len(parts.scheduler.loading),
         failed_loads=parts.scheduler.num_failed_loads,
+        dropped_frames=parts.link.dropped_frames,
         tiers=tier_stats(parts.cache, parts.copies, parts.rates, parts.meter.found),
         shares=flow_shares(parts.cache, flows),
         floors_scale=floors_scale(parts.cache),
