@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _PLAIN = {"", "identity"}
 _MAX_CONTAINERS = 1 << 16  # millions of them would take seconds to build
-_MAX_VALUES = 1 << 16  # the same
+_MAX_VALUES = 150_000  # the same; more than the ids of a context of 128k, which need no second look
 _UNMARKED = bytes(set(range(256)) - set(b'"[]{},'))
 _STEPS = np.zeros(256, np.int8)  # into the depth, by character
 _STEPS[list(b"[{")] = 1

@@ -97,7 +97,7 @@ def test_an_answer_of_several_choices_to_several_prompts(
         ({"prompt": [1], "suffix": "x"}, "unsupported_parameter"),
         ({"prompt": [1], "model": "other"}, "model_not_found"),
         ({}, "missing_required_parameter"),
-        ({"prompt": [1] * 2, "stop": ["a"] * 70_000}, "invalid_json"),
+        ({"prompt": [1] * 2, "stop": ["a"] * 160_000}, "invalid_json"),
         ({"prompt": [[1]] * 65, "max_tokens": 1}, "rate_limit_exceeded"),  # 64 at once
     ],
 )
