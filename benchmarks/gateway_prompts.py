@@ -28,6 +28,7 @@ from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.namespaces import Namespaces
 from gateway.openai.completions import ask_of_completion
+from gateway.openai.prompts import prompt_in
 from gateway.openai.schema import CompletionRequest
 from gateway.tokenizer import Tokenizer
 from tests.doubles.fake_engine import WELCOME
@@ -63,16 +64,16 @@ def measure(admission: Admission, tokens: int) -> None:
     loop = asyncio.new_event_loop()
 
     def parsed() -> CompletionRequest:
-        return parse(_DECODER, body, _BOUNDS.max_json_depth)
+        return parse(_DECODER, body, _BOUNDS.max_json_depth, prompt_in)
 
     def admitted() -> bytes:
-        ask = ask_of_completion(parsed(), "request", _BOUNDS)
+        ask = ask_of_completion(parsed(), "request", _BOUNDS, _WELCOME.max_model_len)
         found = loop.run_until_complete(admission.admit(ask, _CALLER))
         return codec.encode(found.generates[0])
 
     wire = parsed()
     parsing = best_ms(parsed)
-    asking = best_ms(lambda: ask_of_completion(wire, "request", _BOUNDS))
+    asking = best_ms(lambda: ask_of_completion(wire, "request", _BOUNDS, _WELCOME.max_model_len))
     whole = best_ms(admitted)
     loop.close()
     print(f"{tokens:8d} {parsing:10.3f} {asking:10.3f} {whole:10.3f}")
@@ -86,7 +87,7 @@ def main() -> None:
         admission = Admission(
             tokenizer, None, Namespaces(b"s" * 32), lambda: _WELCOME, pool, _BOUNDS
         )
-        for tokens in (2_000, 8_000, 32_000):
+        for tokens in (2_000, 8_000, 32_000, 131_072):
             measure(admission, tokens)
 
 

@@ -15,6 +15,8 @@ from engine.messages import FromEngine, StepReply, ToEngine, Tokens
 class LocalLink:
     """An engine `Link` over a list; of what the engine sends only the first `Tokens` are kept."""
 
+    dropped_frames = 0
+
     def __init__(self) -> None:
         self.first: Tokens | None = None
         self._incoming: list[Incoming] = []

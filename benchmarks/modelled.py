@@ -139,6 +139,8 @@ class ModelledDevice:
 class ModelledLink:
     """A link to clients on the same clock."""
 
+    dropped_frames = 0
+
     def __init__(self, time: Time) -> None:
         self._time = time
         self._incoming: list[Incoming] = []

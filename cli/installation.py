@@ -6,7 +6,6 @@ Knows: the first start, temporary directories, ports. Does not know: processes.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import sqlite3
 import tempfile
@@ -22,10 +21,12 @@ from cli.errors import BadSetting
 from gateway.config import Shared
 from gateway.errors import Unavailable
 from gateway.first_start import ALONE, BadAdminKey, FirstStart, ensure_first_start
+from gateway.own_directory import own_directory
 from gateway.private_file import PrivateFileError
 from gateway.state.sqlite_schema import SchemaTooNew
 
 SOCKET_NAME = "engine.sock"
+_PREFIX = "ratoon-serve-"
 _REDIS_S = 5.0  # a start may wait longer for Redis than a request
 
 
@@ -48,15 +49,16 @@ def first_start(data_dir: Path, admin_key: str | None, shared: Shared = ALONE) -
 
 @contextmanager
 def runtime_directory() -> Iterator[Path]:
-    """A new directory for a socket, open to its owner alone (0700); removed at the end."""
-    directory = Path(tempfile.mkdtemp(prefix="ratoon-"))
-    if len(str(directory / SOCKET_NAME).encode()) >= MAX_SOCKET_BYTES:
-        directory.rmdir()
-        directory = Path(tempfile.mkdtemp(prefix="ratoon-", dir="/tmp"))
-    try:
+    """A new directory for a socket, open to its owner alone (0700); removed at the end.
+
+    Those that a killed server left are removed before.
+    """
+    within = Path(tempfile.gettempdir())
+    longest = within / f"{_PREFIX}12345678" / SOCKET_NAME
+    if len(str(longest).encode()) >= MAX_SOCKET_BYTES:
+        within = Path("/tmp")
+    with own_directory(_PREFIX, SOCKET_NAME, within) as directory:
         yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def check_port_free(flag: str, host: str, port: int) -> None:

@@ -30,6 +30,7 @@ class Policy:
     max_unready_runs: int = 3  # deaths in a row before ever being ready: it will not get better
     hopeless_status: int = 2  # with which an engine says that it cannot start
     drain_s: float = 35.0  # for the gateway to stop; its own grace and a margin
+    hurry_s: float = 5.0  # for the gateway to tell its streams that they end now
     stop_s: float = 10.0  # for the engine to stop
     silent_s: float = 5.0  # for an engine that does not answer to come back
 
@@ -53,6 +54,7 @@ class State:
     engine_silent: bool = False  # it was ready, it lives, and it does not answer
     engine_started_at: float = 0.0
     announced: bool = False
+    hurried: bool = False  # the gateway was asked twice: it waits for nobody
     short_runs: int = 0  # of the engine, in a row
     unready_runs: int = 0  # likewise
     wake_at: float | None = None  # when a Tick is due
@@ -79,7 +81,7 @@ class EngineSilent:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """SIGTERM or SIGINT; a second one means at once."""
+    """SIGTERM or SIGINT; a second one means that nobody is waited for, a third one kills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,10 @@ def _stop_requested(state: State, at: float, policy: Policy) -> Decision:
         case Phase.SERVING:
             state, actions = _drain(state, at, policy)
             return state, [Say("stopping: open streams may finish"), *actions]
+        case Phase.DRAINING if not state.hurried:
+            due = at + policy.hurry_s
+            hurried = replace(state, hurried=True, wake_at=min(state.wake_at or due, due))
+            return hurried, [Say("stopping now: open streams are cut off"), Terminate("gateway")]
         case Phase.DRAINING:
             return state, [Kill("gateway")]
         case Phase.STOPPING:

@@ -9,7 +9,6 @@ Knows: bounds. Does not know: the queue, or which requests are running (`core.py
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,6 +27,8 @@ MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
 MAX_LOGPROBS = 128
 MAX_TOP_K = 2**31 - 1
+FLOAT32_MAX = 3.4e38  # what the sampler computes with; beyond is infinity there
+FLOAT32_LEAST = 1.2e-38  # below is 0, or nearly
 WHOLE = (0.0, 1.0)  # no floor, no ceiling
 
 
@@ -102,9 +103,9 @@ class Intake:
             sampling.repetition_penalty,
             *sampling.logit_bias.values(),
         )
-        if not all(math.isfinite(number) for number in numbers):
+        if not all(abs(number) <= FLOAT32_MAX for number in numbers):  # refuses NaN too
             raise InvalidRequest("a sampling parameter is not finite")
-        if sampling.temperature < 0 or sampling.repetition_penalty <= 0:
+        if sampling.temperature < 0 or sampling.repetition_penalty < FLOAT32_LEAST:
             raise InvalidRequest("a sampling parameter is out of its range")
         if sampling.max_tokens < 1 or sampling.min_tokens < 0:
             raise InvalidRequest("a sampling parameter is out of its range")

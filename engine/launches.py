@@ -83,7 +83,7 @@ class Launches:
         largest = max(step.rows, key=lambda row: row.num_new).sequence
         for row in step.rows:
             if row.start == lease_of(row.sequence).cached_tokens:
-                self._parts.scheduler.preempt(row.sequence, now)
+                self._parts.scheduler.active.preempt(row.sequence, now)
         if self._num_refused == 1:
             self.budget = step.num_tokens // 2
             return []

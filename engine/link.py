@@ -31,6 +31,11 @@ class Incoming(NamedTuple):
 class Link(Protocol):
     """What the core asks of a link; `tests/doubles/memory_link.py` implements it too."""
 
+    @property
+    def dropped_frames(self) -> int:
+        """Messages so far that were not what a gateway says."""
+        ...
+
     def receive(self, *, timeout_s: float) -> list[Incoming]:
         """What has arrived; waits up to `timeout_s` for the first message."""
         ...

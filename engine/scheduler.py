@@ -28,31 +28,26 @@ alone. Where the room is only waiting for copies to end, the sequence sits out a
 
 A load that fails sends its sequence to the front of its flow, to start over without loads.
 
-Both may meet a sequence with a row on its way: the row's result is dropped, and its tokens are
-computed again. Its blocks may be handed out at once, since the device runs all of the engine's
-work in the order it was launched: what the stray row writes lies before what the next owner
-writes.
-
-Knows: budgets and the order of sequences. Does not know: tensors, tokens' values, or what
-follows from a step (`settle.py`). It does not touch `num_computed` either: that is settled.
+Knows: budgets and the order of sequences. Does not know: how one comes and goes (`active.py`),
+tensors, tokens' values, or what follows from a step (`settle.py`). It does not touch
+`num_computed` either: that is settled.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 
-from engine.charges import charge_cached, charge_decodes, charge_row
+from engine.active import ActiveSequences
+from engine.charges import charge_decodes
 from engine.chunks import Chunks
 from engine.crowd import begun_by_flow, who_gives
 from engine.holdings import Holdings, lease_of
 from engine.plan import Plan, StepLimits, tokens_to_go
 from engine.queue import FairQueue
-from engine.seats import Seats
 from engine.sequence import Sequence
 from engine.stats import Meter
 from engine.step import Step
@@ -67,7 +62,7 @@ class SchedulerStuck(RuntimeError):
 
 
 class Scheduler:
-    """Waiting and running sequences, and who of them runs next. One owner thread."""
+    """Who of the waiting and the running sequences is in the next step. One owner thread."""
 
     def __init__(
         self,
@@ -78,17 +73,15 @@ class Scheduler:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queue = queue
-        self.running: list[Sequence] = []  # in order of arrival
-        self.loading: list[Sequence] = []  # in order of admission
-        self.num_preemptions = 0
-        self.num_failed_loads = 0
         self.holdings = holdings
         self.visitors = Visitors(limits)
+        self.active = ActiveSequences(
+            queue, holdings, self.visitors, meter, clock, max_running=limits.max_running
+        )
+        self.running = self.active.running
+        self.loading = self.active.loading
         self._limits = limits
-        self._meter = meter
-        self._clock = clock  # for what a match takes; when things happen is told by `now`
         self._chunks = Chunks(queue)
-        self._seats = Seats(limits.max_running)
 
     @property
     def is_idle(self) -> bool:
@@ -124,42 +117,13 @@ class Scheduler:
         self.visitors.planned(plan, others_wait=others_wait)
         return plan.step()
 
-    def preempt(self, sequence: Sequence, now: float) -> None:
-        """Take a sequence's blocks and let it wait at the front of its flow."""
-        self.stop(sequence, now)
-        sequence.num_preemptions += 1
-        self.num_preemptions += 1
-        self.queue.push_front(sequence)
-
-    def stop(self, sequence: Sequence, now: float) -> None:
-        """Take a sequence out, running, loading or waiting; its blocks stay in the tree."""
-        if sequence.lease is None:
-            self.queue.remove(sequence)
-        else:
-            self._stand_up(sequence, now)
-            self.holdings.give_back(sequence, now)
-
-    def expel(self, sequence: Sequence, now: float) -> None:
-        """Take a running sequence out and forget the blocks that it computed."""
-        self._stand_up(sequence, now)
-        self.holdings.discard(sequence, now)
-
-    def _stand_up(self, sequence: Sequence, now: float) -> None:
-        self.visitors.went(sequence, now)
-        if sequence.seat is None:
-            self.loading.remove(sequence)
-            return
-        self.running.remove(sequence)
-        self._seats.give_back(sequence.seat)
-        sequence.seat = None
-
     def _continue_decodes(self, plan: Plan, now: float) -> bool:
         """Rows for sequences with one token to go, the eldest first.
 
         A victim is always younger than who needs its room, so none is in the plan yet. Returns
         whether there was room for all, and nobody had to give way.
         """
-        preempted, has_room = self.num_preemptions, True
+        preempted, has_room = self.active.num_preemptions, True
         for sequence in tuple(self.running):
             is_running = sequence.lease is not None  # not preempted by an elder just now
             if is_running and tokens_to_go(sequence) == 1:
@@ -168,7 +132,7 @@ class Scheduler:
                 else:
                     has_room = False
         charge_decodes(self.queue, plan.rows)
-        return has_room and self.num_preemptions == preempted
+        return has_room and self.active.num_preemptions == preempted
 
     def _make_room(self, sequence: Sequence, now: float) -> bool:
         """Room for a sequence's last token; False: it had to give way itself, or has to wait."""
@@ -176,7 +140,7 @@ class Scheduler:
             if self.holdings.is_room_coming(sequence):
                 return False
             victim = max([*self.loading, self.running[-1]], key=attrgetter("arrived"))
-            self.preempt(victim, now)
+            self.active.preempt(victim, now)
             if victim is sequence:
                 return False
         return True
@@ -193,17 +157,9 @@ class Scheduler:
         for sequence in [one for one in sequences if one.is_loading]:
             lease = lease_of(sequence)
             if lease.failed:
-                self._start_over(sequence, now)
+                self.active.start_over(sequence, now)
             elif lease.ready and plan.budget and self._find_seat(sequence, plan, now):
-                self.loading.remove(sequence)
-                sequence.load_seconds += now - sequence.leased
-                self._start(sequence, plan, now)
-
-    def _start_over(self, sequence: Sequence, now: float) -> None:
-        self.stop(sequence, now)
-        self.num_failed_loads += 1
-        sequence.loads = "never"  # once is enough: what is computed comes for sure
-        self.queue.push_front(sequence)
+                self.active.start_loaded(sequence, plan, now)
 
     def _admit_newcomers(self, plan: Plan, now: float) -> bool:
         """Whether all that came found room; what comes free belongs to who did not.
@@ -222,7 +178,7 @@ class Scheduler:
 
     def _let_newcomers_in(self, plan: Plan, present: Counter[str], now: float) -> bool:
         while plan.budget:
-            before = self._tokens_to_go()
+            before = self.active.tokens_to_go()
             rank = partial(self.holdings.look_up, now=now, before=before)
             sequence = self.queue.newcomer(present, rank)
             if sequence is None or not self._could_sit(sequence, plan):
@@ -232,12 +188,12 @@ class Scheduler:
             present[sequence.flow] += tokens_to_go(sequence)
             if lease_of(sequence).ready:
                 self._find_seat(sequence, plan, now)
-            self._let_in(sequence, plan, now, is_newcomer=True)
+            self.active.admit(sequence, plan, now, is_newcomer=True)
         return True
 
     def _take_of_others(self, sequence: Sequence, plan: Plan, now: float, before: int) -> bool:
         """Lease a newcomer's blocks and find it a seat; False: not now."""
-        while not self._take(sequence, now, before):
+        while not self.active.take(sequence, now, before):
             giver = who_gives(self.running, sequence.flow, plan.started)
             if giver is None or self.holdings.could_fit(sequence):
                 return False
@@ -245,12 +201,13 @@ class Scheduler:
         return True
 
     def _could_sit(self, sequence: Sequence, plan: Plan) -> bool:
-        is_free = len(self.running) < self._limits.max_running
-        return is_free or who_gives(self.running, sequence.flow, plan.started) is not None
+        if not self.active.is_full:
+            return True
+        return who_gives(self.running, sequence.flow, plan.started) is not None
 
     def _find_seat(self, sequence: Sequence, plan: Plan, now: float) -> bool:
         """Find the sequence a seat, if need be another's; False: not now."""
-        if len(self.running) >= self._limits.max_running:
+        if self.active.is_full:
             giver = who_gives(self.running, sequence.flow, plan.started)
             if giver is None:
                 return False
@@ -259,53 +216,17 @@ class Scheduler:
 
     def _send_back(self, giver: Sequence, plan: Plan, now: float) -> None:
         plan.drop(giver)
-        self.preempt(giver, now)
+        self.active.preempt(giver, now)
 
     def _admit(self, plan: Plan, now: float) -> None:
         most = self._limits.max_running
         while plan.budget and max(len(self.running), len(self.loading)) < most:
-            before = self._tokens_to_go()
+            before = self.active.tokens_to_go()
             rank = partial(self.holdings.look_up, now=now, before=before)
             sequence = self.queue.select(rank)
-            if sequence is None or not self._take(sequence, now, before):
+            if sequence is None or not self.active.take(sequence, now, before):
                 break
-            self._let_in(sequence, plan, now)
+            self.active.admit(sequence, plan, now)
         is_still = not (self.running or self.loading or self.holdings.copies_under_way)
         if self.queue and is_still:
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")
-
-    def _let_in(
-        self, sequence: Sequence, plan: Plan, now: float, *, is_newcomer: bool = False
-    ) -> None:
-        """It has its blocks: it starts, or its loads do, until which it needs no seat."""
-        self.queue.take(sequence)
-        self.visitors.came(sequence, is_newcomer=is_newcomer)
-        sequence.leased = now
-        if lease_of(sequence).ready:
-            self._start(sequence, plan, now)
-        else:
-            self.loading.append(sequence)
-
-    def _take(self, sequence: Sequence, now: float, before: int) -> bool:
-        """Lease its blocks; False: not now."""
-        began = self._clock()
-        is_taken = self.holdings.take(sequence, now, before)
-        if sequence.admitted is None:
-            sequence.match_seconds = self._clock() - began
-        return is_taken
-
-    def _tokens_to_go(self) -> int:
-        """Tokens that are to be computed before those of whoever is admitted next."""
-        return sum(tokens_to_go(one) for one in self.running)
-
-    def _start(self, sequence: Sequence, plan: Plan, now: float) -> None:
-        insort(self.running, sequence, key=attrgetter("arrived"))
-        sequence.seat = self._seats.take()
-        lease = lease_of(sequence)
-        if sequence.admitted is None:
-            sequence.admitted = now
-            self._meter.admitted(sequence.flow, sequence.prompt_len, sequence.found, now)
-        plan.moves.extend(lease.moves)
-        plan.started.append(sequence)
-        charge_cached(self.queue, sequence, lease.cached_tokens)
-        charge_row(self.queue, plan.add(sequence))

@@ -100,12 +100,12 @@ class Settler:
 
     def cancel(self, sequence: Sequence, now: float) -> Reply:
         """End a sequence whose client left, at whatever stage it is."""
-        self._scheduler.stop(sequence, now)
+        self._scheduler.active.stop(sequence, now)
         return self._finished(sequence, "cancelled")
 
     def fail(self, sequence: Sequence, error: EngineError, now: float) -> Reply:
         """End a sequence that the engine cannot go on with."""
-        self._scheduler.stop(sequence, now)
+        self._scheduler.active.stop(sequence, now)
         return failed(sequence.client, sequence.request_id, error)
 
     def _advance(self, row: Row, now: float) -> None:
@@ -139,11 +139,11 @@ class Settler:
         *,
         stop_token_id: int | None = None,
     ) -> Reply:
-        self._scheduler.stop(sequence, now)
+        self._scheduler.active.stop(sequence, now)
         return self._finished(sequence, reason, stop_token_id)
 
     def _fail_numeric(self, sequence: Sequence, now: float) -> Reply:
-        self._scheduler.expel(sequence, now)
+        self._scheduler.active.expel(sequence, now)
         error = NumericFailure("the model produced numbers that are not finite")
         return failed(sequence.client, sequence.request_id, error)
 

@@ -153,6 +153,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     flows: dict[str, FlowStats]
     loading: int = 0  # sequences whose prefix is on its way from a lower tier
     failed_loads: int = 0  # sequences that had to start over
+    dropped_frames: int = 0  # messages to the engine that nobody could read
     tiers: TierStats = TierStats()
     shares: dict[str, FlowShares] = {}  # by flow
     floors_scale: dict[str, float] = {}  # by tier: 1, or less where not all floors fit

@@ -110,7 +110,7 @@ class Admission:
         self._pool = pool
         self._bounds = bounds
 
-    async def _engine(self) -> Welcome:
+    async def engine(self) -> Welcome:
         """What the engine allows; Unavailable if none is connected within a moment.
 
         Workers connect one after the other: the one that answered /readyz may have an engine a
@@ -131,14 +131,14 @@ class Admission:
 
     async def admit(self, ask: Ask, caller: Caller) -> Admitted:
         """Check, render, tokenise and hash `ask`; BadRequest or Unavailable when it cannot run."""
-        welcome = await self._engine()
+        welcome = await self.engine()
         _check_vocabulary(ask.sampling, welcome.vocab_size)
         self._check_salt(ask.salt)
 
         def prepare() -> list[_Prepared]:
             return [self._prepare(prompt, caller, ask.salt, welcome) for prompt in ask.prompts]
 
-        prepared = await self._off_the_loop(prepare, sum(map(_size, ask.prompts)))
+        prepared = await self.off_the_loop(prepare, sum(map(_size, ask.prompts)))
         generates: list[Generate] = []
         for prompt in prepared:
             sampling = _within_context(ask, len(prompt.token_ids), welcome.max_model_len)
@@ -167,7 +167,7 @@ class Admission:
         def tokenise() -> TokenIds:
             return self._tokens(prompt, welcome, add_special_tokens=add_special_tokens)
 
-        return await self._off_the_loop(tokenise, _size(prompt))
+        return await self.off_the_loop(tokenise, _size(prompt))
 
     async def detokenize(self, token_ids: list[int]) -> str:
         """The text of `token_ids`, special tokens included; BadRequest for one out of range."""
@@ -176,9 +176,10 @@ class Admission:
         def decode() -> str:
             return self.tokenizer.decode(token_ids, skip_special_tokens=False)
 
-        return await self._off_the_loop(decode, len(token_ids))
+        return await self.off_the_loop(decode, len(token_ids))
 
-    async def _off_the_loop(self, work: Callable[[], T], size: int) -> T:
+    async def off_the_loop(self, work: Callable[[], T], size: int) -> T:
+        """What `work` gives, from another thread if it is as much as `size` characters are."""
         if size <= _INLINE_SIZE:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -196,13 +197,13 @@ class Admission:
     def _tokens(self, prompt: Prompt, welcome: Welcome, *, add_special_tokens: bool) -> TokenIds:
         if isinstance(prompt, np.ndarray):
             if len(prompt) >= welcome.max_model_len:
-                raise _too_long(len(prompt) + 1, welcome.max_model_len, "prompt")
+                raise too_long(len(prompt) + 1, welcome.max_model_len, "prompt")
             _check_ids(prompt, welcome.vocab_size, "prompt")
             return prompt
         text = self._render(prompt) if isinstance(prompt, Chat) else prompt
         if len(text) > welcome.max_model_len * self.tokenizer.longest_token:
             # Certainly over the context, so not worth the minutes that tokenising could take.
-            raise _too_long(None, welcome.max_model_len, _param(prompt))
+            raise too_long(None, welcome.max_model_len, _param(prompt))
         return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
     def _render(self, chat: Chat) -> str:
@@ -258,7 +259,7 @@ def _within_context(ask: Ask, prompt_tokens: int, max_model_len: int) -> Samplin
     sampling = ask.sampling
     if left < 1 or (sampling.max_tokens > left and not ask.max_tokens_may_shrink):
         wanted = prompt_tokens + (1 if ask.max_tokens_may_shrink else sampling.max_tokens)
-        raise _too_long(wanted, max_model_len, _param(ask.prompts[0]))
+        raise too_long(wanted, max_model_len, _param(ask.prompts[0]))
     if sampling.max_tokens <= left:
         return sampling
     return msgspec.structs.replace(
@@ -266,7 +267,8 @@ def _within_context(ask: Ask, prompt_tokens: int, max_model_len: int) -> Samplin
     )
 
 
-def _too_long(tokens: int | None, max_model_len: int, param: str) -> BadRequest:
+def too_long(tokens: int | None, max_model_len: int, param: str) -> BadRequest:
+    """The error for a request of so many tokens, if that is known, in this context."""
     wanted = "far more" if tokens is None else f"{tokens} tokens with the answer"
     return BadRequest(
         f"the model's context is {max_model_len} tokens, the request needs {wanted}",

@@ -1,5 +1,8 @@
 """A request's body: read within its bound, parsed into a Struct, or refused with one typed error.
 
+What parsing costs goes by how many values there are, not by bytes: a body of 16 MB may be
+millions of them, and parsing gives the event loop to nobody else. So they are counted first.
+
 Knows: bytes, JSON, depth, and every way `msgspec` says no. Does not know: what the fields mean
 (`openai/schema.py`) or how an error is spoken (`openai/errors.py`).
 """
@@ -7,6 +10,7 @@ Knows: bytes, JSON, depth, and every way `msgspec` says no. Does not know: what 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -17,14 +21,11 @@ from starlette.requests import Request
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
 
 T = TypeVar("T")
-Chars = npt.NDArray[np.uint8]
-Marks = npt.NDArray[np.bool_]
 
 _PLAIN = {"", "identity"}
-# Millions of them would take seconds to build, and nobody is answered meanwhile.
-_MAX_CONTAINERS = 1 << 16
-_MAX_STRINGS = 1 << 17  # names of fields too
-_MAX_VALUES = 1 << 21  # of lists and objects; a prompt in token ids is a list of them
+_MAX_CONTAINERS = 1 << 16  # millions would take seconds to build, on the event loop
+_MAX_VALUES = 150_000  # more than a context of 128k token ids
+_UNMARKED = bytes(set(range(256)) - set(b'"[]{},'))
 _STEPS = np.zeros(256, np.int8)  # into the depth, by character
 _STEPS[list(b"[{")] = 1
 _STEPS[list(b"]}")] = -1
@@ -58,15 +59,22 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"the body has more than {max_bytes} bytes")
 
 
-def parse(decoder: msgspec.json.Decoder[T], body: bytes, max_depth: int) -> T:
+def parse(
+    decoder: msgspec.json.Decoder[T],
+    body: bytes,
+    max_depth: int,
+    bulk: Callable[[bytes], bytes] | None = None,
+) -> T:
     """The Struct in `body`, or BadRequest: this is the one seam where malformed JSON ends.
 
     Of a name that comes twice the last value holds, as in Python's own parser. Unknown names
-    are passed over, but they too must be UTF-8 and within the depth.
+    are passed over, but they too must be UTF-8 and within the bounds. The values in what `bulk`
+    cuts out of the body are not counted: in the Struct it is `Raw`, so nothing is made of them.
     """
     try:
         body.decode()  # msgspec does not look into the values of names it passes over
         _check_shape(body, max_depth)
+        _check_values(body, bulk)
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
@@ -89,56 +97,52 @@ def parse_part(decoder: msgspec.json.Decoder[T], part: bytes) -> T:
 
 
 def _check_shape(body: bytes, max_depth: int) -> None:
-    """Count brackets outside of strings, strings, and commas outside of strings.
-
-    Vectorised, for a body may be all brackets and quotes.
-    """
-    is_flat = _count(body, b"[", max_depth) + _count(body, b"{", max_depth) <= max_depth
-    chars = np.frombuffer(body, np.uint8)
-    if is_flat and not _may_be_many(chars):
+    """Count brackets outside of strings; vectorised, for a body may be all brackets and quotes."""
+    if _count(body, b"[", max_depth) + _count(body, b"{", max_depth) <= max_depth:
         return
-    quotes = _quotes(chars)
-    _at_most(_MAX_STRINGS, _number(quotes) // 2, "strings")
-    outside = ~np.logical_xor.accumulate(quotes)
-    _at_most(_MAX_VALUES, _number((chars == ord(",")) & outside), "values")
-    steps = _STEPS[chars[outside]]
+    steps = _STEPS[_marks(body)]
     steps = steps[steps != 0]
-    _at_most(_MAX_CONTAINERS, _number(steps == 1), "arrays and objects")
+    if np.count_nonzero(steps == 1) > _MAX_CONTAINERS:
+        raise BadRequest(
+            f"the JSON has more than {_MAX_CONTAINERS} arrays and objects", code="invalid_json"
+        )
     if np.cumsum(steps, dtype=np.int32).max(initial=0) > max_depth:
         raise _too_deep(max_depth)
 
 
-def _may_be_many(chars: Chars) -> bool:
-    """False when there are surely not too many strings and values, as in one long text."""
-    if len(chars) <= 2 * _MAX_STRINGS:
-        return False
-    if _number(chars == ord(",")) > _MAX_VALUES:
-        return True
-    slashes = chars == ord("\\")
-    surely_escaped = slashes[1:-1] & ~slashes[:-2]
-    quotes = (chars[2:] == ord('"')) & ~surely_escaped
-    return _number(quotes) // 2 >= _MAX_STRINGS
+def _check_values(body: bytes, bulk: Callable[[bytes], bytes] | None) -> None:
+    """Count commas: all of them, and only if those are too many the ones outside of strings."""
+    if _count_commas(body) <= _MAX_VALUES:
+        return
+    apart = bulk(body) if bulk is not None else b""
+    if _count_commas(body) - _count_commas(apart) <= _MAX_VALUES:
+        return
+    if count_separators(body) - count_separators(apart) > _MAX_VALUES:
+        raise BadRequest(f"the JSON has more than {_MAX_VALUES} values", code="invalid_json")
 
 
-def _quotes(chars: Chars) -> Marks:
-    """Where strings begin and end: the quotes that no backslash escapes."""
-    quotes: Marks = chars == ord('"')
-    slashes = np.zeros(len(chars) + 2, np.int8)
-    slashes[1:-1] = chars == ord("\\")
-    edges = np.flatnonzero(slashes[1:] != slashes[:-1])
-    starts, ends = edges[::2], edges[1::2]  # of runs of backslashes; two of them are one
-    escaped = ends[(ends - starts) % 2 == 1]
-    quotes[escaped[escaped < len(chars)]] = False
-    return quotes
+def _count_commas(spelled: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(spelled, np.uint8) == ord(",")))
 
 
-def _number(marks: Marks) -> int:
-    return int(np.count_nonzero(marks))
+def count_separators(spelled: bytes, depth: int | None = None) -> int:
+    """Commas outside of strings; with `depth`, only those within so many brackets."""
+    marks = _marks(spelled)
+    commas = marks == ord(",")
+    if depth is not None:
+        commas &= np.cumsum(_STEPS[marks], dtype=np.int32) == depth
+    return int(np.count_nonzero(commas))
 
 
-def _at_most(bound: int, count: int, of: str) -> None:
-    if count > bound:
-        raise BadRequest(f"the JSON has more than {bound} {of}", code="invalid_json")
+def _marks(spelled: bytes) -> npt.NDArray[np.uint8]:
+    """Brackets and commas outside of strings."""
+    if b"\\" in spelled:
+        spelled = spelled.replace(rb"\\", b"").replace(rb"\"", b"")
+    chars = np.frombuffer(spelled.translate(None, _UNMARKED), np.uint8)
+    is_quote = chars == ord('"')
+    in_string = np.cumsum(is_quote, dtype=np.uint8) & 1
+    is_mark: npt.NDArray[np.bool_] = ~(is_quote | in_string.astype(np.bool_))
+    return np.compress(is_mark, chars)
 
 
 def _count(body: bytes, char: bytes, enough: int) -> int:

@@ -44,6 +44,11 @@ def _engine(stats: EngineStats) -> Iterator[Metric]:
     )
     yield _counter("ratoon_engine_steps", "Steps computed", stats.steps)
     yield _counter("ratoon_engine_generated_tokens", "Tokens sampled", stats.generated_tokens)
+    yield _counter(
+        "ratoon_engine_dropped_frames",
+        "Messages to the engine that it could not read",
+        stats.dropped_frames,
+    )
 
 
 def _pool(pool: PoolStats) -> Iterator[Metric]:

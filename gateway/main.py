@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 import uvloop
@@ -48,6 +47,7 @@ from gateway.open_streams import OpenStreams
 from gateway.openai.models import ModelCard
 from gateway.openai.routes import openai_router
 from gateway.otlp import collector, exporting
+from gateway.own_directory import own_directory
 from gateway.own_usage import own_usage_router
 from gateway.prefix_tokens import PrefixTokens
 from gateway.published import Parts as PublishedParts
@@ -65,6 +65,7 @@ from gateway.workers import Workers
 
 EXIT_CANNOT_START = 2
 LIMITS_FILE = "limits.sqlite"
+_METRICS = "ratoon-workers-"
 _LOG = logging.getLogger(__name__)
 
 
@@ -151,8 +152,8 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
     if config.admin_port is not None:
         addresses.append((config.admin_host, config.admin_port))
     command = [sys.executable, *sys.orig_argv[1:]]
-    with reserved(addresses), TemporaryDirectory(prefix="ratoon-metrics-") as metrics:
-        return await Workers(command, count, metrics).run()
+    with reserved(addresses), own_directory(_METRICS, "*.db") as metrics:
+        return await Workers(command, count, str(metrics)).run()
 
 
 @asynccontextmanager

@@ -96,12 +96,12 @@ class Losses:
         self._forget(shelf.tier, *found, Reason.DOUBLE)
         return True
 
-    def forget_below(self, node: Node, tier: Tier) -> None:
+    def forget_below(self, node: Node, tier: Tier, reason: Reason) -> None:
         """Forget the copies in a lower tier of those of the node's blocks that lie higher too."""
         states = node.edge.states
         places = np.flatnonzero((states & BIT[tier] != 0) & (states & ABOVE[tier] != 0))
         if len(places):
-            self._forget(tier, node, places, Reason.TIER_GONE)
+            self._forget(tier, node, places, reason)
 
     def count_gone(self, top: Node, reason: Reason, owner: str = "") -> None:
         """Count all blocks of a subtree that is about to leave the cache."""

@@ -27,6 +27,7 @@ from prefix_cache.namespace import NAMESPACE_BYTES, Namespace
 from prefix_cache.node import Node, Position
 from prefix_cache.residency import DISK, WAY
 from prefix_cache.supply import Supply
+from prefix_cache.traffic import Reason
 from prefix_cache.tree import RadixTree
 from storage.move import Record, Tier
 
@@ -100,7 +101,7 @@ class Restart:
     def forget_copies(self) -> None:
         """Forget the disk's copies of blocks that lie higher as well."""
         for node in self._tree.nodes():
-            self._supply.losses.forget_below(node, Tier.DISK)
+            self._supply.losses.forget_below(node, Tier.DISK, Reason.TIER_GONE)
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> list[Stored]:
         """The records that pass the checks, each key once; fills `slots` with all slots found."""

@@ -17,6 +17,7 @@ from prefix_cache.landing import Landing
 from prefix_cache.losses import Losses
 from prefix_cache.node import Node, Partial, Position
 from prefix_cache.shelf import Tiers, make_pools
+from prefix_cache.traffic import Reason
 from prefix_cache.transit import Transit
 from prefix_cache.usage import PoolUse, TierUse
 from storage.move import Tier
@@ -104,7 +105,7 @@ class Supply:
         current = node
         while current.parent is not None:
             if current.owner != owner:
-                self.losses.forget_below(current, Tier.DISK)
+                self.losses.forget_below(current, Tier.DISK, Reason.DOUBLE)
                 for tier, standing in self.standings.items():
                     blocks = len(current.edge.held_slots_in(tier))
                     standing.charge(current.owner, -blocks)

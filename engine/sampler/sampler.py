@@ -1,6 +1,7 @@
 """From logits to the next token of every row, without waiting for the device.
 
-    logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> draw -> one copy back
+    logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> a token left?
+           -> draw -> one copy back
 
 Where no row asks for more than a draw, one kernel does it all.
 
@@ -41,7 +42,8 @@ class Sampler:
         """Choose a token for each of `sequences`, given `logits` (R, V), contiguous.
 
         `inputs` (R,) int64 are the tokens that the logits follow. Changes `logits`. A row with
-        a logit that is not finite yields no token; it leaves the other rows as they are.
+        a logit that is not finite, or whose wishes leave none to choose, yields no token; it
+        leaves the other rows as they are.
         """
         draw = self.planner.plain(sequences)
         if draw is not None:
@@ -58,7 +60,9 @@ class Sampler:
         plan = on_device(host_plan, logits.device)
         finite = all_finite(logits)
         logprobs = None if plan.wanted is None else normalised(logits, plan.wanted)
-        adjust(logits, plan, inputs)
+        if plan.penalties is not None or plan.edits is not None:
+            adjust(logits, plan, inputs)
+            finite &= leaves_a_token(logits)
         tokens = self._choose(logits, plan)
         reported = (
             None
@@ -105,6 +109,14 @@ def all_finite(logits: Tensor) -> Tensor:
     """(R,) bool: whether a row of `logits` (R, V) has neither NaN nor infinity."""
     least, greatest = logits.aminmax(dim=-1)  # both are NaN where any is
     return least.isfinite() & greatest.isfinite()
+
+
+def leaves_a_token(adjusted: Tensor) -> Tensor:
+    """(R,) bool: whether the greatest of a row of `adjusted` (R, V) is a number to go by.
+
+    Tokens may be ruled out, or lowered without end; NaN and infinity are nobody's likeliest.
+    """
+    return adjusted.amax(dim=-1).isfinite()  # NaN where any is
 
 
 def adjust(logits: Tensor, plan: DevicePlan, inputs: Tensor) -> None:

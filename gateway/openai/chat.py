@@ -41,11 +41,11 @@ _MAX_VARIABLES = 32
 
 def ask_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Ask:
     """What the request asks for; BadRequest names the field that is wrong or not supported."""
-    wire = refuse_in_chat(wire)
+    wire = refuse_in_chat(wire, bounds.max_messages)
     max_tokens = wire.max_completion_tokens or wire.max_tokens
     return Ask(
         request_id=request_id,
-        prompts=(chat_of(wire.messages, wire, bounds),),
+        prompts=(chat_of(wire.messages, wire),),
         choices=checked_choices(wire.n, prompts=1, bounds=bounds),
         sampling=sampling_params(
             wire,
@@ -61,12 +61,8 @@ def ask_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Ask:
     )
 
 
-def chat_of(
-    messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest, bounds: Bounds
-) -> Chat:
+def chat_of(messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest) -> Chat:
     """The messages as the template is given them."""
-    if len(messages) > bounds.max_messages:
-        raise BadRequest(f"there are more than {bounds.max_messages} messages", param="messages")
     continue_final = bool(options.continue_final_message)
     if continue_final and options.add_generation_prompt:
         raise BadRequest(

@@ -34,10 +34,15 @@ from gateway.tokenizer import Tokenizer
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's own
 
 
-def ask_of_completion(wire: CompletionRequest, request_id: str, bounds: Bounds) -> Ask:
-    """What the request asks for; BadRequest names the field that is wrong or not supported."""
+def ask_of_completion(
+    wire: CompletionRequest, request_id: str, bounds: Bounds, context: int
+) -> Ask:
+    """What the request asks for; BadRequest names the field that is wrong or not supported.
+
+    Token ids that are certainly more than `context` are refused before they are read.
+    """
     refuse_in_completion(wire)
-    prompts = prompts_of(wire.prompt)
+    prompts = prompts_of(wire.prompt, bounds.max_prompts, context)
     num_logprobs = None
     if wire.logprobs is not None:
         num_logprobs = checked_logprobs("logprobs", wire.logprobs, bounds)

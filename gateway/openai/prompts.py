@@ -4,63 +4,115 @@ Token ids can be most of a request's bytes, and making a Python list of them wou
 all the rest of admission. So a plain list of ids is read from its JSON into an array at once; all
 other prompts, and lists with a mistake in them, are parsed strictly like the rest of a body.
 
-Knows: how a prompt is written. Does not know: the vocabulary or the context (`admission.py`).
+Lists of ids that are longer than the context, and batches of more prompts than the bound, are
+counted and refused without being parsed.
+
+Knows: how a prompt is written. Does not know: the vocabulary (`admission.py`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
-from gateway.admission import Prompt
-from gateway.body import parse_part
+from gateway.admission import Prompt, too_long
+from gateway.body import count_separators, parse_part
 from gateway.errors import BadRequest
-from gateway.openai.schema import PromptPart
+from gateway.openai.sampling import at_most
+from gateway.openai.schema import PromptAlone, PromptPart
 from gateway.tokenizer import TokenIds
 
+Item = str | int | list[int] | TokenIds
+
 _PART = msgspec.json.Decoder(PromptPart)
+_ALONE = msgspec.json.Decoder(PromptAlone)
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _MAX_ID = 2**31 - 1
+_NUMBER_FIRST = re.compile(rb"\[\s*[-0-9]")
 
 
-def prompts_of(raw: msgspec.Raw) -> tuple[Prompt, ...]:
-    """The prompts in `raw`, which is JSON; BadRequest for a wrong type, a mixture, or no prompt."""
+def prompt_in(body: bytes) -> bytes:
+    """The JSON of the prompt in a completion's body; empty if there is none."""
+    return bytes(_ALONE.decode(body).prompt)
+
+
+def prompts_of(raw: msgspec.Raw, most: int, context: int) -> tuple[Prompt, ...]:
+    """The prompts in `raw`, which is JSON; BadRequest for a wrong type, a mixture, or no prompt.
+
+    Also for more than `most` prompts, and for ids that do not fit into `context` tokens.
+    """
     spelled = bytes(raw)
-    token_ids = token_ids_in(spelled)
+    if not spelled.startswith(b"["):
+        return _sorted_out(_strictly(spelled))
+    token_ids = token_ids_in(spelled, context)
     if token_ids is not None:
         return (token_ids,)
-    return _sorted_out(parse_part(_PART, b'{"prompt":%b}' % spelled).prompt)
+    items = count_separators(spelled, depth=1) + 1
+    if items > most and _NUMBER_FIRST.match(spelled):
+        _refuse_long(spelled, context)
+        return _sorted_out(_strictly(spelled))  # with an id that is none, and will be named
+    at_most("prompt", items, most)
+    parts = enumerate(_ITEMS.decode(spelled))
+    return _sorted_out([_item(bytes(part), place, context) for place, part in parts])
 
 
-def token_ids_in(spelled: bytes) -> TokenIds | None:
+def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
     """int32 ids of a list of natural numbers; None for anything else and for an empty list.
 
     `spelled` must be valid JSON: a list of only digits, commas and spaces is then such a list.
+    BadRequest, before a number is read, for ids that leave no room for an answer in `context`.
     """
     inner = spelled[1:-1]
     between = inner.translate(None, b"0123456789")
     rest = between.translate(None, b",")
     if rest.translate(None, b" ") or between == inner or not spelled.startswith(b"["):
         return None
+    ids = len(between) - len(rest) + 1
+    if ids >= context:
+        raise too_long(ids + 1, context, "prompt")
     try:
         numbers = np.fromstring(inner, dtype=np.int64, sep=",")  # larger ids become the largest int
     except (DeprecationWarning, ValueError):
         return None  # a space before a comma; whether numpy minds depends on its release
-    if len(numbers) != len(between) - len(rest) + 1 or numbers.max() > _MAX_ID:
+    if len(numbers) != ids or numbers.max() > _MAX_ID:
         return None
     return numbers.astype(np.int32)
 
 
-def _sorted_out(prompt: str | Sequence[str | int | list[int]]) -> tuple[Prompt, ...]:
+def _item(spelled: bytes, place: int, context: int) -> Item:
+    """Number `place` of a batch."""
+    token_ids = token_ids_in(spelled, context)
+    if token_ids is not None:
+        return token_ids
+    _refuse_long(spelled, context)
+    # Behind others, so that an error names its place.
+    batch = _strictly(b"[%b%b]" % (b"0," * place, spelled))
+    return batch[place]
+
+
+def _strictly(spelled: bytes) -> str | list[str | int | list[int]]:
+    return parse_part(_PART, b'{"prompt":%b}' % spelled).prompt
+
+
+def _refuse_long(spelled: bytes, context: int) -> None:
+    """BadRequest for a list with more values than could be ids of one prompt."""
+    values = count_separators(spelled) + 1
+    if values >= context:
+        raise too_long(values + 1, context, "prompt")
+
+
+def _sorted_out(prompt: str | Sequence[Item]) -> tuple[Prompt, ...]:
     if isinstance(prompt, str):
         return _none_empty([prompt])
-    if len(set(map(type, prompt))) > 1:
-        raise BadRequest("`prompt` mixes texts and token ids", param="prompt")
     ids = [item for item in prompt if isinstance(item, int)]
     texts = [item for item in prompt if isinstance(item, str)]
-    lists = [item for item in prompt if isinstance(item, list)]
-    arrays = [np.array(item, dtype=np.int32) for item in ([ids] if ids else lists)]
+    lists = [item for item in prompt if isinstance(item, list | np.ndarray)]
+    if sum(map(bool, (ids, texts, lists))) > 1:
+        raise BadRequest("`prompt` mixes texts and token ids", param="prompt")
+    arrays = [np.asarray(item, dtype=np.int32) for item in ([ids] if ids else lists)]
     return _none_empty([*texts, *arrays])
 
 

@@ -5,6 +5,8 @@ Knows: fields with an effect on the answer. Does not know: fields without one; t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from gateway.errors import BadRequest
@@ -26,13 +28,20 @@ def refuse_unsupported(
             raise unsupported(f"{where}{name}")
 
 
+def refuse_many(messages: Sequence[ChatMessage], most: int) -> None:
+    """BadRequest when there are more messages than are worth a look at each."""
+    if len(messages) > most:
+        raise BadRequest(f"there are more than {most} messages", param="messages")
+
+
 def unsupported(param: str) -> BadRequest:
     """The error for a field that is known but not supported."""
     return BadRequest(f"`{param}` is not supported", code="unsupported_parameter", param=param)
 
 
-def refuse_in_chat(wire: ChatRequest) -> ChatRequest:
+def refuse_in_chat(wire: ChatRequest, max_messages: int) -> ChatRequest:
     """`wire` without its tool fields if no tool may be called; BadRequest for what is left."""
+    refuse_many(wire.messages, max_messages)
     if bytes(wire.tool_choice) in (b'"none"', b'"auto"', b"null"):
         no_tool = bytes(wire.tool_choice) == b'"none"'
         wire = msgspec.structs.replace(

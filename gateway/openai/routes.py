@@ -8,6 +8,7 @@ Knows: paths, and the order of reading, parsing and answering. Does not know: ho
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -23,6 +24,7 @@ from gateway.openai.chat import ChatReply, ask_of_chat
 from gateway.openai.completions import CompletionReply, ask_of_completion
 from gateway.openai.limit_headers import limit_headers
 from gateway.openai.models import ModelCard
+from gateway.openai.prompts import prompt_in
 from gateway.openai.rendering import Reply, gather
 from gateway.openai.replies import (
     ChatChunk,
@@ -42,7 +44,7 @@ from gateway.openai.schema import (
 )
 from gateway.openai.sse import sse
 from gateway.openai.stream import EventStream
-from gateway.openai.tokenize import detokenize, tokenize
+from gateway.openai.tokenize import detokenize, tokenize, tokens_in
 from gateway.openapi import described, streaming
 from gateway.request_head import arrived_at, request_id_of, trace_link
 
@@ -53,6 +55,7 @@ _CHAT = msgspec.json.Decoder(ChatRequest)
 _COMPLETION = msgspec.json.Decoder(CompletionRequest)
 _TOKENIZE = msgspec.json.Decoder(TokenizeRequest)
 _DETOKENIZE = msgspec.json.Decoder(DetokenizeRequest)
+_BYTES_PER_CHARACTER = 256  # of spelled token ids: as much work as a character to be tokenised
 
 
 def openai_router(
@@ -74,10 +77,18 @@ class _Reader:
     card: ModelCard
     bounds: Bounds
 
-    async def read(self, request: Request, decoder: msgspec.json.Decoder[T]) -> T:
-        """The parsed body; raises GatewayError for a bad body or another model."""
+    async def read(
+        self,
+        request: Request,
+        decoder: msgspec.json.Decoder[T],
+        bulk: Callable[[bytes], bytes] | None = None,
+    ) -> T:
+        """The parsed body; raises GatewayError for a bad body or another model.
+
+        `bulk` is as in `parse`.
+        """
         body = await read_body(request, self.bounds.max_body_bytes)
-        wire = parse(decoder, body, self.bounds.max_json_depth)
+        wire = parse(decoder, body, self.bounds.max_json_depth, bulk)
         self.card.check(wire.model)
         return wire
 
@@ -111,8 +122,8 @@ def _add_generation(
         openapi_extra=streaming(described(Completion, CompletionRequest), Completion),
     )
     async def completions(request: Request, caller: CallerOf) -> Response:
-        wire = await reader.read(request, _COMPLETION)
-        ask = ask_of_completion(wire, request_id_of(request.scope), reader.bounds)
+        wire = await reader.read(request, _COMPLETION, prompt_in)
+        ask = await _ask_of(wire, request_id_of(request.scope), answering.admission, reader.bounds)
         reply = CompletionReply(
             id=f"cmpl-{ask.request_id}",
             created=int(time.time()),
@@ -139,7 +150,7 @@ def _add_tokens(
 
     @router.post("/detokenize", openapi_extra=described(Detokenized, DetokenizeRequest))
     async def detokenize_tokens(request: Request, caller: CallerOf) -> Response:  # noqa: ARG001
-        wire = await reader.read(request, _DETOKENIZE)
+        wire = await reader.read(request, _DETOKENIZE, tokens_in)
         return _json(await detokenize(wire, admission))
 
 
@@ -165,6 +176,16 @@ class _Exchange:
     reply: Reply
     origin: Origin
     headers: dict[str, str] = field(default_factory=dict)  # known once the request is admitted
+
+
+async def _ask_of(
+    wire: CompletionRequest, request_id: str, admission: Admission, bounds: Bounds
+) -> Ask:
+    """What a text completion asks; a batch of long prompts is taken in prompt by prompt, beside
+    what else the gateway does."""
+    context = (await admission.engine()).max_model_len
+    work = partial(ask_of_completion, wire, request_id, bounds, context)
+    return await admission.off_the_loop(work, len(bytes(wire.prompt)) // _BYTES_PER_CHARACTER)
 
 
 async def _respond(

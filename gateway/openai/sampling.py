@@ -17,8 +17,8 @@ def sampling_params(
     wire: Generating, bounds: Bounds, *, max_tokens: int, num_logprobs: int | None
 ) -> SamplingParams:
     """How to choose tokens; BadRequest names the field that exceeds a bound."""
-    _at_most("logit_bias", len(wire.logit_bias or ()), bounds.max_logit_bias)
-    _at_most("stop_token_ids", len(wire.stop_token_ids or ()), bounds.max_stops)
+    at_most("logit_bias", len(wire.logit_bias or ()), bounds.max_logit_bias)
+    at_most("stop_token_ids", len(wire.stop_token_ids or ()), bounds.max_stops)
     if wire.min_tokens is not None and wire.min_tokens > max_tokens:
         raise BadRequest("`min_tokens` is greater than `max_tokens`", param="min_tokens")
     return SamplingParams(
@@ -42,15 +42,15 @@ def sampling_params(
 def checked_choices(n: int | None, *, prompts: int, bounds: Bounds) -> int:
     """The number of choices of each prompt; BadRequest if it exceeds a bound."""
     choices = n or 1
-    _at_most("n", choices, bounds.max_choices)
-    _at_most("prompt", prompts, bounds.max_prompts)
-    _at_most("n", choices * prompts, bounds.max_prompts)
+    at_most("n", choices, bounds.max_choices)
+    at_most("prompt", prompts, bounds.max_prompts)
+    at_most("n", choices * prompts, bounds.max_prompts)
     return choices
 
 
 def checked_logprobs(param: str, wanted: int, bounds: Bounds) -> int:
     """`wanted`, the number of top log-probabilities; BadRequest if it exceeds the bound."""
-    _at_most(param, wanted, bounds.max_logprobs)
+    at_most(param, wanted, bounds.max_logprobs)
     return wanted
 
 
@@ -62,7 +62,7 @@ def priority(wire: Generating) -> Priority:
 def text_rules(wire: Generating, bounds: Bounds) -> TextRules:
     """How tokens become the text that is shown."""
     stops = [wire.stop] if isinstance(wire.stop, str) else wire.stop or []
-    _at_most("stop", len(stops), bounds.max_stops)
+    at_most("stop", len(stops), bounds.max_stops)
     if not all(stops):
         raise BadRequest("a stop string is empty", param="stop")
     if any(len(stop) > bounds.max_stop_chars for stop in stops):
@@ -90,6 +90,7 @@ def _or(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def _at_most(param: str, count: int, bound: int) -> None:
+def at_most(param: str, count: int, bound: int) -> None:
+    """BadRequest when there are more of `param` than `bound`."""
     if count > bound:
         raise BadRequest(f"`{param}` is {count}, at most {bound} are allowed", param=param)

@@ -137,6 +137,12 @@ class PromptPart(Struct, frozen=True):
 _PROMPT_SCHEMA = msgspec.json.schema(str | list[str | TokenId | list[TokenId]])
 
 
+class PromptAlone(Struct, frozen=True):
+    """The prompt of a body and nothing else of it, as it is spelled."""
+
+    prompt: Raw = field(default_factory=Raw)
+
+
 class CompletionRequest(Generating, frozen=True, kw_only=True):
     """The body of `POST /v1/completions`."""
 
@@ -168,6 +174,12 @@ class TokensPart(Struct, frozen=True):
 
 
 _TOKENS_SCHEMA = msgspec.json.schema(list[TokenId])
+
+
+class TokensAlone(Struct, frozen=True):
+    """The tokens of a body and nothing else of it, as they are spelled."""
+
+    tokens: Raw = field(default_factory=Raw)
 
 
 class DetokenizeRequest(Struct, frozen=True, kw_only=True):

@@ -12,11 +12,17 @@ from gateway.body import parse_part
 from gateway.config import Bounds
 from gateway.errors import BadRequest
 from gateway.openai.chat import chat_of
-from gateway.openai.refusals import refuse_unsupported
+from gateway.openai.refusals import refuse_many, refuse_unsupported
 from gateway.openai.replies import Detokenized, Tokenized
-from gateway.openai.schema import DetokenizeRequest, TokenizeRequest, TokensPart
+from gateway.openai.schema import DetokenizeRequest, TokenizeRequest, TokensAlone, TokensPart
 
+_ALONE = msgspec.json.Decoder(TokensAlone)
 _TOKENS = msgspec.json.Decoder(TokensPart)
+
+
+def tokens_in(body: bytes) -> bytes:
+    """The token ids of a body, as they are spelled; empty where there are none."""
+    return bytes(_ALONE.decode(body).tokens)
 
 
 async def tokenize(wire: TokenizeRequest, admission: Admission, bounds: Bounds) -> Tokenized:
@@ -56,7 +62,8 @@ def _prompt(wire: TokenizeRequest, bounds: Bounds) -> Prompt:
     if (wire.prompt is None) == (wire.messages is None):
         raise BadRequest("give either `prompt` or `messages`", param="prompt")
     if wire.messages is not None:
+        refuse_many(wire.messages, bounds.max_messages)
         for place, message in enumerate(wire.messages):
             refuse_unsupported(message, f"messages[{place}].")
-        return chat_of(wire.messages, wire, bounds)
+        return chat_of(wire.messages, wire)
     return wire.prompt or ""

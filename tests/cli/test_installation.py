@@ -102,6 +102,18 @@ def test_the_runtime_directory_is_private_and_goes_away() -> None:
     assert not directory.exists()
 
 
+def test_what_a_killed_server_left_goes_with_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    empty, bound = tmp_path / "ratoon-serve-abcdefgh", tmp_path / "ratoon-serve-12345678"
+    empty.mkdir()
+    bound.mkdir()
+    (bound / SOCKET_NAME).touch()
+    with runtime_directory() as first, runtime_directory() as second:
+        assert sorted(tmp_path.iterdir()) == sorted([first, second])
+
+
 def test_a_deep_temporary_directory_is_avoided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

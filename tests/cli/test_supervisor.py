@@ -36,6 +36,7 @@ POLICY = Policy(
 SERVING = State()
 READY = State(engine_ready=True, announced=True)
 DRAINING = replace(READY, phase=Phase.DRAINING, wake_at=135.0)
+HURRIED = replace(DRAINING, hurried=True)
 STOPPING = replace(READY, phase=Phase.STOPPING, wake_at=110.0)
 
 
@@ -67,7 +68,8 @@ def live(state: State, *events: tuple[float, Event]) -> tuple[State, list[Action
         (DRAINING, EngineReady(), Phase.DRAINING, []),
         (DRAINING, Exited("engine", -9), Phase.DRAINING, []),
         (DRAINING, Exited("gateway", 0), Phase.STOPPING, [Terminate("engine")]),
-        (DRAINING, StopRequested(), Phase.DRAINING, [Kill("gateway")]),
+        (DRAINING, StopRequested(), Phase.DRAINING, [Terminate("gateway")]),
+        (HURRIED, StopRequested(), Phase.DRAINING, [Kill("gateway")]),
         (DRAINING, Tick(), Phase.DRAINING, []),
         (STOPPING, Exited("engine", 0), Phase.DONE, []),
         (STOPPING, StopRequested(), Phase.STOPPING, [Kill("engine")]),
@@ -220,6 +222,21 @@ def test_what_does_not_stop_in_time_is_killed() -> None:
     assert done == [Kill("engine")]
     assert state.phase is Phase.DONE
     assert state.failure is None, "it was asked to stop"
+
+
+def test_asked_twice_the_gateway_has_a_moment_to_tell_its_streams() -> None:
+    state, done = live(READY, (100.0, StopRequested()), (101.0, StopRequested()))
+    assert done == [Terminate("gateway"), Terminate("gateway")]
+    assert state.wake_at == 101.0 + POLICY.hurry_s
+    ended, done = live(state, (101.2, Exited("gateway", 0)), (102.0, Exited("engine", 0)))
+    assert (ended.phase, done) == (Phase.DONE, [Terminate("engine")])
+    assert live(state, (105.9, Tick()), (106.0, Tick()))[1] == [Kill("gateway")]
+    assert live(state, (101.1, StopRequested()))[1] == [Kill("gateway")]
+
+
+def test_a_gateway_that_is_out_of_time_gets_no_more_by_being_asked_again() -> None:
+    state, _ = live(READY, (100.0, StopRequested()), (134.0, StopRequested()))
+    assert state.wake_at == 135.0
 
 
 def test_the_death_of_the_gateway_ends_serving_and_says_so() -> None:

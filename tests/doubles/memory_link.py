@@ -21,6 +21,7 @@ class MemoryLink:
     def __init__(self, *, sleeps: bool = False) -> None:
         """`sleeps`: waiting takes a moment, so that others get on."""
         self.sleeps = sleeps
+        self.dropped_frames = 0
         self.sent: defaultdict[bytes, list[FromEngine]] = defaultdict(list)
         self.waits: list[float] = []
         self.gone: set[bytes] = set()

@@ -63,6 +63,9 @@ UNSOUND = {
     "temperature negative": sampling(temperature=-0.1),
     "top_p infinite": sampling(top_p=math.inf),
     "repetition penalty zero": sampling(repetition_penalty=0.0),
+    "repetition penalty zero in float32": sampling(repetition_penalty=1e-300),
+    "presence penalty infinite in float32": sampling(presence_penalty=1e39),
+    "bias infinite in float32": sampling(logit_bias={1: -1e308}),
     "bias NaN": sampling(logit_bias={1: math.nan}),
     "bias of an unknown token": sampling(logit_bias={64: 1.0}),
     "stop token unknown": sampling(stop_token_ids=(64,)),
@@ -78,6 +81,11 @@ UNSOUND = {
 def test_an_unsound_request_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest):
         INTAKE.accept(b"gateway", UNSOUND[name], 0.0)
+
+
+def test_numbers_that_float32_has_are_taken() -> None:
+    wishes = sampling(repetition_penalty=1.2e-38, presence_penalty=-3e38, logit_bias={1: 3e38})
+    assert INTAKE.accept(b"gateway", wishes, 0.0).sampling == wishes.sampling
 
 
 @pytest.mark.parametrize(

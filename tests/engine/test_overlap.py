@@ -199,7 +199,7 @@ class TestRoom:
             rig.submit(generate("a", range(30), max_tokens=8))
             rig.step(moment)
             [sequence] = rig.scheduler.running
-            rig.scheduler.preempt(sequence, rig.clock())
+            rig.scheduler.active.preempt(sequence, rig.clock())
             rig.run()
             assert sequence.num_preemptions == 1
             assert rig.link.tokens("a") == expected_output(range(30), 8)

@@ -162,7 +162,7 @@ class TestPreemption:
         rig.step()
         rig.submit(younger)
         rig.run()
-        assert rig.scheduler.num_preemptions > 0
+        assert rig.scheduler.active.num_preemptions > 0
         rig.expect_output(elder)
         rig.expect_output(younger)
         assert rig.finished("younger").cached_tokens == 0  # what it found at its first admission
@@ -179,7 +179,7 @@ class TestPreemption:
         for number in range(2, 17):  # one token a step, as if it were alone
             rig.step()
             assert len(rig.link.tokens("oldest")) == number
-        assert rig.scheduler.num_preemptions > 0
+        assert rig.scheduler.active.num_preemptions > 0
         rig.run()
         for request in (oldest, *others):
             rig.expect_output(request)
@@ -190,7 +190,7 @@ class TestPreemption:
         rig.submit(request)
         rig.step(3)
         [sequence] = rig.scheduler.running
-        rig.scheduler.preempt(sequence, rig.clock())
+        rig.scheduler.active.preempt(sequence, rig.clock())
         computed = rig.runner.tokens_computed
         rig.step()
         assert rig.runner.tokens_computed - computed <= 4
@@ -208,7 +208,7 @@ class TestPreemption:
         prophet = generate("prophet", future, max_tokens=1, block_size=2)
         rig.submit(prophet)
         rig.run()
-        assert rig.scheduler.num_preemptions == 1
+        assert rig.scheduler.active.num_preemptions == 1
         assert rig.finished("prophet").completion_tokens == 1  # long before
         rig.expect_output(elder)
         rig.expect_output(prophet)
@@ -223,7 +223,7 @@ class TestPreemption:
         for request in requests:
             rig.submit(request)
         rig.run(max_steps=2000)
-        assert rig.scheduler.num_preemptions > 0
+        assert rig.scheduler.active.num_preemptions > 0
         for request in requests:
             rig.expect_output(request)
         rig.expect_nothing_left()

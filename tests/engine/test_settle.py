@@ -123,7 +123,7 @@ class TestCancel:
         rig.submit(generate("a", range(6), max_tokens=50))
         rig.step(4)
         [sequence] = rig.scheduler.running
-        rig.scheduler.preempt(sequence, rig.clock())
+        rig.scheduler.active.preempt(sequence, rig.clock())
         rig.link.say(Cancel("a"))
         rig.run()
         finished = rig.finished("a")

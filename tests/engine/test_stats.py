@@ -104,3 +104,6 @@ def test_the_engines_report() -> None:
     assert stats.windows["all"].queried_tokens == 12
     assert stats.windows["all"].hit_tokens + stats.windows["all"].computed_tokens == 12
     assert stats.tree_nodes > 0
+    assert stats.dropped_frames == 0
+    rig.link.dropped_frames = 3
+    assert rig.core.stats().dropped_frames == 3

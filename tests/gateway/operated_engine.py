@@ -66,6 +66,7 @@ def some_stats(
         waiting=4,
         preemptions=5,
         steps=600,
+        dropped_frames=8,
         generated_tokens=700,
         windows={
             "1m": WindowStats(queried_tokens=0, hit_tokens=0, computed_tokens=0),

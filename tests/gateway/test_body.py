@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.types import Message
 
-from gateway.body import parse, read_body
+from gateway.body import count_separators, parse, read_body
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
+from gateway.openai.prompts import prompt_in
 from gateway.openai.schema import ChatRequest, CompletionRequest
 
 T = TypeVar("T")
 
 CHAT = msgspec.json.Decoder(ChatRequest)
 COMPLETION = msgspec.json.Decoder(CompletionRequest)
+GOOD_COMPLETION = b'{"model": "m", "prompt": "hi"}'
 GOOD = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "n": 1, "stop": ["a"]}'
 
 
@@ -113,35 +115,64 @@ def test_depth_counts_brackets_outside_of_strings() -> None:
 
 
 def test_arrays_and_objects_are_counted_outside_of_strings() -> None:
-    many = b"[" + b",".join([b"[]"] * 70_000) + b"]"
+    many = b"[" + b",".join([b"[]"] * 160_000) + b"]"
     with pytest.raises(BadRequest, match="65536 arrays"):
         parse(CHAT, GOOD[:-1] + b', "zzz": ' + many + b"}", 64)
     assert parse(CHAT, GOOD[:-1] + b', "user": "' + many + b'"}', 64)
 
 
+MANY = b",".join([b'"a"'] * 160_000)
+NUMBERS = b",".join([b"1"] * 160_000)
+
+
 @pytest.mark.parametrize(
-    ("item", "count", "refusal"),
+    "field",
     [
-        (b'"x"', 140_000, "131072 strings"),
-        (b'"x":0', 140_000, "131072 strings"),
-        (b"1", 2_200_000, "2097152 values"),
+        b'"stop": [' + MANY + b"]",
+        b'"stop_token_ids": [' + NUMBERS + b"]",
+        b'"modalities": [' + MANY + b"]",
+        b'"logit_bias": {' + b",".join(b'"%d": 1' % i for i in range(160_000)) + b"}",
+        b'"metadata": {' + b",".join(b'"%d": "a"' % i for i in range(160_000)) + b"}",
+        b'"zzz": [' + NUMBERS + b"]",
     ],
+    ids=lambda field: field[1:9].decode(),
 )
-def test_strings_and_values_are_counted_before_they_are_built(
-    item: bytes, count: int, refusal: str
-) -> None:
-    begin, end = (b"{", b"}") if b":" in item else (b"[", b"]")
-    for name in (b'"zzz"', b'"stop"', b'"metadata"', b'"stop_token_ids"'):
-        many = GOOD[:-1] + b", " + name + b": " + begin + b",".join([item] * count) + end + b"}"
-        with pytest.raises(BadRequest, match=refusal):
-            parse(CHAT, many, 64)
+def test_values_are_counted_before_they_are_parsed(field: bytes) -> None:
+    more = b", " + field + b"}"
+    with pytest.raises(BadRequest, match="150000 values") as refused:
+        parse(CHAT, GOOD[:-1] + more, 64)
+    assert refused.value.code == "invalid_json"
+    with pytest.raises(BadRequest, match="150000 values"):
+        parse(COMPLETION, GOOD_COMPLETION[:-1] + more, 64, prompt_in)
 
 
-def test_a_text_may_say_as_much_as_it_likes_and_a_prompt_has_many_ids() -> None:
-    for text in (rb"\"x\", " * 1_000_000, b"," * 3_000_000):
-        assert parse(CHAT, GOOD[:-1] + b', "user": "' + text + b'"}', 64)
-    ids = b",".join([b"1"] * 1_100_000)
-    assert parse(COMPLETION, b'{"model": "m", "prompt": [' + ids + b"]}", 64)
+def test_commas_within_strings_are_no_values() -> None:
+    for text in (b"," * 160_000, rb"\"," * 160_000, rb"\\" + b"," * 160_000):
+        parsed = parse(CHAT, GOOD[:-1] + b', "user": "' + text + b'"}', 64)
+        assert parsed.user is not None
+        assert parsed.user.count(",") == 160_000
+
+
+def test_the_values_of_the_part_cut_out_are_not_counted() -> None:
+    good = b'{"model": "m", "prompt": [' + NUMBERS + b'], "stop": ["a"]}'
+    assert parse(COMPLETION, good, 64, prompt_in).stop == ["a"]
+    with pytest.raises(BadRequest, match="150000 values"):
+        parse(COMPLETION, good, 64)
+    twice = good[:-1] + b', "prompt": "x"}'  # the first one does not hold, and counts
+    with pytest.raises(BadRequest, match="150000 values"):
+        parse(COMPLETION, twice, 64, prompt_in)
+
+
+@given(JSON)
+def test_separators_are_counted_outside_of_strings(value: object) -> None:
+    def separators(of: object) -> int:
+        within = of.values() if isinstance(of, dict) else of if isinstance(of, list) else ()
+        return max(0, len(list(within)) - 1) + sum(map(separators, within))
+
+    spelled = json.dumps(value, ensure_ascii=False).encode()
+    assert count_separators(spelled) == separators(value)
+    items = len(value) if isinstance(value, list | dict) else 0
+    assert count_separators(spelled, depth=1) == max(0, items - 1)
 
 
 @given(JSON, st.integers(1, 8))

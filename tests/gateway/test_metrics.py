@@ -166,6 +166,7 @@ def test_the_engine_s_counters_are_those_of_the_scrape() -> None:
     assert value(seen, "ratoon_engine_waiting") == 4
     assert value(seen, "ratoon_preemptions_total") == 5
     assert value(seen, "ratoon_engine_steps_total") == 600
+    assert value(seen, "ratoon_engine_dropped_frames_total") == 8
     assert value(seen, "ratoon_engine_generated_tokens_total") == 700
     assert value(seen, "ratoon_engine_uptime_seconds") == 12.5
     assert value(seen, "ratoon_tree_nodes") == 21

@@ -7,7 +7,9 @@ import pytest
 from prefix_cache.hashing import TokenIds
 from prefix_cache.lease import Lease
 from prefix_cache.quota import PUBLISHED
+from prefix_cache.traffic import Reason
 from prefix_cache.transit import Outcome
+from storage.move import Tier
 from tests.prefix_cache.scene import path, tokens
 from tests.prefix_cache.tiers_scene import TierScene
 
@@ -78,8 +80,13 @@ def test_a_prefix_that_was_pinned_can_be_read_from_disk_afterwards() -> None:
     """A record is sealed for its owner; who asks for it as another's is told that it is lost."""
     scene = TierScene(3, disk=8)
     on_both(scene)
+    traffic = scene.cache.traffic
+    before = traffic.by_reason(Tier.DISK)
     pinned = pin(scene)
     assert pinned is not None
+    assert before == {}
+    assert traffic.by_reason(Tier.DISK) == {Reason.DOUBLE: 2}
+    assert traffic.dropped(Tier.DISK) == 0, "no block has left the cache"
     scene.release(pinned)
     scene.release(lease(scene, OTHER))
     again = lease(scene, PROMPT)  # the scene's disk asserts that records are what was asked for

@@ -6,6 +6,7 @@ after a gateway's end is seen through the next gateway on the same socket.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -134,6 +135,24 @@ def test_a_gateway_that_is_asked_to_end_truncates_nothing_and_takes_nothing_new(
             assert len(reader.lines) > 150 // 2
         assert ending.process.wait(30) == 0
         waiting.close()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_asked_twice_to_end_serving_ends_at_once_and_streams_are_told(
+    tmp_path: Path, workers: str
+) -> None:
+    with running_server(tmp_path / "data", {"RATOON_WORKERS": workers}) as server:
+        readers = reading(server, 2, 4000)
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: not accepts(server), SOON_S)
+        assert all(reader.is_alive() for reader in readers), "they may finish"
+        server.process.send_signal(signal.SIGTERM)
+        for reader in readers:
+            reader.join(SOON_S)
+            assert not reader.broke
+            error = json.loads(reader.lines[-1].removeprefix("data: "))["error"]
+            assert error["code"] == "shutting_down"
+        assert server.process.wait(30) == 0
 
 
 def accepts(server: Server) -> bool:

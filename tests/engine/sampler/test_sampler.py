@@ -262,6 +262,48 @@ def test_a_row_that_is_not_finite_yields_no_token_and_spares_the_others(
     assert [spoilt[0], spoilt[2]] == [clean[0], clean[2]]
 
 
+UNHEARD_OF: list[dict[str, Any]] = [
+    {"repetition_penalty": 1.2e-38},
+    {"presence_penalty": -3e38, "logit_bias": {5: 3e38}},
+    {"frequency_penalty": -3e38},
+    {"repetition_penalty": 1.2e-38, "frequency_penalty": 3e38},  # infinity less infinity
+    {"repetition_penalty": 1.2e-38, "logit_bias": {5: -3e38}},
+]
+
+
+@pytest.mark.parametrize("wish", UNHEARD_OF)
+@pytest.mark.parametrize(
+    "choice", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9}, {"num_logprobs": 2}]
+)
+def test_a_wish_that_leaves_no_finite_logits_yields_no_token_and_spares_the_others(
+    wish: dict[str, Any], choice: dict[str, Any]
+) -> None:
+    logits = random_logits(3)
+    logits[:, 5] = 30.0
+    usual, output = sampling(4, **{"seed": 1, **choice}), (5, 5)
+    clean = sample(logits, *(row(usual, output=output) for _ in range(3)))
+    assert all(sampled.token_id is not None for sampled in clean)
+    adjusted = row(sampling(4, **{"seed": 1, **choice, **wish}), output=output)
+    spoilt = sample(logits, row(usual, output=output), adjusted, row(usual, output=output))
+    assert spoilt[1] == Sampled(None)
+    assert [spoilt[0], spoilt[2]] == [clean[0], clean[2]]
+
+
+def test_a_logit_may_be_lowered_without_end() -> None:
+    logits = random_logits(1)
+    best = int(logits[0].argmax())
+    forbidden = row(sampling(4, frequency_penalty=3e38), output=(best, best))
+    assert tokens(logits, forbidden) == [int(logits[0].topk(2).indices[1])]
+
+
+def test_a_row_of_which_nothing_is_left_yields_no_token() -> None:
+    all_but_one = tuple(token for token in range(VOCAB) if token not in (EOS, 7))
+    wish = sampling(4, min_tokens=2, stop_token_ids=all_but_one)
+    assert tokens(random_logits(1), row(wish)) == [7]
+    wish = sampling(4, min_tokens=2, stop_token_ids=(*all_but_one, 7))
+    assert sample(random_logits(1), row(wish)) == [Sampled(None)]
+
+
 KINDS = {
     "greedy": sampling(8),
     "plain": sampling(8, 1.0, seed=11),
