@@ -25,10 +25,10 @@ from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
 from prefix_cache.node import Flight, Node, Position
-from prefix_cache.residency import DEVICE, HOST, MOVING, WAY, Event, States
+from prefix_cache.residency import DEVICE, FAIL, HOST, LAND, MOVING, WAY, States
 from prefix_cache.supply import Supply
 from prefix_cache.transit import Transit
-from storage.move import Tier
+from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER
 
 COMING = WAY * DEVICE
 
@@ -148,10 +148,10 @@ class Ascent:
         in_host = node.edge.states[lower] & HOST != 0
         num_host = int(np.count_nonzero(in_host))  # those come first
         flights = []
-        for source, places in ((Tier.HOST, lower[:num_host]), (Tier.DISK, lower[num_host:])):
+        for source, places in ((HOST_TIER, lower[:num_host]), (DISK_TIER, lower[num_host:])):
             if len(places):
                 slots = self._supply.take(len(places), node.owner)
-                ends = (source, Tier.DEVICE)
+                ends = (source, DEVICE_TIER)
                 begun = self._transit.begin(node, int(places[0]), ends, slots, for_owner=owner)
                 flights.append(begun)
         self._holds.changed(node)
@@ -188,11 +188,11 @@ class Ascent:
         last = end if missed is None else min(max(missed - node.start, start), end)
         landed = last - start if edge.num_device == start and (start or whole) else 0
         node.flights.remove(flight)
-        edge.change(slice(start, start + landed), Event.LAND, Tier.DEVICE)
-        edge.change(slice(start + landed, end), Event.FAIL, Tier.DEVICE)
-        self._supply.give_back(edge.slots(Tier.DEVICE)[start + landed : end].copy(), node.owner)
+        edge.change(slice(start, start + landed), LAND, DEVICE_TIER)
+        edge.change(slice(start + landed, end), FAIL, DEVICE_TIER)
+        self._supply.give_back(edge.slots(DEVICE_TIER)[start + landed : end].copy(), node.owner)
         self._traffic.loaded[flight.source] += landed
-        self._traffic.failed[Tier.DEVICE] += end - start - landed
+        self._traffic.failed[DEVICE_TIER] += end - start - landed
         if node.attached and not node.is_held:
             self._holds.evictable_blocks += landed
         self._landing.settled(node)

@@ -16,7 +16,7 @@ from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
 from prefix_cache.hashing import ROOT_KEY
 from prefix_cache.node import Flight, Node
-from storage.move import Move, Plan, Record, Tier
+from storage.move import DISK_TIER, Move, Plan, Record, Tier
 
 NOTHING = Plan()
 
@@ -80,7 +80,7 @@ class Transit:
         self._flights[flight] = None
         self._whole[moves[0]] = flight
         self._moves += moves
-        if Tier.DISK in ends:
+        if DISK_TIER in ends:
             self._records.update((move, _record(node, at)) for at, move in enumerate(moves, start))
         self.arriving[target] += count
         if makes_room:
@@ -92,10 +92,10 @@ class Transit:
 
         UnknownMove at the first that is not under way.
         """
-        ended, at = list(moves), 0
+        ended, at, is_done = list(moves), 0, outcome is Outcome.DONE
         while at < len(ended):
             flight, count = self._ending(ended, at)
-            if outcome is not Outcome.DONE:
+            if not is_done:
                 _miss(flight, ended[at : at + count], outcome)
             at += count
             flight.open -= count
