@@ -135,7 +135,7 @@ class Descent:
         self, wanted: int, count: int, owner: str, skipped: list[Node]
     ) -> tuple[Node, int] | None:
         """Whose device blocks go next. Before floors are broken copies under way have to end."""
-        leaves = self._holds.candidates
+        leaves = self._holds.leaves[DEVICE_TIER]
         chosen = leaves.spare(owner, wanted, count)
         waits = skipped or self._transit.leaving[DEVICE_TIER]
         if chosen is None and owner and not waits:

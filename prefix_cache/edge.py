@@ -75,7 +75,7 @@ class Edge:
         """Copy (n * block_size,) tokens, (n,) slots of `tier` and n keys of 16 bytes."""
         self._block_size = block_size
         self.num_blocks = len(block_ids)
-        self._tokens = bytearray(tokens.astype(np.int32, copy=False).data)
+        self._tokens = bytearray(tokens.data)
         self._slots: npt.NDArray[np.int32] = np.zeros((3, len(block_ids)), dtype=np.int32)
         self._slots[ROW[tier]] = block_ids
         self._states = bytearray([BIT[tier]]) * len(block_ids)
@@ -135,10 +135,9 @@ class Edge:
 
     def held_slots(self, start: int = 0) -> list[tuple[Tier, BlockIds]]:
         """Return the slots that the blocks from `start` on take up, or are to, by tier."""
-        states = self._states[start:]
-        slots = self._slots[:, start : self.num_blocks]
+        states, end = self._states[start:], self.num_blocks
         if states.count(states[:1]) == len(states):  # as a rule they all lie alike
-            return [(tier, slots[ROW[tier]]) for tier in TAKEN[states[0]]]
+            return [(tier, self._slots[ROW[tier], start:end]) for tier in TAKEN[states[0]]]
         held = [(tier, self.held_slots_in(tier, start)) for tier in Tier]
         return [(tier, some) for tier, some in held if len(some)]
 

@@ -133,7 +133,8 @@ class Holds:
         edge = node.edge
         before = edge.num_device
         self.policy.left(node, edge.trim(count))
-        node.num_read = min(node.num_read, edge.num_blocks)
+        if node.num_read > edge.num_blocks:
+            node.num_read = edge.num_blocks
         self.evictable_blocks += edge.num_device - before
         if edge.num_blocks:
             self.offer(node)

@@ -90,7 +90,8 @@ class Landing:
         False: nothing was forgotten.
         """
         source, owner = flight.source, flight.for_owner
-        may_go = flight.makes_room and node.attached and not node.is_held and not node.flights
+        is_used = node.leases or node.held_children or node.flights
+        may_go = flight.makes_room and node.attached and not is_used
         if not may_go or (node.device_children if source is DEVICE_TIER else node.upper_children):
             return False
         first, last = node.edge.run_in(source)

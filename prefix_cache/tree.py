@@ -66,9 +66,9 @@ class RadixTree:
         `start` is a node known to lie on the way; the walk begins behind it.
         """
         node = self.root if start is None else start
-        step = TOKEN_BYTES * self.block_size
-        block, last = node.end, len(tokens) // self.block_size
-        same, span_end, data = node.edge.num_blocks, block, tokens.data.cast("B")
+        step, same = TOKEN_BYTES * self.block_size, node.edge.num_blocks
+        block, last = node.start + same, len(tokens) // self.block_size
+        span_end, data = block, tokens.data.cast("B")
         while block < last:
             if block == span_end:
                 namespace, end = path.span_at(block)
@@ -89,9 +89,11 @@ class RadixTree:
         It lies in the namespace that the path goes on in, or in the one that ends there: so a
         prefix whose last tokens fill no block is found whole, where its namespace has them.
         """
-        wanted = self._from(tokens, at.num_blocks)
-        if self.block_size == 1 or not len(wanted):
+        if self.block_size == 1:
             return None  # a block of one token is there as a whole or not at all
+        wanted = self._from(tokens, at.num_blocks)
+        if not len(wanted):
+            return None
         namespaces = {path.at(at.num_blocks), path.at(max(at.num_blocks - 1, 0))}
         if at.within:
             nearby = [(at.node, at.inside)]
