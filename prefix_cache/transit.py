@@ -71,8 +71,7 @@ class Transit:
         """Copy the blocks of `node` from place `start` on from one tier to `slots` of another."""
         (source, target), count, first = ends, len(slots), node.start + start
         froms = node.edge.begin(start, ends, slots)
-        ways = zip(repeat(source), froms, repeat(target), slots.tolist())
-        moves = list(map(tuple.__new__, repeat(Move), ways))  # `Move(...)` takes twice the time
+        moves = list(map(Move, repeat(source), froms, repeat(target), slots.tolist()))
         flight = Flight(
             source, target, first, first + count, [node], for_owner, makes_room, moves, count
         )

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+
+import msgspec
 
 
 class Tier(Enum):
@@ -27,10 +28,10 @@ class Tier(Enum):
 DEVICE_TIER, HOST_TIER, DISK_TIER = Tier
 
 
-class Move(NamedTuple):
+class Move(msgspec.Struct, frozen=True, gc=False):
     """Copy the whole block in slot `source` of one tier to slot `target` of another or the same.
 
-    A tuple, since there is one for every block: made, hashed and compared without any Python.
+    There is one for every block, so it is made, hashed and compared without any Python.
     """
 
     source_tier: Tier
