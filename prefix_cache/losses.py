@@ -65,7 +65,9 @@ class Losses:
         """Drop up to `wanted` of the node's last blocks in `tier`, and all behind them."""
         edge = node.edge
         start, end = edge.run_in(tier)
-        count, behind = min(wanted, end - start), edge.num_blocks - end
+        behind, count = edge.num_blocks - end, end - start
+        if count > wanted:
+            count = wanted
         self._count(tier, reason, node, count, owner)
         if node.children:
             self._lose_below(node, owner)

@@ -8,7 +8,7 @@ mover in this room executes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
@@ -52,8 +52,7 @@ class Record:
     hits: int = 0  # requests that had found it when it was written; not compared
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """Copies to be made between tiers. The order of `moves` is of no matter, they are apart.
 
     Each move is to be reported once, as done, failed or lost. Until then its slots on both sides
@@ -62,5 +61,5 @@ class Plan:
     """
 
     moves: tuple[Move, ...] = ()
-    records: Mapping[Move, Record] = field(default_factory=dict)  # of every move to or from disk
+    records: Mapping[Move, Record] = {}  # of every move to or from disk
     erase: tuple[int, ...] = ()  # slots on disk
