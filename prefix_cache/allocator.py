@@ -19,38 +19,40 @@ class BlockAllocator:
     def __init__(self, total: int) -> None:
         self.total = total
         self.num_free = total
-        self._stack: BlockIds = np.arange(total, dtype=np.int32)[::-1].copy()
+        # Its top comes first, so that ids lie in it as they are given. Machine words: an array is
+        # indexed by these in a fourth of the time that int32 takes.
+        self._stack = np.arange(total, dtype=np.intp)
         self._is_free = np.ones(total, dtype=np.bool_)
 
     def allocate(self, count: int) -> BlockIds:
         """Take `count` ids, (count,) int32. The caller has looked at `num_free` first."""
         if count > self.num_free:
             raise InvariantBroken(f"{count} blocks asked for, {self.num_free} free")
-        left = self.num_free - count
-        ids = self._stack[left : self.num_free][::-1].copy()
-        self.num_free = left
-        self._is_free[ids.astype(np.intp)] = False  # a fourth of the time that int32 takes
-        return ids
+        top = self.total - self.num_free
+        ids = self._stack[top : top + count]
+        self.num_free -= count
+        self._is_free[ids] = False
+        return ids.astype(np.int32)
 
     def reserve(self, ids: BlockIds) -> None:
         """Take exactly these ids. Raises InvariantBroken, and takes none, if one is not free."""
         if not self._is_free[ids].all():
             raise InvariantBroken(f"a block of {ids.tolist()} is taken twice")
         self._is_free[ids] = False
-        free = np.flatnonzero(self._is_free)[::-1]
+        free = np.flatnonzero(self._is_free)
         self.num_free = len(free)
-        self._stack[: len(free)] = free
+        self._stack[self.total - len(free) :] = free
 
     def free(self, ids: BlockIds) -> None:
         """Give ids back; one that is free already raises InvariantBroken and changes nothing."""
-        num_free, places = self.num_free, ids.astype(np.intp)
-        total = num_free + len(ids)
-        if total > self.total or 1 in self._is_free[places].tobytes():
+        places, top = ids.astype(np.intp), self.total - self.num_free
+        below = top - len(ids)
+        if below < 0 or 1 in self._is_free[places].tobytes():
             raise InvariantBroken(f"a block of {ids.tolist()} is freed twice")
         self._is_free[places] = True
-        self._stack[num_free:total] = ids[::-1]
-        self.num_free = total
+        self._stack[below:top] = places
+        self.num_free += len(ids)
 
     def free_ids(self) -> BlockIds:
         """Return a copy of the ids that are free, for checks."""
-        return self._stack[: self.num_free].copy()
+        return self._stack[self.total - self.num_free :].astype(np.int32)

@@ -25,10 +25,10 @@ from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
 from prefix_cache.node import Flight, Node, Position
-from prefix_cache.residency import DEVICE, HOST, MOVING, WAY, Event, States
+from prefix_cache.residency import DEVICE, FAIL, HOST, LAND, MOVING, WAY, WITHOUT
 from prefix_cache.supply import Supply
 from prefix_cache.transit import Transit
-from storage.move import Tier
+from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER
 
 COMING = WAY * DEVICE
 
@@ -63,7 +63,7 @@ def whereabouts(at: Position) -> Whereabouts:
     """Where the blocks up to `at` lie."""
     if at.inside <= at.node.edge.num_device:
         return Whereabouts(at.num_blocks, 0, 0, 0)
-    states = _states_to(at)
+    states = np.frombuffer(_states_to(at), np.uint8)
     device, coming = states & DEVICE != 0, states & COMING != 0
     host = (states & HOST != 0) & ~device & ~coming
     on_device, on_way, in_host = (int(np.count_nonzero(part)) for part in (device, coming, host))
@@ -77,7 +77,11 @@ def reachable(at: Position, load_blocks: int | None) -> int:
     """
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
-    states = _states_to(at)
+    in_order = _states_to(at)
+    if not in_order.translate(None, WITHOUT[MOVING]):  # as a rule: what is there comes first
+        most = at.num_blocks if load_blocks is None else load_blocks + _there(in_order)
+        return min(most, at.num_blocks)
+    states = np.frombuffer(in_order, np.uint8)
     there = states & (DEVICE | COMING) != 0
     loadable = ~there & (states & MOVING == 0)
     if load_blocks is not None:
@@ -92,7 +96,7 @@ def blocks_before_coming(at: Position) -> int:
     """How many blocks up to `at` come before the first that is on its way to the device."""
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
-    coming = np.flatnonzero(_states_to(at) & COMING)
+    coming = np.flatnonzero(np.frombuffer(_states_to(at), np.uint8) & COMING)
     return int(coming[0]) if len(coming) else at.num_blocks
 
 
@@ -100,7 +104,7 @@ def to_load(at: Position) -> int:
     """How many blocks up to `at` are neither on the device nor coming."""
     if at.inside <= at.node.edge.num_device:
         return 0
-    return int(np.count_nonzero(_states_to(at) & (DEVICE | COMING) == 0))
+    return at.num_blocks - _there(_states_to(at))
 
 
 class Ascent:
@@ -151,10 +155,10 @@ class Ascent:
         in_host = node.edge.states[lower] & HOST != 0
         num_host = int(np.count_nonzero(in_host))  # those come first
         flights = []
-        for source, places in ((Tier.HOST, lower[:num_host]), (Tier.DISK, lower[num_host:])):
+        for source, places in ((HOST_TIER, lower[:num_host]), (DISK_TIER, lower[num_host:])):
             if len(places):
                 slots = self._supply.take(len(places), node.owner)
-                ends = (source, Tier.DEVICE)
+                ends = (source, DEVICE_TIER)
                 begun = self._transit.begin(node, int(places[0]), ends, slots, for_owner=owner)
                 flights.append(begun)
         self._holds.changed(node)
@@ -191,24 +195,29 @@ class Ascent:
         last = end if missed is None else min(max(missed - node.start, start), end)
         landed = last - start if edge.num_device == start and (start or whole) else 0
         node.flights.remove(flight)
-        edge.change(slice(start, start + landed), Event.LAND, Tier.DEVICE)
-        edge.change(slice(start + landed, end), Event.FAIL, Tier.DEVICE)
-        self._supply.give_back(edge.slots(Tier.DEVICE)[start + landed : end].copy(), node.owner)
+        edge.change(slice(start, start + landed), LAND, DEVICE_TIER)
+        edge.change(slice(start + landed, end), FAIL, DEVICE_TIER)
+        self._supply.give_back(edge.slots(DEVICE_TIER)[start + landed : end].copy(), node.owner)
         self._traffic.loaded[flight.source] += landed
-        self._traffic.failed[Tier.DEVICE] += end - start - landed
+        self._traffic.failed[DEVICE_TIER] += end - start - landed
         if node.attached and not node.is_held:
             self._holds.evictable_blocks += landed
         self._landing.settled(node)
         return landed
 
 
-def _states_to(at: Position) -> States:
+def _there(states: bytes) -> int:
+    """How many blocks are on the device or coming."""
+    return len(states.translate(None, WITHOUT[DEVICE | COMING]))
+
+
+def _states_to(at: Position) -> bytes:
     """The states of the blocks up to `at`, in order."""
     parts, node = [at.node.edge.states_of(0, at.inside)], at.node.parent
     while node is not None:
         parts.append(node.edge.states_of(0, node.edge.num_blocks))
         node = node.parent
-    return np.frombuffer(b"".join(reversed(parts)), np.uint8)
+    return b"".join(reversed(parts))
 
 
 def _lower_parts(node: Node) -> list[tuple[Node, Places]]:

@@ -37,7 +37,7 @@ from prefix_cache.traffic import Reason
 from prefix_cache.transit import Outcome, Transit
 from prefix_cache.tree import RadixTree
 from prefix_cache.usage import PoolUse, TierUse
-from storage.move import Move, Plan, Record, Tier
+from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan, Record, Tier
 
 DEVICE_ONLY = Tiers()
 
@@ -238,7 +238,7 @@ class PrefixCache:
 
     def _settle(self, moves: Iterable[Move], outcome: Outcome) -> None:
         for flight in self._transit.end(moves, outcome):
-            way = self._ascent if flight.target is Tier.DEVICE else self._supply.landing
+            way = self._ascent if flight.target is DEVICE_TIER else self._supply.landing
             gone = way.settle(flight)
             if gone:
                 self._pruning.forget_all(gone, Reason.LOST)
@@ -251,7 +251,7 @@ class PrefixCache:
         what their key says. Returns how many blocks were restored. Raises RestoreError unless the
         cache is empty and has a disk tier.
         """
-        if Tier.DISK not in self._supply.shelves or self._tree.num_nodes or len(self._transit):
+        if DISK_TIER not in self._supply.shelves or self._tree.num_nodes or len(self._transit):
             raise RestoreError("only a cache with a disk tier and nothing in it can be restored")
         return self._restart.restore(found, now)
 
@@ -270,7 +270,7 @@ class PrefixCache:
         `Tiers.max_disk_writes` are under way at once: take the plan, settle, call again. Returns
         how many were begun; once it is 0 and none is under way, all is saved that can be.
         """
-        return self._restart.save(blocks) if Tier.DISK in self._supply.shelves else 0
+        return self._restart.save(blocks) if DISK_TIER in self._supply.shelves else 0
 
     def forget_disk(self) -> int:
         """Forget all copies on disk: its file was emptied or is gone.
@@ -280,9 +280,9 @@ class PrefixCache:
         whatever is reported of them; each still has to be settled. Returns how many blocks the tree
         forgot.
         """
-        self._transit.void(Tier.DISK)
+        self._transit.void(DISK_TIER)
         gone = self._pruning.forget_all(self._restart.on_disk_alone(), Reason.TIER_GONE)
-        if Tier.DISK in self._supply.shelves:
+        if DISK_TIER in self._supply.shelves:
             self._restart.forget_copies()
         return gone
 

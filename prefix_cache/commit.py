@@ -25,7 +25,7 @@ from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace
 from prefix_cache.node import Position
 from prefix_cache.readership import Readership
-from prefix_cache.residency import Event
+from prefix_cache.residency import PLACE
 from prefix_cache.supply import Supply
 from prefix_cache.tree import RadixTree
 from storage.move import Tier
@@ -102,7 +102,7 @@ class Committer:
             edge, start = node.edge, node.edge.num_device
             first = node.start + start
             edge.assign(start, Tier.DEVICE, lease.block_ids[first : node.end])
-            edge.change(slice(start, len(edge)), Event.PLACE, Tier.DEVICE)
+            edge.change(slice(start, len(edge)), PLACE, Tier.DEVICE)
             self._supply.placed(node, len(edge) - start, lease.owner)
             node = node.parent
         if first < lease.num_shared:

@@ -28,9 +28,9 @@ from prefix_cache.losses import Losses, last_run
 from prefix_cache.node import Node
 from prefix_cache.residency import DEVICE, DISK, MOVING
 from prefix_cache.shelf import Pools, Shelf, Tiers
-from prefix_cache.traffic import Reason
+from prefix_cache.traffic import NO_ROOM, Reason
 from prefix_cache.transit import Transit
-from storage.move import Tier
+from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 
 class Descent:
@@ -46,8 +46,8 @@ class Descent:
         self._standings = pools.standings
         self._losses = losses
         self._transit = transit
-        host, disk = pools.shelves.get(Tier.HOST), pools.shelves.get(Tier.DISK)
-        self._below = {Tier.DEVICE: host or disk, Tier.HOST: disk, Tier.DISK: None}
+        host, disk = pools.shelves.get(HOST_TIER), pools.shelves.get(DISK_TIER)
+        self._below = {DEVICE_TIER: host or disk, HOST_TIER: disk, DISK_TIER: None}
 
     def make_room(self, count: int, owner: str) -> bool:
         """Whether `count` device blocks are free; if not, copies that will free some are begun.
@@ -55,14 +55,14 @@ class Descent:
         Where it is False and no copy is under way, all that could be evicted is held.
         """
         if not self._shelves:
-            return self._make_room_now(count, owner, Reason.NO_ROOM)
+            return self._make_room_now(count, owner, NO_ROOM)
         device, leaving = self._device, self._transit.leaving
         skipped: list[Node] = []
-        while (wanted := count - device.num_free - leaving[Tier.DEVICE]) > 0:
+        while (wanted := count - device.num_free - leaving[DEVICE_TIER]) > 0:
             chosen = self._choose(wanted, count, owner, skipped)
             if chosen is None:
                 break
-            if not self._push_down(Tier.DEVICE, *chosen, owner):
+            if not self._push_down(DEVICE_TIER, *chosen, owner):
                 self._holds.candidates.discard(chosen[0])
                 skipped.append(chosen[0])
         self._offer_again(skipped)
@@ -96,7 +96,7 @@ class Descent:
         They stay where they are. On disk only blocks are evicted for them that lie nowhere else and
         that the policy values less. Returns how many copies were begun.
         """
-        shelf, states = self._shelves[Tier.DISK], node.edge.states
+        shelf, states = self._shelves[DISK_TIER], node.edge.states
         places = np.flatnonzero(states & (DISK | MOVING) == 0)
         blocks = min(blocks, len(places), self._disk_writes_left())
         if not blocks or not node.kept:
@@ -109,11 +109,11 @@ class Descent:
             chosen = shelf.leaves.spare(node.owner, short, wanted)
             if chosen is None or not shelf.leaves.admits(node, chosen[0]):
                 break
-            self._losses.lose(Tier.DISK, *chosen, node.owner, Reason.NO_ROOM)
+            self._losses.lose(DISK_TIER, *chosen, node.owner, NO_ROOM)
         slots = shelf.allocator.allocate(min(wanted, shelf.allocator.num_free))
-        ends = (Tier.HOST if in_host[0] else Tier.DEVICE, Tier.DISK)
+        ends = (HOST_TIER if in_host[0] else DEVICE_TIER, DISK_TIER)
         if len(slots):
-            self._standings[Tier.DISK].charge(node.owner, len(slots))
+            self._standings[DISK_TIER].charge(node.owner, len(slots))
             self._transit.begin(node, int(places[0]), ends, slots, for_owner=node.owner)
             self._holds.withdraw(node)
         return len(slots)
@@ -125,19 +125,19 @@ class Descent:
                 return False
             node, wanted = chosen
             copied = bool(self._shelves) and self._losses.forget_copied(
-                Tier.DEVICE, node, wanted, owner
+                DEVICE_TIER, node, wanted, owner
             )
             if not copied:
-                self._losses.lose(Tier.DEVICE, node, wanted, owner, reason)
+                self._losses.lose(DEVICE_TIER, node, wanted, owner, reason)
         return True
 
     def _choose(
         self, wanted: int, count: int, owner: str, skipped: list[Node]
     ) -> tuple[Node, int] | None:
         """Whose device blocks go next. Before floors are broken copies under way have to end."""
-        leaves = self._holds.candidates
+        leaves = self._holds.leaves[DEVICE_TIER]
         chosen = leaves.spare(owner, wanted, count)
-        waits = skipped or self._transit.leaving[Tier.DEVICE]
+        waits = skipped or self._transit.leaving[DEVICE_TIER]
         if chosen is None and owner and not waits:
             chosen = leaves.choose(owner, wanted, count)
         return chosen
@@ -146,7 +146,7 @@ class Descent:
         """Free slots of the node's last blocks in `tier`, or begin to; False: not now."""
         below = self._below[tier]
         if below is None:
-            self._losses.lose(tier, node, wanted, owner, Reason.NO_ROOM)
+            self._losses.lose(tier, node, wanted, owner, NO_ROOM)
             return True
         is_copied, start, end = last_run(tier, node, wanted)
         if is_copied:
@@ -161,7 +161,7 @@ class Descent:
                 return True
             if waiting:
                 return False
-        self._losses.lose(tier, node, wanted, owner, refusal or Reason.NO_ROOM)
+        self._losses.lose(tier, node, wanted, owner, refusal or NO_ROOM)
         return True
 
     def _begin(
@@ -182,20 +182,20 @@ class Descent:
         """
         if not node.kept:
             return Reason.UNKEPT
-        if below.tier is Tier.HOST:
+        if below.tier is HOST_TIER:
             return None
         if not self._disk_writes_left():
             return Reason.BUSY
         return None if must or node.hits or node.seen else Reason.UNEARNED
 
     def _disk_writes_left(self) -> int:
-        return max(self._tiers.max_disk_writes - self._transit.arriving[Tier.DISK], 0)
+        return max(self._tiers.max_disk_writes - self._transit.arriving[DISK_TIER], 0)
 
     def _room(
         self, shelf: Shelf, wanted: int, node: Node, must: bool, owner: str
     ) -> tuple[BlockIds, bool]:
         """Up to `wanted` slots of `shelf` for `node`, and whether more will come without asking."""
-        if shelf.tier is Tier.DISK:
+        if shelf.tier is DISK_TIER:
             wanted = min(wanted, self._disk_writes_left())
         if self._standings[shelf.tier].quotas:
             wanted = self._within_ceiling(shelf, wanted, node, must)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from prefix_cache.allocator import BlockIds
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.residency import (
+    BEGIN,
     BIT,
     CHANGES_FASTEST,
     DEVICE,
@@ -32,10 +33,10 @@ from prefix_cache.residency import (
     States,
     change,
 )
-from storage.move import Tier
+from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 Places = npt.NDArray[np.intp]
-ROW = {Tier.DEVICE: 0, Tier.HOST: 1, Tier.DISK: 2}
+ROW = {DEVICE_TIER: 0, HOST_TIER: 1, DISK_TIER: 2}
 TOKEN_BYTES = 4
 NOT_ON_DEVICE, NOT_ABOVE_DISK = WITHOUT[DEVICE], WITHOUT[DEVICE | HOST]
 NO_SLOTS: BlockIds = np.empty(0, np.int32)
@@ -69,18 +70,18 @@ class Edge:
         block_ids: BlockIds,
         keys: bytes,
         block_size: int,
-        tier: Tier = Tier.DEVICE,
+        tier: Tier = DEVICE_TIER,
     ) -> None:
         """Copy (n * block_size,) tokens, (n,) slots of `tier` and n keys of 16 bytes."""
         self._block_size = block_size
         self.num_blocks = len(block_ids)
-        self._tokens = bytearray(tokens.astype(np.int32, copy=False).data)
+        self._tokens = bytearray(tokens.data)
         self._slots: npt.NDArray[np.int32] = np.zeros((3, len(block_ids)), dtype=np.int32)
         self._slots[ROW[tier]] = block_ids
         self._states = bytearray([BIT[tier]]) * len(block_ids)
         self._keys = bytearray(keys)
-        self.num_device = len(block_ids) if tier is Tier.DEVICE else 0
-        self.num_upper = 0 if tier is Tier.DISK else len(block_ids)
+        self.num_device = len(block_ids) if tier is DEVICE_TIER else 0
+        self.num_upper = 0 if tier is DISK_TIER else len(block_ids)
 
     def __len__(self) -> int:
         """Blocks."""
@@ -134,10 +135,9 @@ class Edge:
 
     def held_slots(self, start: int = 0) -> list[tuple[Tier, BlockIds]]:
         """Return the slots that the blocks from `start` on take up, or are to, by tier."""
-        states = self._states[start:]
-        slots = self._slots[:, start : self.num_blocks]
+        states, end = self._states[start:], self.num_blocks
         if states.count(states[:1]) == len(states):  # as a rule they all lie alike
-            return [(tier, slots[ROW[tier]]) for tier in TAKEN[states[0]]]
+            return [(tier, self._slots[ROW[tier], start:end]) for tier in TAKEN[states[0]]]
         held = [(tier, self.held_slots_in(tier, start)) for tier in Tier]
         return [(tier, some) for tier, some in held if len(some)]
 
@@ -154,9 +154,9 @@ class Edge:
 
     def run_in(self, tier: Tier) -> tuple[int, int]:
         """The places of the blocks that lie in `tier` and in none above it."""
-        if tier is Tier.DEVICE:
+        if tier is DEVICE_TIER:
             return 0, self.num_device
-        if tier is Tier.HOST:
+        if tier is HOST_TIER:
             return self.num_device, self.num_upper
         return self.num_upper, self.num_blocks
 
@@ -196,7 +196,7 @@ class Edge:
         """
         source, target = ends
         places = slice(start, start + len(slots))
-        self.change(places, Event.BEGIN, target)
+        self.change(places, BEGIN, target)
         self._slots[ROW[target], places] = slots
         froms: list[int] = self._slots[ROW[source], places].tolist()
         return froms

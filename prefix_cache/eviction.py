@@ -9,11 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Any
 
 from prefix_cache.node import Node
 
 SortKey = tuple[float, ...]
-Entry = tuple[SortKey, int, Node]
+Entry = tuple[Any, ...]  # a sort key's numbers, a serial number, a node: compared in one go
 
 SLACK = 64  # stale entries that are not worth a sweep
 
@@ -99,7 +100,7 @@ class Candidates:
 
     def add(self, node: Node) -> None:
         """Put a leaf in its place; one that is here already is placed anew."""
-        self._entries[node] = entry = (self._policy.sort_key(node), next(self._serial), node)
+        self._entries[node] = entry = (*self._policy.sort_key(node), next(self._serial), node)
         heappush(self._heap, entry)
         if len(self._heap) > 2 * len(self._entries) + SLACK:
             self._heap = [entry for entry in self._heap if self._counts(entry)]
@@ -123,7 +124,7 @@ class Candidates:
         heap, entries = self._heap, self._entries
         while heap:
             entry = heap[0]
-            node = entry[2]
+            node: Node = entry[-1]
             if entries.get(node) is entry:
                 return node, wanted
             heappop(heap)
@@ -142,11 +143,11 @@ class Candidates:
     def outdated(self) -> list[Node]:
         """Return the nodes whose key has changed since they were added, for checks."""
         counted = [entry for entry in self._heap if self._counts(entry)]
-        return [node for key, _, node in counted if key != self._policy.sort_key(node)]
+        return [node for *key, _, node in counted if tuple(key) != self._policy.sort_key(node)]
 
     def num_unreachable(self) -> int:
         """Return how many candidates the heap would never bring up, for checks."""
         return len(self._entries) - sum(map(self._counts, self._heap))
 
     def _counts(self, entry: Entry) -> bool:
-        return self._entries.get(entry[2]) is entry
+        return self._entries.get(entry[-1]) is entry

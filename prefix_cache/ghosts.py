@@ -9,14 +9,14 @@ Knows: keys and counts. Does not know: the tree, tokens, or why the blocks went.
 from __future__ import annotations
 
 from collections import OrderedDict
-from operator import itemgetter
-from struct import iter_unpack
-from typing import NamedTuple
+from dataclasses import dataclass
+from struct import unpack
 
 from prefix_cache.hashing import KEY_BYTES
 
 
-class Ghost(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Ghost:
     """A run of blocks that is gone."""
 
     keys: bytes
@@ -56,10 +56,9 @@ class Ghosts:
 
     def alike(self, keys: bytes) -> int:
         """How many leading blocks of a run have been used equally often; all of them: 0."""
-        blocks = map(itemgetter(0), iter_unpack(f"{KEY_BYTES}s", keys))
-        if self._by_first.keys().isdisjoint(blocks):
-            return 0  # as a rule: nothing of it was here before
         total, at = len(keys) // KEY_BYTES, 0
+        if self._by_first.keys().isdisjoint(unpack(f"{KEY_BYTES}s" * total, keys)):
+            return 0  # as a rule: nothing of it was here before
         uses = self.uses(keys)
         while at < total:
             ghost = self._by_first.get(keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])

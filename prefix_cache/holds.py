@@ -21,28 +21,28 @@ from prefix_cache.eviction import Candidates, EvictionPolicy
 from prefix_cache.node import NO_TIERS, Node, Position
 from prefix_cache.standing import Standing
 from prefix_cache.tree import RadixTree
-from storage.move import Tier
+from storage.move import DEVICE_TIER, Tier
 
 
 class Holds:
     """Keeps the counts on the nodes, the candidates and `evictable_blocks` in step."""
 
     def __init__(
-        self, tree: RadixTree, policy: EvictionPolicy, tiers: Iterable[Tier] = (Tier.DEVICE,)
+        self, tree: RadixTree, policy: EvictionPolicy, tiers: Iterable[Tier] = (DEVICE_TIER,)
     ) -> None:
         self.evictable_blocks = 0  # on the device
         self.policy = policy
         self.leaves: dict[Tier, Candidates] = {tier: Candidates(policy) for tier in tiers}
         # Nodes some blocks of which may lie in a tier and higher as well; looked at before use.
         self.doubles: dict[Tier, dict[Node, None]] = {
-            tier: {} for tier in self.leaves if tier is not Tier.DEVICE
+            tier: {} for tier in self.leaves if tier is not DEVICE_TIER
         }
         self._tree = tree
 
     @property
     def candidates(self) -> Candidates:
         """The leaves of the device."""
-        return self.leaves[Tier.DEVICE]
+        return self.leaves[DEVICE_TIER]
 
     def divide(self, standings: Mapping[Tier, Standing]) -> None:
         """Choose victims by the owners' quotas from now on (`Contest`)."""
@@ -133,7 +133,8 @@ class Holds:
         edge = node.edge
         before = edge.num_device
         self.policy.left(node, edge.trim(count))
-        node.num_read = min(node.num_read, edge.num_blocks)
+        if node.num_read > edge.num_blocks:
+            node.num_read = edge.num_blocks
         self.evictable_blocks += edge.num_device - before
         if edge.num_blocks:
             self.offer(node)

@@ -16,10 +16,10 @@ import numpy as np
 from prefix_cache.holds import Holds
 from prefix_cache.losses import Losses
 from prefix_cache.node import Flight, Node
-from prefix_cache.residency import Event
+from prefix_cache.residency import FAIL, LAND
 from prefix_cache.shelf import Pools
 from prefix_cache.transit import Transit
-from storage.move import Tier
+from storage.move import DEVICE_TIER
 
 
 class Landing:
@@ -69,16 +69,16 @@ class Landing:
         """Note which blocks arrived in the target; free the slots of those that did not."""
         traffic = self._losses.traffic
         if not flight.missed:
-            node.edge.change(slice(start, end), Event.LAND, flight.target)
+            node.edge.change(slice(start, end), LAND, flight.target)
             traffic.written[flight.target] += end - start
             return
         missed = {position - node.start for position in flight.missed}
         landed = np.array([at for at in range(start, end) if at not in missed], dtype=np.intp)
         failed = np.array([at for at in range(start, end) if at in missed], dtype=np.intp)
-        node.edge.change(landed, Event.LAND, flight.target)
+        node.edge.change(landed, LAND, flight.target)
         traffic.written[flight.target] += len(landed)
         if len(failed):
-            node.edge.change(failed, Event.FAIL, flight.target)
+            node.edge.change(failed, FAIL, flight.target)
             slots = node.edge.slots(flight.target)[failed]
             self._losses.free_slots(flight.target, slots, node.owner)
             traffic.failed[flight.target] += len(failed)
@@ -90,8 +90,9 @@ class Landing:
         False: nothing was forgotten.
         """
         source, owner = flight.source, flight.for_owner
-        may_go = flight.makes_room and node.attached and not node.is_held and not node.flights
-        if not may_go or (node.device_children if source is Tier.DEVICE else node.upper_children):
+        is_used = node.leases or node.held_children or node.flights
+        may_go = flight.makes_room and node.attached and not is_used
+        if not may_go or (node.device_children if source is DEVICE_TIER else node.upper_children):
             return False
         first, last = node.edge.run_in(source)
         start = max(start, first)

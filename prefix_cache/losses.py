@@ -21,11 +21,11 @@ from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.ledger import Ledger
 from prefix_cache.node import Node
-from prefix_cache.residency import BIT, DISK, HOST, WITH, WITHOUT, Event
+from prefix_cache.residency import BIT, DISK, FORGET, HOST, WITH, WITHOUT
 from prefix_cache.shelf import ABOVE, Pools, Shelf
-from prefix_cache.traffic import Eviction, Reason, Traffic
+from prefix_cache.traffic import COPIED, DOUBLE, Eviction, Reason, Traffic
 from prefix_cache.transit import Transit
-from storage.move import Tier
+from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # but for the device
 
@@ -58,14 +58,16 @@ class Losses:
         """Take back slots of a tier that are charged to `owner`."""
         self._allocators[tier].free(slots)
         self._standings[tier].charge(owner, -len(slots))
-        if tier is Tier.DISK:
+        if tier is DISK_TIER:
             self._transit.erase(slots)
 
     def lose(self, tier: Tier, node: Node, wanted: int, owner: str, reason: Reason) -> None:
         """Drop up to `wanted` of the node's last blocks in `tier`, and all behind them."""
         edge = node.edge
         start, end = edge.run_in(tier)
-        count, behind = min(wanted, end - start), edge.num_blocks - end
+        behind, count = edge.num_blocks - end, end - start
+        if count > wanted:
+            count = wanted
         self._count(tier, reason, node, count, owner)
         if node.children:
             self._lose_below(node, owner)
@@ -86,14 +88,14 @@ class Losses:
 
     def forget_copies(self, tier: Tier, node: Node, start: int, end: int, owner: str) -> None:
         """Forget the copies in `tier` of the blocks [start, end): they have slower ones."""
-        self._forget(tier, node, slice(start, end), Reason.COPIED, owner)
+        self._forget(tier, node, slice(start, end), COPIED, owner)
 
     def forget_doubles(self, shelf: Shelf, wanted: int) -> bool:
         """Forget up to `wanted` of a tier's copies of blocks that lie higher; False: of none."""
         found = shelf.doubles(wanted)
         if found is None:
             return False
-        self._forget(shelf.tier, *found, Reason.DOUBLE)
+        self._forget(shelf.tier, *found, DOUBLE)
         return True
 
     def forget_below(self, node: Node, tier: Tier, reason: Reason) -> None:
@@ -120,15 +122,15 @@ class Losses:
         slots = node.edge.slots(tier)[places]
         count = len(slots)
         self._count(tier, reason, node, count, owner)
-        if tier is Tier.DEVICE:
+        if tier is DEVICE_TIER:
             self._holds.evictable_blocks -= count
         self.free_slots(tier, slots, node.owner)
-        node.edge.change(places, Event.FORGET, tier)
+        node.edge.change(places, FORGET, tier)
         self._holds.changed(node)
 
     def _count_from(self, node: Node, start: int, reason: Reason, owner: str) -> None:
         """Count the blocks from place `start` on as gone, each from its fastest tier."""
-        for tier in (Tier.DEVICE, *self._shelves):
+        for tier in (DEVICE_TIER, *self._shelves):
             first, last = node.edge.run_in(tier)
             if last > max(first, start):
                 self._count(tier, reason, node, last - max(first, start), owner)
@@ -139,7 +141,7 @@ class Losses:
         self.traffic.evict(eviction, count)
         if owner and owner != node.owner:
             self.ledger.note(eviction, count)
-        if tier is Tier.DEVICE:
+        if tier is DEVICE_TIER:
             self._books.evicted(for_owner=owner or node.owner, of_owner=node.owner, blocks=count)
 
 
@@ -154,8 +156,8 @@ def last_run(tier: Tier, node: Node, wanted: int) -> tuple[bool, int, int]:
     start, end = edge.run_in(tier)
     first = max(start, end - wanted)
     states = edge.states_of(first, end)
-    or_disk = tier is Tier.DEVICE and edge.num_upper == end and not node.upper_children
-    below = DISK if tier is Tier.HOST else HOST
+    or_disk = tier is DEVICE_TIER and edge.num_upper == end and not node.upper_children
+    below = DISK if tier is HOST_TIER else HOST
     rest = states.rstrip(ON_DISK_ALONE) if or_disk else states
     rest = rest.rstrip(WITH[below])
     is_copied = len(rest) < len(states)

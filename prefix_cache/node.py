@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import compress, product
-from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
@@ -77,6 +76,9 @@ class Flight:
 
     def parts(self) -> list[tuple[Node, int, int]]:
         """Each node with the places [start, end) of its blocks that are being copied."""
+        if len(self.nodes) == 1:  # as a rule
+            start = self.nodes[0].start
+            return [(self.nodes[0], self.start - start, self.end - start)]
         return [
             (node, max(self.start - node.start, 0), min(self.end, node.end) - node.start)
             for node in self.nodes
@@ -139,7 +141,8 @@ class Node:
         return self.edge.last_key if self.edge.num_blocks else ROOT_KEY
 
 
-class Position(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Position:
     """How far a walk came."""
 
     node: Node  # deepest node reached

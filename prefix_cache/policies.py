@@ -65,7 +65,9 @@ class _Paced(EvictionPolicy):
 
     def left(self, node: Node, keys: bytes) -> None:  # noqa: ARG002
         """There are so many blocks less."""
-        self.live = max(0, self.live - len(keys) // KEY_BYTES)
+        self.live -= len(keys) // KEY_BYTES
+        if self.live < 0:
+            self.live = 0
 
     def _worth(self, node: Node, added: int) -> float:
         """What a node is worth right after its use by a request that added `added` blocks."""
@@ -190,7 +192,7 @@ class ExpectedValue(_Paced):
         """Remember how often it was used."""
         super().left(node, keys)
         self._ghosts.add(keys, node.hits + node.seen + 1)
-        self._ghosts.keep(GHOSTS * max(self.live, 1))
+        self._ghosts.keep(GHOSTS * (self.live or 1))
 
     def _worth(self, node: Node, added: int) -> float:
         uses = node.hits + node.seen + 1
@@ -198,7 +200,8 @@ class ExpectedValue(_Paced):
         if self._double_cost_at is not None:
             stays *= 1.0 + node.start / self._double_cost_at
         if uses == 1:
-            stays -= min(self._haste * added, self.live)
+            earlier = self._haste * added
+            stays -= earlier if earlier < self.live else self.live
         return self.pace + stays
 
 

@@ -6,7 +6,7 @@ becomes of the blocks that make room (`descent`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -132,6 +132,7 @@ class Supply:
         self.shelves[Tier.DISK].allocator.reserve(slots)
         self._transit.erase(np.array(list(erased), dtype=np.int32))
 
-    def give_back_nodes(self, nodes: Iterable[Node]) -> None:
+    def give_back_nodes(self, nodes: Collection[Node]) -> None:
         """Free the blocks of nodes that are in nobody's reach any more, on every tier."""
-        self.losses.free_nodes(nodes)
+        if nodes:
+            self.losses.free_nodes(nodes)

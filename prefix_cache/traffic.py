@@ -32,7 +32,8 @@ class Reason(Enum):
     __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
 
 
-LAST_COPY = frozenset(Reason) - {Reason.COPIED, Reason.DOUBLE}
+COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM  # the daily ones, at hand
+LAST_COPY = frozenset(Reason) - {COPIED, DOUBLE}
 
 
 class Eviction(NamedTuple):

@@ -16,7 +16,7 @@ from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
 from prefix_cache.hashing import ROOT_KEY
 from prefix_cache.node import Flight, Node
-from storage.move import Move, Plan, Record, Tier
+from storage.move import DISK_TIER, Move, Plan, Record, Tier
 
 NOTHING = Plan()
 
@@ -71,8 +71,7 @@ class Transit:
         """Copy the blocks of `node` from place `start` on from one tier to `slots` of another."""
         (source, target), count, first = ends, len(slots), node.start + start
         froms = node.edge.begin(start, ends, slots)
-        ways = zip(repeat(source), froms, repeat(target), slots.tolist())
-        moves = list(map(tuple.__new__, repeat(Move), ways))  # `Move(...)` takes twice the time
+        moves = list(map(Move, repeat(source), froms, repeat(target), slots.tolist()))
         flight = Flight(
             source, target, first, first + count, [node], for_owner, makes_room, moves, count
         )
@@ -80,7 +79,7 @@ class Transit:
         self._flights[flight] = None
         self._whole[moves[0]] = flight
         self._moves += moves
-        if Tier.DISK in ends:
+        if DISK_TIER in ends:
             self._records.update((move, _record(node, at)) for at, move in enumerate(moves, start))
         self.arriving[target] += count
         if makes_room:
@@ -92,10 +91,10 @@ class Transit:
 
         Raises UnknownMove at the first that is not under way.
         """
-        ended, at = list(moves), 0
+        ended, at, is_done = list(moves), 0, outcome is Outcome.DONE
         while at < len(ended):
             flight, count = self._ending(ended, at)
-            if outcome is not Outcome.DONE:
+            if not is_done:
                 _miss(flight, ended[at : at + count], outcome)
             at += count
             flight.open -= count

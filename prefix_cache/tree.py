@@ -65,9 +65,9 @@ class RadixTree:
         `start` is a node known to lie on the way; the walk begins behind it.
         """
         node = self.root if start is None else start
-        step = TOKEN_BYTES * self.block_size
-        block, last = node.end, len(tokens) // self.block_size
-        same, span_end, data = node.edge.num_blocks, block, tokens.data.cast("B")
+        step, same = TOKEN_BYTES * self.block_size, node.edge.num_blocks
+        block, last = node.start + same, len(tokens) // self.block_size
+        span_end, data = block, tokens.data.cast("B")
         while block < last:
             if block == span_end:
                 namespace, end = path.span_at(block)
@@ -88,9 +88,11 @@ class RadixTree:
         It lies in the namespace in which the path goes on, or in the one that ends there: so the
         last tokens of a published prefix are found too, though they do not fill a block.
         """
-        wanted = self._from(tokens, at.num_blocks)
-        if self.block_size == 1 or not len(wanted):
+        if self.block_size == 1:
             return None  # a block of one token is there as a whole or not at all
+        wanted = self._from(tokens, at.num_blocks)
+        if not len(wanted):
+            return None
         namespaces = {path.at(at.num_blocks), path.at(max(at.num_blocks - 1, 0))}
         if at.within:
             nearby = [(at.node, at.inside)]

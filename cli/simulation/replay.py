@@ -27,7 +27,7 @@ from prefix_cache.lease import Lease
 from prefix_cache.namespace import NamespacePath, derive_namespace
 from prefix_cache.policies import by_name
 from prefix_cache.shelf import Tiers
-from storage.move import Tier
+from storage.move import DISK_TIER, HOST_TIER, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +129,12 @@ class Replay:
         cache, clock, request = self._cache, self._clock, admitted.request
         arrived = clock.arrive(request.at, cache)
         loaded = cache.traffic.loaded
-        host, disk = loaded[Tier.HOST], loaded[Tier.DISK]
+        host, disk = loaded[HOST_TIER], loaded[DISK_TIER]
         lease = self._lease(admitted.path, request)
         if lease is None:
             self._result.too_long += 1
             return Served(request.tenant, request.input_tokens, 0, 0, 0, 0.0)
-        host, disk, now = loaded[Tier.HOST] - host, loaded[Tier.DISK] - disk, clock.now
+        host, disk, now = loaded[HOST_TIER] - host, loaded[DISK_TIER] - disk, clock.now
         size, cached = self._block_size, lease.cached_tokens
         cache.commit(lease, request.ids, request.input_tokens // size, admitted.keys, now=now)
         cache.release(lease, now=now)
