@@ -9,13 +9,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.errors import EngineError, EngineUnavailable, NumericFailure
-from engine.messages import Generate, SamplingParams, Timing
+from engine.messages import Timing
 from engine.stats_messages import TierTokens
-from gateway.admission import Admitted, TextRules
 from gateway.choice import Delta, Ended, EndReason
 from gateway.errors import TooManyRequests
 from gateway.meter import Meter, Usage
 from gateway.metrics import GatewayMetrics
+from tests.gateway.admitted import admitted
 from tests.gateway.manual_clock import ManualClock
 
 ROUTE = "/v1/completions"
@@ -89,22 +89,6 @@ class Bench:
             for sample in family.samples
             if sample.value and not sample.name.endswith(("_bucket", "_created"))
         }
-
-
-def admitted(*prompts: int, choices: int = 1) -> Admitted:
-    generates = tuple(
-        Generate(
-            request_id=f"{prompt}-{choice}",
-            token_ids=bytes(4 * length),
-            namespaces=(),
-            block_keys=b"",
-            flow="tn_1",
-            sampling=SamplingParams(max_tokens=8),
-        )
-        for prompt, length in enumerate(prompts)
-        for choice in range(choices)
-    )
-    return Admitted(generates, choices, sum(prompts), TextRules())
 
 
 def ending(meter: Meter, error: BaseException) -> None:

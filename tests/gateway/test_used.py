@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from engine.messages import Generate, SamplingParams
-from gateway.admission import Admitted, TextRules
 from gateway.choice import Delta, Ended
 from gateway.limits.prices import Tokens
 from gateway.meter import Meter, Took
 from gateway.metrics import GatewayMetrics
+from tests.gateway.admitted import admitted
 from tests.gateway.manual_clock import ManualClock
 
 
 def a_meter(*prompts: int, choices: int = 1) -> Meter:
     """Of a request with prompts of so many tokens."""
-    generates = tuple(
-        Generate(
-            request_id=f"{prompt}-{choice}",
-            token_ids=bytes(4 * length),
-            namespaces=(),
-            block_keys=b"",
-            flow="tn_1",
-            sampling=SamplingParams(max_tokens=8),
-        )
-        for prompt, length in enumerate(prompts)
-        for choice in range(choices)
-    )
-    admitted = Admitted(generates, choices, sum(prompts), TextRules())
-    return Meter(GatewayMetrics(), "/v1/completions", admitted, 0.0, ManualClock())
+    request = admitted(*prompts, choices=choices)
+    return Meter(GatewayMetrics(), "/v1/completions", request, 0.0, ManualClock())
 
 
 def first(index: int, cached: int) -> Delta:
