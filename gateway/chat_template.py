@@ -24,6 +24,7 @@ from gateway.errors import BadRequest
 from gateway.tokenizer import ModelFileBroken, read_tokenizer_config, special_tokens
 
 Message = Mapping[str, str]
+Tool = dict[str, Any]  # as it was sent
 Scalar = str | int | float | bool | None
 
 
@@ -64,11 +65,13 @@ class ChatTemplate:
         add_generation_prompt: bool,
         continue_final_message: bool = False,
         variables: Mapping[str, Scalar] | None = None,
+        tools: Sequence[Tool] | None = None,
     ) -> str:
         """The chat as text; BadRequest if the template refuses these messages.
 
         With `continue_final_message` the text ends where the last message's content ends, so
         that the model continues it. `variables` cannot replace what every template is given.
+        Whether and where the model sees `tools` is the template's decision.
         """
         try:
             text = self._template.render(
@@ -76,7 +79,7 @@ class ChatTemplate:
                     **(variables or {}),
                     **self._tokens,
                     "messages": messages,
-                    "tools": None,
+                    "tools": tools or None,
                     "documents": None,
                     "add_generation_prompt": add_generation_prompt,
                 }
