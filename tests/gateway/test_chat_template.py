@@ -90,7 +90,8 @@ def test_tools_as_transformers_renders_them(source: str) -> None:
     )
     assert ours == theirs
     assert "tools" in ours
-    for none in (None, []):
+    no_tools: list[Tool] = []
+    for none in (None, no_tools):
         without = ChatTemplate(source, {}).render(CHAT, add_generation_prompt=True, tools=none)
         assert "tools" not in without
 
