@@ -24,7 +24,7 @@ CLOCK = {
     },
     "type": "function",
 }
-NAMED = {"type": "function", "function": {"name": "f"}}
+NAMED: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
 FULL = {
     "type": "function",
     "function": {"name": "f", "description": "tells é", "parameters": {}, "strict": True},
@@ -41,7 +41,7 @@ def raw(value: Any) -> msgspec.Raw:
         [CLOCK],
         [NAMED, FULL],
         [NAMED] * MAX_TOOLS,
-        [{"type": "function", "function": {**NAMED["function"], "strict": None}}],  # type: ignore[dict-item]
+        [{"type": "function", "function": {**NAMED["function"], "strict": None}}],
     ],
 )
 def test_good_tools_stay_as_they_were_sent(tools: list[dict[str, Any]]) -> None:
@@ -135,13 +135,14 @@ def test_tools_that_might_be_called_are_refused(
 
 def test_errors_do_not_repeat_tools(served: Served, engine: FakeEngine) -> None:
     canary = "canary-0c4e77d1"
-    for changes in (
+    bodies: list[dict[str, Any]] = [
         {"tools": [{"type": canary, "function": {"name": canary}}]},
         {"tools": [{"type": "function", "function": {"name": canary, "parameters": canary}}]},
         {"tools": [{"type": "function", "function": {"name": "f", "strict": {canary: 1}}}]},
         {"tools": [{"type": "function", "function": {"name": canary * 1000}}]},
         {"tools": [{"type": "function", "function": {"name": canary}}], "tool_choice": "auto"},
-    ):
+    ]
+    for changes in bodies:
         answer = ask(served, **{"tool_choice": "none", **changes})
         assert answer.status_code == 400
         assert canary not in answer.text
