@@ -50,11 +50,15 @@ def create(
     system: FileFlag = None,
     messages: FileFlag = None,
     text: FileFlag = None,
+    tools: FileFlag = None,
     scope: Annotated[
         str, typer.Option(help="Who may share it: 'all', or a group by name or id.")
     ] = EVERYONE,
 ) -> None:
     """Publish a prefix: a file with a system message, with messages in JSON, or with a text.
+
+    --tools is a file with a list of tools in JSON, as chats send them: beside a system message or
+    messages, or alone, for what all conversations with these tools begin with.
 
     It is computed at once and kept on the device, so it is cached for the first request of every
     tenant that may share it.
@@ -63,7 +67,7 @@ def create(
 
         ratoon prefixes create handbook --system handbook.txt
     """
-    source = _source(system, messages, text)
+    source = _source({"--system": system, "--messages": messages, "--text": text}, tools)
 
     async def use(client: AdminClient) -> Any:
         whose = scope if scope == EVERYONE else await find_group(client, scope)
@@ -126,20 +130,31 @@ async def _path(client: AdminClient, prefix: str) -> str:
     return f"{PREFIXES}/{quote(await find_prefix(client, prefix), safe='')}"
 
 
-def _source(system: Path | None, messages: Path | None, text: Path | None) -> dict[str, Any]:
-    """What is published; BadSetting unless exactly one file is named."""
-    files = {"--system": system, "--messages": messages, "--text": text}
+def _source(files: dict[str, Path | None], tools: Path | None) -> dict[str, Any]:
+    """What is published; BadSetting unless exactly one file is named, or only tools."""
     named = [(flag, file) for flag, file in files.items() if file is not None]
-    if len(named) != 1:
-        raise BadSetting("--system", "name one file: --system, --messages or --text")
-    [(flag, file)] = named
+    if len(named) > 1 or not (named or tools):
+        raise BadSetting("--system", "name one file: --system, --messages or --text; or --tools")
+    if tools is None:
+        return _content(*named[0])
+    if files["--text"] is not None:
+        raise BadSetting("--tools", "goes with --system or --messages, or alone; not with --text")
+    said = _content(*named[0]) if named else {}
+    return {**said, "tools": _json("--tools", tools)}
+
+
+def _content(flag: str, file: Path) -> dict[str, Any]:
+    if flag == "--messages":
+        return {"messages": _json(flag, file)}
     content = _read(flag, file)
-    if flag == "--system":
-        return {"messages": [{"role": "system", "content": content}]}
     if flag == "--text":
         return {"text": content}
+    return {"messages": [{"role": "system", "content": content}]}
+
+
+def _json(flag: str, file: Path) -> Any:
     try:
-        return {"messages": msgspec.json.decode(content)}
+        return msgspec.json.decode(_read(flag, file))
     except msgspec.DecodeError as error:
         raise BadSetting(flag, f"{file} is not JSON") from error
 

@@ -10,7 +10,7 @@ Knows: tokenizer, chat template, the engine's limits. Does not know: who shares 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -20,7 +20,7 @@ import numpy as np
 
 from engine.messages import Generate, Loads, Priority, SamplingParams, Welcome, pack_token_ids
 from gateway.caller import Caller
-from gateway.chat_template import ChatTemplate, Message, Scalar
+from gateway.chat_template import ChatTemplate, Message, Scalar, Tool
 from gateway.config import Bounds
 from gateway.errors import BadRequest, Unavailable
 from gateway.namespaces import Namespaces
@@ -39,12 +39,13 @@ _LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just start
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Messages to be rendered by the model's template."""
+    """Messages, and tools if there are any, to be rendered by the model's template."""
 
     messages: tuple[Message, ...]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     variables: Mapping[str, Scalar] | None = None
+    tools: Sequence[Tool] | None = None
 
 
 Prompt = Chat | str | TokenIds
@@ -216,6 +217,7 @@ class Admission:
             add_generation_prompt=chat.add_generation_prompt,
             continue_final_message=chat.continue_final_message,
             variables=chat.variables,
+            tools=chat.tools,
         )
 
     def _check_salt(self, salt: str | None) -> None:
@@ -229,7 +231,8 @@ class Admission:
 def _size(prompt: Prompt) -> int:
     """How much work it is to admit a prompt, in characters."""
     if isinstance(prompt, Chat):
-        return sum(len(message["content"]) for message in prompt.messages)
+        said = sum(len(message["content"]) for message in prompt.messages)
+        return said + (len(msgspec.json.encode(prompt.tools)) if prompt.tools else 0)
     return len(prompt) if isinstance(prompt, str) else len(prompt) // _IDS_PER_CHARACTER
 
 

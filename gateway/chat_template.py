@@ -24,6 +24,7 @@ from gateway.errors import BadRequest
 from gateway.tokenizer import ModelFileBroken, read_tokenizer_config, special_tokens
 
 Message = Mapping[str, str]
+Tool = dict[str, Any]  # as it was sent
 Scalar = str | int | float | bool | None
 
 
@@ -42,20 +43,23 @@ class _GenerationTag(jinja2.ext.Extension):
 
 
 class ChatTemplate:
-    """A compiled chat template and the special tokens it may name."""
+    """A compiled chat template and the special tokens it may name.
 
-    def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
-        try:
-            self._template = _environment().from_string(source)
-        except jinja2.TemplateError as error:
-            raise TemplateBroken(f"the chat template does not compile: {error}") from error
+    Some models have another template for chats with tools, `tool_use`.
+    """
+
+    def __init__(self, source: str, tokens: Mapping[str, str], tool_use: str | None = None) -> None:
+        self._template = _compiled(source)
+        self._tool_use = self._template if tool_use is None else _compiled(tool_use)
         self._tokens = dict(tokens)
 
     @classmethod
     def load(cls, model_dir: Path) -> ChatTemplate | None:
         """The template of a model directory; None if it has none; raises ModelFileBroken."""
-        source = _source(model_dir)
-        return None if source is None else cls(source, special_tokens(model_dir))
+        sources = _sources(model_dir)
+        if "default" not in sources:
+            return None
+        return cls(sources["default"], special_tokens(model_dir), sources.get("tool_use"))
 
     def render(
         self,
@@ -64,19 +68,21 @@ class ChatTemplate:
         add_generation_prompt: bool,
         continue_final_message: bool = False,
         variables: Mapping[str, Scalar] | None = None,
+        tools: Sequence[Tool] | None = None,
     ) -> str:
         """The chat as text; BadRequest if the template refuses these messages.
 
         With `continue_final_message` the text ends where the last message's content ends, so
         that the model continues it. `variables` cannot replace what every template is given.
+        Whether and where the model sees `tools` is the template's decision.
         """
         try:
-            text = self._template.render(
+            text = (self._tool_use if tools else self._template).render(
                 {
                     **(variables or {}),
                     **self._tokens,
                     "messages": messages,
-                    "tools": None,
+                    "tools": tools or None,
                     "documents": None,
                     "add_generation_prompt": add_generation_prompt,
                 }
@@ -132,19 +138,30 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def _source(model_dir: Path) -> str | None:
-    """chat_template.jinja when there is one, else what tokenizer_config.json holds."""
+def _compiled(source: str) -> jinja2.Template:
+    try:
+        return _environment().from_string(source)
+    except jinja2.TemplateError as error:
+        raise TemplateBroken(f"the chat template does not compile: {error}") from error
+
+
+def _sources(model_dir: Path) -> dict[str, str]:
+    """By name: chat_template.jinja when there is one, else what tokenizer_config.json holds."""
     alone = model_dir / "chat_template.jinja"
     if alone.exists():
         try:
-            return alone.read_text(encoding="utf-8")
+            return {"default": alone.read_text(encoding="utf-8")}
         except (OSError, UnicodeDecodeError) as error:
             raise ModelFileBroken(f"{alone}: {error}") from error
     found = read_tokenizer_config(model_dir).get("chat_template")
-    if isinstance(found, list):
-        named = [entry for entry in found if isinstance(entry, dict)]
-        found = next((e.get("template") for e in named if e.get("name") == "default"), None)
-    return found if isinstance(found, str) else None
+    named = found if isinstance(found, list) else [{"name": "default", "template": found}]
+    return {
+        entry["name"]: entry["template"]
+        for entry in named
+        if isinstance(entry, dict)
+        and isinstance(entry.get("name"), str)
+        and isinstance(entry.get("template"), str)
+    }
 
 
 def _cut_behind(text: str, content: str) -> str:

@@ -9,18 +9,19 @@ Knows: tokenizer and chat template. Does not know: blocks, or where prefixes are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
-from gateway.chat_template import ChatTemplate, Message
+from gateway.chat_template import ChatTemplate
 from gateway.errors import BadRequest
 from gateway.state.records import PrefixSource
 from gateway.tokenizer import TokenIds, Tokenizer
 
 # Unlike each other from their first character on, and of all kinds that tokenizers tell apart.
 _CONTINUATIONS = ("Zebra", "a", "7", " b", "\n", ".", "é", "日")
-_ROLES = ("user", "assistant")
+_NEXT = (("user",), ("assistant",))  # who may speak behind messages
+_FIRST = (("system", "user"), *_NEXT)  # and where there are none yet
 
 
 class PrefixTokens:
@@ -34,20 +35,22 @@ class PrefixTokens:
         """int32 token ids of a source; BadRequest if the model's template refuses it."""
         if source.text is not None:
             return self._common([source.text + more for more in _CONTINUATIONS], special=True)
-        return self._common(self._rendered(source.messages or []), special=False)
+        return self._common(self._rendered(source), special=False)
 
-    def _rendered(self, messages: Sequence[Message]) -> list[str]:
-        """The chat with each continuation, for every role that the template accepts next."""
+    def _rendered(self, source: PrefixSource) -> list[str]:
+        """The chat with each continuation, by all roles that the template accepts next."""
         if self._template is None:
             raise BadRequest("the model has no chat template; publish a text", param="messages")
+        messages = source.messages or []
         texts, refusals = [], []
-        for role in _ROLES:
-            for more in _CONTINUATIONS:
-                chat = [*messages, {"role": role, "content": more}]
-                try:
-                    texts.append(self._template.render(chat, add_generation_prompt=False))
-                except BadRequest as refusal:
-                    refusals.append(refusal)
+        for roles, more in product(_NEXT if messages else _FIRST, _CONTINUATIONS):
+            chat = [*messages, *({"role": role, "content": more} for role in roles)]
+            try:
+                texts.append(
+                    self._template.render(chat, add_generation_prompt=False, tools=source.tools)
+                )
+            except BadRequest as refusal:
+                refusals.append(refusal)
         if not texts:
             raise refusals[0]
         return texts

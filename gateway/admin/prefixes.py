@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -25,8 +25,9 @@ from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
 from gateway.openai.chat import message_of
-from gateway.openai.refusals import refuse_unsupported, unsupported
+from gateway.openai.refusals import refuse_unsupported
 from gateway.openai.schema import ChatMessage
+from gateway.openai.tools import Tools, tools_of
 from gateway.openapi import described
 from gateway.published import Published, in_force
 from gateway.state.records import EVERYONE, PrefixSource, PublishedPrefix
@@ -39,13 +40,16 @@ State = Literal["warm", "warming", "refused", "no engine"]
 
 
 class NewPrefix(AdminBody, frozen=True, kw_only=True):
-    """Body of POST /admin/prefixes: messages or a text, for everyone or for one group."""
+    """Body of POST /admin/prefixes: messages, tools or both, or a text; for everyone or a group.
+
+    Tools alone are what all conversations with these tools begin with.
+    """
 
     name: Name
     scope: str = EVERYONE  # or a group's id
     messages: list[ChatMessage] | None = None
     text: str | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Tools = msgspec.field(default_factory=msgspec.Raw)
 
 
 class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,15 +262,19 @@ def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], fl
 
 
 def source_of(body: NewPrefix) -> PrefixSource:
-    """What is to be published; BadRequest for neither or both of messages and a text."""
+    """What is to be published; BadRequest for nothing, and for a chat together with a text."""
     clean_name(body.name)
-    if body.tools:
-        raise unsupported("tools")
-    if (body.messages is None) == (body.text is None):
-        raise BadRequest("give either `messages` or `text`", param="messages")
+    tools = tools_of(body.tools)
     if body.text is not None:
+        for name, given in (("messages", body.messages is not None), ("tools", tools)):
+            if given:
+                raise BadRequest(f"`{name}` cannot be given together with `text`", param=name)
         return PrefixSource(text=body.text)
+    if body.messages is None and tools is None:
+        raise BadRequest("give `messages`, `tools` or `text`", param="messages")
     messages = body.messages or []
     for place, message in enumerate(messages):
         refuse_unsupported(message, f"messages[{place}].")
-    return PrefixSource(messages=[message_of(m, place) for place, m in enumerate(messages)])
+    return PrefixSource(
+        messages=[message_of(m, place) for place, m in enumerate(messages)], tools=tools
+    )

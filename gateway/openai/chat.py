@@ -34,6 +34,7 @@ from gateway.openai.sampling import (
     text_rules,
 )
 from gateway.openai.schema import ChatMessage, ChatRequest, TokenizeRequest
+from gateway.openai.tools import tools_of
 from gateway.tokenizer import Tokenizer
 
 _MAX_VARIABLES = 32
@@ -62,7 +63,7 @@ def ask_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Ask:
 
 
 def chat_of(messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest) -> Chat:
-    """The messages as the template is given them."""
+    """The messages and tools as the template is given them."""
     continue_final = bool(options.continue_final_message)
     if continue_final and options.add_generation_prompt:
         raise BadRequest(
@@ -85,6 +86,7 @@ def chat_of(messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequ
         add_generation_prompt=not continue_final and options.add_generation_prompt is not False,
         continue_final_message=continue_final,
         variables=variables,
+        tools=tools_of(options.tools),
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.errors import BadRequest
 from gateway.openai.schema import ChatMessage, ChatRequest, CompletionRequest
+from gateway.openai.tools import holds_tools
 
 _UNSUPPORTED = {
     struct: [field.name for field in msgspec.structs.fields(struct) if field.type is msgspec.Raw]
@@ -34,19 +35,20 @@ def refuse_many(messages: Sequence[ChatMessage], most: int) -> None:
         raise BadRequest(f"there are more than {most} messages", param="messages")
 
 
-def unsupported(param: str) -> BadRequest:
-    """The error for a field that is known but not supported."""
-    return BadRequest(f"`{param}` is not supported", code="unsupported_parameter", param=param)
+def unsupported(param: str, unless: str = "") -> BadRequest:
+    """The error for a field that is known but not supported, `unless` something."""
+    message = f"`{param}` is not supported{unless and f' unless {unless}'}"
+    return BadRequest(message, code="unsupported_parameter", param=param)
 
 
 def refuse_in_chat(wire: ChatRequest, max_messages: int) -> ChatRequest:
-    """`wire` without its tool fields if no tool may be called; BadRequest for what is left."""
+    """`wire` without a `tool_choice` that lets no tool be called; BadRequest for what is left."""
     refuse_many(wire.messages, max_messages)
-    if bytes(wire.tool_choice) in (b'"none"', b'"auto"', b"null"):
-        no_tool = bytes(wire.tool_choice) == b'"none"'
-        wire = msgspec.structs.replace(
-            wire, tool_choice=msgspec.Raw(), tools=msgspec.Raw() if no_tool else wire.tools
-        )
+    choice = bytes(wire.tool_choice)
+    if choice != b'"none"' and holds_tools(wire.tools):
+        raise unsupported("tools", unless='`tool_choice` is "none"')
+    if choice in (b'"none"', b'"auto"', b"null"):
+        wire = msgspec.structs.replace(wire, tool_choice=msgspec.Raw())
     refuse_unsupported(wire)
     for place, message in enumerate(wire.messages):
         refuse_unsupported(message, f"messages[{place}].")

@@ -2,8 +2,8 @@
 
 `msgspec` checks types and ranges while it parses; what depends on the model or on the
 deployment's bounds is checked in `sampling.py` and `admission.py`. Fields that are not here are
-ignored. `Raw` fields are known but not supported (`refusals.py`). `None` means the same as leaving
-the field out, as in OpenAI's own clients.
+ignored. Plain `Raw` fields are known but not supported (`refusals.py`). `None` means the same as
+leaving the field out, as in OpenAI's own clients.
 
 Knows: names, types, ranges. Does not know: models, bounds, or what a request leads to.
 """
@@ -17,6 +17,7 @@ from msgspec import Meta, Raw, Struct, field
 
 from engine.messages import Loads
 from gateway.chat_template import Scalar
+from gateway.openai.tools import Tools
 
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -118,8 +119,8 @@ class ChatRequest(Generating, frozen=True, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Scalar] | None = None
+    tools: Tools = field(default_factory=Raw)  # with a `tool_choice` of "none"
     tool_choice: Raw = field(default_factory=Raw)
-    tools: Raw = field(default_factory=Raw)
     functions: Raw = field(default_factory=Raw)
     function_call: Raw = field(default_factory=Raw)
     audio: Raw = field(default_factory=Raw)
@@ -165,6 +166,7 @@ class TokenizeRequest(Struct, frozen=True, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Scalar] | None = None
+    tools: Tools = field(default_factory=Raw)
 
 
 class TokensPart(Struct, frozen=True):

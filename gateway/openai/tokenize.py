@@ -15,6 +15,7 @@ from gateway.openai.chat import chat_of
 from gateway.openai.refusals import refuse_many, refuse_unsupported
 from gateway.openai.replies import Detokenized, Tokenized
 from gateway.openai.schema import DetokenizeRequest, TokenizeRequest, TokensAlone, TokensPart
+from gateway.openai.tools import tools_of
 
 _ALONE = msgspec.json.Decoder(TokensAlone)
 _TOKENS = msgspec.json.Decoder(TokensPart)
@@ -66,4 +67,6 @@ def _prompt(wire: TokenizeRequest, bounds: Bounds) -> Prompt:
         for place, message in enumerate(wire.messages):
             refuse_unsupported(message, f"messages[{place}].")
         return chat_of(wire.messages, wire)
+    if tools_of(wire.tools):
+        raise BadRequest("`tools` need `messages`", param="tools")
     return wire.prompt or ""

@@ -93,13 +93,15 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrefixSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What a published prefix is made from: the messages of a chat, or a text.
+    """What a published prefix is made from: messages of a chat, its tools, or both; or a text.
 
-    Messages are what the chat template is given: objects with `role` and `content`.
+    Messages are what the chat template is given: objects with `role` and `content`. So are tools:
+    objects whose fields stay in the order in which they came.
     """
 
     messages: list[dict[str, Any]] | None = None
     text: str | None = None
+    tools: list[dict[str, Any]] | None = None
 
 
 class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):

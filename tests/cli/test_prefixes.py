@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.console import Ratoon
 
+TOOLS = '[{"type": "function", "function": {"name": "clock"}}]'
 TEXT = "Be brief and be kind to everyone who asks you something."
 
 
@@ -43,7 +44,31 @@ def test_it_may_be_a_groups_and_made_of_messages(ratoon: Ratoon, tmp_path: Path)
     assert ratoon("groups delete readers").status == 0
 
 
-@pytest.mark.parametrize("flags", ["", "--system {0} --text {0}", "--messages {0}"])
+def test_tools_go_with_messages_or_alone(ratoon: Ratoon, text: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tools.json"
+    file.write_text(TOOLS)
+    alone = ratoon(f"prefixes create pack --tools {file} --json").json
+    assert alone["tokens"] == len(f"tools:{TOOLS}") + 3  # of bos and two turns, one goes on
+    both = ratoon(f"prefixes create pack --tools {file} --system {text} --json").json
+    assert (both["version"], both["tokens"]) == (2, alone["tokens"] + len(f"system:{TEXT}") + 1)
+    refused = ratoon(f"prefixes create pack --tools {file} --text {text}")
+    assert refused.status == 2
+    assert "--tools: goes with" in refused.err
+    assert ratoon("prefixes delete pack").status == 0
+
+
+def test_tools_that_are_none_are_refused_by_the_server(ratoon: Ratoon, tmp_path: Path) -> None:
+    file = tmp_path / "tools.json"
+    file.write_text('[{"type": "function", "function": {}}]')
+    refused = ratoon(f"prefixes create pack --tools {file}")
+    assert refused.status == 1
+    assert "name" in refused.err
+    file.write_text(TOOLS)  # the control
+    assert ratoon(f"prefixes create pack --tools {file}").status == 0
+    assert ratoon("prefixes delete pack").status == 0
+
+
+@pytest.mark.parametrize("flags", ["", "--system {0} --text {0}", "--messages {0}", "--tools {0}"])
 def test_exactly_one_good_file_is_wanted(ratoon: Ratoon, text: Path, flags: str) -> None:
     refused = ratoon(f"prefixes create rules {flags.format(text)}")
     assert refused.status != 0

@@ -15,6 +15,7 @@ from gateway.tokenizer import byte_alphabet
 BOS, EOS, TURN = 256, 257, 258
 TEMPLATE = """\
 {{ bos_token }}
+{%- if tools %}{{ "<|turn|>tools:" + (tools | tojson) }}{% endif %}
 {%- for message in messages %}
 {%- if message.role == "tool" %}{{ raise_exception("no tools here") }}{% endif %}
 {{- "<|turn|>" + message.role + ":" + message.content }}

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -155,6 +156,22 @@ async def test_the_loop_goes_on_while_a_prompt_is_prepared(
     assert not waiting.done()
     release.set()
     assert len(await waiting) == 20_000
+
+
+async def test_tools_count_as_work_too(admission: Admission, pool: ThreadPoolExecutor) -> None:
+    release = threading.Event()
+    pool.submit(release.wait, 10)
+    few: list[dict[str, Any]] = [{"type": "function", "function": {"name": "f"}}]
+    many = [{"type": "function", "function": {"name": "f", "description": "x" * 3000}}] * 2
+    message = {"role": "user", "content": "hi"}
+    assert len(await admission.tokenize(Chat((message,), tools=few), add_special_tokens=False))
+    chat = Chat((message,), tools=many)
+    waiting = asyncio.create_task(admission.tokenize(chat, add_special_tokens=False))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    release.set()
+    assert len(await waiting) > 6000
 
 
 async def test_the_context_is_for_prompt_and_answer(admission: Admission) -> None:

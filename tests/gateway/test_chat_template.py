@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from gateway.chat_template import ChatTemplate, Message, TemplateBroken
+from gateway.chat_template import ChatTemplate, Message, TemplateBroken, Tool
 from gateway.errors import BadRequest
 from tests.doubles.tiny_model import write_tiny_model
 
@@ -66,6 +66,51 @@ def test_a_last_message_that_goes_on(source: str, content: str) -> None:
     )
     assert text.endswith(("The answer", content))
     assert "<|im_end|>" not in text[text.rindex("The answer") :]
+
+
+TOOLS: list[Tool] = [
+    {"type": "function", "function": {"name": "zone", "parameters": {"b": 1.0, "a": "<é>"}}},
+    {"function": {"name": "clock"}, "type": "function"},
+]
+WITH_TOOLS = """\
+{% if tools %}{{ tools | length }} tools:
+{% for tool in tools %}{{ tool | tojson }} {{ tool.function.name }}
+{% endfor %}{% endif %}
+{%- for message in messages %}[{{ message.content }}]{% endfor %}"""
+
+
+@pytest.mark.parametrize("source", [WITH_TOOLS, WITH_EVERYTHING])
+def test_tools_as_transformers_renders_them(source: str) -> None:
+    ours = ChatTemplate(source, {}).render(CHAT, add_generation_prompt=True, tools=TOOLS)
+    (theirs,), _ = render_jinja_template(
+        [[dict(message) for message in CHAT]],
+        chat_template=source,
+        add_generation_prompt=True,
+        tools=TOOLS,
+    )
+    assert ours == theirs
+    assert "tools" in ours
+    no_tools: list[Tool] = []
+    for none in (None, no_tools):
+        without = ChatTemplate(source, {}).render(CHAT, add_generation_prompt=True, tools=none)
+        assert "tools" not in without
+
+
+def test_a_model_may_have_a_template_for_chats_with_tools(tmp_path: Path) -> None:
+    directory = write_tiny_model(tmp_path, template=None)
+    named = [
+        {"name": "default", "template": "{{ bos_token }}plain"},
+        {"name": "tool_use", "template": "{{ bos_token }}{{ tools | length }} tools"},
+        {"name": "broken"},
+    ]
+    config = {"chat_template": named, "bos_token": "<s>"}
+    (directory / "tokenizer_config.json").write_bytes(msgspec.json.encode(config))
+    template = ChatTemplate.load(directory)
+    assert template is not None
+    assert template.render(CHAT, add_generation_prompt=True) == "<s>plain"
+    assert template.render(CHAT, add_generation_prompt=True, tools=TOOLS) == "<s>2 tools"
+    with pytest.raises(TemplateBroken):
+        ChatTemplate("", {}, "{% for %}")
 
 
 def test_a_template_may_refuse() -> None:

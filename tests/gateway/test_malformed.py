@@ -18,6 +18,7 @@ GOOD_CHAT: dict[str, Any] = {
     "messages": [{"role": "user", "content": "hi"}],
     "max_tokens": 2,
 }
+FUNCTION = {"type": "function", "function": {"name": "f"}}
 GOOD_COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": "hi", "max_tokens": 2}
 
 
@@ -163,8 +164,16 @@ CHATS = {
     "metadata of objects": chat(metadata={"a": {}}),
     "json_schema": chat(response_format={"type": "json_schema", "json_schema": {}}),
     "json_object": chat(response_format={"type": "json_object"}),
-    "tools": chat(tools=[{"type": "function", "function": {"name": "f"}}]),
+    "tools": chat(tools=[FUNCTION]),
     "tools on their own terms": chat(tools=[{}], tool_choice="auto"),
+    "a tool without a function": chat(tools=[{"type": "function"}], tool_choice="none"),
+    "tools of another kind": chat(tools=[FUNCTION, {"type": "custom"}], tool_choice="none"),
+    "too many tools": chat(tools=[FUNCTION] * 129, tool_choice="none"),
+    "a lone surrogate in a tool": chat_with(
+        rb'"tool_choice": "none", "tools": '
+        rb'[{"type": "function", "function": {"name": "f"}, "zzz": "\ud800"}]'
+    ),
+    "tools no list": chat(tools={}),
     "tool_choice required": chat(tool_choice="required"),
     "functions": chat(functions=[{"name": "f"}]),
     "audio": chat(audio={"voice": "x"}),
@@ -215,6 +224,8 @@ OTHERS = {
     "tokenize both": ("/tokenize", chat(prompt="x")),
     "tokenize a number": ("/tokenize", b'{"prompt": 1}'),
     "tokenize bad json": ("/tokenize", b"{"),
+    "tokenize bad tools": ("/tokenize", chat(tools=[{}])),
+    "tokenize tools of a text": ("/tokenize", json.dumps({"prompt": "x", "tools": [1]}).encode()),
     "detokenize nothing": ("/detokenize", b"{}"),
     "detokenize outside": ("/detokenize", b'{"tokens": [260]}'),
     "detokenize negative": ("/detokenize", b'{"tokens": [-1]}'),
@@ -240,6 +251,11 @@ PARAMS = {
     "chat: logit_bias too strong": "logit_bias",
     "chat: repetition_penalty near 0": "repetition_penalty",
     "chat: tools": "tools",
+    "chat: a tool without a function": "tools[0].function",
+    "chat: tools of another kind": "tools[1].type",
+    "chat: too many tools": "tools",
+    "chat: tools no list": "tools",
+    "tokenize bad tools": "tools[0].type",
     "chat: json_schema": "response_format",
     "chat: no messages": "messages",
     "chat: an image": "messages[0].content[0].type",
@@ -260,6 +276,9 @@ CODES = {
     "json: deep array": "invalid_json",
     "chat: no model": "missing_required_parameter",
     "chat: audio": "unsupported_parameter",
+    "chat: tools": "unsupported_parameter",
+    "chat: tools on their own terms": "unsupported_parameter",
+    "chat: a lone surrogate in a tool": "invalid_json",
 }
 GOOD = {
     "chat": (CHAT, chat()),
@@ -271,7 +290,8 @@ GOOD = {
     "bounds themselves": (CHAT, chat(n=16, temperature=2, top_p=1, stop=["x" * 256] * 16)),
     "brackets in a string": (CHAT, chat_saying("[" * 1000)),
     "just deep enough": (CHAT, chat_with(b'"zzz": ' + b"[" * 63 + b"]" * 63)),
-    "no tool may be called": (CHAT, chat(tools=[{"type": "function"}], tool_choice="none")),
+    "no tool may be called": (CHAT, chat(tools=[FUNCTION], tool_choice="none")),
+    "as many tools as may be": ("/tokenize", chat(tools=[FUNCTION] * 128)),
     "text is a format": (CHAT, chat(response_format={"type": "text"})),
     "an empty tool list": (CHAT, chat(tools=[], tool_choice="auto")),
     "top_k off as vLLM says it": (CHAT, chat(top_k=-1)),
@@ -282,6 +302,8 @@ GOOD = {
     "best_of n": (COMPLETIONS, completion(best_of=2, n=2)),
     "tokenize": ("/tokenize", b'{"prompt": "x"}'),
     "tokenize nothing much": ("/tokenize", b'{"prompt": ""}'),
+    "tokenize with tools": ("/tokenize", chat(tools=[FUNCTION])),
+    "tokenize no tools": ("/tokenize", b'{"prompt": "x", "tools": []}'),
     "detokenize": ("/detokenize", b'{"tokens": [104, 105]}'),
     "detokenize the context": ("/detokenize", json.dumps({"tokens": [104] * 4096}).encode()),
 }

@@ -69,6 +69,62 @@ def test_the_template_says_who_may_speak_next(tiny_model: Path) -> None:
         strict.of(PrefixSource(messages=[user, user]))
 
 
+TOOLS = [{"type": "function", "function": {"name": "clock"}}]
+BEFORE = """\
+{%- if tools %}{{ "<|turn|>tools:" + (tools | tojson) }}{% endif %}
+{%- for message in messages %}
+{{- "<|turn|>" + message.role + ":" + message.content }}
+{%- endfor %}"""
+BEHIND_SYSTEM = """\
+{%- set said = messages[0].content if messages[0].role == "system" else "Be kind." %}
+{{- "<|turn|>system:" + said }}
+{%- if tools %}{{ "<|turn|>tools:" + (tools | tojson) }}{% endif %}
+{%- for message in messages if message.role != "system" %}
+{{- "<|turn|>" + message.role + ":" + message.content }}
+{%- else %}{{ raise_exception("somebody must ask") }}
+{%- endfor %}"""
+SHOWN = '<|turn|>tools:[{"type": "function", "function": {"name": "clock"}}]<|turn|>'
+
+
+@pytest.mark.parametrize(
+    ("source", "prefix", "said"),
+    [
+        (BEFORE, PrefixSource(tools=TOOLS), SHOWN),
+        (
+            BEFORE,
+            PrefixSource(tools=TOOLS, messages=[{"role": "system", "content": "hi"}]),
+            SHOWN + "system:hi<|turn|>",
+        ),
+        (
+            BEHIND_SYSTEM,
+            PrefixSource(tools=TOOLS, messages=[{"role": "system", "content": "hi"}]),
+            "<|turn|>system:hi" + SHOWN,
+        ),
+        # A conversation with these tools may begin with any system message.
+        (BEHIND_SYSTEM, PrefixSource(tools=TOOLS), "<|turn|>system:"),
+        (BEHIND_SYSTEM, PrefixSource(messages=[{"role": "system", "content": "hi"}]), None),
+    ],
+)
+def test_tools_are_published_as_the_template_shows_them(
+    tiny_model: Path, source: str, prefix: PrefixSource, said: str | None
+) -> None:
+    tokenizer, template = Tokenizer.load(tiny_model), ChatTemplate(source, {})
+    tokens = PrefixTokens(tokenizer, template).of(prefix).tolist()
+    shown = tokenizer.decode(tokens, skip_special_tokens=False)
+    assert shown == ("<|turn|>system:hi<|turn|>" if said is None else said)
+    for chat in ([{"role": "user", "content": "a"}], [SYSTEM, {"role": "user", "content": "b"}]):
+        whole = template.render(
+            [*(prefix.messages or []), *chat], add_generation_prompt=False, tools=prefix.tools
+        )
+        assert tokenizer.encode(whole, add_special_tokens=False).tolist()[: len(tokens)] == tokens
+
+
+def test_a_model_that_shows_no_tools_shares_nothing_by_them(handbook: PrefixTokens) -> None:
+    with_tools = handbook.of(PrefixSource(messages=[SYSTEM], tools=TOOLS)).tolist()
+    assert with_tools == handbook.of(PrefixSource(messages=[SYSTEM])).tolist()
+    assert len(handbook.of(PrefixSource(tools=TOOLS))) == 1  # how every chat begins
+
+
 def test_what_the_model_cannot_say_is_refused(tiny_model: Path) -> None:
     bare = PrefixTokens(Tokenizer.load(tiny_model), None)
     with pytest.raises(BadRequest, match="no chat template"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +41,48 @@ def prefix(served: Served, engine: FakeEngine) -> Iterator[dict[str, Any]]:
     yield made
     if admin(served, "GET", "/prefixes")["prefixes"]:
         admin(served, "DELETE", f"/prefixes/{made['id']}")
+
+
+TOOLS = [
+    {"type": "function", "function": {"name": name, "description": "Tells what it knows of it."}}
+    for name in ("clock", "weather")
+]
+OTHERS = [TOOLS[0], {**TOOLS[1], "function": {"name": "wind"}}]
+
+
+@pytest.fixture(params=["with messages", "alone"])
+def tool_pack(
+    request: pytest.FixtureRequest, served: Served, engine: FakeEngine
+) -> Iterator[dict[str, Any]]:
+    messages = {} if request.param == "alone" else {"messages": [SYSTEM]}
+    sent = {"name": "pack", "tools": TOOLS, **messages}
+    made = admin(served, "POST", "/prefixes", json=sent)
+    assert engine.wait_until(lambda engine: made["id"] in engine.pinned)
+    yield made
+    admin(served, "DELETE", f"/prefixes/{made['id']}")
+
+
+def test_a_chat_with_the_published_tools_finds_them(
+    served: Served, tool_pack: dict[str, Any]
+) -> None:
+    shared = tool_pack["tokens"] // 16 * 16
+    assert shared > 128
+    for key in (served.key, served.other_key):
+        assert cached(served, key, LONG, tools=TOOLS, tool_choice="none") == shared
+        assert cached(served, key, LONG, tools=TOOLS, tool_choice="none") > shared
+
+
+def test_a_chat_with_other_tools_finds_what_they_have_in_common(
+    served: Served, tool_pack: dict[str, Any]
+) -> None:
+    common = json.dumps(TOOLS).index("weather")  # and the w of wind
+    other = cached(served, served.key, LONG, tools=OTHERS, tool_choice="none")
+    assert other == (2 + len("tools:") + common + 1) // 16 * 16
+    assert 0 < other < tool_pack["tokens"] // 16 * 16
+    in_another_order = [dict(reversed(tool.items())) for tool in TOOLS]
+    assert cached(served, served.key, LONG, tools=in_another_order, tool_choice="none") == 0
+    assert cached(served, served.key, LONG) == 0
+    assert cached(served, served.other_key, LONG, tools=TOOLS, tool_choice="none") > other
 
 
 LONG = "and now something that is long enough for blocks of its own"

@@ -105,10 +105,15 @@ def succeed(scene: Scene) -> None:
     key = scene.server.new_tenant()
     scene.secrets["a tenant's key"] = forms(key)
     with scene.server.client(key) as client:
+        tool = {
+            "type": "function",
+            "function": {"name": text, "description": text, "parameters": {text: text}},
+        }
         for body in (
             chat(text, cache_salt=salt, stop=[stop]),
             chat(text, user=text, metadata={text: text}),
             chat(text, stream=True),
+            chat(text, tools=[tool], tool_choice="none"),
         ):
             headers = {"tracestate": f"vendor={text}", "baggage": f"prompt={text}"}
             answer = client.post("/v1/chat/completions", json=body, headers=headers)
@@ -128,6 +133,11 @@ def refuse(scene: Scene) -> None:
         "template": chat(text, chat_template=text, chat_template_kwargs={text: text}),
         "role": {"model": "handbook", "messages": [{"role": text, "content": text}]},
         "tool": chat(text, tools=[{"type": "function", "function": {"name": text}}]),
+        "bad tool": chat(
+            text,
+            tools=[{"type": text, "function": {"name": text, "parameters": {text: text}}}],
+            tool_choice="none",
+        ),
         "too long": chat(text * 40_000),
         "logit bias": chat(text, logit_bias={text: 1}),
     }

@@ -6,10 +6,13 @@ that the cache would have had it.
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,13 +24,30 @@ from tests.seams.server import Server, running_server
 
 PREFIXES = "/admin/prefixes"
 WARM_S = 60.0
+HANDBOOK = Path(__file__).parents[2] / "handbook" / "model"
 
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    device_alone = {"RATOON_HOST_CACHE_GIB": "0", "RATOON_DISK_CACHE_GIB": "0"}
-    with running_server(tmp_path_factory.mktemp("published") / "data", device_alone) as running:
+    directory = tmp_path_factory.mktemp("published")
+    settings = {
+        "RATOON_HOST_CACHE_GIB": "0",  # the device alone
+        "RATOON_DISK_CACHE_GIB": "0",
+        "RATOON_MODEL": str(model_that_is_shown_tools(directory / "handbook")),
+    }
+    with running_server(directory / "data", settings) as running:
         yield running
+
+
+def model_that_is_shown_tools(directory: Path) -> Path:
+    """The handbook model with a template that shows tools; it differs only in chats with some."""
+    shutil.copytree(HANDBOOK, directory)
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    shown = "{{- bos_token -}}\n{%- if tools %}{{- tools | tojson -}}{% endif -%}\n"
+    template = config["chat_template"].replace("{{- bos_token -}}\n", shown)
+    assert shown in template
+    (directory / "chat_template.jinja").write_text(template)
+    return directory
 
 
 def admin(house: Server, method: str, path: str, **sent: Any) -> Any:
@@ -42,12 +62,12 @@ def system_prompt(seed: int, facts: int = 25) -> str:
 
 
 def publish(
-    house: Server, text: str, scope: str = "all", name: str | None = None
+    house: Server, text: str, scope: str = "all", name: str | None = None, **more: Any
 ) -> dict[str, Any]:
     """Publish a system message and wait until it is warm."""
     name = name or f"handbook-{uuid.uuid4().hex[:8]}"
     messages = [{"role": "system", "content": text}]
-    sent = {"name": name, "scope": scope, "messages": messages}
+    sent = {"name": name, "scope": scope, "messages": messages, **more}
     made: dict[str, Any] = admin(house, "POST", PREFIXES, json=sent)
     wait_until_warm(house, made["id"])
     return made
@@ -104,6 +124,27 @@ def test_behind_a_published_prefix_nothing_is_shared(house: Server) -> None:
     assert cached(house, other, text, question(1)) == shared
     for key in (one, other):
         assert cached(house, key, text, question(1)) > shared + 64
+
+
+def tool(name: str) -> dict[str, Any]:
+    said = f"Looks up {name} in the handbook and tells what is written there."
+    parameters = {"type": "object", "properties": {"question": {"type": "string"}}}
+    function = {"name": name, "description": said, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def test_published_tools_are_hit_by_chats_that_send_the_same(house: Server) -> None:
+    text, tools = system_prompt(13), [tool("offices"), tool("lunch"), tool("holidays")]
+    made = publish(house, text, tools=tools)
+    with_tools = {"tools": tools, "tool_choice": "none"}
+    (_, one), (_, other) = new_tenant(house), new_tenant(house)
+    for key in (one, other):
+        assert cached(house, key, text, question(1), **with_tools) == made["tokens"]
+    assert cached(house, one, text, question(1), **with_tools) > made["tokens"] + 64
+    changed = {**with_tools, "tools": [*tools[:2], tool("parking")]}
+    shared = cached(house, one, text, question(1), **changed)
+    assert 16 <= shared < made["tokens"] // 2  # up to the third tool
+    assert cached(house, other, text, question(1)) < 16
 
 
 def test_members_of_a_group_share_and_strangers_do_not(house: Server) -> None:

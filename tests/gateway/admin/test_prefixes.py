@@ -9,6 +9,8 @@ from tests.gateway.admin.office import Office, body, error_of
 
 RULES = "Be brief. Be kind. " * 3  # 57 tokens of one byte each
 SYSTEM = [{"role": "system", "content": RULES}]
+TOOLS = [{"type": "function", "function": {"name": "clock"}}]
+SHOWN = len('tools:[{"type": "function", "function": {"name": "clock"}}]')
 
 
 async def publish(office: Office, name: str = "rules", **sent: Any) -> dict[str, Any]:
@@ -43,6 +45,21 @@ async def test_a_prefix_is_published_shown_and_taken_back(office: Office) -> Non
     for gone in (await office.operator.get(path), await office.operator.delete(path)):
         assert error_of(gone)[:2] == (404, "not_found")
     assert office.engine.pinned == {}
+
+
+async def test_tools_are_published_with_messages_and_alone(office: Office) -> None:
+    alone = await publish(office, tools=TOOLS)
+    assert alone["tokens"] == 2 + SHOWN + 1  # of bos and two turns, one goes on
+    assert (await shown(office, alone["id"]))["state"] == "warm"
+    both = await publish(office, tools=TOOLS, messages=SYSTEM)
+    assert both["tokens"] == alone["tokens"] + len("system:") + len(RULES) + 1
+    assert (await office.store.get_prefix(both["id"])).source.tools == TOOLS
+    none = await publish(office, tools=[], messages=SYSTEM)
+    assert none["tokens"] == both["tokens"] - SHOWN - 1
+    assert (await office.store.get_prefix(none["id"])).source.tools is None
+    audited = (await office.operator.get("/admin/audit")).text
+    assert "rules" in audited
+    assert "clock" not in audited
 
 
 async def test_a_new_version_takes_the_place_of_the_old_one(office: Office) -> None:
@@ -84,7 +101,15 @@ async def test_it_is_for_a_group_that_is_there_and_stays(office: Office) -> None
 @pytest.mark.parametrize(
     ("sent", "code", "param"),
     [
-        ({"text": RULES, "tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
+        ({"text": RULES, "tools": TOOLS}, "invalid_value", "tools"),
+        ({"text": RULES, "tools": {}}, "invalid_value", "tools"),
+        (
+            {"messages": SYSTEM, "tools": [{"type": "function"}]},
+            "missing_required_parameter",
+            "tools[0].function",
+        ),
+        ({"tools": [*TOOLS, {"type": "custom"}]}, "invalid_value", "tools[1].type"),
+        ({"tools": []}, "invalid_value", "messages"),
         ({}, "invalid_value", "messages"),
         ({"text": RULES, "messages": SYSTEM}, "invalid_value", "messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "invalid_value", "messages"),

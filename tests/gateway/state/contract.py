@@ -5,8 +5,10 @@ provides the `store` fixture; pytest runs every test below against it.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -331,6 +333,22 @@ class StoreContract:
         with pytest.raises(NotFound):
             await store.create_prefix(a_prefix("ours", scope="gr_none"))
         assert len(await store.list_prefixes()) == 2
+
+    async def test_tools_stay_as_they_were_sent(self, store: Store) -> None:
+        function = {"name": "é", "parameters": {"z": [1, 2.0, 10**25, None], "a": {"y": 1, "b": 2}}}
+        tools: list[dict[str, Any]] = [{"type": "function", "function": function}, {"zz": 1}]
+        source = PrefixSource(messages=[{"role": "user", "content": "hi"}], tools=tools)
+        alone = replace(a_prefix("alone"), source=PrefixSource(tools=tools))
+        prefix = replace(a_prefix(), source=source)
+        for one in (prefix, alone):
+            await store.create_prefix(one)
+            kept = (await store.get_prefix(one.id)).source.tools
+            assert json.dumps(kept) == json.dumps(tools)  # fields in their order, too
+        await store.update_prefix(replace(prefix, tokens=3))
+        assert (await store.get_prefix(prefix.id)).source == source
+        await store.update_prefix(replace(prefix, deleted_at=7.0))
+        assert (await store.get_prefix(prefix.id)).source.tools is None
+        assert (await store.get_prefix(alone.id)).source.tools == tools
 
     async def test_a_version_is_given_once_even_after_its_deletion(self, store: Store) -> None:
         prefix = a_prefix()
