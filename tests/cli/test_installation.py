@@ -2,6 +2,7 @@ import socket
 import stat
 import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -103,15 +104,16 @@ def test_the_runtime_directory_is_private_and_goes_away() -> None:
 
 
 def test_what_a_killed_server_left_goes_with_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    empty, bound = tmp_path / "ratoon-serve-abcdefgh", tmp_path / "ratoon-serve-12345678"
-    empty.mkdir()
-    bound.mkdir()
-    (bound / SOCKET_NAME).touch()
-    with runtime_directory() as first, runtime_directory() as second:
-        assert sorted(tmp_path.iterdir()) == sorted([first, second])
+    with TemporaryDirectory(dir="/tmp") as short:  # a socket's path has little room
+        monkeypatch.setattr("tempfile.tempdir", short)
+        empty, bound = Path(short, "ratoon-serve-abcdefgh"), Path(short, "ratoon-serve-12345678")
+        empty.mkdir()
+        bound.mkdir()
+        (bound / SOCKET_NAME).touch()
+        with runtime_directory() as first, runtime_directory() as second:
+            assert sorted(Path(short).iterdir()) == sorted([first, second])
 
 
 def test_a_deep_temporary_directory_is_avoided(

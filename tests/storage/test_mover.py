@@ -111,7 +111,7 @@ def test_as_few_launches_as_the_order_allows(
 def test_refuses_tiers_it_does_not_have_and_copies_nothing(source: Tier, target: Tier) -> None:
     pool, copies = numbered_pool(), RecordedCopies()
     plan = [*on_device((0, 1)), Move(source, 2, target, 3)]
-    with pytest.raises(UnsupportedMove, match=f"{source.value} to the {target.value}"):
+    with pytest.raises(UnsupportedMove, match=f"{source.value} to {target.value}"):
         Mover(pool, copies).execute(plan)
     assert not copies.launches
     Mover(pool, copies).execute(plan[:1])

@@ -188,7 +188,7 @@ def test_moves_between_tiers_that_are_not_there_are_refused_and_none_is_begun(
     mover = TierMover(pool, host)
     good = plan(Tier.DEVICE, Tier.HOST, [(0, 0)])
     wrong = plan(source, target, [(1, 2)])
-    with pytest.raises(UnsupportedMove, match=f"{source.value} to the {target.value}"):
+    with pytest.raises(UnsupportedMove, match=f"{source.value} to {target.value}"):
         mover.start(Plan(good.moves + wrong.moves, wrong.records))
     assert (mover.pending, mover.poll()) == (0, Settled())
     mover.start(good)
