@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Iterator
+from threading import Thread
 
 import httpx
 import pytest
@@ -166,3 +167,32 @@ def test_after_a_restart_of_everything_keys_are_known(
     deployment.wait_ready()
     assert (cached(tenant) > 100) == HAS_DISK
     assert cached(tenant) > 100
+
+
+def test_a_stop_cuts_off_no_stream(deployment: Composed, tenant: httpx.Client) -> None:
+    """The front refuses new connections at once, and serves those that it has to their end."""
+    body = {"model": "handbook", "prompt": "x", "max_tokens": 1500, "ignore_eos": True}
+    lines: list[str] = []
+    with tenant.stream("POST", "/v1/completions", json=body | {"stream": True}) as answer:
+        reading = Thread(target=lambda: lines.extend(answer.iter_lines()))
+        stopping = Thread(target=deployment.compose, args=("stop",))
+        reading.start()
+        stopping.start()
+        assert not all(is_open(deployment.url) for _ in soon(50, 0.2))
+        told_before = len(lines)
+        reading.join()
+    stopping.join()
+    assert told_before < len(lines)  # it had not ended when the front closed
+    assert [line for line in lines if line][-1] == "data: [DONE]"
+    deployment.compose("start")
+    deployment.wait_ready()
+    cached(tenant)
+
+
+def is_open(url: str) -> bool:
+    """Whether a new connection is answered."""
+    try:
+        httpx.get(f"{url}/healthz", timeout=5)
+    except httpx.TransportError:
+        return False
+    return True
