@@ -78,10 +78,18 @@ class Scheduler:
         self.active = ActiveSequences(
             queue, holdings, self.visitors, meter, clock, max_running=limits.max_running
         )
-        self.running = self.active.running
-        self.loading = self.active.loading
         self._limits = limits
         self._chunks = Chunks(queue)
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Sequences with a seat, in order of arrival."""
+        return self.active.running
+
+    @property
+    def loading(self) -> list[Sequence]:
+        """Sequences that wait for their loads, in order of admission."""
+        return self.active.loading
 
     @property
     def is_idle(self) -> bool:

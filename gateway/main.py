@@ -104,9 +104,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(config: GatewayConfig, worker: str | None) -> int:
     if worker is not None:
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # Ctrl-C reaches the parent, which passes it on
+        # Ctrl-C reaches the parent too, which passes it on.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         uvloop.run(run_worker(config, msgspec.json.decode(worker, type=WorkerConfig)))
         return 0
     count = config.workers or default_workers(cores())

@@ -18,6 +18,7 @@ GIB = 1 << 30
 PIECE = b"a" * (64 << 10)
 SLOWLY_S = 0.05  # between two bytes
 UNREAD_S = 8.0
+LISTS = (900_000, 15_000_000)  # bytes
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -115,6 +116,21 @@ async def bombs(target: Target) -> None:
         writer.close()
 
 
+async def long_lists(target: Target) -> None:
+    """Lists of very many values, in bodies that are not too large."""
+    for size in LISTS:
+        reader, writer = await target.connect()
+        chat = f'{{"model": "{target.model}", "messages": [{{"role": "user", "content": "hi"}}]'
+        body = chat.encode() + b', "stop": [' + b'"a",' * (size // 4) + b'"a"]}'
+        writer.write(target.head(f"content-length: {len(body)}") + body)
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+        except (ConnectionError, asyncio.IncompleteReadError):
+            continue  # it was cut off before all was read
+        finally:
+            writer.transport.abort()
+
+
 ATTACKS: dict[str, Attack] = {
     "slow heads": slow_head,
     "slow bodies": slow_body,
@@ -123,6 +139,7 @@ ATTACKS: dict[str, Attack] = {
     "huge bodies": huge_body,
     "huge chunks": huge_chunks,
     "bombs": bombs,
+    "long lists": long_lists,
 }
 
 
