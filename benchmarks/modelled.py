@@ -121,11 +121,13 @@ class ModelledDevice:
     noise: float = 0.0  # largest random delay of a step, as a share
     idle: float = 0.0  # seconds in which it had no step
     steps: list[tuple[float, Step]] = field(default_factory=list)  # when it was begun
+    launched_at: list[float] = field(default_factory=list)  # the same steps
     _over: float = 0.0
     _dice: random.Random = field(default_factory=lambda: random.Random(5))
 
     def launch(self, step: Step) -> OnItsWay:
         """Begin after the step before it."""
+        self.launched_at.append(self.time.now)
         begun = max(self.time.now + self.model.launch, self._over)
         if self._over:
             self.idle += begun - self._over

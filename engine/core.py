@@ -69,6 +69,7 @@ class EngineCore:
         self._launches = Launches(parts)
         self._outbox: list[Reply] = []
         self._is_still = False  # no step is on its way
+        self._is_awaited = False  # a flow that had nothing alive waits for the next step
         self._is_draining = False
 
     @property
@@ -83,6 +84,7 @@ class EngineCore:
         self._warm_pins()
         if not self._time_left():
             began = self.parts.clock()
+            self._is_awaited = False
             step = self._scheduler.schedule(began, max_tokens=self._launches.budget)
             is_ahead = self._begin(step)
             if is_ahead:
@@ -159,8 +161,11 @@ class EngineCore:
     def _time_left(self) -> float:
         """Seconds until the next step has to be decided; 0 unless a visitor may come by then.
 
-        A request that comes within that time is in that step, and waits for no other.
+        A request that comes within that time is in that step, and waits for no other. Once it is
+        there, the step is decided at once: a long one may take the host tens of ms to launch.
         """
+        if self._is_awaited:
+            return 0.0
         now = self.parts.clock()
         due = self._launches.due() if self._scheduler.visitors.may_come(now) else None
         return 0.0 if due is None else max(due - now, 0.0)
@@ -199,7 +204,9 @@ class EngineCore:
         quota = quota_of(request)
         if quota is not None:
             self.parts.cache.set_quota(request.flow, quota)
+        is_alone = not self._scheduler.has_any_of(sequence.flow)
         self._scheduler.queue.push(sequence)
+        self._is_awaited = self._is_awaited or is_alone
         self._alive[client, request.request_id] = sequence
 
     def _cancel(self, client: bytes, message: Cancel) -> None:

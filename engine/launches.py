@@ -19,6 +19,7 @@ from engine.timetable import Timetable
 # Prompt tokens from which on a step's time is used as a measurement: with fewer it is mostly the
 # fixed cost of a step.
 MEASURED_TOKENS = 64
+OVER_S = 1e-4  # if the host waited for less, the step was over already
 
 
 class Launches:
@@ -30,6 +31,7 @@ class Launches:
         self._under_way: deque[tuple[Step, Launched, float]] = deque()  # with its launch time
         self._timetable = Timetable()
         self._settled_at = 0.0  # when the last step was settled
+        self._ended_at: float | None = 0.0  # when it ended; None: before the host looked
         self._num_refused = 0  # steps in a row for which the device had no room
 
     def __len__(self) -> int:
@@ -55,20 +57,27 @@ class Launches:
         """When the next step has to be decided, so that the device does not idle; None: at once."""
         if len(self._under_way) != 1:
             return None
-        step, _, begun = self._under_way[0]
-        return self._timetable.due(step, max(begun, self._settled_at))
+        step, _, launched_at = self._under_way[0]
+        begun = self._begun(launched_at)
+        return None if begun is None else self._timetable.due(step, begun)
 
     def settle_next(self) -> list[Reply]:
         """Wait for the step that was launched first, and settle it."""
-        step, launched, begun = self._under_way.popleft()
+        step, launched, launched_at = self._under_way.popleft()
         looked = self._parts.clock()
         sampled = launched.collect()
         now = self._parts.clock()
+        begun = self._begun(launched_at)
+        # Without a step ahead the host did nothing else since the launch.
+        is_end_seen = now - looked >= OVER_S or not self._parts.steps_ahead
+        if begun is not None and is_end_seen:
+            self._timetable.settled(step, now - begun)
+            self._measure(step, now - begun)
+        elif begun is not None:
+            self._timetable.missed(step, now - begun)
+        seconds = now - max(launched_at, self._settled_at)
+        self._settled_at, self._ended_at = now, now if is_end_seen else None
         self._parts.meter.steps += 1
-        seconds = now - max(begun, self._settled_at)
-        self._timetable.settled(step, seconds, now - looked)
-        self._measure(step, seconds)
-        self._settled_at = now
         return self._parts.settler.settle(step, sampled, now, seconds)
 
     def shrink_or_fail(self, step: Step) -> list[Reply]:
@@ -89,6 +98,10 @@ class Launches:
             return []
         error = EngineFailure("the device has no memory left for this request")
         return [self._parts.settler.fail(largest, error, now)]
+
+    def _begun(self, launched_at: float) -> float | None:
+        """When the device began a step; None: when the one before ended, which nobody saw."""
+        return launched_at if launched_at >= self._settled_at else self._ended_at
 
     def _measure(self, step: Step, seconds: float) -> None:
         """Measure from a step with prompts what one of their tokens takes."""

@@ -96,6 +96,10 @@ class Scheduler:
         """Whether nothing runs and nothing waits."""
         return not (self.running or self.loading or self.queue)
 
+    def has_any_of(self, flow: str) -> bool:
+        """Whether a flow has anything that runs, loads or waits."""
+        return self.visitors.is_alive(flow) or self.queue.num_waiting(flow) > 0
+
     def schedule(self, now: float, *, max_tokens: int | None = None) -> Step:
         """Decide the next step; `max_tokens` lowers its budget, though never below decodes."""
         budget = self._limits.max_batch_tokens

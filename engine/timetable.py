@@ -8,7 +8,8 @@ A step that is launched early is one more that a newcomer waits for; one that is
 leaves the device without work. The prediction is the shortest of the last steps of the same kind,
 or else of all kinds with as many new tokens; without one, the next step is not delayed. If a step
 had already ended when the host came to wait for it, the prediction was too long, or the host was
-delayed: what is known of that kind is dropped and learned anew.
+delayed: the step counts as one that took somewhat less. When the next one began is then not known,
+so that one is neither predicted nor learned from (`launches`).
 
 Knows: sizes of steps, seconds. Does not know: a clock, or whom a delay is for (`visitors.py`).
 """
@@ -24,10 +25,10 @@ NUM_REMEMBERED = 8  # durations of a kind of step, and of launches
 MIN_STEPS = 2  # of a kind, before its end is predicted
 MARGIN_S = 0.001  # beyond the time that a launch takes
 SHORT = 4  # times as long as a launch: a step that takes no longer is not worth a delay
+MISSED = 7 / 8  # of the time until the host looked: what a step that was over by then counts as
 SIMILAR_TOKENS = 64  # new tokens; steps that differ by fewer are of a kind
 SIMILAR_CONTEXT = 1024  # keys that prompts' tokens see, on average
 SIMILAR_KEYS = 32768  # keys of all decodes
-OVER_S = 1e-4  # if the host waited for less, the step was over already
 MAX_KINDS = 1024
 
 _Kind = tuple[int, int, int]
@@ -44,17 +45,13 @@ class Timetable:
         """Note how long the host took to decide and launch a step."""
         self._launches.append(seconds)
 
-    def settled(self, step: Step, seconds: float, waited: float) -> None:
-        """Note that `step` took `seconds`, and that the host waited for `waited` of them."""
-        kind = _kind(step)
-        if waited < OVER_S:
-            self._took.pop(kind, None)
-            return
-        if kind not in self._took:
-            if len(self._took) >= MAX_KINDS:
-                del self._took[next(iter(self._took))]
-            self._took[kind] = deque(maxlen=NUM_REMEMBERED)
-        self._took[kind].append(seconds)
+    def settled(self, step: Step, seconds: float) -> None:
+        """Note that the device took `seconds` for `step`."""
+        self._note(_kind(step), seconds)
+
+    def missed(self, step: Step, most: float) -> None:
+        """Note that `step` was over at some time before the host looked, after `most` seconds."""
+        self._note(_kind(step), MISSED * most)
 
     def due(self, step: Step, begun: float) -> float | None:
         """When the next step is to be decided, if `step` began at `begun`; None: at once."""
@@ -63,6 +60,13 @@ class Timetable:
             return None
         ahead = median(self._launches) + MARGIN_S
         return begun + took - ahead if took > SHORT * ahead else None
+
+    def _note(self, kind: _Kind, seconds: float) -> None:
+        if kind not in self._took:
+            if len(self._took) >= MAX_KINDS:
+                del self._took[next(iter(self._took))]
+            self._took[kind] = deque(maxlen=NUM_REMEMBERED)
+        self._took[kind].append(seconds)
 
     def _least(self, kind: _Kind) -> float | None:
         """The least that a step of the kind took, or else one of as many new tokens."""

@@ -89,6 +89,10 @@ class Visitors:
             if len(self._left) > MAX_LEFT:
                 del self._left[next(iter(self._left))]
 
+    def is_alive(self, flow: str) -> bool:
+        """Whether a flow has a sequence with blocks."""
+        return flow in self._alive
+
     def may_come(self, now: float) -> bool:
         """Whether a visitor is here or may return soon."""
         is_on = self._limits.beside_visitors is not None

@@ -75,6 +75,7 @@ class FakeLaunched:
     def collect(self) -> list[Sampled]:
         if self.runner.on_their_way.pop(0) is not self:
             raise KvCorrupt("a step is collected twice, or before the one it followed")
+        self.runner.waits()
         return self.sampled
 
 
@@ -87,7 +88,8 @@ class FakeRunner:
     vocab_size: int = VOCAB_SIZE
     not_finite: set[str] = field(default_factory=set)  # request ids whose logits are NaN
     raising: list[Exception] = field(default_factory=list)  # raised by the next launches
-    takes: Callable[[Step], None] = lambda step: None  # moves a test's clock on
+    takes: Callable[[Step], None] = lambda step: None  # moves a test's clock on, at a launch
+    waits: Callable[[], None] = lambda: None  # the same, when a step is collected
     num_raised: int = 0
     steps: list[Step] = field(default_factory=list)
     tokens_computed: int = 0

@@ -128,6 +128,9 @@ class Rig:
             if self.stepped % self.check_every == 0:
                 self.cache.check_invariants()
 
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+
     def run(self, max_steps: int = 2000) -> int:
         """Step until nothing is alive; returns how many steps it took."""
         self.step()

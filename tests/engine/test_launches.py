@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from engine.launches import MEASURED_TOKENS
+from engine.messages import Generate
 from tests.engine.rig import Rig, generate
+
+
+def ahead() -> Rig:
+    """Steps of 64 tokens, each launched before the one before it is settled."""
+    rig = Rig(max_batch_tokens=64, steps_ahead=1, context_len=512, num_blocks=256)
+    rig.runner.takes = lambda step: rig.wait(0.001)  # of the host, for a launch
+    return rig
+
+
+def prompt_of(tokens: int) -> Generate:
+    return generate("a", [n % 60 for n in range(tokens)], max_tokens=1)
 
 
 class TestMeasuring:
@@ -16,11 +28,28 @@ class TestMeasuring:
         rig.run()
         assert rig.core.parts.rates.prefill.is_measured is (tokens == MEASURED_TOKENS)
 
-    def test_a_step_counts_from_its_launch_to_its_settling(self) -> None:
-        rig = Rig(max_batch_tokens=64, steps_ahead=1)  # so it is settled a turn later
-        rig.submit(generate("a", [n % 60 for n in range(128)], max_tokens=1))
+    def test_a_step_counts_from_the_end_of_the_one_before_to_its_own(self) -> None:
+        rig = ahead()
+        rig.runner.waits = lambda: rig.wait(0.01)
+        rig.submit(prompt_of(5 * 64))
         rig.run()
-        assert rig.core.parts.rates.prefill.seconds(0, 64) == pytest.approx(0.001)
+        # A launch, the wait, and what the rig adds to a turn.
+        assert rig.core.parts.rates.prefill.seconds(0, 64) == pytest.approx(0.012, rel=0.1)
+
+    def test_a_step_that_ended_before_the_host_looked_teaches_nothing(self) -> None:
+        rig = ahead()
+        rig.submit(prompt_of(5 * 64))
+        rig.run()
+        assert not rig.core.parts.rates.prefill.is_measured
+
+    def test_nor_does_the_one_behind_it_which_began_at_a_time_unknown(self) -> None:
+        rig = ahead()
+        waits = iter((0.0, 0.01, 0.0, 0.01))
+        rig.runner.waits = lambda: rig.wait(next(waits))
+        rig.submit(prompt_of(4 * 64))
+        rig.run()
+        assert list(waits) == []
+        assert not rig.core.parts.rates.prefill.is_measured
 
 
 class TestOutOfMemory:

@@ -305,3 +305,14 @@ class TestNewcomers:
         assert rig.runner.tokens_computed - before == 3 * 16
         rig.run()
         rig.expect_nothing_left()
+
+
+def test_a_flow_is_known_while_it_has_anything_alive() -> None:
+    rig = Rig(max_running=1)
+    rig.submit(generate("runs", [1, 2, 3], flow="a", max_tokens=4))
+    rig.submit(generate("waits", [4, 5, 6], flow="b", max_tokens=4))
+    rig.step()
+    alive = [rig.scheduler.has_any_of(flow) for flow in ("a", "b", "c")]
+    assert alive == [True, True, False]
+    rig.run()
+    assert not rig.scheduler.has_any_of("a")

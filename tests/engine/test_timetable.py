@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from engine.step import Row, Step
-from engine.timetable import MARGIN_S, MAX_KINDS, MIN_STEPS, NUM_REMEMBERED, SHORT, Timetable
+from engine.timetable import (
+    MARGIN_S,
+    MAX_KINDS,
+    MIN_STEPS,
+    MISSED,
+    NUM_REMEMBERED,
+    SHORT,
+    Timetable,
+)
 from tests.engine.sequences import waiting
 
 LAUNCH = 0.001
@@ -22,7 +30,7 @@ def taught(*seconds: float, step: Step | None = None, launch: float = LAUNCH) ->
     table = Timetable()
     table.launched(launch)
     for one in seconds:
-        table.settled(step or step_of(), one, waited=one / 2)
+        table.settled(step or step_of(), one)
     return table
 
 
@@ -52,7 +60,7 @@ def test_a_kind_that_is_not_known_yet_is_not_predicted() -> None:
 def test_an_unknown_kind_is_predicted_by_the_shortest_with_as_many_new_tokens() -> None:
     table = taught(LONG, LONG, step=step_of(decodes=1))
     for _ in range(MIN_STEPS):
-        table.settled(step_of(decodes=9000), 2 * LONG, waited=LONG)
+        table.settled(step_of(decodes=9000), 2 * LONG)
     assert table.due(step_of(decodes=5000), 0.0) == pytest.approx(LONG - LAUNCH - MARGIN_S)
 
 
@@ -67,13 +75,18 @@ def test_a_short_step_is_not_worth_it() -> None:
     assert taught(1.1 * short, 1.1 * short).due(step_of(), 0.0) is not None
 
 
-def test_a_step_that_was_over_before_anybody_looked_is_learned_anew() -> None:
+def test_a_prediction_that_was_too_long_is_shortened_until_it_is_not() -> None:
     table = taught(LONG, LONG)
-    table.settled(step_of(), LONG, waited=0.0)
-    assert table.due(step_of(), 0.0) is None
-    table.settled(step_of(), LONG, waited=LONG)
-    table.settled(step_of(), LONG, waited=LONG)
-    assert table.due(step_of(), 0.0) is not None
+    table.missed(step_of(), LONG)
+    assert table.due(step_of(), 0.0) == pytest.approx(MISSED * LONG - LAUNCH - MARGIN_S)
+    table.missed(step_of(), MISSED * LONG)
+    assert table.due(step_of(), 0.0) == pytest.approx(MISSED**2 * LONG - LAUNCH - MARGIN_S)
+
+
+def test_a_host_that_came_late_makes_no_prediction_longer() -> None:
+    table = taught(LONG, LONG)
+    table.missed(step_of(), 3 * LONG)
+    assert table.due(step_of(), 0.0) == pytest.approx(LONG - LAUNCH - MARGIN_S)
 
 
 def test_one_launch_that_took_long_changes_nothing() -> None:
@@ -88,6 +101,6 @@ def test_kinds_are_bounded() -> None:
     table.launched(LAUNCH)
     for number in range(MAX_KINDS + 1):
         for _ in range(MIN_STEPS):
-            table.settled(step_of(new=2 + 64 * number), LONG, waited=LONG)
+            table.settled(step_of(new=2 + 64 * number), LONG)
     assert table.due(step_of(new=2), 0.0) is None
     assert table.due(step_of(new=2 + 64), 0.0) is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.modelled import Replay, Stream
+from benchmarks.modelled import Replay, StepModel, Stream
 from engine.plan import StepLimits
 
 WHOLE = 8192
@@ -21,9 +21,11 @@ ASKS = 12
 class Flooded:
     """A flood of 64 streams, and a visitor who has asked, and read, and asked again."""
 
-    def __init__(self, beside_visitors: int | None, floods: int = 1) -> None:
+    def __init__(
+        self, beside_visitors: int | None, floods: int = 1, model: StepModel | None = None
+    ) -> None:
         limits = StepLimits(WHOLE, 256, beside_visitors=beside_visitors)
-        self.replay = Replay(limits)
+        self.replay = Replay(limits, model=model)
         crowd = [self.replay.stream(f"flood{n % floods}", 8000, 32) for n in range(64)]
         for stream in crowd:
             stream.start()
@@ -38,6 +40,17 @@ class Flooded:
         """Tokens of others for each of the visitor's questions but the first two."""
         asked = zip(self.victim.asked_at, self.victim.firsts, strict=False)
         return [self._between(at, at + first - 2e-3) for at, first in list(asked)[2:]]
+
+    def until_launched(self) -> list[float]:
+        """Seconds from each of these questions to the launch of the step that computes it."""
+        device = self.replay.device
+        launched = [
+            at
+            for at, (_, step) in zip(device.launched_at, device.steps, strict=True)
+            if any(row.sequence.flow == "victim" and row.num_new == PROMPT for row in step.rows)
+        ]
+        pairs = zip(self.victim.asked_at, launched, strict=False)
+        return [at - asked for asked, at in pairs][2:]
 
     def _between(self, asked: float, answered: float) -> int:
         device = self.replay.device
@@ -60,6 +73,18 @@ def test_a_visitor_waits_for_the_rest_of_one_small_step(floods: int) -> None:
     assert waits[-1] <= 2 * LEAST
     seconds = flooded.replay.time.now - flooded.since
     assert flooded.replay.device.idle - flooded.idle < 0.005 * seconds
+
+
+def test_a_visitors_step_is_launched_when_it_comes_and_known_when_it_ends() -> None:
+    """Also where the host takes longer to launch it than the step under way goes on."""
+    slow = StepModel(eager_launch=0.025)
+    flooded = Flooded(LEAST, model=slow)
+    assert len(flooded.until_launched()) >= ASKS
+    assert max(flooded.until_launched()) <= 2 * slow.launch
+    alone = slow.of_itself + slow.token * PROMPT + slow.pair * PROMPT * PROMPT / 2
+    least = slow.of_itself + slow.token * LEAST + slow.pair * LEAST * 8000
+    others = 64 * 8000 * slow.decode_key / 8  # of so many decodes at most
+    assert max(flooded.victim.firsts[2:]) < alone + least + others + 0.01
 
 
 def test_control_without_the_setting_a_visitor_waits_for_two_large_steps() -> None:
