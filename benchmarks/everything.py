@@ -108,7 +108,8 @@ def command_of(part: Part, model: str, *, quick: bool) -> list[str]:
 def run_part(name: str, command: list[str], limit_s: float) -> Outcome:
     """Run a command for at most `limit_s`; collect and show its lines of JSON."""
     started = time.perf_counter()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    environment = {**os.environ, "PYTHONPATH": paths}
     # SIGTERM lets a part stop the server that it started.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
     timer = threading.Timer(limit_s, process.terminate)
