@@ -132,7 +132,10 @@ def _sharing_rule(config: EngineConfig, decoder: Decoder) -> SharingRule | None:
 def _with_graphs(config: EngineConfig, runner: ModelRunner, max_model_len: int) -> Runner:
     """The runner that replays small steps, where the device can and the config wants it."""
     pool = runner.pool.tensor
-    if pool.device.type != "cuda" or not config.graph_tokens:
+    if pool.device.type != "cuda":
+        return runner
+    runner.sampler.warm_up(runner.decoder.config.vocab_size, pool.device)
+    if not config.graph_tokens:
         return runner
     tables = BlockTables(
         num_seats=config.max_running,

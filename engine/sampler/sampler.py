@@ -53,6 +53,17 @@ class Sampler:
             return LaunchedSample(Transfer(packed), len(sequences), ReportShape((), ()), tokens)
         return self._launch_planned(logits.float(), sequences, inputs)
 
+    @torch.inference_mode()
+    def warm_up(self, vocabulary: int, device: torch.device) -> None:
+        """Use the filters once. Kernels are compiled at their first use, and no recorded step
+        has any filters: the first request that wants some would wait, and all others with it.
+        """
+        ones = torch.ones(1, device=device)
+        for limits_k in (False, True):
+            logits = torch.zeros((1, vocabulary), device=device)
+            self.keep_likeliest(logits, ones, ones.long(), ones, -ones, limits_k=limits_k)
+            self.draw(logits, ones, torch.zeros((1, 2), dtype=torch.int32, device=device))
+
     def _launch_planned(
         self, logits: Tensor, sequences: Sequence[TokenSequence], inputs: Tensor
     ) -> LaunchedSample:

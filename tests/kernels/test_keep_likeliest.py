@@ -64,7 +64,7 @@ def random_logits(rows: int, vocabulary: int, seed: int = 0, scale: float = 2.0)
     return torch.randn((rows, vocabulary), generator=torch.Generator().manual_seed(seed)) * scale
 
 
-@pytest.mark.parametrize("vocabulary", [5, 40, 700])
+@pytest.mark.parametrize("vocabulary", [5, 40, 700, 4_500])
 @pytest.mark.parametrize(
     "wish",
     [
@@ -111,6 +111,8 @@ def test_of_equal_scores_the_lower_ids_are_kept(ops: Ops) -> None:
     assert kept(ops, logits, k=5) == [{7, 550, 0, 1, 2}]
     assert kept(ops, torch.zeros(1, 600), p=0.01) == [set(range(6))]
     assert kept(ops, torch.zeros(1, 600), p=0.5) == [set(range(300))]
+    assert kept(ops, torch.zeros(1, 5_000), p=0.5) == [set(range(2_500))]
+    assert kept(ops, torch.zeros(1, 5_000), k=4_097) == [set(range(4_097))]
     two_zeros = torch.tensor([[0.0, -0.0, -0.0, 0.0]])
     assert kept(ops, two_zeros, k=3) == [{0, 1, 2}], "zero and minus zero are equals"
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
 
 from engine.graphs.recorder import CudaRecorder
 from engine.messages import SamplingParams
 from engine.sequence import Sequence
 from engine.shared_prefixes import SharedPrefixes, SharingRule
 from engine.step import Row, Step
+from kernels.ops import triton_ops
 from prefix_cache.namespace import Namespace
 from storage.move import Move, Tier
 from tests.engine.conftest import MakeCheckpoint
@@ -137,3 +139,19 @@ def test_launching_steps_ahead_waits_for_nothing(
             row.sequence.num_computed, row.sequence.num_pending = row.end, 1
     torch.cuda.set_sync_debug_mode(0)
     assert all(sampled.token_id is not None for step in launched for sampled in step.collect())
+
+
+def test_no_request_waits_for_a_compiler(checkpoint: MakeCheckpoint) -> None:
+    engine = RealEngine(str(checkpoint("llama").model_dir), ON)
+    compiled: list[str] = []
+    with triton.knobs.runtime.scope():
+        triton.knobs.runtime.jit_cache_hook = lambda **what: compiled.append(what["fn"].name)
+        for number, wish in enumerate(EVERY_WISH):
+            prompt = random_prompt(20 + number, seed=number)
+            engine.submit(str(number), prompt, wish, namespace=Namespace(b"a" * 16))
+            engine.step()
+        engine.run()
+        assert compiled == []
+        odd = torch.zeros((1, 12_345), device=CUDA)
+        triton_ops().draw(odd, odd[0, :1] + 1, torch.zeros((1, 2), dtype=torch.int32, device=CUDA))
+        assert compiled, "the control: a vocabulary of which nobody knew"

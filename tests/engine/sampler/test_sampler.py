@@ -357,3 +357,24 @@ def test_each_row_reports_as_many_as_it_asked_for() -> None:
     wishes = [sampling(4, num_logprobs=count) for count in (0, 5, None, VOCAB + 9)]
     reported = [sampled.logprobs for sampled in sample(logits, *map(row, wishes))]
     assert [None if r is None else len(r.top) for r in reported] == [0, 5, None, VOCAB]
+
+
+def test_warming_up_uses_each_filter_at_the_vocabulary_it_will_have() -> None:
+    used: list[tuple[torch.Size, bool]] = []
+
+    def noting(
+        logits: Tensor,
+        temperature: Tensor,
+        top_k: Tensor,
+        top_p: Tensor,
+        log_min_p: Tensor,
+        *,
+        limits_k: bool,
+    ) -> None:
+        used.append((logits.shape, limits_k))
+        wishes = (temperature, top_k, top_p, log_min_p)
+        torch_ops().keep_likeliest(logits, *wishes, limits_k=limits_k)
+
+    planner = Planner(VOCAB, (EOS,), CountedSeeds())
+    Sampler(planner, torch_ops().draw, noting).warm_up(VOCAB, torch.device("cpu"))
+    assert used == [((1, VOCAB), False), ((1, VOCAB), True)]
