@@ -25,7 +25,7 @@ import triton.language as tl
 from torch import Tensor
 
 _SEGMENT = 2048  # tokens of a program
-_CHUNK = 512  # of these at a time
+_CHUNK = 256  # of these at a time
 _PART_BITS = 4  # a pass cuts a range of scores into 2^4 parts
 _PASSES = 32 // _PART_BITS
 
