@@ -27,6 +27,7 @@ class AdminClient:
     def __init__(self, url: str, key: str) -> None:
         self._url = url
         self._headers = {"Authorization": f"Bearer {key}"}
+        self.beside_a_tenants_key = {"X-Ratoon-Operator": key}  # makes a request the operator's
 
     async def __aenter__(self) -> AdminClient:
         self._session = aiohttp.ClientSession(

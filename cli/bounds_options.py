@@ -53,7 +53,7 @@ class BoundsFlags:
         bool,
         flag(
             "--allow-cache-load",
-            "Let requests set `cache.load` to auto, always or never.",
+            "Let tenants set `cache.load` to auto, always or never, as the operator may.",
             panel=PANEL,
         ),
     ] = _DEFAULTS.allow_cache_load

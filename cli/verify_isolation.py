@@ -41,9 +41,6 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
         ratoon verify-isolation --report isolation.md
 
         ratoon verify-isolation --after-restart half.json --report isolation.md
-
-    Start the server with --allow-cache-load, so that the test can make it load blocks from lower
-    tiers which it would rather compute again; otherwise their controls may be inconclusive.
     """
     wanted = _wanted(admin, verify)
     try:

@@ -5,7 +5,8 @@ ones is refused: which of them counts must not depend on who reads first.
 
 The operator's key is valid on the admin routes only; on tenants' routes it gets 401. A tenant's
 key on an admin route gets 401 too, not 403: the answer must not reveal whether a stolen string
-is anybody's key.
+is anybody's key. On a tenant's route the operator may add `X-Ratoon-Operator: KEY` to a tenant's
+key, for what only the operator may ask for.
 
 Knows: headers. Does not know: paths; a route is guarded because it depends on one of these.
 """
@@ -13,6 +14,7 @@ Knows: headers. Does not know: paths; a route is guarded because it depends on o
 # __call__ and cannot resolve strings on an object that is not a function.
 
 import hmac
+from dataclasses import replace
 
 from fastapi import Request
 
@@ -20,16 +22,22 @@ from gateway.caller import Caller
 from gateway.errors import Unauthenticated
 from gateway.keyring import REFUSED, Keyring, key_digest
 
+OPERATOR_HEADER = "x-ratoon-operator"
+
 
 class Authenticator:
     """A dependency that gives the `Caller`."""
 
-    def __init__(self, keyring: Keyring) -> None:
+    def __init__(self, keyring: Keyring, operator: "AdminAuthenticator | None" = None) -> None:
+        """Without an `operator` nobody's request is the operator's."""
         self._keyring = keyring
+        self._operator = operator
 
     async def __call__(self, request: Request) -> Caller:
         """The tenant that calls; raises Unauthenticated or Forbidden."""
-        return await self._keyring.identify(credential(request))
+        caller = await self._keyring.identify(credential(request))
+        is_operator = self._operator is not None and self._operator.vouches_for(request)
+        return replace(caller, is_operator=True) if is_operator else caller
 
 
 class AdminAuthenticator:
@@ -41,8 +49,20 @@ class AdminAuthenticator:
 
     async def __call__(self, request: Request) -> None:
         """Raises Unauthenticated unless the request bears the admin key."""
-        given = key_digest(self._pepper, credential(request))
-        if not hmac.compare_digest(given, self._admin_digest):
+        self._check(credential(request))
+
+    def vouches_for(self, request: Request) -> bool:
+        """Whether a tenant's request has the admin key as well; Unauthenticated if a wrong one."""
+        given = request.headers.getlist(OPERATOR_HEADER)
+        if not given:
+            return False
+        if len(given) > 1:
+            raise Unauthenticated(REFUSED)
+        self._check(given[0])
+        return True
+
+    def _check(self, key: str) -> None:
+        if not hmac.compare_digest(key_digest(self._pepper, key), self._admin_digest):
             raise Unauthenticated(REFUSED)
 
 

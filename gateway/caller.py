@@ -23,3 +23,4 @@ class Caller:
     priority: Priority = "interactive"
     limits: Limits = field(default_factory=Limits)
     cache: CacheQuota = field(default_factory=CacheQuota)
+    is_operator: bool = False  # the request bears the operator's key beside the tenant's

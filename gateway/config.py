@@ -30,7 +30,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     body_deadline_s: float = 60.0  # from there to the end of its body
     stalled_write_s: float = 30.0  # a client that reads nothing for so long is cut off
     default_max_tokens: int = 16384  # of a chat that sets none; less if the context is shorter
-    allow_cache_load: bool = False  # whether a request may set `cache.load`
+    allow_cache_load: bool = False  # whether tenants may set `cache.load`, as the operator may
 
 
 def default_workers(cores: int) -> int:

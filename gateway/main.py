@@ -198,7 +198,8 @@ async def composed(
         admission = Admission(
             tokenizer, template, namespaces, lambda: engine.welcome, pool, config.bounds
         )
-        authenticator = Authenticator(keyring)
+        operator = AdminAuthenticator(secrets.pepper, files.admin_digest)
+        authenticator = Authenticator(keyring, operator)
         tenants = openai_router(
             Answering(engine, admission, streams, gate, metrics, tally, _tracing(config, stack)),
             ModelCard(config.model_name, engine, int(time.time())),
@@ -208,16 +209,16 @@ async def composed(
         own_usage = own_usage_router(
             home.store, CacheUses(BoundedEngine(engine), time.time), authenticator, time.time
         )
-        operator = admin_router(
+        admin = admin_router(
             home.store,
             keyring,
             engine,
             metrics,
-            AdminAuthenticator(secrets.pepper, files.admin_digest),
+            operator,
             published,
             open_metrics=config.admin_port is not None,
         )
-        routers = Routers([tenants, own_usage], operator, health_router(engine))
+        routers = Routers([tenants, own_usage], admin, health_router(engine))
         yield Gateway(_binds(config, routers, metrics), streams)
 
 

@@ -49,12 +49,18 @@ class Asker:
     """Sends requests to one server, with any tenant's key."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, url: str, model: str, *, always_load: bool = False
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        model: str,
+        *,
+        as_operator: Mapping[str, str] | None = None,
     ) -> None:
+        """With the headers `as_operator`, blocks are loaded where the server would compute."""
         self._session = session
         self.url = url
         self.model = model
-        self.always_load = always_load
+        self._as_operator = as_operator or {}
 
     async def ask(
         self, key: str, entry: EntryPoint, prompt: Prompt, fields: Mapping[str, Any] | None = None
@@ -62,6 +68,10 @@ class Asker:
         """One request for one token; ServerRefused when it is refused for good."""
         body = self.body(entry, prompt, fields)
         return reading_of(await self._post(entry.path, key, body), stream=entry.stream)
+
+    def headers(self, key: str) -> dict[str, str]:
+        """The headers of a request of the tenant with this key."""
+        return {"Authorization": f"Bearer {key}", **self._as_operator}
 
     def body(
         self, entry: EntryPoint, prompt: Prompt, fields: Mapping[str, Any] | None = None
@@ -75,7 +85,7 @@ class Asker:
             body["prompt"] = whole if entry.kind == "text" else prompt.ids
         if entry.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        if self.always_load:
+        if self._as_operator:
             body["cache"] = {"load": "always"}
         return {**body, **(fields or {})}
 
@@ -101,7 +111,7 @@ class Asker:
         return Prompt(text, await self.tokens(key, opening + text), opening)
 
     async def _post(self, path: str, key: str, body: dict[str, Any]) -> bytes:
-        headers = {"Authorization": f"Bearer {key}"}
+        headers = self.headers(key)
         for attempt in range(_TRIES):
             try:
                 async with self._session.post(self.url + path, json=body, headers=headers) as reply:

@@ -157,7 +157,8 @@ class Run:
         return PairedTest(asker, stage, pressure, facts.block_size)
 
     def _asker(self, facts: ServerFacts) -> Asker:
-        return Asker(self.session, self.wanted.url, facts.model, always_load=facts.always_load)
+        as_operator = self.client.beside_a_tenants_key if facts.always_load else None
+        return Asker(self.session, self.wanted.url, facts.model, as_operator=as_operator)
 
     def _record(self, facts: ServerFacts, tiers: Sequence[str] | None = None) -> Record:
         return Record(

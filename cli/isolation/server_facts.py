@@ -29,7 +29,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     block_size: int
     tier_tokens: dict[str, int]
-    always_load: bool  # whether requests may set `cache.load`
+    always_load: bool  # whether the operator may set `cache.load`; an older server has no way
     publishes: bool
 
     def has(self, tier: Tier) -> bool:
@@ -43,6 +43,7 @@ async def look_at(
     """Ask the server what it is; `member` is a temporary tenant."""
     stats = await client.call("GET", STATS)
     model = await first_model(session, url, member.key)
+    asker = Asker(session, url, model, as_operator=client.beside_a_tenants_key)
     return ServerFacts(
         version=await _version(session, url),
         model=model,
@@ -50,7 +51,7 @@ async def look_at(
         fingerprint=stats["fingerprint"],
         block_size=stats["pool"]["block_size"],
         tier_tokens=_tier_tokens(stats),
-        always_load=await _may_insist(session, url, model, member.key),
+        always_load=await _may_insist(asker, member.key),
         publishes=await _has(client, PREFIXES),
     )
 
@@ -75,8 +76,7 @@ async def _version(session: aiohttp.ClientSession, url: str) -> str | None:
         return str((await response.json())["info"]["version"])
 
 
-async def _may_insist(session: aiohttp.ClientSession, url: str, model: str, key: str) -> bool:
-    asker = Asker(session, url, model, always_load=True)
+async def _may_insist(asker: Asker, key: str) -> bool:
     try:
         await asker.ask(key, ENTRY_POINTS[0], await asker.fresh_prompt(key, 8))
     except ServerRefused as refusal:

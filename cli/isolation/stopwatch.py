@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,14 +24,14 @@ _TIMEOUT_S = 120.0
 class Stopwatch:
     """One keep-alive connection. Used inside `with`; unusable after an error."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         )
         self._connection = kind(parts.netloc, timeout=_TIMEOUT_S)
         self._root = parts.path
-        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        self._headers = {**headers, "Content-Type": "application/json"}
 
     def __enter__(self) -> Stopwatch:
         self._connection.connect()

@@ -82,7 +82,8 @@ class TimingTest:
         every = max(1, samples // max(samples // _CONTROL_SHARE, min(_MIN_CONTROL, samples)))
         across, control = _Times(), _Times()
         url = self._asker.url
-        with Stopwatch(url, self._victim.key) as victim, Stopwatch(url, self._attacker.key) as spy:
+        headers = [self._asker.headers(who.key) for who in (self._victim, self._attacker)]
+        with Stopwatch(url, headers[0]) as victim, Stopwatch(url, headers[1]) as spy:
             for _ in range(_WARM_UP):
                 self._trial(prompts, victim, spy, _Times())
                 self._trial(prompts, victim, victim, _Times())

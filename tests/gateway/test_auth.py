@@ -27,13 +27,18 @@ Headers = list[tuple[str, str]]
 
 def guarded_app(keyring: Keyring) -> FastAPI:
     """`/me` for tenants, `/admin` for the operator."""
-    authenticator = Authenticator(keyring)
-    admin = APIRouter(dependencies=[Depends(AdminAuthenticator(PEPPER, key_digest(PEPPER, ADMIN)))])
+    operator = AdminAuthenticator(PEPPER, key_digest(PEPPER, ADMIN))
+    authenticator = Authenticator(keyring, operator)
+    admin = APIRouter(dependencies=[Depends(operator)])
     tenants = APIRouter()
 
     async def me(caller: Any = Depends(authenticator)) -> dict[str, str]:  # noqa: B008
         assert isinstance(caller, Caller)
-        return {"tenant": caller.tenant_id, "key": caller.key_id}
+        return {
+            "tenant": caller.tenant_id,
+            "key": caller.key_id,
+            "operator": str(caller.is_operator),
+        }
 
     async def operate() -> dict[str, str]:
         return {"operator": "yes"}
@@ -201,3 +206,23 @@ def _annotated(authenticator: Authenticator) -> Any:
 
     me.__annotations__["caller"] = Annotated[Caller, Depends(authenticator)]
     return me
+
+
+class TestTheOperatorBesideATenant:
+    async def test_both_keys_make_a_request_the_operator_s(self, door: Door) -> None:
+        answer = await door.knock("/me", [*forms(door.key)[0], ("X-Ratoon-Operator", ADMIN)])
+        assert answer.json()["tenant"] == ACME.id
+        assert answer.json()["operator"] == "True"
+        assert (await door.knock("/me", forms(door.key)[0])).json()["operator"] == "False"
+
+    @pytest.mark.parametrize("given", [[""], ["{key}"], ["Bearer {admin}"], ["{admin}", "{admin}"]])
+    async def test_any_other_key_there_is_refused(self, door: Door, given: list[str]) -> None:
+        beside = [
+            ("X-Ratoon-Operator", one.replace("{key}", door.key).replace("{admin}", ADMIN))
+            for one in given
+        ]
+        assert told(await door.knock("/me", [*forms(door.key)[0], *beside])) == REFUSAL
+
+    async def test_the_header_alone_opens_nothing(self, door: Door) -> None:
+        for path in ("/me", "/admin"):
+            assert told(await door.knock(path, [("X-Ratoon-Operator", ADMIN)])) == REFUSAL

@@ -1,7 +1,10 @@
-"""`cache.load` in a request: refused unless the operator allows it."""
+"""`cache.load` in a request: for the operator, and for tenants where the operator allows it."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import httpx
 import msgspec
 import pytest
 
@@ -9,6 +12,8 @@ from gateway.config import Bounds
 from gateway.errors import BadRequest
 from gateway.openai.sampling import checked_loads
 from gateway.openai.schema import CompletionRequest
+from tests.doubles.fake_engine import FakeEngine
+from tests.doubles.served import MODEL, Served
 
 ALLOWED = Bounds(allow_cache_load=True)
 
@@ -35,3 +40,24 @@ def test_the_default_is_auto(extra: dict[str, object]) -> None:
 def test_any_other_value_is_refused(cache: object) -> None:
     with pytest.raises(msgspec.ValidationError):
         request(cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("path", "prompt"),
+    [
+        ("/v1/completions", {"prompt": "hi"}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+    ],
+)
+def test_the_operator_may_choose_where_tenants_may_not(
+    served: Served, engine: FakeEngine, path: str, prompt: dict[str, Any]
+) -> None:
+    body = {"model": MODEL, "max_tokens": 2, "cache": {"load": "never"}, **prompt}
+    as_tenant = {"Authorization": f"Bearer {served.key}"}
+    as_operator = {**as_tenant, "X-Ratoon-Operator": served.admin_key}
+    url = served.url + path
+    refused = httpx.post(url, json=body, headers=as_tenant)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "not_allowed")
+    assert engine.requests == []
+    assert httpx.post(url, json=body, headers=as_operator).status_code == 200
+    assert [request.loads for request in engine.requests] == ["never"]

@@ -21,7 +21,6 @@ SMALL = {
     "RATOON_MAX_MODEL_LEN": "512",
     "RATOON_HOST_CACHE_TOKENS": "6144",
     "RATOON_DISK_CACHE_GIB": "0.2",
-    "RATOON_ALLOW_CACHE_LOAD": "1",
     "RATOON_NUM_THREADS": "1",
 }
 NO_TIMING = ("--samples", "0")
