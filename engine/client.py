@@ -50,6 +50,7 @@ from engine.messages import (
     Unpinned,
     Welcome,
 )
+from engine.pulse import Pulse
 from engine.stats_messages import EngineStats
 
 _Reply: TypeAlias = Flushed | Pinned | Unpinned | StatsReply
@@ -74,6 +75,12 @@ class EngineClient:
         self._queries: dict[str, _Answer] = {}
         self._query_ids = itertools.count()
         self._serving: asyncio.Task[None] | None = None
+        self._pulse = Pulse()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the connected engine's process has stopped: it may go on, or be given up."""
+        return self._welcome is not None and self._pulse.is_lost
 
     @property
     def welcome(self) -> Welcome | None:
@@ -168,21 +175,29 @@ class EngineClient:
     def _begin(self, request: Generate) -> Inbox:
         if request.request_id in self._requests:
             raise InvalidRequest("this request id is already running")
-        if self._welcome is None or not self._say(request):
-            raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
+        self._check_is_there()
+        if not self._say(request):
+            raise _none_connected()
         inbox = Inbox()
         self._requests[request.request_id] = inbox
         return inbox
 
     async def _ask(self, query_id: str, query: ToEngine) -> _Reply:
-        if self._welcome is None or not self._say(query):
-            raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
+        self._check_is_there()
+        if not self._say(query):
+            raise _none_connected()
         answer: _Answer = asyncio.get_running_loop().create_future()
         self._queries[query_id] = answer
         try:
             return await answer
         finally:
             self._queries.pop(query_id, None)
+
+    def _check_is_there(self) -> None:
+        if self._welcome is None:
+            raise _none_connected()
+        if self.is_silent:
+            raise EngineUnavailable("the engine does not answer", retry_after_s=RETRY_AFTER_S)
 
     def _say(self, message: ToEngine) -> bool:
         """Hand a message to the engine now; False when there is none to take it."""
@@ -222,6 +237,8 @@ class EngineClient:
     def _greet(self, welcome: Welcome) -> None:
         if self._welcome is not None and self._welcome.engine_id != welcome.engine_id:
             self._forsake("the engine died")
+        if self._welcome is None:
+            self._pulse.begin_anew()
         self._welcome = welcome
         self._welcomed.set()
 
@@ -229,6 +246,7 @@ class EngineClient:
 
     async def _serve(self) -> None:
         context: zmq.Context[Socket] = zmq.Context()
+        watching = asyncio.create_task(self._pulse.watch(context, self._path), name="engine-pulse")
         try:
             while True:
                 self._connection = Connection(
@@ -241,6 +259,8 @@ class EngineClient:
                 )
                 await self._connection.run()
         finally:
+            watching.cancel()
+            await asyncio.wait([watching])
             context.destroy(linger=0)
 
     def _forsake(self, why: str) -> None:
@@ -254,6 +274,10 @@ class EngineClient:
         for answer in self._queries.values():
             if not answer.done():
                 answer.set_exception(EngineUnavailable(why, retry_after_s=RETRY_AFTER_S))
+
+
+def _none_connected() -> EngineUnavailable:
+    return EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
 
 
 def _as_error(event: Failed | EngineError) -> EngineError:

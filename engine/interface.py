@@ -34,6 +34,11 @@ class Engine(Protocol):
         """What the connected engine is; None while none is connected."""
         ...
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the connected engine's process has stopped: it may go on, or be given up."""
+        ...
+
     def generate(
         self, request: Generate, late: Late | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:

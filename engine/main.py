@@ -24,6 +24,7 @@ from engine.lower_tiers import LowerTiers, open_tiers
 from engine.model.errors import ModelError
 from engine.plan import StepLimits
 from engine.process import EXIT_CANNOT_START, StopSignal, serve
+from engine.pulse import Echo
 from engine.queue import QueueLimits
 from prefix_cache.policies import by_name
 
@@ -46,12 +47,14 @@ def main(arguments: list[str]) -> int:
     try:
         model = open_model(config)
         link = SocketLink(config.socket, codec=Codec())
+        echo = Echo(config.socket)
     except (ModelError, OSError) as error:
         _log.error("the engine cannot start: %s", error)
         return EXIT_CANNOT_START
     try:
         return _serve(config, model, link)
     finally:
+        echo.close()
         link.close()
 
 

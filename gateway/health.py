@@ -20,7 +20,7 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def health_router(engine: Engine) -> APIRouter:
-    """`/healthz`: 200 as long as the process answers. `/readyz`: 200 with an engine, else 503."""
+    """`/healthz`: 200 as long as the process answers. `/readyz`: 200 with an engine that runs."""
     router = APIRouter()
 
     @router.get("/healthz", openapi_extra=described(Health))
@@ -31,6 +31,8 @@ def health_router(engine: Engine) -> APIRouter:
     async def readyz() -> Response:
         if engine.welcome is None:
             return _told(Health("not_ready", "no engine is connected"), 503)
+        if engine.is_silent:
+            return _told(Health("not_ready", "the engine does not answer"), 503)
         return _told(Health("ready"), 200)
 
     return router

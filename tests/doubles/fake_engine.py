@@ -91,6 +91,7 @@ class FakeEngine:
 
     def __init__(self, welcome: Welcome | None = WELCOME) -> None:
         self.welcome = welcome
+        self.is_silent = False
         self._changed = threading.Condition()
         self.reset()
 

@@ -27,15 +27,16 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 class Stream(threading.Thread):
     """Reads one long stream and keeps its lines."""
 
-    def __init__(self, server: Server, key: str | None = None) -> None:
+    def __init__(self, server: Server, key: str | None = None, max_tokens: int = 3000) -> None:
         super().__init__(daemon=True)
+        self.body = PROMPT | {"max_tokens": max_tokens, "ignore_eos": True, "logprobs": 0}
         self.server = server
         self.key = key
         self.lines: list[str] = []
         self.broken: httpx.HTTPError | None = None
 
     def run(self) -> None:
-        body = PROMPT | {"stream": True, "max_tokens": 3000, "ignore_eos": True, "logprobs": 0}
+        body = self.body | {"stream": True}
         with self.server.client(self.key) as client:
             try:
                 with client.stream("POST", "/v1/completions", json=body) as answer:
@@ -100,6 +101,29 @@ def test_a_hung_engine_is_noticed_and_replaced(tmp_path_factory: pytest.TempPath
         with server.client() as client:
             answer = client.post("/v1/completions", json=PROMPT | {"max_tokens": 1})
         assert answer.status_code == 200
+
+
+def test_a_stopped_engine_is_unhealthy_at_once_and_goes_on_where_it_was(mortal: Server) -> None:
+    """Long before it counts as hung, which on a CPU takes two minutes; what runs is not lost."""
+    stream = Stream(mortal, max_tokens=200)
+    stream.start()
+    wait_for(lambda: mortal.stats()["queue"]["running"] == 1, 30)
+    stopped = mortal.children()["engine"]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        wait_for(lambda: not mortal.is_ready(), 30)
+        with mortal.client() as client:
+            assert "does not answer" in client.get("/readyz").json()["reason"]
+            refused = client.post("/v1/completions", json=PROMPT | {"max_tokens": 1})
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    mortal.wait_until_ready(30)
+    stream.join(60)
+    assert not stream.is_alive()
+    assert "[DONE]" in stream.lines[-1]
+    assert stream.num_tokens() == 200
+    assert mortal.children()["engine"] == stopped
 
 
 def test_while_no_engine_is_there_callers_are_told_to_retry(mortal: Server) -> None:
