@@ -149,6 +149,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """What was used. None means not measured, which is not 0.
 
     `cached_tokens` are the prompt tokens that the cache saved; `computed_tokens` the others.
+    `cache_read_tokens` are those of `cache_written_tokens` that some request has found since, on
+    whatever day.
     """
 
     requests: int = 0
@@ -157,6 +159,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens: int = 0
     engine_ms: float | None = None  # time of the accelerator
     saved_ms: float | None = None  # prefill time saved, by the measured rates
+    cache_written_tokens: int = 0  # put into the cache, where nobody had put them
+    cache_read_tokens: int = 0
 
     def plus(self, other: Counters) -> Counters:
         """Both together."""
