@@ -58,7 +58,7 @@ def pair(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             )
             for number, engine in enumerate(engines)
         ]
-        yield Pair(server, *gateways, engines)
+        yield Pair(server, gateways[0], gateways[1], engines)
 
 
 def chat(gateway: Served, key: str) -> httpx.Response:
