@@ -1,8 +1,4 @@
-"""What is written into the cache and never read, by tenant and key: the real server tells it.
-
-Tokens are counted in whole blocks. The last block of a prompt that is asked again is computed again
-where the prompt ends with it, so what is compared is less than all, and more than most, of it.
-"""
+"""What is written into the cache and never read, by tenant and key: the real server tells it."""
 
 from __future__ import annotations
 
