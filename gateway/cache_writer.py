@@ -8,11 +8,12 @@ Knows: how a row becomes a label and a label a row. Does not know: what is count
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import date
 from typing import NamedTuple
 
 import msgspec
+
+_DECODER = msgspec.json.Decoder(tuple[str, str, str])
 
 
 class Writer(NamedTuple):
@@ -29,8 +30,9 @@ class Writer(NamedTuple):
     @classmethod
     def of(cls, label: str) -> Writer | None:
         """The row of a label; None if no gateway of this release has made it."""
-        with suppress(msgspec.MsgspecError, ValueError):
-            row = cls(*msgspec.json.decode(label, type=tuple[str, str, str]))
-            if row.tenant_id and row.key_id and str(date.fromisoformat(row.day)) == row.day:
-                return row
-        return None
+        try:
+            row = cls(*_DECODER.decode(label))
+            is_day = str(date.fromisoformat(row.day)) == row.day
+        except (msgspec.MsgspecError, ValueError):
+            return None
+        return row if is_day and row.tenant_id and row.key_id else None

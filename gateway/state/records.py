@@ -164,8 +164,10 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
     def plus(self, other: Counters) -> Counters:
         """Both together."""
-        ours, theirs = self.known(), other.known()
-        return Counters(**{n: ours.get(n, 0) + theirs.get(n, 0) for n in ours | theirs})
+        total = asdict(self)
+        for name, more in other.known().items():
+            total[name] = (total[name] or 0) + more
+        return Counters(**total)
 
     def known(self) -> dict[str, Any]:
         """The counters that were measured, by name."""
