@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import TypeAlias
 
 import zmq
@@ -109,15 +109,19 @@ class EngineClient:
     ) -> AsyncGenerator[Tokens | Finished, None]:
         """Yield `Tokens` as they come, then one `Finished`; see `Engine.generate`."""
         inbox = self._begin(request)
+        events: Iterator[Event | EngineError] = iter(())
         try:
             while True:
-                for event in await inbox.take():
+                events = iter(await inbox.take())
+                for event in events:
                     if isinstance(event, Tokens):
                         yield event
                     elif isinstance(event, Finished):
                         yield event
                         return
                     else:
+                        if isinstance(event, Failed) and late is not None:
+                            late(event)
                         raise _as_error(event)
         finally:
             # Still registered: the caller left before the engine was done.
@@ -125,6 +129,8 @@ class EngineClient:
                 del self._requests[request.request_id]
                 if self._say(Cancel(request.request_id)) and late is not None:
                     self._left[request.request_id] = late
+            elif late is not None:  # the end may have come and not been read
+                _tell_end([*events, *inbox.left()], late)
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
         """The engine's counters, and at most `evictions` of the last ones between flows.
@@ -231,7 +237,7 @@ class EngineClient:
             inbox.put(event)
         elif not isinstance(event, Tokens):
             late = self._left.pop(event.request_id, None)
-            if late is not None and isinstance(event, Finished):
+            if late is not None:
                 late(event)
 
     def _greet(self, welcome: Welcome) -> None:
@@ -278,6 +284,12 @@ class EngineClient:
 
 def _none_connected() -> EngineUnavailable:
     return EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
+
+
+def _tell_end(events: Iterable[Event | EngineError], late: Late) -> None:
+    for event in events:
+        if isinstance(event, Finished | Failed):
+            late(event)
 
 
 def _as_error(event: Failed | EngineError) -> EngineError:

@@ -82,6 +82,7 @@ class Holdings:
             now=now,
             shares=sequence.use_cache,
             load_blocks=loads,
+            writer=sequence.writer,
         )
         if lease is None:
             return False
@@ -157,9 +158,12 @@ class Holdings:
             host = min(loaded, found.host)
             disk = loaded - host
             sequence.found = Found(cached - loaded * size, host * size, disk * size)
+        for writer, blocks in lease.first_reads.items():
+            sequence.first_reads[writer] = sequence.first_reads.get(writer, 0) + blocks * size
 
     def _leave(self, sequence: Sequence) -> None:
         self._flight.end(sequence)
+        sequence.written_tokens += lease_of(sequence).num_written * self._cache.block_size
         sequence.lease = None
         sequence.num_computed = sequence.num_pending = 0
 

@@ -33,5 +33,9 @@ class Inbox:
         if not self._events:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
+        return self.left()
+
+    def left(self) -> list[Event | EngineError]:
+        """All there is, perhaps nothing."""
         events, self._events = self._events, []
         return events

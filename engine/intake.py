@@ -55,6 +55,7 @@ class Intake:
             client=client,
             flow=request.flow,
             weight=request.weight,
+            writer=request.writer,
             priority=request.priority,
             path=_path(request.namespaces),
             block_keys=request.block_keys,
@@ -125,7 +126,8 @@ class Intake:
 
 
 def _check_turn(request: Generate) -> None:
-    if not 0 < len(request.request_id) <= MAX_ID_CHARS or len(request.flow) > MAX_ID_CHARS:
+    longest = max(map(len, (request.request_id, request.flow, request.writer)))
+    if not request.request_id or longest > MAX_ID_CHARS:
         raise InvalidRequest("an id is empty or too long")
     if not 0 < request.weight <= MAX_WEIGHT:  # refuses NaN too
         raise InvalidRequest(f"the weight is not a number above 0 and up to {MAX_WEIGHT:g}")

@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from engine.messages import Finished, Generate, Tokens, Welcome
+from engine.messages import Failed, Finished, Generate, Tokens, Welcome
 from engine.stats_messages import EngineStats
 
-Late: TypeAlias = Callable[[Finished], None]
-"""Called once with the end of a request whose caller had closed its stream before."""
+Late: TypeAlias = Callable[[Finished | Failed], None]
+"""Called once with the engine's end of a request that its stream did not yield."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,10 @@ class Engine(Protocol):
     ) -> AsyncGenerator[Tokens | Finished, None]:
         """Yield `Tokens` as they come, then one `Finished`.
 
-        Raises a subclass of `EngineError` in place of the rest when the request failed. Closing
-        the generator early cancels the request in the engine; `late` is then called with its
-        `Finished`, if the engine still sends one.
+        Raises a subclass of `EngineError` in place of the rest when the request failed; before,
+        `late` is called with the `Failed`, if the engine sent one. Closing the generator early
+        cancels the request in the engine; `late` is then called with how it ended there, if the
+        engine still tells.
         """
         ...
 

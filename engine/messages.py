@@ -72,6 +72,9 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     # The flow's floor and ceiling as shares of each tier, 0 to 1; flows divide what lies between
     # by weight. None: no floor, no ceiling.
     cache_quota: tuple[float, float] | None = None
+    # A label for what it writes into the cache where its namespaces end, told to whoever is the
+    # first to find that (`WrittenAndRead`). Opaque to the engine; "": none.
+    writer: str = ""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -164,6 +167,16 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     saved_seconds: float | None = None  # likewise, as in Finished
 
 
+class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
+    """What a request changed in what of the cache is written and never read, in tokens.
+
+    Only what was written under a label (`Generate.writer`) is counted, in whole blocks.
+    """
+
+    written: int = 0  # put into the cache under its own label, where nobody had put it
+    first_reads: dict[str, int] = {}  # found there before any other request, by their labels
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The sequence came to its end, or was cancelled."""
 
@@ -178,6 +191,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     # What computing the cached tokens would have taken, by the prefill rates measured so far.
     # None: nothing has been measured.
     saved_seconds: float | None = None
+    cache: WrittenAndRead = WrittenAndRead()
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -187,6 +201,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     code: str
     message: str
     retry_after_s: float | None = None
+    cache: WrittenAndRead = WrittenAndRead()
 
 
 Event = Tokens | Finished | Failed

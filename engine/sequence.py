@@ -15,7 +15,7 @@ Knows: token ids and counts. Does not know: the queue, the pool, or the model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,7 @@ class Sequence:
     arrived: float  # seconds, monotonic
     tokens: TokenIds  # capacity prompt_len + max_tokens; the first num_tokens are valid
     num_tokens: int
+    writer: str = ""  # the label of what it writes into the cache
     priority: Priority = "interactive"
     use_cache: bool = True
     num_computed: int = 0
@@ -79,6 +80,8 @@ class Sequence:
     num_preemptions: int = 0
     held_since: float | None = None  # when single flight first left it waiting
     has_sent_tokens: bool = False
+    written_tokens: int = 0  # put into the cache under its label by the leases it has given back
+    first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
 
     @property
     def cached_tokens(self) -> int:

@@ -24,7 +24,15 @@ from typing import NamedTuple
 
 from engine.errors import EngineError, NumericFailure
 from engine.holdings import Holdings
-from engine.messages import Event, Failed, Finished, FinishReason, Timing, Tokens
+from engine.messages import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Timing,
+    Tokens,
+    WrittenAndRead,
+)
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
 from engine.stats import Meter
@@ -106,7 +114,7 @@ class Settler:
     def fail(self, sequence: Sequence, error: EngineError, now: float) -> Reply:
         """End a sequence that the engine cannot go on with."""
         self._scheduler.active.stop(sequence, now)
-        return failed(sequence.client, sequence.request_id, error)
+        return _failed(sequence, error)
 
     def _advance(self, row: Row, now: float) -> None:
         sequence = row.sequence
@@ -145,7 +153,7 @@ class Settler:
     def _fail_numeric(self, sequence: Sequence, now: float) -> Reply:
         self._scheduler.active.expel(sequence, now)
         error = NumericFailure("the model produced numbers that are not finite")
-        return failed(sequence.client, sequence.request_id, error)
+        return _failed(sequence, error)
 
     def _tokens(self, sequence: Sequence, token_id: int, result: Sampled, now: float) -> Reply:
         first = not sequence.has_sent_tokens
@@ -181,6 +189,7 @@ class Settler:
                 tiers=_tiers(sequence),
                 engine_seconds=sequence.engine_seconds,
                 saved_seconds=self._saved(sequence),
+                cache=_written_and_read(sequence),
             ),
         )
 
@@ -191,7 +200,12 @@ class Settler:
         return self._prefill.seconds(0, sequence.cached_tokens)
 
 
-def failed(client: bytes, request_id: str, error: EngineError) -> Reply:
+def failed(
+    client: bytes,
+    request_id: str,
+    error: EngineError,
+    cache: WrittenAndRead | None = None,
+) -> Reply:
     """The reply that ends a request with an error."""
     return Reply(
         client,
@@ -200,8 +214,18 @@ def failed(client: bytes, request_id: str, error: EngineError) -> Reply:
             code=error.code,
             message=error.message,
             retry_after_s=error.retry_after_s,
+            cache=cache or WrittenAndRead(),
         ),
     )
+
+
+def _failed(sequence: Sequence, error: EngineError) -> Reply:
+    return failed(sequence.client, sequence.request_id, error, _written_and_read(sequence))
+
+
+def _written_and_read(sequence: Sequence) -> WrittenAndRead:
+    """Of a sequence that has given its lease back."""
+    return WrittenAndRead(sequence.written_tokens, sequence.first_reads)
 
 
 def _timing(sequence: Sequence, now: float) -> Timing:

@@ -130,8 +130,11 @@ class Admission:
             raise Unavailable(_STARTING, retry_after_s=2.0)
         return welcome
 
-    async def admit(self, ask: Ask, caller: Caller) -> Admitted:
-        """Check, render, tokenise and hash `ask`; BadRequest or Unavailable when it cannot run."""
+    async def admit(self, ask: Ask, caller: Caller, writer: str = "") -> Admitted:
+        """Check, render, tokenise and hash `ask`; BadRequest or Unavailable when it cannot run.
+
+        `writer` is the label under which it writes into the cache (`cache_writer`).
+        """
         welcome = await self.engine()
         _check_vocabulary(ask.sampling, welcome.vocab_size)
         self._check_salt(ask.salt)
@@ -156,6 +159,7 @@ class Admission:
                         sampling=_of_choice(sampling, choice),
                         loads=ask.loads,
                         cache_quota=caller.cache.shares,
+                        writer=writer,
                     )
                 )
         prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from engine.interface import Engine
-from engine.messages import Finished
+from engine.messages import Failed, Finished
 from gateway.admission import Admission, Ask
 from gateway.caller import Caller
 from gateway.choice import Event
@@ -81,21 +81,22 @@ class Answering:
         choices = len(ask.prompts) * ask.choices
         trace = self._tracing.begin(ask, origin.route, origin.arrived, origin.link)
         with trace.running(), self._streams.held(origin.caller.tenant_id, choices):
-            admitted = await self.admission.admit(ask, origin.caller)
+            writer = self._tally.writer(origin.caller)
+            admitted = await self.admission.admit(ask, origin.caller, writer)
             trace.admitted()
             meter = Meter(
                 self._metrics, origin.route, admitted, origin.arrived, time.monotonic, trace
             )
             async with self._limits.held(origin.caller, admitted, meter.worked) as standing:
-                with self._charged(origin.caller, meter), meter.measured():
+                with self._charged(origin.caller, writer, meter), meter.measured():
                     decoder = self.admission.tokenizer
-                    late = partial(self._count_late, origin.caller)
+                    late = partial(self._count_late, origin.caller, writer)
                     running = generating(self._engine, admitted, decoder, meter.see, late)
                     async with running as events:
                         yield Answer(events, meter, standing)
 
     @contextmanager
-    def _charged(self, caller: Caller, meter: Meter) -> Iterator[None]:
+    def _charged(self, caller: Caller, writer: str, meter: Meter) -> Iterator[None]:
         """Add what the request used to its caller's usage, however it ends."""
         try:
             yield
@@ -112,10 +113,14 @@ class Answering:
                     saved_ms=_ms(took.saved),
                 ),
             )
+            for one in meter.written_and_read():
+                self._tally.settle_cache(writer, one)
 
-    def _count_late(self, caller: Caller, finished: Finished) -> None:
-        """Add the engine time of a choice that the gateway ended before the engine did."""
-        self._tally.add(caller, Counters(engine_ms=_ms(finished.engine_seconds)))
+    def _count_late(self, caller: Caller, writer: str, end: Finished | Failed) -> None:
+        """Add what the engine tells of a choice that failed, or that the gateway ended before."""
+        if isinstance(end, Finished):
+            self._tally.add(caller, Counters(engine_ms=_ms(end.engine_seconds)))
+        self._tally.settle_cache(writer, end.cache)
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -14,7 +14,14 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
-from engine.messages import Finished, Generate, Timing, TokenLogprobs, Tokens
+from engine.messages import (
+    Finished,
+    Generate,
+    Timing,
+    TokenLogprobs,
+    Tokens,
+    WrittenAndRead,
+)
 from engine.stats_messages import TierTokens
 from gateway.admission import TextRules
 from gateway.detokenizer import Decoder, Detokenizer
@@ -52,6 +59,7 @@ class Ended(Struct, frozen=True):
     tiers: TierTokens = TierTokens()  # of the cached tokens
     saved_seconds: float | None = None  # by them
     engine_seconds: float | None = None  # None: not known yet, the gateway ended the choice
+    cache: WrittenAndRead | None = None  # likewise
 
 
 Event = Delta | Ended
@@ -164,4 +172,5 @@ class Choice:
             event.tiers,
             event.saved_seconds,
             event.engine_seconds,
+            event.cache,
         )

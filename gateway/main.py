@@ -25,13 +25,11 @@ from fastapi import APIRouter
 
 from engine.client import EngineClient
 from engine.interface import Engine
-from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.routes import admin_router
 from gateway.admission import Admission
 from gateway.answering import Answering
 from gateway.app import build_app
 from gateway.auth import AdminAuthenticator, Authenticator
-from gateway.cache_use import CacheUses
 from gateway.config import GatewayConfig, default_workers
 from gateway.health import health_router
 from gateway.keyring import Keyring
@@ -206,9 +204,7 @@ async def composed(
             config.bounds,
             authenticator,
         )
-        own_usage = own_usage_router(
-            home.store, CacheUses(BoundedEngine(engine), time.time), authenticator, time.time
-        )
+        own_usage = own_usage_router(home.store, authenticator, time.time)
         admin = admin_router(
             home.store,
             keyring,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.errors import EngineError
+from engine.messages import WrittenAndRead
 from engine.stats_messages import TierTokens
 from gateway.admission import Admitted
 from gateway.choice import Delta, Event
@@ -71,6 +72,7 @@ class Meter:
         self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
         self._cached: dict[int, _Reused] = {}  # by prompt
         self._engine_seconds: dict[int, float] = {}  # by choice
+        self._written_and_read: list[WrittenAndRead] = []  # of choices that the engine ended
         self._gaps: list[float] = []
         self._outcome = "internal_error"
 
@@ -91,6 +93,8 @@ class Meter:
         self._reuse(event.index, reused)
         if event.engine_seconds is not None:
             self._engine_seconds[event.index] = event.engine_seconds
+        if event.cache is not None:
+            self._written_and_read.append(event.cache)
         self._outcome = event.reason
 
     def usage(self) -> Usage:
@@ -129,6 +133,10 @@ class Meter:
             engine=sum(self._engine_seconds.values()) if self._engine_seconds else None,
             saved=sum(known) if known else None,
         )
+
+    def written_and_read(self) -> list[WrittenAndRead]:
+        """What was written into the cache and read there first, as far as it has been told."""
+        return self._written_and_read
 
     @contextmanager
     def measured(self) -> Iterator[None]:

@@ -10,7 +10,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from gateway.cache_use import CacheUses
 from gateway.caller import Caller
 from gateway.openapi import described_report
 from gateway.state.store import UsageLedger
@@ -19,7 +18,6 @@ from gateway.usage_report import Days, UsageList, usage_response
 
 def own_usage_router(
     ledger: UsageLedger,
-    cache: CacheUses,
     authenticate: Callable[[Request], Awaitable[Caller]],
     clock: Callable[[], float],
 ) -> APIRouter:
@@ -34,10 +32,9 @@ def own_usage_router(
         last: Annotated[str | None, Query(alias="to")] = None,
         key: str | None = None,
         format: str | None = None,  # noqa: A002 (the parameter's name on the wire)
-        table: str | None = None,
     ) -> Response:
         days = Days.of(first, last, clock())
         rows = await ledger.usage(days.first, days.last, tenant_id=caller.tenant_id, key_id=key)
-        return usage_response(request, format, table, days, rows, await cache.of(caller.tenant_id))
+        return usage_response(request, format, days, rows)
 
     return router

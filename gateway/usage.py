@@ -4,6 +4,10 @@ A gateway that is killed loses its last second; one that is stopped by a signal 
 the store is unavailable, counts are kept by key and day (so they do not grow with every request)
 and stored later. A batch whose answer got lost is sent again under its name, and counted once.
 
+What a request put into the cache is counted by the row of its writer (`cache_writer`), and what it
+was the first to find there by the rows of those who had written it: other keys, other days, in a
+group other tenants. No reader is counted or told.
+
 Knows: who used what, and when. Does not know: what it costs.
 """
 
@@ -17,6 +21,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from engine.messages import WrittenAndRead
+from gateway.cache_writer import Writer
 from gateway.caller import Caller
 from gateway.errors import Unavailable
 from gateway.state.records import Counters, UsageRow
@@ -49,14 +55,24 @@ class Tally:
     ) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._counted: dict[tuple[str, str, str], Counters] = {}
+        self._counted: dict[Writer, Counters] = {}
         self._batches: list[_Batch] = []
+        self._has_dropped = False  # what came with a label that is none of ours
 
     def add(self, caller: Caller, used: Counters) -> None:
         """Count what `caller` used: a request, or what is learned about one after its end."""
-        place = (day_of(self._clock()), caller.tenant_id, caller.key_id)
-        before = self._counted.get(place)
-        self._counted[place] = used if before is None else before.plus(used)
+        self._add(self._row_of(caller), used)
+
+    def writer(self, caller: Caller) -> str:
+        """The label under which `caller` writes into the cache today."""
+        return self._row_of(caller).label()
+
+    def settle_cache(self, writer: str, cache: WrittenAndRead) -> None:
+        """Count what a request wrote under the label `writer`, and what it was first to read."""
+        if cache.written:
+            self._add_to(writer, Counters(cache_written_tokens=cache.written))
+        for label, tokens in cache.first_reads.items():
+            self._add_to(label, Counters(cache_read_tokens=tokens))
 
     async def store(self) -> None:
         """Store what was counted; raises Unavailable, and keeps what could not be stored."""
@@ -79,10 +95,26 @@ class Tally:
                 await storing
             await self._store_the_rest()
 
+    def _row_of(self, caller: Caller) -> Writer:
+        return Writer(day_of(self._clock()), caller.tenant_id, caller.key_id)
+
+    def _add_to(self, label: str, used: Counters) -> None:
+        """Count by a label; one that no gateway of this release made is dropped."""
+        row = Writer.of(label)
+        if row is not None:
+            self._add(row, used)
+        elif not self._has_dropped:
+            self._has_dropped = True
+            _LOG.warning("the engine told a writer that names no row of usage; not counted")
+
+    def _add(self, row: Writer, used: Counters) -> None:
+        before = self._counted.get(row)
+        self._counted[row] = used if before is None else before.plus(used)
+
     def _packed(self) -> list[_Batch]:
         rows = [
-            UsageRow(day=day, tenant_id=tenant, key_id=key, counters=counters)
-            for (day, tenant, key), counters in self._counted.items()
+            UsageRow(day=row.day, tenant_id=row.tenant_id, key_id=row.key_id, counters=counters)
+            for row, counters in self._counted.items()
         ]
         self._counted = {}
         return [

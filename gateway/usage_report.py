@@ -13,9 +13,8 @@ from datetime import date, timedelta
 import msgspec
 from fastapi import Request, Response
 
-from gateway.cache_use import CacheUse
-from gateway.errors import BadRequest, Unavailable
-from gateway.state.records import Counters, UsageRow
+from gateway.errors import BadRequest
+from gateway.state.records import UsageRow
 from gateway.usage import day_of
 
 MAX_DAYS = 366
@@ -26,7 +25,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class UsageView(msgspec.Struct, frozen=True, kw_only=True):
-    """One key's use of one day. None: not measured. Saved tokens are the cached ones."""
+    """One key's use of one day. None: not measured. Saved tokens are the cached ones.
+
+    Of the tokens that its requests put into the cache on that day, no request has found the unread
+    ones to this day.
+    """
 
     day: str
     tenant_id: str
@@ -38,30 +41,36 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
     engine_ms: float | None
     saved_tokens: int
     saved_ms: float | None
+    cache_written_tokens: int
+    cache_unread_tokens: int
 
     @classmethod
     def of(cls, row: UsageRow) -> UsageView:
         """The view of a row of the ledger."""
-        counters = {name: getattr(row.counters, name) for name in Counters.__struct_fields__}
+        used = row.counters
         return cls(
             day=row.day,
             tenant_id=row.tenant_id,
             key_id=row.key_id,
-            saved_tokens=row.counters.cached_tokens,
-            **counters,
+            requests=used.requests,
+            computed_tokens=used.computed_tokens,
+            cached_tokens=used.cached_tokens,
+            generated_tokens=used.generated_tokens,
+            engine_ms=used.engine_ms,
+            saved_tokens=used.cached_tokens,
+            saved_ms=used.saved_ms,
+            cache_written_tokens=used.cache_written_tokens,
+            # Read before the writer's request has told that it wrote them, or never told.
+            cache_unread_tokens=max(used.cache_written_tokens - used.cache_read_tokens, 0),
         )
 
 
 class UsageList(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /v1/usage and /admin/usage: both days are included.
-
-    `cache` does not go by days: it counts since the engine's start; None if no engine answers.
-    """
+    """Answer of GET /v1/usage and /admin/usage: both days are included."""
 
     first_day: str
     last_day: str
     usage: list[UsageView]
-    cache: list[CacheUse] | None
 
 
 class Days(msgspec.Struct, frozen=True):
@@ -85,32 +94,18 @@ class Days(msgspec.Struct, frozen=True):
 
 
 def usage_response(
-    request: Request,
-    wanted: str | None,
-    table: str | None,
-    days: Days,
-    rows: Sequence[UsageRow],
-    cache: Sequence[CacheUse] | None,
+    request: Request, wanted: str | None, days: Days, rows: Sequence[UsageRow]
 ) -> Response:
     """The rows as JSON; as CSV for `format=csv`, or without a format for `Accept: text/csv`.
 
-    CSV is one table: that of days or, with `table=cache`, that of `cache`. Raises Unavailable if no
-    engine answers for the latter, and BadRequest for any other format or table.
+    Raises BadRequest for any other format.
     """
     views = [UsageView.of(row) for row in rows]
     if wanted not in (None, "json", "csv"):
         raise BadRequest("`format` must be json or csv", param="format")
-    if table not in (None, "days", "cache"):
-        raise BadRequest("`table` must be days or cache", param="table")
     if wanted == "csv" or (wanted is None and _accepts_csv(request)):
-        text = _cache_csv(cache) if table == "cache" else _csv(UsageView, views)
-        return Response(text, media_type="text/csv", headers=_HEADERS)
-    answer = UsageList(
-        first_day=days.first,
-        last_day=days.last,
-        usage=views,
-        cache=None if cache is None else list(cache),
-    )
+        return Response(_csv(views), media_type="text/csv", headers=_HEADERS)
+    answer = UsageList(first_day=days.first, last_day=days.last, usage=views)
     return Response(msgspec.json.encode(answer), media_type="application/json", headers=_HEADERS)
 
 
@@ -134,18 +129,13 @@ def _accepts_csv(request: Request) -> bool:
     return "text/csv" in [kind.partition(";")[0].strip().lower() for kind in kinds]
 
 
-def _cache_csv(cache: Sequence[CacheUse] | None) -> str:
-    if cache is None:
-        raise Unavailable("no engine answers", retry_after_s=2.0)
-    return _csv(CacheUse, cache)
-
-
-def _csv(kind: type[msgspec.Struct], rows: Sequence[msgspec.Struct]) -> str:
+def _csv(views: Sequence[UsageView]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(kind.__struct_fields__)
-    for row in rows:
-        writer.writerow([_cell(getattr(row, name)) for name in kind.__struct_fields__])
+    columns = UsageView.__struct_fields__
+    writer.writerow(columns)
+    for view in views:
+        writer.writerow([_cell(getattr(view, name)) for name in columns])
     return out.getvalue()
 
 

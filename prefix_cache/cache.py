@@ -118,6 +118,7 @@ class PrefixCache:
         now: float,
         shares: bool = True,
         load_blocks: int | None = None,
+        writer: str = "",
     ) -> Lease | None:
         """Lease blocks for all of `token_ids`; None: not now, and nothing has changed.
 
@@ -130,12 +131,15 @@ class PrefixCache:
         the answer is None and the copies are in the plan: ask again when they are settled.
 
         With `shares` false nothing is read from the tree, and commits do nothing.
+
+        `writer` is a label, never interpreted: the lease counts the blocks that are written under
+        it, and later leases tell by it whose blocks they were the first to find.
         """
         self.ledger.now = now
         known = token_ids[:-1] if shares else token_ids[:0]
         lease = self._leasing.give(path, token_ids, known, owner, now, load_blocks)
         if lease is not None:
-            lease.shares = shares
+            lease.shares, lease.writer = shares, writer
             self.quotas.keep(owner)
         return lease
 

@@ -124,18 +124,25 @@ class Committer:
                 tokens[start * size : end * size], lease.block_ids[start:end], run_keys, size
             )
             lease.note_added(start)
+            # Only where the path ends: what lies before is shared with others, of whom a writer
+            # would learn when they come.
+            writer = lease.writer if span_end is None else ""
             self._readership.wrote(lease.owner, len(run))
-            self._append(lease, namespace, run, now)
+            if writer:
+                lease.num_written += len(run)
+            self._append(lease, namespace, writer, run, now)
 
-    def _append(self, lease: Lease, namespace: Namespace, run: Edge, now: float) -> None:
+    def _append(
+        self, lease: Lease, namespace: Namespace, writer: str, run: Edge, now: float
+    ) -> None:
         """Grow the lease's node if nobody else relies on where it ends; else add a child."""
-        node = lease.node
+        node, owner = lease.node, lease.owner
         alone = node.leases == 1 and not node.held_children and not node.children
-        alike = (node.namespace, node.owner) == (namespace, lease.owner)
+        alike = (node.namespace, node.owner, node.writer) == (namespace, owner, writer)
         if alone and alike and self._holds.policy.may_grow(node):
             node.edge.append(run)
             lease.num_shared = node.end
         else:
-            child = self._tree.add(node, namespace, run, owner=lease.owner, now=now)
+            child = self._tree.add(node, namespace, run, owner=owner, now=now, writer=writer)
             self._holds.grown(child, node)
             lease.node, lease.num_shared = child, child.end

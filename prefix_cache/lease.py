@@ -42,7 +42,10 @@ from storage.move import Move
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A sequence's blocks. Readers use `blocks`, `cached_tokens`, `moves`, `ready`, `failed`."""
+    """A sequence's blocks.
+
+    Readers use `blocks`, `cached_tokens`, `moves`, `ready`, `failed`, `num_written`, `first_reads`.
+    """
 
     path: NamespacePath
     owner: str  # who is charged with the blocks it adds: a flow
@@ -53,6 +56,10 @@ class Lease:
     node: Node  # deepest tree node held; ends at block num_shared
     cached_tokens: int  # tokens whose KV was there when the lease was taken
     moves: tuple[Move, ...]  # to be executed before the lease's first step
+    writer: str = ""  # the label of its request; "": none, and its blocks are not counted
+    # Blocks found that no request had found before, by the label of who wrote them.
+    first_reads: dict[str, int] = field(default_factory=dict)
+    num_written: int = 0  # blocks that it put in the tree under its label
     released: bool = False
     loads: int = 0  # runs of blocks that are still on their way to the device
     failed: bool = False  # a block that was to come has not

@@ -77,7 +77,7 @@ class Leasing:
             self._supply.give_back_nodes(self._holds.let_go(node))
             return None
         lease = self._open(path, owner, node, now)
-        self._readership.found(node)
+        lease.first_reads = self._readership.found(node)
         if not is_here:
             self._ascent.begin(node, owner, lease)
         self._fill(lease, missing, partial)
@@ -94,6 +94,7 @@ class Leasing:
         node = self._holds.split_at(at)
         self._holds.hold(node)
         lease = self._open(path, owner, node, now)
+        self._readership.found(node)  # while they are still their writers'
         self._supply.adopt(node, owner)
         self._fill(lease, 0, None)
         return lease

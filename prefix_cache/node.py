@@ -105,6 +105,7 @@ class Node:
     attached: bool = True  # False: flushed or discarded; no match finds it any more
     hits: int = 0  # requests that found it since it was put in
     num_read: int = 0  # of its first blocks: found by a request since they were put in
+    writer: str = ""  # the label of the request that wrote its blocks; "": it had none
     seen: int = 0  # uses of its blocks before that, as far as the policy remembers
     worth: float = 0.0  # the policy's own number, set when the node is used
     kept: bool = True  # False: copying it down has failed since it was last used

@@ -4,10 +4,14 @@ A block counts as read once a request, of any owner, has found it in the tree; a
 resumes after a preemption reads its own blocks. It does not matter in which tier a block lies, or
 whether it was evicted since: so the counts tell an owner nothing about other owners' evictions.
 
-Blocks that an earlier engine left on disk count as neither written nor read.
+A request may have a label, of which nothing is known here. Who is the first to find a block is told
+the label of the request that wrote it. So whoever gives the labels can count by them, and for
+longer than this process lives.
+
+Blocks that an earlier engine left on disk count as neither written nor read, and have no label.
 
 Knows: counts by owner, and for each node how many of its first blocks have been read. Does not
-know: by whom or when.
+know: by whom or when, or counts by label.
 """
 
 from __future__ import annotations
@@ -28,15 +32,23 @@ class Readership:
         """Blocks of `owner` that the tree did not have have entered it."""
         self._written[owner] += blocks
 
-    def found(self, node: Node) -> None:
-        """A request has found all blocks of `node` and of those on the way to it."""
+    def found(self, node: Node) -> dict[str, int]:
+        """A request has found all blocks of `node` and of those on the way to it.
+
+        Returns how many of them nobody had found before, by the label of who wrote them.
+        """
+        first: dict[str, int] = {}
         current = node
         while current.parent is not None:
             blocks = current.edge.num_blocks
             if blocks > current.num_read:
-                self._read[current.owner] += blocks - current.num_read
+                unread = blocks - current.num_read
+                self._read[current.owner] += unread
+                if current.writer:
+                    first[current.writer] = first.get(current.writer, 0) + unread
                 current.num_read = blocks
             current = current.parent
+        return first
 
     def written(self, owner: str) -> int:
         """Blocks that `owner` has put into the cache."""

@@ -128,6 +128,7 @@ class RadixTree:
             attached=node.attached,
             hits=node.hits,
             num_read=min(node.num_read, at),
+            writer=node.writer,
             seen=node.seen,
             worth=node.worth,
             kept=node.kept,
@@ -147,12 +148,26 @@ class RadixTree:
         return upper
 
     def add(
-        self, parent: Node, namespace: Namespace, edge: Edge, *, owner: str, now: float
+        self,
+        parent: Node,
+        namespace: Namespace,
+        edge: Edge,
+        *,
+        owner: str,
+        now: float,
+        writer: str = "",
     ) -> Node:
         """Hang a new leaf below `parent`, which has no child that begins with the same block."""
-        first_key = namespace + edge.first_block()
         node = Node(
-            namespace, edge, owner, parent.end, parent, now, told=NOWHERE, first_key=first_key
+            namespace,
+            edge,
+            owner,
+            parent.end,
+            parent,
+            now,
+            writer=writer,
+            told=NOWHERE,
+            first_key=namespace + edge.first_block(),
         )
         parent.children.put(node.first_key, node)
         self.tell(node)

@@ -23,7 +23,6 @@ from gateway.admin.prefixes import Publishing, prefixes_router
 from gateway.admin.tenants import tenants_router
 from gateway.admin.usage import usage_router
 from gateway.auth import AdminAuthenticator
-from gateway.cache_use import CacheUses
 from gateway.keyring import Keyring
 from gateway.metrics import GatewayMetrics
 from gateway.openapi import described_text
@@ -56,7 +55,7 @@ def admin_router(
         groups_router(store, audit, clock),
         prefixes_router(Publishing(store, published, bounded, audit), store, clock),
         cache_router(store, bounded, audit, clock),
-        usage_router(store, CacheUses(bounded, clock), clock),
+        usage_router(store, clock),
         audit_router(store),
     ):
         router.include_router(part, dependencies=guarded)

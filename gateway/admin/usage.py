@@ -10,13 +10,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from gateway.cache_use import CacheUses
 from gateway.openapi import described_report
 from gateway.state.store import UsageLedger
 from gateway.usage_report import Days, UsageList, usage_response
 
 
-def usage_router(ledger: UsageLedger, cache: CacheUses, clock: Callable[[], float]) -> APIRouter:
+def usage_router(ledger: UsageLedger, clock: Callable[[], float]) -> APIRouter:
     """`GET /admin/usage`, without its guard."""
     router = APIRouter()
 
@@ -28,10 +27,9 @@ def usage_router(ledger: UsageLedger, cache: CacheUses, clock: Callable[[], floa
         tenant: str | None = None,
         key: str | None = None,
         format: str | None = None,  # noqa: A002 (the parameter's name on the wire)
-        table: str | None = None,
     ) -> Response:
         days = Days.of(first, last, clock())
         rows = await ledger.usage(days.first, days.last, tenant_id=tenant, key_id=key)
-        return usage_response(request, format, table, days, rows, await cache.of(tenant))
+        return usage_response(request, format, days, rows)
 
     return router

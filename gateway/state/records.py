@@ -149,6 +149,8 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     """What was used. None means not measured, which is not 0.
 
     `cached_tokens` are the prompt tokens that the cache saved; `computed_tokens` the others.
+    `cache_read_tokens` are those of `cache_written_tokens` that some request has found since, on
+    whatever day.
     """
 
     requests: int = 0
@@ -157,11 +159,15 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens: int = 0
     engine_ms: float | None = None  # time of the accelerator
     saved_ms: float | None = None  # prefill time saved, by the measured rates
+    cache_written_tokens: int = 0  # put into the cache, where nobody had put them
+    cache_read_tokens: int = 0
 
     def plus(self, other: Counters) -> Counters:
         """Both together."""
-        ours, theirs = self.known(), other.known()
-        return Counters(**{n: ours.get(n, 0) + theirs.get(n, 0) for n in ours | theirs})
+        total = asdict(self)
+        for name, more in other.known().items():
+            total[name] = (total[name] or 0) + more
+        return Counters(**total)
 
     def known(self) -> dict[str, Any]:
         """The counters that were measured, by name."""

@@ -15,7 +15,15 @@ import numpy as np
 
 from engine.errors import EngineError
 from engine.interface import Late, PinnedPrefix
-from engine.messages import Finished, Generate, Timing, TokenLogprobs, Tokens, Welcome
+from engine.messages import (
+    Finished,
+    Generate,
+    Timing,
+    TokenLogprobs,
+    Tokens,
+    Welcome,
+    WrittenAndRead,
+)
 from engine.stats_messages import EngineStats, PinStats, PoolStats
 from tests.doubles.keys import split_keys
 
@@ -108,6 +116,7 @@ class FakeEngine:
         self.pin_error: EngineError | None = None
         self.pinned: dict[str, int] = {}
         self._cached_keys: set[bytes] = set()
+        self._unread: dict[bytes, str] = {}  # keys that nobody has found yet, and their writers
 
     async def generate(
         self, request: Generate, late: Late | None = None
@@ -115,9 +124,9 @@ class FakeEngine:
         """Tell the scripted tokens up to `max_tokens`, then how it ended."""
         self.requests.append(request)
         self._count(running=1)
-        ended = False
+        ended, cache = False, WrittenAndRead()
         try:
-            cached = self._look_up(request)
+            cached, cache = self._look_up(request)
             told = 0
             script = list(self.script(request))
             planned = script[: request.sampling.max_tokens]
@@ -136,12 +145,15 @@ class FakeEngine:
                 prompt_tokens=len(prompt_of(request)),
                 cached_tokens=cached,
                 completion_tokens=told + stopped,
+                cache=cache,
             )
         except EngineError:
             ended = True
             self._count(failed=1)
             raise
         finally:
+            if not ended and late is not None:
+                late(_cancelled(request, cache))
             self._count(running=-1, cancelled=not ended, finished=ended)
 
     async def stats(self, *, evictions: int = 0) -> EngineStats:
@@ -167,7 +179,12 @@ class FakeEngine:
         """Forget everything, whatever was asked."""
         forgotten = len(self._cached_keys)
         self._cached_keys.clear()
+        self._unread.clear()
         return forgotten
+
+    def share_cache_of(self, other: FakeEngine) -> None:
+        """Have the same blocks from now on, as if both were one."""
+        self._cached_keys, self._unread = other._cached_keys, other._unread
 
     async def pin(self, prefix: PinnedPrefix) -> int:
         """Have its blocks in the cache from now on, or fail as `pin_error` says."""
@@ -187,15 +204,20 @@ class FakeEngine:
         with self._changed:
             return self._changed.wait_for(lambda: holds(self), timeout)
 
-    def _look_up(self, request: Generate) -> int:
+    def _look_up(self, request: Generate) -> tuple[int, WrittenAndRead]:
         """Tokens found in the cache; all of the prompt's blocks are in it from now on."""
         keys = split_keys(request.block_keys)
         hits = 0
         while hits < len(keys) and keys[hits] in self._cached_keys:
             hits += 1
+        writers = [self._unread.pop(key) for key in keys[:hits] if key in self._unread]
+        first_reads = {writer: 16 * writers.count(writer) for writer in writers}
+        written = keys[hits:] if request.writer else []
+        self._unread.update(dict.fromkeys(written, request.writer))
         self._cached_keys.update(keys)
         # The last token is always computed: its logits are needed.
-        return min(hits * 16, len(prompt_of(request)) - 1)
+        cached = min(hits * 16, len(prompt_of(request)) - 1)
+        return cached, WrittenAndRead(16 * len(written), first_reads)
 
     def _count(
         self, *, running: int = 0, cancelled: int = 0, finished: int = 0, failed: int = 0
@@ -206,6 +228,17 @@ class FakeEngine:
             self.finished += finished
             self.failed += failed
             self._changed.notify_all()
+
+
+def _cancelled(request: Generate, cache: WrittenAndRead) -> Finished:
+    return Finished(
+        request_id=request.request_id,
+        reason="cancelled",
+        prompt_tokens=len(prompt_of(request)),
+        cached_tokens=0,
+        completion_tokens=0,
+        cache=cache,
+    )
 
 
 def _tokens(request: Generate, step: tuple[int, ...], cached: int | None) -> Tokens:

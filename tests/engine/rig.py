@@ -52,6 +52,7 @@ def generate(
     sampling: SamplingParams | None = None,
     loads: Loads = "auto",
     cache_quota: tuple[float, float] | None = None,
+    writer: str = "",
 ) -> Generate:
     """A sound request."""
     path = NamespacePath.single(namespace)
@@ -66,6 +67,7 @@ def generate(
         use_cache=use_cache,
         loads=loads,
         cache_quota=cache_quota,
+        writer=writer,
     )
 
 

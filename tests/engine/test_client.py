@@ -23,11 +23,24 @@ from engine.errors import (
     EngineUnavailable,
     InvalidRequest,
     NoRoomToPin,
+    NumericFailure,
     PinTooLarge,
     PromptTooLong,
 )
 from engine.interface import PinnedPrefix
-from engine.messages import Finished, Flush, Flushed, FromEngine, Generate, Pin, Tokens, Unpin
+from engine.messages import (
+    Event,
+    Failed,
+    Finished,
+    Flush,
+    Flushed,
+    FromEngine,
+    Generate,
+    Pin,
+    StepReply,
+    Tokens,
+    Unpin,
+)
 from engine.stats_messages import EngineStats
 from tests.doubles.engine_thread import EngineThread
 from tests.doubles.fake_engine import WELCOME
@@ -121,6 +134,32 @@ async def beside_itself(path: str) -> AsyncIterator[None]:
         context.destroy(linger=0)
 
 
+@asynccontextmanager
+async def in_one_message(path: str, *events: Event) -> AsyncIterator[None]:
+    """An engine that answers every request with these events, all of them in one message."""
+    Path(path).parent.mkdir()
+    context = zmq.asyncio.Context()
+    engine = context.socket(zmq.ROUTER)
+    engine.bind(f"ipc://{path}")
+    codec = Codec()
+
+    async def answer_all() -> None:
+        while True:
+            client, frame = await engine.recv_multipart()
+            asked = codec.decode_to_engine(frame)
+            answer = StepReply(list(events)) if isinstance(asked, Generate) else WELCOME
+            await engine.send_multipart([client, codec.encode(answer)])
+
+    answering = asyncio.create_task(answer_all())
+    try:
+        yield
+    finally:
+        answering.cancel()
+        await asyncio.wait([answering])
+        engine.close(linger=0)
+        context.destroy(linger=0)
+
+
 async def _until_lost(client: EngineClient) -> None:
     while client.welcome is not None:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -181,7 +220,7 @@ class TestStreams:
     async def test_a_caller_that_left_early_still_gets_the_end_through_late(
         self, socket_path: str
     ) -> None:
-        told: asyncio.Queue[Finished] = asyncio.Queue()
+        told: asyncio.Queue[Finished | Failed] = asyncio.Queue()
         with EngineThread(socket_path):
             async with connected(socket_path) as client:
                 await client.wait_until_welcome()
@@ -189,12 +228,42 @@ class TestStreams:
                 async with aclosing(client.generate(request, told.put_nowait)) as stream:
                     await anext(stream)
                 finished = await asyncio.wait_for(told.get(), 10)
+                assert isinstance(finished, Finished)
                 assert (finished.request_id, finished.reason) == ("a", "cancelled")
                 assert finished.engine_seconds > 0
                 whole = generate("b", [1, 2, 3], max_tokens=2)
                 ends = [event async for event in client.generate(whole, told.put_nowait)]
                 assert isinstance(ends[-1], Finished)
         assert told.empty()
+
+    async def test_an_end_that_came_with_the_last_token_read_is_told_through_late(
+        self, socket_path: str
+    ) -> None:
+        """As when the gateway stops at a stop string in the last token of `max_tokens`."""
+        told: list[Finished | Failed] = []
+        token = Tokens(request_id="a", token_ids=(7,), cached_tokens=0)
+        end = Finished(
+            request_id="a", reason="length", prompt_tokens=3, cached_tokens=0, completion_tokens=1
+        )
+        async with in_one_message(socket_path, token, end), connected(socket_path) as client:
+            await client.wait_until_welcome()
+            async with aclosing(client.generate(generate("a", [1, 2, 3]), told.append)) as stream:
+                assert await anext(stream) == token
+            assert told == [end]
+            async with aclosing(client.generate(generate("a", [1, 2, 3]), told.append)) as stream:
+                assert [event async for event in stream] == [token, end]
+            assert told == [end]
+
+    async def test_a_failure_is_told_through_late_and_raised(self, socket_path: str) -> None:
+        told: list[Finished | Failed] = []
+        end = Failed(request_id="a", code=NumericFailure.code, message="not finite")
+        async with in_one_message(socket_path, end), connected(socket_path) as client:
+            await client.wait_until_welcome()
+            with pytest.raises(NumericFailure):
+                await anext(client.generate(generate("a", [1, 2, 3]), told.append))
+            assert told == [end]
+            with pytest.raises(NumericFailure):
+                await collect(client, generate("a", [1, 2, 3]))
 
     async def test_flush_and_stats(self, socket_path: str) -> None:
         with EngineThread(socket_path):

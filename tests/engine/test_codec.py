@@ -37,6 +37,7 @@ from engine.messages import (
     Unpin,
     Unpinned,
     Welcome,
+    WrittenAndRead,
     pack_token_ids,
 )
 from engine.stats_messages import EngineStats
@@ -94,6 +95,7 @@ def from_engine() -> list[FromEngine]:
                     prompt_tokens=1,
                     cached_tokens=0,
                     completion_tokens=2,
+                    cache=WrittenAndRead(16, {"a label": 32, "": 16}),
                 ),
                 Failed(request_id="b", code="queue_full", message="later", retry_after_s=1.0),
             ]

@@ -33,6 +33,7 @@ def test_a_sound_request_becomes_a_sequence() -> None:
     assert (sequence.prompt_len, sequence.num_tokens, sequence.arrived) == (10, 10, 12.5)
     assert sequence.path.spans == SOUND.namespaces
     assert sequence.lease is None
+    assert INTAKE.accept(b"gateway", changed(writer="me"), 0.0).writer == "me"
 
 
 UNSOUND = {
@@ -50,6 +51,7 @@ UNSOUND = {
     "empty id": changed(request_id=""),
     "huge id": changed(request_id="x" * 10_000),
     "huge flow": changed(flow="x" * 10_000),
+    "huge writer": changed(writer="x" * 10_000),
     "weight zero": changed(weight=0.0),
     "weight negative": changed(weight=-1.0),
     "weight NaN": changed(weight=math.nan),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.messages import Cancel, Generate, SamplingParams, Tokens
+from engine.messages import Cancel, Flush, Generate, SamplingParams, Tokens, WrittenAndRead
 from engine.step import Step
 from tests.doubles.fake_runner import expected_output, prompt_where
 from tests.engine.rig import CLIENT, EOS, Rig, generate
@@ -179,6 +179,99 @@ class TestNotFinite:
         rig.submit(generate("again", range(40)))
         rig.run()
         assert rig.finished("again").cached_tokens == 0
+
+
+class TestWrittenAndRead:
+    @pytest.mark.parametrize("steps_ahead", [0, 1])
+    def test_the_end_tells_what_was_written_and_what_was_found_first(
+        self, steps_ahead: int
+    ) -> None:
+        rig = Rig(steps_ahead=steps_ahead)
+        rig.submit(generate("a", range(10), max_tokens=6, writer="ann"))
+        rig.run()
+        assert rig.finished("a").cache == WrittenAndRead(12)  # the last token has no KV
+        answer = rig.link.tokens("a")
+        rig.submit(generate("b", [*range(10), *answer], max_tokens=6, writer="ben"))
+        rig.run()
+        assert rig.finished("b").cache == WrittenAndRead(8, {"ann": 12})
+        rig.submit(generate("c", [*range(10), *answer, 5], max_tokens=1, writer="ben"))
+        rig.run()
+        assert rig.finished("c").cache == WrittenAndRead(0, {"ben": 4})  # b's first block
+        rig.expect_nothing_left()
+
+    def test_of_a_crowd_one_writes_and_one_is_the_first_to_find(self) -> None:
+        rig = Rig(max_batch_tokens=64)
+        for number in range(5):
+            rig.submit(generate(f"{number}", range(17), max_tokens=1, writer=f"w{number}"))
+        rig.run()
+        ends = [rig.finished(f"{number}").cache for number in range(5)]
+        assert sorted(end.written for end in ends) == [0, 0, 0, 0, 16]
+        [writer] = [f"w{number}" for number, end in enumerate(ends) if end.written]
+        assert [end.first_reads for end in ends if end.first_reads] == [{writer: 16}]
+
+    def test_without_a_label_or_without_the_cache_nothing_is_told(self) -> None:
+        rig = Rig()
+        rig.submit(generate("a", range(10), max_tokens=2))
+        rig.submit(generate("b", range(20, 30), writer="ben", use_cache=False))
+        rig.run()
+        rig.submit(generate("c", range(12), max_tokens=1, writer="cid"))
+        rig.run()
+        for name in "ab":
+            assert rig.finished(name).cache == WrittenAndRead()
+        assert rig.finished("c").cached_tokens == 8
+        assert rig.finished("c").cache == WrittenAndRead(4)
+
+    def test_a_cancelled_request_tells_it_too(self) -> None:
+        rig = Rig(max_batch_tokens=8)
+        rig.submit(generate("a", range(40), writer="ann"))
+        rig.step(2)
+        rig.link.say(Cancel("a"))
+        rig.run()
+        assert rig.finished("a").cache == WrittenAndRead(16)
+        rig.submit(generate("b", range(40), max_tokens=50, writer="ben"))
+        rig.step(2)
+        rig.link.say(Cancel("b"))
+        rig.run()
+        assert rig.finished("b").cache.first_reads == {"ann": 16}
+
+    def test_one_that_never_began_tells_nothing(self) -> None:
+        rig = Rig(max_running=1)
+        rig.submit(generate("running", range(6), max_tokens=6))
+        rig.submit(generate("a", range(6), writer="ann"))
+        rig.step()
+        rig.link.say(Cancel("a"))
+        rig.run()
+        assert rig.finished("a").cache == WrittenAndRead()
+
+    def test_both_leases_of_a_preempted_sequence_count(self) -> None:
+        rig = Rig()
+        rig.submit(generate("a", range(10), max_tokens=10, writer="ann"))
+        rig.step(3)
+        [sequence] = rig.scheduler.running
+        rig.scheduler.active.preempt(sequence, rig.clock())
+        rig.run()
+        assert sequence.num_preemptions == 1
+        # It resumes from the blocks it had written, and reads them.
+        assert rig.finished("a").cache == WrittenAndRead(16, {"ann": 12})
+
+    def test_a_request_that_fails_tells_what_it_found(self) -> None:
+        rig = Rig(max_batch_tokens=8)
+        rig.submit(generate("a", range(20), max_tokens=1, writer="ann"))
+        rig.run()
+        rig.runner.not_finite = {"bad"}
+        rig.submit(generate("bad", range(40), writer="ben"))
+        rig.run()
+        failed = rig.failed("bad").cache
+        assert failed.first_reads == {"ann": 20}
+        assert failed.written > 0  # before it was forgotten
+
+    def test_a_flow_that_was_forgotten_writes_nothing_more(self) -> None:
+        rig = Rig(max_batch_tokens=8)
+        rig.submit(generate("a", range(40), max_tokens=1, flow="x", writer="ann"))
+        rig.step(2)
+        rig.link.say(Flush(query_id="q", flow="x"))
+        rig.run()
+        assert rig.finished("a").cache == WrittenAndRead(16)
 
 
 def slow_rig() -> Rig:

@@ -246,3 +246,10 @@ async def test_every_vocabulary_check_is_against_the_engines(
         assert (await admission.admit(asked, ADA)).generates
     with pytest.raises(BadRequest):
         await admission.admit(ask(ids(100)), ADA)
+
+
+async def test_every_choice_of_every_prompt_bears_the_label(admission: Admission) -> None:
+    admitted = await admission.admit(ask(ids(1, 2), ids(3), choices=2), ADA, "a row")
+    assert [generate.writer for generate in admitted.generates] == ["a row"] * 4
+    unlabelled = await admission.admit(ask(ids(1, 2)), ADA)
+    assert unlabelled.generates[0].writer == ""

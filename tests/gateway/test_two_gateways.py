@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -27,6 +28,7 @@ class Pair:
     server: RedisServer
     one: Served
     two: Served
+    engines: tuple[FakeEngine, FakeEngine]
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,7 @@ def pair(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     (secrets / "ratoon_pepper").write_text("p" * 64)
     (secrets / "ratoon_admin_key").write_text("sk-admin-of-all-gateways")
     (secrets / "redis_password").write_text("hush\n")
+    engines = FakeEngine(), FakeEngine()
     with ExitStack() as stack:
         options = ("--requirepass", "hush")
         server = stack.enter_context(redis_server(tmp_path_factory.mktemp("redis"), *options))
@@ -50,12 +53,12 @@ def pair(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                         redis_timeout_s=0.5,  # a busy machine is no outage
                         secrets_dir=str(secrets),
                     ),
-                    FakeEngine(),
+                    engine,
                 )
             )
-            for number in range(2)
+            for number, engine in enumerate(engines)
         ]
-        yield Pair(server, *gateways)
+        yield Pair(server, gateways[0], gateways[1], engines)
 
 
 def chat(gateway: Served, key: str) -> httpx.Response:
@@ -129,6 +132,26 @@ def test_usage_of_both_adds_up(pair: Pair) -> None:
     found = admin(pair.two, "GET", "/usage", params={"tenant": tenant["id"], "format": "csv"})
     assert found.text.count("\r\n") == 2
     assert tenant["id"] in found.text
+
+
+def test_what_a_request_of_one_wrote_a_request_of_the_other_reads(pair: Pair) -> None:
+    tenant = admin(pair.one, "POST", "/tenants", json={"name": "split"}).json()["id"]
+    path = f"/tenants/{tenant}/keys"
+    writer, reader = [admin(pair.one, "POST", path, json={}).json() for _ in range(2)]
+    pair.engines[1].share_cache_of(pair.engines[0])
+
+    def unread(key: dict[str, Any]) -> tuple[int, int]:
+        rows = admin(pair.two, "GET", "/usage", params={"key": key["record"]["id"]}).json()["usage"]
+        names = "cache_written_tokens", "cache_unread_tokens"
+        written, unread = (sum(row[name] for row in rows) for name in names)
+        return written, unread
+
+    tokens = chat(pair.one, writer["key"]).json()["usage"]["prompt_tokens"] // 16 * 16
+    assert tokens > 0
+    wait_for(lambda: unread(writer) == (tokens, tokens), WITHIN_S)
+    chat(pair.two, reader["key"])
+    wait_for(lambda: unread(writer) == (tokens, 0), WITHIN_S)
+    assert unread(reader) == (0, 0)
 
 
 def test_without_redis_known_keys_work_and_others_get_503(pair: Pair) -> None:

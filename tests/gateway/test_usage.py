@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from engine.messages import WrittenAndRead
+from gateway.cache_writer import Writer
 from gateway.caller import Caller
 from gateway.errors import Unavailable
 from gateway.state.records import Counters, UsageRow
@@ -150,3 +152,66 @@ async def test_what_is_measured_adds_up_and_what_comes_late_is_no_request() -> N
 def test_days_are_utc() -> None:
     assert day_of(MIDNIGHT) == "2026-01-01"
     assert day_of(MIDNIGHT - 0.001) == "2025-12-31"
+
+
+BOB = Caller("tn_bob", "key_9")
+
+
+async def test_what_is_written_and_read_counts_by_the_writer_s_key_and_day() -> None:
+    """Ada writes on one day; Bob, whom she shares with, reads on the next."""
+    ledger, clock = ShakyLedger(), ManualClock(MIDNIGHT - 1)
+    tally = Tally(ledger, clock)
+    ada = tally.writer(ADA)
+    clock.advance(2)  # her request came before midnight and ends behind it
+    count(tally)
+    tally.settle_cache(ada, WrittenAndRead(64))
+    await tally.store()
+    count(tally, BOB)
+    tally.settle_cache(tally.writer(BOB), WrittenAndRead(16, {ada: 48}))
+    await tally.store()
+    found = {
+        (row.day, row.key_id): (row.counters.cache_written_tokens, row.counters.cache_read_tokens)
+        for row in await rows(ledger)
+    }
+    assert found == {
+        ("2025-12-31", "key_1"): (64, 48),
+        ("2026-01-01", "key_1"): (0, 0),
+        ("2026-01-01", "key_9"): (16, 0),
+    }
+    assert sum(row.counters.requests for row in await rows(ledger)) == 2
+
+
+async def test_a_reader_and_the_row_that_it_reads_are_stored_together() -> None:
+    ledger = ShakyLedger()
+    tally = Tally(ledger, ManualClock(MIDNIGHT))
+    ledger.unanswered = 1
+    count(tally, BOB)
+    tally.settle_cache(tally.writer(BOB), WrittenAndRead(0, {tally.writer(ADA): 48}))
+    with pytest.raises(Unavailable):
+        await tally.store()
+    await tally.store()
+    assert len(ledger.batches) == 1
+    assert [row.counters.cache_read_tokens for row in await rows(ledger)] == [48, 0]
+
+
+async def test_nothing_written_and_nothing_read_makes_no_row() -> None:
+    ledger = ShakyLedger()
+    tally = Tally(ledger, ManualClock(MIDNIGHT))
+    tally.settle_cache(tally.writer(ADA), WrittenAndRead())
+    await tally.store()
+    assert await rows(ledger) == []
+
+
+async def test_a_label_of_nobody_s_is_dropped_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ledger = ShakyLedger()
+    tally = Tally(ledger, ManualClock(MIDNIGHT))
+    known = Writer("2025-12-30", "tn_ada", "key_1").label()
+    for _ in range(3):
+        tally.settle_cache("v0:tn_ada", WrittenAndRead(16, {"secret of old": 16, known: 32}))
+    await tally.store()
+    [row] = await rows(ledger)
+    assert (row.day, row.counters) == ("2025-12-30", Counters(cache_read_tokens=96))
+    assert len(caplog.records) == 1
+    assert "secret" not in caplog.text

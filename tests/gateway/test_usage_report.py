@@ -7,15 +7,11 @@ import io
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from engine.stats_messages import FlowStats
-from gateway.admin.bounded_engine import BoundedEngine
 from gateway.auth import Authenticator
-from gateway.cache_use import KEPT_S, CacheUses
 from gateway.errors import BadRequest
 from gateway.keyring import Keyring
 from gateway.own_usage import own_usage_router
@@ -29,7 +25,6 @@ from gateway.usage_report import Days
 from tests.doubles.redis_server import redis_server
 from tests.gateway.admin.office import Office, body, error_of, open_office
 from tests.gateway.manual_clock import ManualClock
-from tests.gateway.operated_engine import OperatedEngine, some_stats
 from tests.gateway.small_app import client_of, small_app
 
 NOW = 1_767_225_600.0  # 2026-01-01
@@ -79,6 +74,8 @@ async def test_the_operator_sees_everybody_and_can_choose(office: Office) -> Non
         "engine_ms": None,
         "saved_tokens": 5,
         "saved_ms": None,
+        "cache_written_tokens": 0,
+        "cache_unread_tokens": 0,
     }
 
 
@@ -114,7 +111,6 @@ async def test_it_comes_as_json_or_csv(
         ({"from": "2026-01-02", "to": "2026-01-01"}, "from"),
         ({"from": "2024-01-01", "to": "2026-01-01"}, "from"),
         ({"format": "xml"}, "format"),
-        ({"table": "both"}, "table"),
     ],
 )
 async def test_what_cannot_be_answered_is_refused(
@@ -161,27 +157,18 @@ async def tenant_of(store: Store, keyring: Keyring, name: str) -> Tenancy:
 
 
 async def test_a_tenant_sees_its_own_and_nobody_else_s(store: Store) -> None:
-    keyring, clock, engine = Keyring(store, bytes(32)), ManualClock(), OperatedEngine()
-    clock.now = NOW
+    keyring, clock = Keyring(store, bytes(32)), ManualClock(NOW)
     acme, rival = [await tenant_of(store, keyring, name) for name in ("acme", "rival")]
     day = day_of(NOW)
     for number, one in enumerate((acme, rival), start=1):
         counters = Counters(requests=number, engine_ms=number * 1.5, saved_ms=number * 10.0)
         row = UsageRow(tenant_id=one.id, key_id=one.key_id, day=day, counters=counters)
         await store.add_usage([row], batch=one.id)
-    engine.counters = some_stats(
-        {
-            acme.id: FlowStats(written_blocks=10, unread_blocks=4),
-            rival.id: FlowStats(written_blocks=20, unread_blocks=5),
-        }
-    )
-    uses = CacheUses(BoundedEngine(engine), clock)
-    app = small_app(own_usage_router(store, uses, Authenticator(keyring), clock))
+    app = small_app(own_usage_router(store, Authenticator(keyring), clock))
 
     async def own(http: httpx.AsyncClient, **query: str) -> list[str]:
         answer = await http.get("/v1/usage", params=query)
         assert answer.status_code == 200
-        assert [use["tenant_id"] for use in body(answer)["cache"]] == [acme.id]
         assert rival.id not in answer.text
         return [row["tenant_id"] for row in body(answer)["usage"]]
 
@@ -193,48 +180,32 @@ async def test_a_tenant_sees_its_own_and_nobody_else_s(store: Store) -> None:
         csv_text = (await http.get("/v1/usage", params={"format": "csv"})).text
         assert csv_text.count("\r\n") == 2
         assert rival.id not in csv_text
-        cache_text = (await http.get("/v1/usage", params={"format": "csv", "table": "cache"})).text
-        assert cache_text == (
-            "tenant_id,block_size,written_blocks,unread_blocks\r\n" + f"{acme.id},16,10,4\r\n"
-        )
     async with client_of(app, rival.key) as http:
         seen = body(await http.get("/v1/usage"))
         assert [row["requests"] for row in seen["usage"]] == [2]
         assert [row["engine_ms"] for row in seen["usage"]] == [3.0]
         assert [row["saved_ms"] for row in seen["usage"]] == [20.0]
-        assert seen["cache"] == [
-            {"tenant_id": rival.id, "block_size": 16, "written_blocks": 20, "unread_blocks": 5}
-        ]
     async with client_of(app, "sk-" + "a" * 43) as http:
         assert (await http.get("/v1/usage")).status_code == 401
 
 
-async def test_what_was_written_and_not_read_comes_as_csv_too(office: Office) -> None:
-    office.engine.counters = some_stats(
-        {"tn_b": FlowStats(written_blocks=7, unread_blocks=7), "tn_a": FlowStats(written_blocks=3)}
-    )
-    wanted = {"format": "csv", "table": "cache"}
-    answer = await office.operator.get("/admin/usage", params=wanted)
-    assert [
-        (row["tenant_id"], row["written_blocks"], row["unread_blocks"])
-        for row in csv.DictReader(io.StringIO(answer.text))
-    ] == [("tn_a", "3", "0"), ("tn_b", "7", "7")]
-    office.engine.connected = False
-    office.clock.now += KEPT_S
-    away = await office.operator.get("/admin/usage", params=wanted)
-    assert away.status_code == 503  # nobody knows, which is not 0
-
-
-async def test_the_engine_is_not_asked_by_everybody_who_asks(office: Office) -> None:
-    async def uses() -> Any:
-        return body(await office.operator.get("/admin/usage"))["cache"]
-
-    office.engine.counters = some_stats({"tn_a": FlowStats(written_blocks=1)})
-    assert [use["written_blocks"] for use in await uses()] == [1]
-    office.engine.counters = some_stats({"tn_a": FlowStats(written_blocks=2)})
-    assert [use["written_blocks"] for use in await uses()] == [1]
-    office.clock.now += KEPT_S
-    assert [use["written_blocks"] for use in await uses()] == [2]
-    office.engine.connected = False
-    office.clock.now += KEPT_S
-    assert await uses() is None
+@pytest.mark.parametrize(
+    ("written", "read", "unread"), [(0, 0, 0), (64, 0, 64), (64, 48, 16), (64, 64, 0), (0, 16, 0)]
+)
+async def test_what_no_request_has_found_is_unread(
+    office: Office, written: int, read: int, unread: int
+) -> None:
+    """Read may come before written: the reader's request may end first."""
+    counters = Counters(requests=1, cache_written_tokens=written, cache_read_tokens=read)
+    row = UsageRow(tenant_id="tn_a", key_id="key_1", day="2026-01-01", counters=counters)
+    await office.store.add_usage([row], batch="1")
+    [seen] = body(await office.operator.get("/admin/usage"))["usage"]
+    assert (seen["cache_written_tokens"], seen["cache_unread_tokens"]) == (written, unread)
+    assert "cache_read_tokens" not in seen
+    table = await office.operator.get("/admin/usage", params={"format": "csv"})
+    [line] = csv.DictReader(io.StringIO(table.text))
+    assert list(line) == list(seen)
+    assert [line["cache_written_tokens"], line["cache_unread_tokens"]] == [
+        str(written),
+        str(unread),
+    ]

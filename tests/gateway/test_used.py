@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.messages import WrittenAndRead
 from gateway.choice import Delta, Ended
 from gateway.limits.prices import Tokens
 from gateway.meter import Meter, Took
@@ -55,3 +56,14 @@ def test_a_choice_ended_by_the_gateway_has_no_seconds() -> None:
     meter = a_meter(100)
     meter.see(Ended(0, "stop", 96, 1))
     assert meter.took() == Took(engine=None, saved=None)
+
+
+def test_what_was_written_and_read_is_what_the_engine_told_of_each_choice() -> None:
+    meter = a_meter(100, choices=3)
+    meter.see(first(0, cached=0))
+    meter.see(Ended(0, "stop", 0, 1))  # ended by the gateway: the engine tells it later
+    assert meter.written_and_read() == []
+    told = [WrittenAndRead(96), WrittenAndRead(0, {"me": 96})]
+    for index, one in enumerate(told, start=1):
+        meter.see(Ended(index, "stop", 0, 1, cache=one))
+    assert meter.written_and_read() == told

@@ -55,17 +55,30 @@ class Scene:
         return self.now
 
     def acquire(
-        self, where: NamespacePath, ids: TokenIds, owner: str = "me", *, shares: bool = True
+        self,
+        where: NamespacePath,
+        ids: TokenIds,
+        owner: str = "me",
+        *,
+        shares: bool = True,
+        writer: str = "",
     ) -> Lease | None:
-        lease = self.cache.acquire(where, ids, owner=owner, now=self.tick(), shares=shares)
+        now = self.tick()
+        lease = self.cache.acquire(where, ids, owner=owner, now=now, shares=shares, writer=writer)
         if lease is not None:
             self._unmoved.extend(lease.moves)
         return lease
 
     def must_acquire(
-        self, where: NamespacePath, ids: TokenIds, owner: str = "me", *, shares: bool = True
+        self,
+        where: NamespacePath,
+        ids: TokenIds,
+        owner: str = "me",
+        *,
+        shares: bool = True,
+        writer: str = "",
     ) -> Lease:
-        lease = self.acquire(where, ids, owner, shares=shares)
+        lease = self.acquire(where, ids, owner, shares=shares, writer=writer)
         assert lease is not None
         return lease
 
@@ -104,9 +117,11 @@ class Scene:
         done = len(ids) if computed is None else computed
         self.cache.commit(lease, ids, done, self.keys(lease.path, ids), now=self.tick())
 
-    def start(self, where: NamespacePath, ids: TokenIds, owner: str = "me") -> Lease:
+    def start(
+        self, where: NamespacePath, ids: TokenIds, owner: str = "me", *, writer: str = ""
+    ) -> Lease:
         """Acquire, compute and commit all of `ids`."""
-        lease = self.must_acquire(where, ids, owner)
+        lease = self.must_acquire(where, ids, owner, writer=writer)
         self.compute(lease, ids, lease.cached_tokens, len(ids))
         self.commit(lease, ids)
         return lease

@@ -410,6 +410,16 @@ class StoreContract:
         [row] = await store.usage("2026-01-31", "2026-01-31")
         assert row.counters == Counters(requests=1, engine_ms=3.0, saved_ms=4.5)
 
+    async def test_what_is_read_later_is_added_to_the_writer_s_row(self, store: Store) -> None:
+        await store.add_usage([a_row(requests=1, cache_written_tokens=64)], batch="1")
+        reader = a_row(day="2026-02-01", tenant="tn_b", requests=1)
+        await store.add_usage([reader, a_row(cache_read_tokens=48)], batch="2")
+        await store.add_usage([a_row(cache_read_tokens=16)], batch="3")
+        assert await store.usage("2026-01-01", "2026-12-31") == [
+            a_row(requests=1, cache_written_tokens=64, cache_read_tokens=64),
+            reader,
+        ]
+
     async def test_a_batch_that_comes_twice_is_counted_once(self, store: Store) -> None:
         for batch in ("first", "first", "second"):
             await store.add_usage([a_row(requests=1)], batch=batch)

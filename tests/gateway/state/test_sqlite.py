@@ -14,10 +14,10 @@ import pytest
 
 from gateway.errors import Conflict, NotFound, Unavailable
 from gateway.private_file import FileExposed
-from gateway.state.records import ApiKey, AuditEntry, Tenant
+from gateway.state.records import ApiKey, AuditEntry, Counters, Tenant
 from gateway.state.sqlite import SqliteStore
 from gateway.state.sqlite_schema import SchemaTooNew
-from tests.gateway.state.contract import StoreContract, a_key, a_tenant
+from tests.gateway.state.contract import StoreContract, a_key, a_row, a_tenant
 
 ROOT = Path(__file__).parents[3]
 
@@ -164,6 +164,24 @@ async def test_a_file_of_the_first_release_is_taken_over_whole(path: Path) -> No
         await store.create_tenant(Tenant(id="tn_3", name="acme", created_at=1.0))
     await store.delete_tenant("tn_1")
     assert await store.find_by_digest(first.digest) is None  # keys still go with their tenant
+    await store.close()
+
+
+async def test_usage_of_a_file_from_before_a_counter_has_none_of_it(path: Path) -> None:
+    await SqliteStore(path).close()
+    connection = sqlite3.connect(path)
+    older = {"requests": 3, "computed_tokens": 7, "cached_tokens": 5, "generated_tokens": 2}
+    with connection:
+        connection.executemany(
+            "INSERT INTO usage VALUES ('2026-01-31', 'tn_a', 'key_1', ?, ?)", older.items()
+        )
+    connection.close()
+    store = SqliteStore(path)
+    before = Counters(**older)
+    assert [row.counters for row in await store.usage("2026-01-01", "2026-12-31")] == [before]
+    await store.add_usage([a_row(cache_written_tokens=64, cache_read_tokens=16)], batch="1")
+    [row] = await store.usage("2026-01-01", "2026-12-31")
+    assert row.counters == before.plus(Counters(cache_written_tokens=64, cache_read_tokens=16))
     await store.close()
 
 
