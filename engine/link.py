@@ -60,7 +60,7 @@ class SocketLink:
         # What one gateway can be owed is bounded by what it asked for: never block on it.
         self._socket.set(zmq.SNDHWM, 0)
         self._socket.set(zmq.MAXMSGSIZE, codec.max_frame_bytes)
-        _bind_private(self._socket, path)
+        bind_private(self._socket, path)
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
         """What has arrived, at most 512 messages; undecodable frames are counted and dropped."""
@@ -117,7 +117,7 @@ def _make_way(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _bind_private(socket: zmq.Socket[bytes], path: str) -> None:
+def bind_private(socket: zmq.Socket[bytes], path: str) -> None:
     """Bind so that the socket file is never open to others, not even for a moment."""
     previous = os.umask(0o177)
     try:

@@ -15,12 +15,13 @@ Knows: one socket beside the engine's. Does not know: requests, steps, or what f
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from contextlib import suppress
 from pathlib import Path
 
 import zmq
+
+from engine.link import bind_private
 
 BEAT_S = 0.8
 MISSED = 2  # beats without an echo in a row: then less than 3 s have passed
@@ -41,11 +42,7 @@ class Echo:
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.set(zmq.LINGER, 0)
         Path(self._path).unlink(missing_ok=True)
-        previous = os.umask(0o177)
-        try:
-            self._socket.bind(f"ipc://{self._path}")
-        finally:
-            os.umask(previous)
+        bind_private(self._socket, self._path)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine-echo", daemon=True)
         self._thread.start()
