@@ -162,7 +162,7 @@ class EngineCore:
         """Seconds until the next step has to be decided; 0 unless a visitor may come by then.
 
         A request that comes within that time is in that step, and waits for no other. Once it is
-        there, the step is decided at once: a long one may take the host tens of ms to launch.
+        there, the step is decided at once, since launching a long one takes the host a while.
         """
         if self._is_awaited:
             return 0.0

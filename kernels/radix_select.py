@@ -17,8 +17,6 @@ Knows: scores, whole weights, sums to reach. Does not know: what weights are (`k
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -36,7 +34,8 @@ def rule_out_beyond_count(logits: Tensor, weights: Tensor, scores: Tensor, count
     Of tokens with equal scores the lower id counts as likelier. All is (K, V), contiguous: logits
     and scores float32, weights int32; count (K,) int64, at least 1.
     """
-    _launch(logits, weights, scores, count, count, is_weighed=False)
+    nothing_read = count  # a kernel that does not weigh has no least score
+    _launch(logits, weights, scores, count, nothing_read, is_weighed=False)
 
 
 def rule_out_beyond_sum(
@@ -51,18 +50,6 @@ def rule_out_beyond_sum(
     _launch(logits, weights, scores, bound, least, is_weighed=True)
 
 
-class _Split(NamedTuple):
-    """How rows are shared out."""
-
-    rows: int
-    vocabulary: int
-    segments: int
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        return self.rows, self.segments
-
-
 def _launch(
     logits: Tensor,
     weights: Tensor,
@@ -75,10 +62,9 @@ def _launch(
     rows, vocabulary = scores.shape
     if not rows:
         return
-    split = _Split(rows, vocabulary, triton.cdiv(vocabulary, _SEGMENT))
-    device = scores.device
+    segments, device = triton.cdiv(vocabulary, _SEGMENT), scores.device
     sums = torch.zeros((_PASSES, rows, 1 << _PART_BITS), dtype=torch.int64, device=device)
-    ties = torch.empty((rows, split.segments), dtype=torch.int32, device=device)
+    ties = torch.empty((rows, segments), dtype=torch.int32, device=device)
     each = torch.ones(rows, dtype=torch.int32, device=device)
     constants = {
         "WEIGHED": is_weighed,
@@ -88,11 +74,11 @@ def _launch(
         "PASSES": _PASSES,
         "num_warps": 4,
     }
-    given = (scores, weights, bound, sums)
+    grid, given = (rows, segments), (scores, weights, bound, sums)
     for done in range(_PASSES):
-        _sum_kernel[split.grid](*given, done, rows, vocabulary, **constants)
-    _tie_kernel[split.grid](*given, ties, each, rows, vocabulary, **constants)
-    _apply_kernel[split.grid](
+        _sum_kernel[grid](*given, done, rows, vocabulary, **constants)
+    _tie_kernel[grid](*given, ties, each, rows, vocabulary, **constants)
+    _apply_kernel[grid](
         *given,
         ties,
         each,
@@ -100,7 +86,7 @@ def _launch(
         logits,
         rows,
         vocabulary,
-        SEGMENTS=triton.next_power_of_2(split.segments),
+        SEGMENTS=triton.next_power_of_2(segments),
         **constants,
     )
 

@@ -38,6 +38,7 @@ from engine.messages import (
     Generate,
     Pin,
     StepReply,
+    ToEngine,
     Tokens,
     Unpin,
 )
@@ -107,8 +108,8 @@ async def ask_until_refused(client: EngineClient) -> None:
 
 
 @asynccontextmanager
-async def beside_itself(path: str) -> AsyncIterator[None]:
-    """An engine that takes everything but a greeting for a flush."""
+async def answering(path: str, answer: Callable[[ToEngine], FromEngine]) -> AsyncIterator[None]:
+    """An engine that gives each message one answer."""
     Path(path).parent.mkdir()
     context = zmq.asyncio.Context()
     engine = context.socket(zmq.ROUTER)
@@ -118,46 +119,41 @@ async def beside_itself(path: str) -> AsyncIterator[None]:
     async def answer_all() -> None:
         while True:
             client, frame = await engine.recv_multipart()
-            asked = codec.decode_to_engine(frame)
-            answer: FromEngine = WELCOME
-            if isinstance(asked, Flush | Pin | Unpin):
-                answer = Flushed(query_id=asked.query_id, blocks=7)
-            await engine.send_multipart([client, codec.encode(answer)])
+            reply = answer(codec.decode_to_engine(frame))
+            await engine.send_multipart([client, codec.encode(reply)])
 
-    answering = asyncio.create_task(answer_all())
+    answers = asyncio.create_task(answer_all())
     try:
         yield
     finally:
-        answering.cancel()
-        await asyncio.wait([answering])
+        answers.cancel()
+        await asyncio.wait([answers])
         engine.close(linger=0)
         context.destroy(linger=0)
 
 
 @asynccontextmanager
+async def beside_itself(path: str) -> AsyncIterator[None]:
+    """An engine that takes everything but a greeting for a flush."""
+
+    def flushed(asked: ToEngine) -> FromEngine:
+        if isinstance(asked, Flush | Pin | Unpin):
+            return Flushed(query_id=asked.query_id, blocks=7)
+        return WELCOME
+
+    async with answering(path, flushed):
+        yield
+
+
+@asynccontextmanager
 async def in_one_message(path: str, *events: Event) -> AsyncIterator[None]:
     """An engine that answers every request with these events, all of them in one message."""
-    Path(path).parent.mkdir()
-    context = zmq.asyncio.Context()
-    engine = context.socket(zmq.ROUTER)
-    engine.bind(f"ipc://{path}")
-    codec = Codec()
 
-    async def answer_all() -> None:
-        while True:
-            client, frame = await engine.recv_multipart()
-            asked = codec.decode_to_engine(frame)
-            answer = StepReply(list(events)) if isinstance(asked, Generate) else WELCOME
-            await engine.send_multipart([client, codec.encode(answer)])
+    def at_once(asked: ToEngine) -> FromEngine:
+        return StepReply(list(events)) if isinstance(asked, Generate) else WELCOME
 
-    answering = asyncio.create_task(answer_all())
-    try:
+    async with answering(path, at_once):
         yield
-    finally:
-        answering.cancel()
-        await asyncio.wait([answering])
-        engine.close(linger=0)
-        context.destroy(linger=0)
 
 
 async def _until_lost(client: EngineClient) -> None:

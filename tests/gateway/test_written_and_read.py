@@ -51,9 +51,10 @@ class House:
             for key in self.ids
         ]
 
-    def expect(self, *wanted: tuple[int, int]) -> None:
-        """The ledger says so before long: it is written once a second."""
+    def comes_to(self, *wanted: tuple[int, int]) -> bool:
+        """Whether the ledger says so before long: it is written once a second."""
         wait_for(lambda: self.unread() == list(wanted), WITHIN_S)
+        return self.unread() == list(wanted)
 
 
 def a_house(served: Served, name: str) -> House:
@@ -74,22 +75,22 @@ def test_another_key_s_request_reads_what_the_first_one_wrote(
     house, prompt, lonely = a_house(served, "two keys"), a_prompt(3), a_prompt(2)
     house.ask(prompt)
     house.ask(lonely, key=1)
-    house.expect((48, 48), (32, 32))
+    assert house.comes_to((48, 48), (32, 32))
     house.ask(prompt, key=1)
-    house.expect((48, 0), (32, 32))
+    assert house.comes_to((48, 0), (32, 32))
     house.ask(prompt, key=1)
     house.ask([*prompt, *a_prompt(1)])
-    house.expect((64, 16), (32, 32))
+    assert house.comes_to((64, 16), (32, 32))
 
 
 def test_another_tenant_s_equal_prompt_reads_nothing(served: Served, engine: FakeEngine) -> None:
     house, stranger, prompt = a_house(served, "one"), a_house(served, "other"), a_prompt(3)
     house.ask(prompt)
     stranger.ask(prompt)
-    stranger.expect((48, 48), (0, 0))
+    assert stranger.comes_to((48, 48), (0, 0))
     stranger.ask(prompt)  # the control
-    stranger.expect((48, 0), (0, 0))
-    house.expect((48, 48), (0, 0))
+    assert stranger.comes_to((48, 0), (0, 0))
+    assert house.comes_to((48, 48), (0, 0))
 
 
 @pytest.mark.parametrize("choices", [1, 2])
@@ -101,9 +102,10 @@ def test_a_stop_string_does_not_hide_what_was_written(
     house, prompt = a_house(served, f"stops {choices}"), a_prompt(3)
     answer = house.ask(prompt, max_tokens=8, stop=["."], n=choices).json()
     assert {choice["text"] for choice in answer["choices"]} == {"one"}
-    house.expect((48, 48 if choices == 1 else 0), (0, 0))  # choices find each other's prompt
+    unread = 48 if choices == 1 else 0  # choices find each other's prompt
+    assert house.comes_to((48, unread), (0, 0))
     house.ask(prompt, key=1, max_tokens=8, stop=["."])
-    house.expect((48, 0), (0, 0))
+    assert house.comes_to((48, 0), (0, 0))
 
 
 def test_a_client_that_leaves_has_written_and_read(served: Served, engine: FakeEngine) -> None:
@@ -117,7 +119,7 @@ def test_a_client_that_leaves_has_written_and_read(served: Served, engine: FakeE
         with httpx.stream("POST", url, json=body, headers=headers, timeout=20) as answer:
             lines = (line for line in answer.iter_lines() if line)
             assert next(lines).startswith("data:")
-    house.expect((48, 48), (16, 0))
+    assert house.comes_to((48, 48), (16, 0))
 
 
 def test_every_choice_bears_the_label_of_its_key_and_day(
