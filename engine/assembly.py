@@ -28,9 +28,9 @@ from engine.stats import Meter
 from engine.step import Runner
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
-from prefix_cache.flight import SingleFlight
 from prefix_cache.hashing import Digest, xxh3_128_digest
 from prefix_cache.recompute import LoadOrRecompute
+from prefix_cache.single_flight import SingleFlight
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from engine.copies import Copies
 from engine.sequence import Found, Sequence
 from prefix_cache.ascent import Whereabouts
 from prefix_cache.cache import PrefixCache
-from prefix_cache.flight import SingleFlight
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.lease import Lease
 from prefix_cache.recompute import LOWER, LoadOrRecompute, Queue
+from prefix_cache.single_flight import SingleFlight
 
 
 class LeaseMissing(RuntimeError):
@@ -37,14 +37,14 @@ class Holdings:
     def __init__(
         self,
         cache: PrefixCache,
-        flight: SingleFlight,
+        single_flight: SingleFlight,
         copies: Copies,
         rates: LoadOrRecompute,
         *,
         single_flight_deadline_s: float,
     ) -> None:
         self._cache = cache
-        self._flight = flight
+        self._single_flight = single_flight
         self._copies = copies
         self._rates = rates
         self._deadline_s = single_flight_deadline_s
@@ -91,7 +91,7 @@ class Holdings:
         sequence.num_computed = lease.cached_tokens
         if sequence.use_cache:
             first = lease.cached_tokens // self._cache.block_size
-            self._flight.begin(sequence, _prompt_keys(sequence, first))
+            self._single_flight.begin(sequence, _prompt_keys(sequence, first))
         return True
 
     def grow(self, sequence: Sequence, now: float) -> bool:
@@ -124,12 +124,12 @@ class Holdings:
         self._cache.commit(
             lease_of(sequence), sequence.token_ids, end, sequence.block_keys, now=now
         )
-        self._flight.done(sequence, _prompt_keys(sequence, first, last))
+        self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
 
     def keep_out(self, sequence: Sequence) -> None:
         """Nothing that the sequence computes from now on is shared; what it holds it may use."""
         sequence.use_cache = False
-        self._flight.end(sequence)
+        self._single_flight.end(sequence)
 
     def give_back(self, sequence: Sequence, now: float) -> None:
         """Release the lease; what was committed stays in the tree."""
@@ -162,14 +162,14 @@ class Holdings:
             sequence.first_reads[writer] = sequence.first_reads.get(writer, 0) + blocks * size
 
     def _leave(self, sequence: Sequence) -> None:
-        self._flight.end(sequence)
+        self._single_flight.end(sequence)
         sequence.written_tokens += lease_of(sequence).num_written * self._cache.block_size
         sequence.lease = None
         sequence.num_computed = sequence.num_pending = 0
 
     def _is_held_back(self, sequence: Sequence, cached: int, now: float) -> bool:
         key = next(_prompt_keys(sequence, cached // self._cache.block_size), None)
-        if key is None or not self._flight.is_held(key):
+        if key is None or not self._single_flight.is_held(key):
             return False
         if sequence.held_since is None:
             sequence.held_since = now

@@ -24,7 +24,7 @@ import numpy as np
 from prefix_cache.edge import Places
 from prefix_cache.holds import Holds
 from prefix_cache.lease import Lease
-from prefix_cache.node import Flight, Node, Position
+from prefix_cache.node import Node, Position, Shipment
 from prefix_cache.residency import DEVICE, FAIL, HOST, LAND, MOVING, WAY, WITHOUT
 from prefix_cache.supply import Supply
 from prefix_cache.transit import Transit
@@ -37,8 +37,8 @@ COMING = WAY * DEVICE
 class Load:
     """A run of blocks on its way to the device, in order of position."""
 
-    flights: list[Flight] = field(default_factory=list)
-    open: int = 0  # flights that have not ended
+    shipments: list[Shipment] = field(default_factory=list)
+    open: int = 0  # shipments that have not ended
     leases: list[Lease] = field(default_factory=list)
     after: Load | None = None  # the load whose blocks come right before, until it has closed
     followers: list[Load] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Ascent:
         self._traffic = supply.losses.traffic
         self._landing = supply.landing
         self._transit = transit
-        self._load_of: dict[Flight, Load] = {}
+        self._load_of: dict[Shipment, Load] = {}
 
     def begin(self, node: Node, owner: str, lease: Lease | None = None) -> None:
         """Load what is missing on the way to `node`; the room for it is free.
@@ -125,80 +125,86 @@ class Ascent:
         """
         load, before = Load(), dict[Load, None]()
         for part, lower in _lower_parts(node):
-            before.update((self._load_of[f], None) for f in part.flights if f in self._load_of)
+            before.update(
+                (self._load_of[one], None) for one in part.shipments if one in self._load_of
+            )
             if len(lower):
-                load.flights += self._fetch(part, lower, owner)
-        if load.flights:
-            load.open = len(load.flights)
+                load.shipments += self._fetch(part, lower, owner)
+        if load.shipments:
+            load.open = len(load.shipments)
             load.after = next(reversed(before), None)
             if load.after is not None:
                 load.after.followers.append(load)
-            self._load_of.update(dict.fromkeys(load.flights, load))
+            self._load_of.update(dict.fromkeys(load.shipments, load))
             before[load] = None
         if lease is not None:
             for awaited in before:
                 awaited.leases.append(lease)
             lease.loads += len(before)
 
-    def settle(self, flight: Flight) -> list[tuple[Node, int]]:
-        """Apply that all copies of a flight to the device have ended.
+    def settle(self, shipment: Shipment) -> list[tuple[Node, int]]:
+        """Apply that all copies of a shipment to the device have ended.
 
         Returns the blocks that were lost, as nodes and positions, of the loads that are closed by
         this. They are not on the device and no longer on their way there.
         """
-        load = self._load_of[flight]
+        load = self._load_of[shipment]
         load.open -= 1
         return self._close(load)
 
-    def _fetch(self, node: Node, lower: Places, owner: str) -> list[Flight]:
+    def _fetch(self, node: Node, lower: Places, owner: str) -> list[Shipment]:
         """Begin to copy the blocks in these places, each from its fastest tier."""
         in_host = node.edge.states[lower] & HOST != 0
         num_host = int(np.count_nonzero(in_host))  # those come first
-        flights = []
+        shipments = []
         for source, places in ((HOST_TIER, lower[:num_host]), (DISK_TIER, lower[num_host:])):
             if len(places):
                 slots = self._supply.take(len(places), node.owner)
                 ends = (source, DEVICE_TIER)
                 begun = self._transit.begin(node, int(places[0]), ends, slots, for_owner=owner)
-                flights.append(begun)
+                shipments.append(begun)
         self._holds.changed(node)
-        return flights
+        return shipments
 
     def _close(self, load: Load) -> list[tuple[Node, int]]:
         """Settle a load all of whose copies have ended, and those that waited for it."""
         if load.open or load.after is not None:
             return []
-        missed = min((min(f.missed) for f in load.flights if f.missed), default=None)
+        missed = min((min(one.missed) for one in load.shipments if one.missed), default=None)
         failed_from = None
-        for flight in load.flights:
-            del self._load_of[flight]
-            self._transit.close(flight)
-            for node, start, end in flight.parts():
-                landed = self._land(flight, node, start, end, missed)
+        for shipment in load.shipments:
+            del self._load_of[shipment]
+            self._transit.close(shipment)
+            for node, start, end in shipment.parts():
+                landed = self._land(shipment, node, start, end, missed)
                 if start + landed < end and failed_from is None:
                     failed_from = node.start + start + landed
         for lease in load.leases:
             lease.loads -= 1
             lease.failed |= failed_from is not None and failed_from < lease.num_shared
         lost = [
-            (f.node_at(position), position) for f in load.flights for position in sorted(f.lost)
+            (one.node_at(position), position)
+            for one in load.shipments
+            for position in sorted(one.lost)
         ]
         for follower in load.followers:
             follower.after = None
             lost += self._close(follower)
         return lost
 
-    def _land(self, flight: Flight, node: Node, start: int, end: int, missed: int | None) -> int:
+    def _land(
+        self, shipment: Shipment, node: Node, start: int, end: int, missed: int | None
+    ) -> int:
         """Put those blocks on the device before which none is missing; return how many."""
         edge, above = node.edge, node.parent
         whole = above is None or above.edge.is_on_device
         last = end if missed is None else min(max(missed - node.start, start), end)
         landed = last - start if edge.num_device == start and (start or whole) else 0
-        node.flights.remove(flight)
+        node.shipments.remove(shipment)
         edge.change(slice(start, start + landed), LAND, DEVICE_TIER)
         edge.change(slice(start + landed, end), FAIL, DEVICE_TIER)
         self._supply.give_back(edge.slots(DEVICE_TIER)[start + landed : end].copy(), node.owner)
-        self._traffic.loaded[flight.source] += landed
+        self._traffic.loaded[shipment.source] += landed
         self._traffic.failed[DEVICE_TIER] += end - start - landed
         if node.attached and not node.is_held:
             self._holds.evictable_blocks += landed

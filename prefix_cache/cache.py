@@ -241,9 +241,9 @@ class PrefixCache:
             self._settle(lost, Outcome.LOST)
 
     def _settle(self, moves: Iterable[Move], outcome: Outcome) -> None:
-        for flight in self._transit.end(moves, outcome):
-            way = self._ascent if flight.target is DEVICE_TIER else self._supply.landing
-            gone = way.settle(flight)
+        for shipment in self._transit.end(moves, outcome):
+            way = self._ascent if shipment.target is DEVICE_TIER else self._supply.landing
+            gone = way.settle(shipment)
             if gone:
                 self._pruning.forget_all(gone, Reason.LOST)
 

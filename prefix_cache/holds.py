@@ -176,7 +176,7 @@ class Holds:
     def offer(self, node: Node) -> None:
         """Make a candidate of a node where it is an unheld leaf, and of no other."""
         # What has blocks on the device below it is on the device whole, and no tail anywhere.
-        if node.leases or node.held_children or node.device_children or node.flights:
+        if node.leases or node.held_children or node.device_children or node.shipments:
             tails = NO_TIERS
         else:
             tails = node.tails() if node.attached and node.parent is not None else NO_TIERS

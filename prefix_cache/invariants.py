@@ -47,7 +47,7 @@ def check(
     _check_blocks(supply.allocator, [*attached, *detached], leases)
     for tier, shelf in supply.shelves.items():
         _check_slots(tier, shelf.allocator, [*attached, *detached])
-    _check_flights([*attached, *detached], transit)
+    _check_shipments([*attached, *detached], transit)
     _check_owners(supply.books, [*attached, *detached], leases)
     _check_standings(supply.standings, [*attached, *detached], transit)
 
@@ -65,7 +65,7 @@ def _detached(leases: list[Lease], transit: Transit) -> list[Node]:
         while node is not None and not node.attached:
             found[node] = None
             node = node.parent
-    flying = [node for flight in transit.flights() for node in flight.nodes]
+    flying = [node for shipment in transit.shipments() for node in shipment.nodes]
     found.update((node, None) for node in flying if not node.attached)
     return list(found)
 
@@ -132,7 +132,7 @@ def _check_holds(attached: list[Node], detached: list[Node], leases: list[Lease]
         _expect("leases on a node", node.leases, counts[node])
         _expect("held children", node.held_children, held[node])
     for node in detached:
-        _expect("a detached node is held or copied", node.is_held or bool(node.flights), True)
+        _expect("a detached node is held or copied", node.is_held or bool(node.shipments), True)
         _expect(
             "its children are held", all(child.is_held for child in node.children.values()), True
         )
@@ -141,7 +141,7 @@ def _check_holds(attached: list[Node], detached: list[Node], leases: list[Lease]
 def _check_candidates(tree: RadixTree, holds: Holds, attached: list[Node]) -> None:
     free = [node for node in attached if not node.is_held]
     for tier, candidates in holds.leaves.items():
-        leaves = {node for node in free if tier in node.tails() and not node.flights}
+        leaves = {node for node in free if tier in node.tails() and not node.shipments}
         _expect("candidates", set(candidates), leaves)
         _expect("number of candidates", len(candidates), len(leaves))
         _expect("candidates with an outdated key", candidates.outdated(), [])
@@ -167,29 +167,29 @@ def _check_slots(tier: Tier, allocator: BlockAllocator, nodes: list[Node]) -> No
     _expect(f"slots of {tier.value}", everywhere.tolist(), list(range(allocator.total)))
 
 
-def _check_flights(nodes: list[Node], transit: Transit) -> None:
-    """Every block that is being copied has its flight, and no other has one."""
-    flights = [flight for node in nodes for flight in node.flights]
-    _expect("flights", set(flights), set(transit.flights()))
+def _check_shipments(nodes: list[Node], transit: Transit) -> None:
+    """Every block that is being copied has its shipment, and no other has one."""
+    shipments = [shipment for node in nodes for shipment in node.shipments]
+    _expect("shipments", set(shipments), set(transit.shipments()))
     moving: dict[Node, list[int]] = {node: [] for node in nodes}
-    for flight in set(flights):
-        for node, start, end in flight.parts():
-            _expect("a flight among its node's", flight in node.flights, True)
+    for shipment in set(shipments):
+        for node, start, end in shipment.parts():
+            _expect("a shipment among its node's", shipment in node.shipments, True)
             moving[node] += range(start, end)
             ways = node.edge.states[start:end] & MOVING
-            _expect("where a flight goes", set(ways.tolist()), {WAY * BIT[flight.target]})
+            _expect("where a shipment goes", set(ways.tolist()), {WAY * BIT[shipment.target]})
     for node, places in moving.items():
         _expect("moving", sorted(places), np.flatnonzero(node.edge.states & MOVING).tolist())
-    for move, flight, position in transit.open_moves():
-        node = flight.node_at(position)
+    for move, shipment, position in transit.open_moves():
+        node = shipment.node_at(position)
         froms = node.edge.slots(move.source_tier)[position - node.start]
         to = node.edge.slots(move.target_tier)[position - node.start]
         _expect("the slots of a move", (move.source, move.target), (froms, to))
         read = int(node.edge.states[position - node.start]) & BIT[move.source_tier]
         _expect("what is being copied is there", bool(read), True)
-    opened = Counter(flight for _, flight, _ in transit.open_moves())
-    for flight in set(flights):
-        _expect("open copies of a flight", flight.open, opened[flight])
+    opened = Counter(shipment for _, shipment, _ in transit.open_moves())
+    for shipment in set(shipments):
+        _expect("open copies of a shipment", shipment.open, opened[shipment])
     for tier in Tier:
         leaving = sum(f.open for f in opened if f.makes_room and f.source is tier)
         arriving = sum(f.open for f in opened if f.target is tier)
@@ -218,9 +218,9 @@ def _check_standings(
 ) -> None:
     """What everyone holds of the lower tiers, and what of everyone's is on its way out of any."""
     leaving: Counter[tuple[Tier, str]] = Counter()
-    for flight in transit.flights():
-        if flight.makes_room:
-            leaving[flight.source, flight.nodes[0].owner] += flight.end - flight.start
+    for shipment in transit.shipments():
+        if shipment.makes_room:
+            leaving[shipment.source, shipment.nodes[0].owner] += shipment.end - shipment.start
     for tier, standing in standings.items():
         held: Counter[str] = Counter()
         for node in nodes:

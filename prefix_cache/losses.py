@@ -51,7 +51,7 @@ class Losses:
     def free_nodes(self, nodes: Iterable[Node]) -> None:
         """Free the blocks of detached nodes that nothing holds; of one being copied, later."""
         for node in nodes:
-            if not node.flights:
+            if not node.shipments:
                 self.free(node)
 
     def free_slots(self, tier: Tier, slots: BlockIds, owner: str) -> None:

@@ -54,7 +54,7 @@ class Children(dict[bytes, "Node"]):
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class Shipment:
     """Copies under way of a run of blocks, from one tier to another.
 
     No block of it leaves its node before all of the copies have ended; then all are settled at
@@ -109,7 +109,7 @@ class Node:
     seen: int = 0  # uses of its blocks before that, as far as the policy remembers
     worth: float = 0.0  # the policy's own number, set when the node is used
     kept: bool = True  # False: copying it down has failed since it was last used
-    flights: list[Flight] = field(default_factory=list)
+    shipments: list[Shipment] = field(default_factory=list)
     device_children: int = 0  # children whose first block is on the device
     upper_children: int = 0  # children whose first block is on the device or in the host
     # Whether its parent counts it in `device_children` and in `upper_children`. None: it is not

@@ -117,7 +117,7 @@ class Supply:
         """Whether no block that is not `owner`'s yet is being copied, up to the end of `node`."""
         current = node
         while current.parent is not None:
-            if current.flights and current.owner != owner:
+            if current.shipments and current.owner != owner:
                 return False
             current = current.parent
         return True

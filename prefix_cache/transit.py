@@ -1,6 +1,6 @@
 """Which copies are under way, and the plan of those that the engine is to begin next.
 
-    begin -> (take_plan) -> end, once for each move -> the flight has ended, and is settled whole
+    begin -> (take_plan) -> end, once for each move -> the shipment has ended, and is settled whole
 
 Knows: moves and the blocks they are of. Does not know: why they were asked for, or what follows
 when they end (`ascent`, `descent`).
@@ -15,7 +15,7 @@ from itertools import repeat
 from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
 from prefix_cache.hashing import ROOT_KEY
-from prefix_cache.node import Flight, Node
+from prefix_cache.node import Node, Shipment
 from storage.move import DISK_TIER, Move, Plan, Record, Tier
 
 NOTHING = Plan()
@@ -33,11 +33,11 @@ class Transit:
     """The copies under way, and the plan that has not been fetched yet."""
 
     def __init__(self) -> None:
-        # Flights by their first move, as long as none of their moves has ended: moves of a flight
+        # Shipments by their first move, as long as none of their moves has ended: the moves of one
         # usually end together. When some have not, all moves are put into `_apart`, one by one.
-        self._whole: dict[Move, Flight] = {}
-        self._apart: dict[Move, Flight] = {}
-        self._flights: dict[Flight, None] = {}
+        self._whole: dict[Move, Shipment] = {}
+        self._apart: dict[Move, Shipment] = {}
+        self._shipments: dict[Shipment, None] = {}
         self._moves: list[Move] = []
         self._records: dict[Move, Record] = {}
         self._erase: list[int] = []
@@ -48,15 +48,15 @@ class Transit:
     def __len__(self) -> int:
         return sum(self.arriving.values())
 
-    def flights(self) -> list[Flight]:
-        """Return the flights that have not been settled, for checks."""
-        return list(self._flights)
+    def shipments(self) -> list[Shipment]:
+        """Return the shipments that have not been settled, for checks."""
+        return list(self._shipments)
 
-    def open_moves(self) -> list[tuple[Move, Flight, int]]:
+    def open_moves(self) -> list[tuple[Move, Shipment, int]]:
         """Return the copies under way, with their blocks' positions, for checks."""
-        whole = [(move, flight) for flight in self._whole.values() for move in flight.moves]
+        whole = [(move, shipment) for shipment in self._whole.values() for move in shipment.moves]
         moves = [*whole, *self._apart.items()]
-        return [(move, flight, _position(flight, move)) for move, flight in moves]
+        return [(move, shipment, _position(shipment, move)) for move, shipment in moves]
 
     def begin(
         self,
@@ -67,49 +67,49 @@ class Transit:
         *,
         for_owner: str,
         makes_room: bool = False,
-    ) -> Flight:
+    ) -> Shipment:
         """Copy the blocks of `node` from place `start` on from one tier to `slots` of another."""
         (source, target), count, first = ends, len(slots), node.start + start
         froms = node.edge.begin(start, ends, slots)
         moves = list(map(Move, repeat(source), froms, repeat(target), slots.tolist()))
-        flight = Flight(
+        shipment = Shipment(
             source, target, first, first + count, [node], for_owner, makes_room, moves, count
         )
-        node.flights.append(flight)
-        self._flights[flight] = None
-        self._whole[moves[0]] = flight
+        node.shipments.append(shipment)
+        self._shipments[shipment] = None
+        self._whole[moves[0]] = shipment
         self._moves += moves
         if DISK_TIER in ends:
             self._records.update((move, _record(node, at)) for at, move in enumerate(moves, start))
         self.arriving[target] += count
         if makes_room:
             self.leaving[source] += count
-        return flight
+        return shipment
 
-    def end(self, moves: Iterable[Move], outcome: Outcome) -> Iterator[Flight]:
-        """Note that these copies have ended; yield each flight as soon as its last one has.
+    def end(self, moves: Iterable[Move], outcome: Outcome) -> Iterator[Shipment]:
+        """Note that these copies have ended; yield each shipment as soon as its last one has.
 
         Raises UnknownMove at the first that is not under way.
         """
         ended, at, is_done = list(moves), 0, outcome is Outcome.DONE
         while at < len(ended):
-            flight, count = self._ending(ended, at)
+            shipment, count = self._ending(ended, at)
             if not is_done:
-                _miss(flight, ended[at : at + count], outcome)
+                _miss(shipment, ended[at : at + count], outcome)
             at += count
-            flight.open -= count
-            self.arriving[flight.target] -= count
-            if flight.makes_room:
-                self.leaving[flight.source] -= count
-            if not flight.open:
-                yield flight
+            shipment.open -= count
+            self.arriving[shipment.target] -= count
+            if shipment.makes_room:
+                self.leaving[shipment.source] -= count
+            if not shipment.open:
+                yield shipment
 
-    def _ending(self, ended: list[Move], at: int) -> tuple[Flight, int]:
-        """The flight of the move at `at`, and how many of its moves follow there in one go."""
+    def _ending(self, ended: list[Move], at: int) -> tuple[Shipment, int]:
+        """The shipment of the move at `at`, and how many of its moves follow there in one go."""
         move = ended[at]
-        flight = self._whole.get(move)
-        if flight is not None and ended[at : at + len(flight.moves)] == flight.moves:
-            return self._whole.pop(move), len(flight.moves)
+        shipment = self._whole.get(move)
+        if shipment is not None and ended[at : at + len(shipment.moves)] == shipment.moves:
+            return self._whole.pop(move), len(shipment.moves)
         if move not in self._apart:
             self._tell_apart()
         if move not in self._apart:
@@ -117,19 +117,19 @@ class Transit:
         return self._apart.pop(move), 1
 
     def _tell_apart(self) -> None:
-        for flight in self._whole.values():
-            self._apart.update(dict.fromkeys(flight.moves, flight))
+        for shipment in self._whole.values():
+            self._apart.update(dict.fromkeys(shipment.moves, shipment))
         self._whole = {}
 
-    def close(self, flight: Flight) -> None:
-        """Forget a flight: it has been settled."""
-        del self._flights[flight]
+    def close(self, shipment: Shipment) -> None:
+        """Forget a shipment: it has been settled."""
+        del self._shipments[shipment]
 
     def void(self, tier: Tier) -> None:
         """Count all copies on their way to `tier` as failed, whatever is reported of them."""
-        for flight in self._flights:
-            if flight.target is tier:
-                flight.missed.update(range(flight.start, flight.end))
+        for shipment in self._shipments:
+            if shipment.target is tier:
+                shipment.missed.update(range(shipment.start, shipment.end))
 
     def erase(self, slots: BlockIds) -> None:
         """Have these slots on disk erased by the next plan."""
@@ -144,16 +144,16 @@ class Transit:
         return plan
 
 
-def _miss(flight: Flight, moves: list[Move], outcome: Outcome) -> None:
+def _miss(shipment: Shipment, moves: list[Move], outcome: Outcome) -> None:
     """Note that the blocks of these moves have not arrived and, if LOST, that they are no good."""
-    positions = [_position(flight, move) for move in moves]
-    flight.missed.update(positions)
+    positions = [_position(shipment, move) for move in moves]
+    shipment.missed.update(positions)
     if outcome is Outcome.LOST:
-        flight.lost.update(positions)
+        shipment.lost.update(positions)
 
 
-def _position(flight: Flight, move: Move) -> int:
-    return flight.start + flight.moves.index(move)
+def _position(shipment: Shipment, move: Move) -> int:
+    return shipment.start + shipment.moves.index(move)
 
 
 def _record(node: Node, at: int) -> Record:

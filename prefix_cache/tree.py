@@ -142,8 +142,8 @@ class RadixTree:
         node.first_key = node.namespace + node.edge.first_block()
         upper.children.put(node.first_key, node)
         self.tell(node)
-        if node.flights:
-            _divide_flights(upper, node)
+        if node.shipments:
+            _divide_shipments(upper, node)
         self.num_nodes += 1
         return upper
 
@@ -207,11 +207,11 @@ class RadixTree:
         return tokens[block * self.block_size : (block + 1) * self.block_size]
 
 
-def _divide_flights(upper: Node, lower: Node) -> None:
+def _divide_shipments(upper: Node, lower: Node) -> None:
     """Give each half of a node the copies of its own blocks."""
-    upper.flights = [flight for flight in lower.flights if flight.start < upper.end]
-    for flight in upper.flights:
-        at = flight.nodes.index(lower)
-        goes_on = flight.end > upper.end
-        flight.nodes[at : at + 1] = [upper, lower] if goes_on else [upper]
-    lower.flights = [flight for flight in lower.flights if flight.end > upper.end]
+    upper.shipments = [shipment for shipment in lower.shipments if shipment.start < upper.end]
+    for shipment in upper.shipments:
+        at = shipment.nodes.index(lower)
+        goes_on = shipment.end > upper.end
+        shipment.nodes[at : at + 1] = [upper, lower] if goes_on else [upper]
+    lower.shipments = [shipment for shipment in lower.shipments if shipment.end > upper.end]

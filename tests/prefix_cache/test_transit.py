@@ -9,7 +9,7 @@ from prefix_cache.edge import Edge
 from prefix_cache.errors import UnknownMove
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import Namespace
-from prefix_cache.node import Flight, Node
+from prefix_cache.node import Node, Shipment
 from prefix_cache.transit import Outcome, Transit
 from storage.move import Move, Plan, Tier
 
@@ -22,7 +22,7 @@ class Station:
     def __init__(self) -> None:
         self.transit = Transit()
 
-    def begin(self, number: int, *, makes_room: bool = True) -> Flight:
+    def begin(self, number: int, *, makes_room: bool = True) -> Shipment:
         slots = np.arange(10 * number, 10 * number + 3, dtype=np.int32)
         edge = Edge(slots, slots, bytes(3 * KEY_BYTES), 1)
         node = Node(Namespace(b"n" * 16), edge, "owner", 0, None, 0.0)
@@ -30,7 +30,7 @@ class Station:
             node, 0, DOWN, slots + 100, for_owner="owner", makes_room=makes_room
         )
 
-    def ended(self, moves: list[Move], outcome: Outcome = Outcome.DONE) -> list[Flight]:
+    def ended(self, moves: list[Move], outcome: Outcome = Outcome.DONE) -> list[Shipment]:
         return list(self.transit.end(moves, outcome))
 
     def counts(self) -> tuple[int, int, int]:
@@ -39,12 +39,12 @@ class Station:
 
 
 def test_a_move_says_where_from_and_where_to() -> None:
-    flight = Station().begin(1)
-    assert flight.moves == [Move(Tier.DEVICE, 10 + n, Tier.HOST, 110 + n) for n in range(3)]
-    assert all(type(move) is Move for move in flight.moves)
+    shipment = Station().begin(1)
+    assert shipment.moves == [Move(Tier.DEVICE, 10 + n, Tier.HOST, 110 + n) for n in range(3)]
+    assert all(type(move) is Move for move in shipment.moves)
 
 
-def test_a_flight_ends_with_its_last_move_in_whatever_order() -> None:
+def test_a_shipment_ends_with_its_last_move_in_whatever_order() -> None:
     station = Station()
     one, two = station.begin(1), station.begin(2)
     mixed = [one.moves[2], two.moves[0], one.moves[0], two.moves[1]]
@@ -55,7 +55,7 @@ def test_a_flight_ends_with_its_last_move_in_whatever_order() -> None:
     assert (one.missed, two.missed) == (set(), set())
 
 
-def test_a_flight_ends_whole_beside_one_whose_moves_come_one_by_one() -> None:
+def test_a_shipment_ends_whole_beside_one_whose_moves_come_one_by_one() -> None:
     station = Station()
     early, late = station.begin(1), station.begin(2)
     assert station.ended([early.moves[1]]) == []
@@ -70,9 +70,9 @@ def test_a_flight_ends_whole_beside_one_whose_moves_come_one_by_one() -> None:
 
 def test_copies_that_make_no_room_are_not_counted_as_leaving() -> None:
     station = Station()
-    flight = station.begin(1, makes_room=False)
+    shipment = station.begin(1, makes_room=False)
     assert station.counts() == (3, 0, 3)
-    assert station.ended(flight.moves) == [flight]
+    assert station.ended(shipment.moves) == [shipment]
     assert station.counts() == (0, 0, 0)
 
 
@@ -81,10 +81,10 @@ def test_blocks_that_have_not_arrived_are_noted_by_position(
     outcome: Outcome, lost: set[int]
 ) -> None:
     station = Station()
-    flight = station.begin(3)
-    assert station.ended([flight.moves[1]], outcome) == []
-    assert station.ended([flight.moves[0], flight.moves[2]]) == [flight]
-    assert (flight.missed, flight.lost) == ({1}, lost)
+    shipment = station.begin(3)
+    assert station.ended([shipment.moves[1]], outcome) == []
+    assert station.ended([shipment.moves[0], shipment.moves[2]]) == [shipment]
+    assert (shipment.missed, shipment.lost) == ({1}, lost)
 
 
 def test_an_unknown_move_is_named_and_what_came_before_it_counts() -> None:
@@ -101,17 +101,17 @@ def test_an_unknown_move_is_named_and_what_came_before_it_counts() -> None:
 
 def test_a_move_ends_once() -> None:
     station = Station()
-    flight = station.begin(1)
-    station.ended(flight.moves)
+    shipment = station.begin(1)
+    station.ended(shipment.moves)
     with pytest.raises(UnknownMove):
-        station.ended(flight.moves[:1])
+        station.ended(shipment.moves[:1])
 
 
 def test_a_plan_has_what_was_asked_for_since_the_one_before() -> None:
     station = Station()
     assert station.transit.take_plan() == Plan()
-    flight = station.begin(1)
-    assert station.transit.take_plan().moves == tuple(flight.moves)
+    shipment = station.begin(1)
+    assert station.transit.take_plan().moves == tuple(shipment.moves)
     assert station.transit.take_plan() == Plan()
     station.transit.erase(np.array([4, 4, 5], dtype=np.int32))
     assert station.transit.take_plan().erase == (4, 5)

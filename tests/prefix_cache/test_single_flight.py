@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from prefix_cache.flight import SingleFlight
 from prefix_cache.hashing import block_keys
+from prefix_cache.single_flight import SingleFlight
 from tests.doubles.keys import split_keys
 from tests.prefix_cache.scene import ConstantDigest, path, tokens
 
