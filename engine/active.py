@@ -21,7 +21,7 @@ from operator import attrgetter
 
 from engine.charges import charge_cached, charge_row
 from engine.holdings import Holdings, lease_of
-from engine.plan import Plan, tokens_to_go
+from engine.plan import Draft, tokens_to_go
 from engine.queue import FairQueue
 from engine.seats import Seats
 from engine.sequence import Sequence
@@ -72,22 +72,22 @@ class ActiveSequences:
         return is_taken
 
     def admit(
-        self, sequence: Sequence, plan: Plan, now: float, *, is_newcomer: bool = False
+        self, sequence: Sequence, draft: Draft, now: float, *, is_newcomer: bool = False
     ) -> None:
         """The sequence has its lease: start it, or let it wait for its loads, without a seat."""
         self._queue.take(sequence)
         self._visitors.came(sequence, is_newcomer=is_newcomer)
         sequence.leased = now
         if lease_of(sequence).ready:
-            self._start(sequence, plan, now)
+            self._start(sequence, draft, now)
         else:
             self.loading.append(sequence)
 
-    def start_loaded(self, sequence: Sequence, plan: Plan, now: float) -> None:
+    def start_loaded(self, sequence: Sequence, draft: Draft, now: float) -> None:
         """Its loads have arrived, and there is a seat: start it."""
         self.loading.remove(sequence)
         sequence.load_seconds += now - sequence.leased
-        self._start(sequence, plan, now)
+        self._start(sequence, draft, now)
 
     def start_over(self, sequence: Sequence, now: float) -> None:
         """Its loads have failed: back to the front of its flow, to compute those blocks."""
@@ -125,14 +125,14 @@ class ActiveSequences:
         self._seats.give_back(sequence.seat)
         sequence.seat = None
 
-    def _start(self, sequence: Sequence, plan: Plan, now: float) -> None:
+    def _start(self, sequence: Sequence, draft: Draft, now: float) -> None:
         insort(self.running, sequence, key=attrgetter("arrived"))
         sequence.seat = self._seats.take()
         lease = lease_of(sequence)
         if sequence.admitted is None:
             sequence.admitted = now
             self._meter.admitted(sequence.flow, sequence.prompt_len, sequence.found, now)
-        plan.moves.extend(lease.moves)
-        plan.started.append(sequence)
+        draft.moves.extend(lease.moves)
+        draft.started.append(sequence)
         charge_cached(self._queue, sequence, lease.cached_tokens)
-        charge_row(self._queue, plan.add(sequence))
+        charge_row(self._queue, draft.add(sequence))

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from engine.charges import charge_row
 from engine.crowd import fewest_first, is_flood
-from engine.plan import Plan, tokens_to_go
+from engine.plan import Draft, tokens_to_go
 from engine.queue import FairQueue
 from engine.sequence import Sequence
 from engine.step import Row
@@ -29,42 +29,42 @@ class Chunks:
     def __init__(self, queue: FairQueue) -> None:
         self._queue = queue
 
-    def add(self, plan: Plan, sequences: Iterable[Sequence]) -> list[Row]:
+    def add(self, draft: Draft, sequences: Iterable[Sequence]) -> list[Row]:
         """Rows for prompts that are not computed yet and have no row, as far as the budget goes."""
         rows = []
-        for sequence in _without_row(plan, sequences):
-            if plan.budget:
-                rows.append(plan.add(sequence))
+        for sequence in _without_row(draft, sequences):
+            if draft.budget:
+                rows.append(draft.add(sequence))
                 charge_row(self._queue, rows[-1])
         return rows
 
-    def go_on(self, plan: Plan, running: Collection[Sequence]) -> list[Row]:
+    def go_on(self, draft: Draft, running: Collection[Sequence]) -> list[Row]:
         """Rows for prompts of running sequences, whose blocks were leased at admission.
 
         `running` is in order of arrival. Half of the budget is kept while flows wait that have no
         chunk here: `top_up` gives it out if none of them starts.
         """
-        chunks = _without_row(plan, running)
+        chunks = _without_row(draft, running)
         if not chunks:
             return []
-        kept = plan.budget // 2 if self._queue.has_newcomers({one.flow for one in chunks}) else 0
-        plan.budget -= kept
+        kept = draft.budget // 2 if self._queue.has_newcomers({one.flow for one in chunks}) else 0
+        draft.budget -= kept
         ordered = fewest_first(chunks, running, self._queue.num_waiting)
         oldest = chunks[0]
-        part = _part_of(oldest, ordered, plan.budget)
-        plan.budget -= part
-        rows = self.add(plan, ordered)
-        plan.budget += part
-        rows += self.add(plan, [oldest])
-        plan.budget += kept
+        part = _part_of(oldest, ordered, draft.budget)
+        draft.budget -= part
+        rows = self.add(draft, ordered)
+        draft.budget += part
+        rows += self.add(draft, [oldest])
+        draft.budget += kept
         return rows
 
-    def top_up(self, plan: Plan, rows: Iterable[Row]) -> None:
+    def top_up(self, draft: Draft, rows: Iterable[Row]) -> None:
         """Give what is left of the budget to these rows."""
         for row in rows:
-            is_there = row in plan.rows  # its sequence was not preempted for a newcomer meanwhile
-            if is_there and plan.budget and row.num_new < tokens_to_go(row.sequence):
-                charge_row(self._queue, plan.top_up(row))
+            is_there = row in draft.rows  # its sequence was not preempted for a newcomer meanwhile
+            if is_there and draft.budget and row.num_new < tokens_to_go(row.sequence):
+                charge_row(self._queue, draft.top_up(row))
 
     def are_a_flood(self, running: Iterable[Sequence]) -> bool:
         """Whether the prompts to be computed, begun and waiting, are a flood (`crowd.is_flood`)."""
@@ -86,7 +86,7 @@ def _part_of(oldest: Sequence, ordered: Iterable[Sequence], budget: int) -> int:
     return part if before > budget - part else 0
 
 
-def _without_row(plan: Plan, sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Those of `sequences` that have several tokens to compute and no row in `plan`."""
-    planned = {id(row.sequence) for row in plan.rows}
-    return [one for one in sequences if tokens_to_go(one) > 1 and id(one) not in planned]
+def _without_row(draft: Draft, sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Those of `sequences` that have several tokens to compute and no row in `draft`."""
+    given = {id(row.sequence) for row in draft.rows}
+    return [one for one in sequences if tokens_to_go(one) > 1 and id(one) not in given]

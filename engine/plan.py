@@ -35,7 +35,7 @@ class StepLimits:
 
 
 @dataclass(slots=True)
-class Plan:
+class Draft:
     """Rows so far, and the tokens that further rows may have (`budget`)."""
 
     budget: int

@@ -46,7 +46,7 @@ from engine.charges import charge_decodes
 from engine.chunks import Chunks
 from engine.crowd import begun_by_flow, who_gives
 from engine.holdings import Holdings, lease_of
-from engine.plan import Plan, StepLimits, tokens_to_go
+from engine.plan import Draft, StepLimits, tokens_to_go
 from engine.queue import FairQueue
 from engine.sequence import Sequence
 from engine.stats import Meter
@@ -105,34 +105,34 @@ class Scheduler:
         budget = self._limits.max_batch_tokens
         if max_tokens is not None:
             budget = max(min(budget, max_tokens), self._limits.max_running)
-        plan = Plan(budget)
-        has_room = self._continue_decodes(plan, now)
-        if plan.rows and self._limits.beside_decodes is not None:
-            plan.budget = min(plan.budget, self._limits.beside_decodes)
-        kept = self.visitors.kept_for_others(plan.budget)
-        plan.budget -= kept
+        draft = Draft(budget)
+        has_room = self._continue_decodes(draft, now)
+        if draft.rows and self._limits.beside_decodes is not None:
+            draft.budget = min(draft.budget, self._limits.beside_decodes)
+        kept = self.visitors.kept_for_others(draft.budget)
+        draft.budget -= kept
         if has_room and self.queue:
-            has_room = self._admit_newcomers(plan, now)
+            has_room = self._admit_newcomers(draft, now)
         else:
-            self._continue_visits(plan, now)
-        plan.budget += kept
+            self._continue_visits(draft, now)
+        draft.budget += kept
         if self._chunks.are_a_flood(self.running):
-            plan.budget = self.visitors.for_others(plan, now)
-        chunks = self._chunks.go_on(plan, self.running)
-        known = len(plan.rows)
-        self._board(plan, now, self.loading)
+            draft.budget = self.visitors.for_others(draft, now)
+        chunks = self._chunks.go_on(draft, self.running)
+        known = len(draft.rows)
+        self._board(draft, now, self.loading)
         if has_room:  # else the blocks that come free are spoken for
-            self._admit(plan, now)
-        if len(plan.rows) == known:  # nobody came for what was kept
-            self._chunks.top_up(plan, chunks)
+            self._admit(draft, now)
+        if len(draft.rows) == known:  # nobody came for what was kept
+            self._chunks.top_up(draft, chunks)
         others_wait = self._chunks.wait(self.running, besides=self.visitors.present())
-        self.visitors.planned(plan, others_wait=others_wait)
-        return plan.step()
+        self.visitors.decided(draft, others_wait=others_wait)
+        return draft.step()
 
-    def _continue_decodes(self, plan: Plan, now: float) -> bool:
+    def _continue_decodes(self, draft: Draft, now: float) -> bool:
         """Rows for sequences with one token to go, the eldest first.
 
-        A victim is always younger than who needs its room, so none is in the plan yet. Returns
+        A victim is always younger than who needs its room, so none is in the draft yet. Returns
         whether there was room for all, and nobody had to give way.
         """
         preempted, has_room = self.active.num_preemptions, True
@@ -140,10 +140,10 @@ class Scheduler:
             is_running = sequence.lease is not None  # not preempted by an elder just now
             if is_running and tokens_to_go(sequence) == 1:
                 if self._make_room(sequence, now):
-                    plan.add(sequence)
+                    draft.add(sequence)
                 else:
                     has_room = False
-        charge_decodes(self.queue, plan.rows)
+        charge_decodes(self.queue, draft.rows)
         return has_room and self.active.num_preemptions == preempted
 
     def _make_room(self, sequence: Sequence, now: float) -> bool:
@@ -157,88 +157,88 @@ class Scheduler:
                 return False
         return True
 
-    def _continue_visits(self, plan: Plan, now: float) -> None:
+    def _continue_visits(self, draft: Draft, now: float) -> None:
         """Rows for visitors whose prompts take several steps, or had to be loaded first."""
         visitors = self.visitors.present()
         if visitors:
-            self._board(plan, now, visitors)
-            self._chunks.add(plan, [one for one in visitors if one.seat is not None])
+            self._board(draft, now, visitors)
+            self._chunks.add(draft, [one for one in visitors if one.seat is not None])
 
-    def _board(self, plan: Plan, now: float, sequences: Iterable[Sequence]) -> None:
+    def _board(self, draft: Draft, now: float, sequences: Iterable[Sequence]) -> None:
         """Start those whose blocks have all come, and send back those whose did not."""
         for sequence in [one for one in sequences if one.is_loading]:
             lease = lease_of(sequence)
             if lease.failed:
                 self.active.start_over(sequence, now)
-            elif lease.ready and plan.budget and self._find_seat(sequence, plan, now):
-                self.active.start_loaded(sequence, plan, now)
+            elif lease.ready and draft.budget and self._find_seat(sequence, draft, now):
+                self.active.start_loaded(sequence, draft, now)
 
-    def _admit_newcomers(self, plan: Plan, now: float) -> bool:
+    def _admit_newcomers(self, draft: Draft, now: float) -> bool:
         """Whether all that came found room; what comes free belongs to who did not.
 
         Their first tokens wait for the whole step, so others get little of it.
         """
         present = begun_by_flow([*self.running, *self.loading])
-        budget = plan.budget
-        has_room = self._let_newcomers_in(plan, present, now)
-        taken = budget - plan.budget
-        self._continue_visits(plan, now)
+        budget = draft.budget
+        has_room = self._let_newcomers_in(draft, present, now)
+        taken = budget - draft.budget
+        self._continue_visits(draft, now)
         if taken and (len(present) > 1 or self.queue.has_newcomers(set(present))):
             most = max(taken, self._limits.max_batch_tokens // BESIDE_NEWCOMERS)
-            plan.budget = min(plan.budget, most)
+            draft.budget = min(draft.budget, most)
         return has_room
 
-    def _let_newcomers_in(self, plan: Plan, present: Counter[str], now: float) -> bool:
-        while plan.budget:
+    def _let_newcomers_in(self, draft: Draft, present: Counter[str], now: float) -> bool:
+        while draft.budget:
             before = self.active.tokens_to_go()
             rank = partial(self.holdings.look_up, now=now, before=before)
             sequence = self.queue.newcomer(present, rank)
-            if sequence is None or not self._could_sit(sequence, plan):
+            if sequence is None or not self._could_sit(sequence, draft):
                 return True
-            if not self._take_of_others(sequence, plan, now, before):
+            if not self._take_of_others(sequence, draft, now, before):
                 return not present
             present[sequence.flow] += tokens_to_go(sequence)
             if lease_of(sequence).ready:
-                self._find_seat(sequence, plan, now)
-            self.active.admit(sequence, plan, now, is_newcomer=True)
+                self._find_seat(sequence, draft, now)
+            self.active.admit(sequence, draft, now, is_newcomer=True)
         return True
 
-    def _take_of_others(self, sequence: Sequence, plan: Plan, now: float, before: int) -> bool:
+    def _take_of_others(self, sequence: Sequence, draft: Draft, now: float, before: int) -> bool:
         """Lease a newcomer's blocks and find it a seat; False: not now."""
         while not self.active.take(sequence, now, before):
-            giver = who_gives(self.running, sequence.flow, plan.started)
+            giver = who_gives(self.running, sequence.flow, draft.started)
             if giver is None or self.holdings.could_fit(sequence):
                 return False
-            self._send_back(giver, plan, now)
+            self._send_back(giver, draft, now)
         return True
 
-    def _could_sit(self, sequence: Sequence, plan: Plan) -> bool:
+    def _could_sit(self, sequence: Sequence, draft: Draft) -> bool:
         if not self.active.is_full:
             return True
-        return who_gives(self.running, sequence.flow, plan.started) is not None
+        return who_gives(self.running, sequence.flow, draft.started) is not None
 
-    def _find_seat(self, sequence: Sequence, plan: Plan, now: float) -> bool:
+    def _find_seat(self, sequence: Sequence, draft: Draft, now: float) -> bool:
         """Find the sequence a seat, if need be another's; False: not now."""
         if self.active.is_full:
-            giver = who_gives(self.running, sequence.flow, plan.started)
+            giver = who_gives(self.running, sequence.flow, draft.started)
             if giver is None:
                 return False
-            self._send_back(giver, plan, now)
+            self._send_back(giver, draft, now)
         return True
 
-    def _send_back(self, giver: Sequence, plan: Plan, now: float) -> None:
-        plan.drop(giver)
+    def _send_back(self, giver: Sequence, draft: Draft, now: float) -> None:
+        draft.drop(giver)
         self.active.preempt(giver, now)
 
-    def _admit(self, plan: Plan, now: float) -> None:
+    def _admit(self, draft: Draft, now: float) -> None:
         most = self._limits.max_running
-        while plan.budget and max(len(self.running), len(self.loading)) < most:
+        while draft.budget and max(len(self.running), len(self.loading)) < most:
             before = self.active.tokens_to_go()
             rank = partial(self.holdings.look_up, now=now, before=before)
             sequence = self.queue.select(rank)
             if sequence is None or not self.active.take(sequence, now, before):
                 break
-            self.active.admit(sequence, plan, now)
+            self.active.admit(sequence, draft, now)
         is_still = not (self.running or self.loading or self.holdings.copies_under_way)
         if self.queue and is_still:
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")

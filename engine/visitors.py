@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from engine.plan import Plan, StepLimits, tokens_to_go
+from engine.plan import Draft, StepLimits, tokens_to_go
 from engine.sequence import Sequence
 from engine.step import Row
 
@@ -108,25 +108,25 @@ class Visitors:
         """Tokens of a step that visitors may not have, since others have paused long enough."""
         return budget // 2 if self._behind > self._limits.max_batch_tokens else 0
 
-    def for_others(self, plan: Plan, now: float) -> int:
+    def for_others(self, draft: Draft, now: float) -> int:
         """How many tokens of others' prompts the step may have."""
-        taken = self._tokens_of_visitors(plan.rows)
+        taken = self._tokens_of_visitors(draft.rows)
         if taken:
             others_pause = self._behind + taken <= self._limits.max_batch_tokens
-            return 0 if others_pause else min(plan.budget, taken)
+            return 0 if others_pause else min(draft.budget, taken)
         smallest = min(self._expected(now), default=None)
         least = self._limits.beside_visitors
         if smallest is None or least is None:
-            return plan.budget
-        return min(plan.budget, max(least, int(SHARE * smallest)))
+            return draft.budget
+        return min(draft.budget, max(least, int(SHARE * smallest)))
 
-    def planned(self, plan: Plan, *, others_wait: bool) -> None:
+    def decided(self, draft: Draft, *, others_wait: bool) -> None:
         """Note which tokens of a step were visitors'; `others_wait`: others have prompts to go."""
         if not others_wait:
             self._behind = 0
             return
-        taken = self._tokens_of_visitors(plan.rows)
-        others = sum(row.num_new for row in plan.rows if row.num_new > 1) - taken
+        taken = self._tokens_of_visitors(draft.rows)
+        others = sum(row.num_new for row in draft.rows if row.num_new > 1) - taken
         self._behind = max(self._behind + taken - others, 0)
 
     def _returned(self, sequence: Sequence) -> _Alive:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.chunks import OLDESTS_PART, Chunks
 from engine.crowd import FEW_FLOWS, MANY_REQUESTS, is_flood
-from engine.plan import Plan
+from engine.plan import Draft
 from engine.queue import FairQueue, QueueLimits
 from engine.sequence import Sequence
 from tests.engine.sequences import waiting
@@ -24,21 +24,21 @@ class Scene:
             for number, (flow, length) in enumerate(running)
         ]
         self.chunks = Chunks(self.queue)
-        self.plan = Plan(BUDGET)
+        self.draft = Draft(BUDGET)
 
     def shape(self) -> list[tuple[str, int]]:
-        return [(row.sequence.request_id, row.num_new) for row in self.plan.rows]
+        return [(row.sequence.request_id, row.num_new) for row in self.draft.rows]
 
 
 def test_prompts_of_one_flow_go_in_order_of_arrival() -> None:
     scene = Scene(("a", 300), ("a", 300))
-    scene.chunks.go_on(scene.plan, scene.running)
+    scene.chunks.go_on(scene.draft, scene.running)
     assert scene.shape() == [("a0", 300), ("a1", 100)]
 
 
 def test_flows_with_few_requests_go_first_but_leave_the_oldest_its_part() -> None:
     scene = Scene(("many", 1000), ("many", 1000), ("few", 1000))
-    scene.chunks.go_on(scene.plan, scene.running)
+    scene.chunks.go_on(scene.draft, scene.running)
     part = BUDGET // OLDESTS_PART
     assert scene.shape() == [("few2", BUDGET - part), ("many0", part)]
 
@@ -50,36 +50,36 @@ def test_the_oldest_is_computed_whole_while_new_flows_keep_coming() -> None:
         if oldest.num_computed == oldest.prompt_len:
             break
         newest = waiting(f"new{number}", flow=f"flow{number}", prompt_len=BUDGET)
-        plan = Plan(BUDGET)
-        for row in scene.chunks.go_on(plan, [*scene.running, newest]):
+        draft = Draft(BUDGET)
+        for row in scene.chunks.go_on(draft, [*scene.running, newest]):
             row.sequence.num_computed = row.end
     assert oldest.num_computed == oldest.prompt_len
 
 
 def test_tokens_that_the_first_do_not_need_go_to_the_oldest() -> None:
     scene = Scene(("many", 1000), ("many", 1000), ("few", 50))
-    scene.chunks.go_on(scene.plan, scene.running)
+    scene.chunks.go_on(scene.draft, scene.running)
     assert sum(tokens for _, tokens in scene.shape()) == BUDGET
 
 
 def test_half_is_kept_while_a_flow_without_a_chunk_waits() -> None:
     scene = Scene(("a", 1000), waits=("b",))
-    rows = scene.chunks.go_on(scene.plan, scene.running)
+    rows = scene.chunks.go_on(scene.draft, scene.running)
     assert scene.shape() == [("a0", BUDGET // 2)]
-    scene.chunks.top_up(scene.plan, rows)
+    scene.chunks.top_up(scene.draft, rows)
     assert scene.shape() == [("a0", BUDGET)]
 
 
 def test_nothing_is_kept_for_more_of_the_same_flow() -> None:
     scene = Scene(("a", 1000), waits=("a",))
-    scene.chunks.go_on(scene.plan, scene.running)
+    scene.chunks.go_on(scene.draft, scene.running)
     assert scene.shape() == [("a0", BUDGET)]
 
 
 def test_a_sequence_that_decodes_gets_no_chunk() -> None:
     scene = Scene(("a", 8))
     scene.running[0].num_computed = 7
-    assert scene.chunks.go_on(scene.plan, scene.running) == []
+    assert scene.chunks.go_on(scene.draft, scene.running) == []
 
 
 def test_few_flows_are_a_flood_and_so_are_many_requests_of_each() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.plan import Plan, StepLimits, tokens_to_go
+from engine.plan import Draft, StepLimits, tokens_to_go
 from engine.sequence import Sequence
 from tests.engine.sequences import waiting
 
@@ -15,49 +15,49 @@ def prompt(name: str, length: int, done: int = 0) -> Sequence:
     return sequence
 
 
-def planned(plan: Plan) -> list[tuple[str, int, int]]:
-    return [(row.sequence.request_id, row.start, row.num_new) for row in plan.rows]
+def rows_of(draft: Draft) -> list[tuple[str, int, int]]:
+    return [(row.sequence.request_id, row.start, row.num_new) for row in draft.rows]
 
 
 def test_a_row_has_what_its_sequence_has_to_go_as_far_as_the_budget_reaches() -> None:
-    plan = Plan(10)
-    plan.add(prompt("a", 8, done=2))
-    plan.add(prompt("b", 8))
-    assert planned(plan) == [("a", 2, 6), ("b", 0, 4)]
-    assert plan.budget == 0
+    draft = Draft(10)
+    draft.add(prompt("a", 8, done=2))
+    draft.add(prompt("b", 8))
+    assert rows_of(draft) == [("a", 2, 6), ("b", 0, 4)]
+    assert draft.budget == 0
 
 
 def test_a_row_that_is_dropped_gives_its_tokens_back() -> None:
-    plan, gone = Plan(10), prompt("gone", 8)
-    plan.add(gone)
-    plan.add(prompt("stays", 2))
-    plan.drop(gone)
-    assert planned(plan) == [("stays", 0, 2)]
-    assert plan.budget == 8
-    plan.drop(gone)  # it has no row any more
-    assert plan.budget == 8
+    draft, gone = Draft(10), prompt("gone", 8)
+    draft.add(gone)
+    draft.add(prompt("stays", 2))
+    draft.drop(gone)
+    assert rows_of(draft) == [("stays", 0, 2)]
+    assert draft.budget == 8
+    draft.drop(gone)  # it has no row any more
+    assert draft.budget == 8
 
 
 def test_a_row_is_topped_up_from_what_is_left() -> None:
-    plan, sequence = Plan(4), prompt("a", 12)
-    row = plan.add(sequence)
-    plan.budget += 5
-    more = plan.top_up(row)
+    draft, sequence = Draft(4), prompt("a", 12)
+    row = draft.add(sequence)
+    draft.budget += 5
+    more = draft.top_up(row)
     assert (more.start, more.num_new) == (4, 5)
-    assert planned(plan) == [("a", 0, 9)]
-    assert plan.budget == 0
-    plan.budget += 9
-    plan.top_up(plan.rows[0])
-    assert planned(plan) == [("a", 0, 12)]
-    assert plan.budget == 6
+    assert rows_of(draft) == [("a", 0, 9)]
+    assert draft.budget == 0
+    draft.budget += 9
+    draft.top_up(draft.rows[0])
+    assert rows_of(draft) == [("a", 0, 12)]
+    assert draft.budget == 6
 
 
 def test_decodes_come_before_chunks_and_else_in_order() -> None:
-    plan = Plan(100)
+    draft = Draft(100)
     for name, length, done in (("p", 8, 0), ("d", 8, 7), ("q", 8, 6), ("e", 4, 3)):
-        plan.add(prompt(name, length, done))
-    assert [row.sequence.request_id for row in plan.step().rows] == ["d", "e", "p", "q"]
-    assert plan.step().num_tokens == 8 + 1 + 2 + 1
+        draft.add(prompt(name, length, done))
+    assert [row.sequence.request_id for row in draft.step().rows] == ["d", "e", "p", "q"]
+    assert draft.step().num_tokens == 8 + 1 + 2 + 1
 
 
 def test_a_sequence_whose_last_token_is_on_its_way_has_nothing_to_go() -> None:

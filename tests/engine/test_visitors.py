@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.plan import Plan, StepLimits
+from engine.plan import Draft, StepLimits
 from engine.sequence import Sequence
 from engine.visitors import AWAY_S, LATELY_S, MAX_LEFT, SHARE, Visitors
 from prefix_cache.lease import Lease
@@ -47,10 +47,10 @@ class Day:
 
     def left(self, now: float, *visiting: Sequence, budget: int = WHOLE) -> int:
         """What the others get of a step in which these visitors have all of their tokens."""
-        plan = Plan(budget)
+        draft = Draft(budget)
         for one in visiting:
-            plan.add(one)
-        return self.visitors.for_others(plan, now)
+            draft.add(one)
+        return self.visitors.for_others(draft, now)
 
 
 class TestWhoVisits:
@@ -167,12 +167,12 @@ class TestWhatOthersGet:
         lefts = []
         for number in range(6):
             guest = day.come(f"guest{number}", 1.0 + number)
-            plan = Plan(WHOLE)
-            plan.add(guest)
-            plan.budget = day.visitors.for_others(plan, 1.0 + number)
-            lefts.append(plan.budget)
-            plan.add(sequence_of("flood", 0.0, 50_000)) if plan.budget else None
-            day.visitors.planned(plan, others_wait=True)
+            draft = Draft(WHOLE)
+            draft.add(guest)
+            draft.budget = day.visitors.for_others(draft, 1.0 + number)
+            lefts.append(draft.budget)
+            draft.add(sequence_of("flood", 0.0, 50_000)) if draft.budget else None
+            day.visitors.decided(draft, others_wait=True)
             guest.num_computed = guest.prompt_len
         assert lefts == [0, 0, 0, 0, 2000, 2000]
 
@@ -180,10 +180,10 @@ class TestWhatOthersGet:
         day = Day()
         for number in range(20):
             guest = day.come(f"guest{number}", 1.0 + number)
-            plan = Plan(WHOLE)
-            plan.add(guest)
-            assert day.visitors.for_others(plan, 1.0 + number) == 0
-            day.visitors.planned(plan, others_wait=False)
+            draft = Draft(WHOLE)
+            draft.add(guest)
+            assert day.visitors.for_others(draft, 1.0 + number) == 0
+            day.visitors.decided(draft, others_wait=False)
             guest.num_computed = guest.prompt_len
         assert day.visitors.kept_for_others(WHOLE) == 0
 
@@ -194,21 +194,21 @@ def test_a_flood_is_never_more_than_two_whole_steps_behind(visits: list[int]) ->
     day = Day()
     behind = 0
     for number, tokens in enumerate(visits):
-        plan = Plan(WHOLE)
+        draft = Draft(WHOLE)
         kept = day.visitors.kept_for_others(WHOLE)
-        plan.budget -= kept
+        draft.budget -= kept
         if tokens:
-            plan.add(day.come(f"guest{number}", 1.0 + number, tokens))
+            draft.add(day.come(f"guest{number}", 1.0 + number, tokens))
         for one in day.visitors.present():
-            if plan.budget and one not in [row.sequence for row in plan.rows]:
-                plan.add(one)
-        visiting = WHOLE - kept - plan.budget
-        plan.budget += kept
-        plan.budget = flood = day.visitors.for_others(plan, 1.0 + number)
+            if draft.budget and one not in [row.sequence for row in draft.rows]:
+                draft.add(one)
+        visiting = WHOLE - kept - draft.budget
+        draft.budget += kept
+        draft.budget = flood = day.visitors.for_others(draft, 1.0 + number)
         if flood:
-            plan.add(sequence_of("flood", 0.0, WHOLE))
-        day.visitors.planned(plan, others_wait=True)
-        for row in plan.rows:
+            draft.add(sequence_of("flood", 0.0, WHOLE))
+        day.visitors.decided(draft, others_wait=True)
+        for row in draft.rows:
             row.sequence.num_computed = row.end
         behind = max(behind + visiting - flood, 0)
         assert behind <= 2 * WHOLE
