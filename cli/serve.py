@@ -28,7 +28,7 @@ from cli.options import ModelFlags
 from cli.price_options import PriceFlags
 from cli.screen import open_screen
 from cli.supervisor import ChildName, Policy
-from cli.watch import Plan, Watch
+from cli.watch import Watch, Watched
 
 _STOP_MARGIN_S = 5.0
 _PROBE_TIMEOUT_S = 2.0
@@ -62,7 +62,7 @@ def serve(
         socket = directory / SOCKET_NAME
         config = gateway_config(source, model.data_dir, socket, gateway, bounds, prices)
         start = first_start(model.data_dir, admin.admin_key, config)
-        plan = Plan(
+        watched = Watched(
             commands=commands(
                 engine_config(source, socket, with_disk(engine, model.data_dir)), config
             ),
@@ -74,7 +74,7 @@ def serve(
         )
         screen = open_screen(f"loading {source.name}", greeting(url, source.name, start.keys_file))
         try:
-            asyncio.run(Watch(plan, screen).run())
+            asyncio.run(Watch(watched, screen).run())
         finally:
             screen.close()
 

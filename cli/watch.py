@@ -56,7 +56,7 @@ class Screen(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Watched:
     """What is run and how it is watched."""
 
     commands: Mapping[ChildName, Sequence[str]]
@@ -69,8 +69,8 @@ class Plan:
 class Watch:
     """One gateway and its engines, from the start until all have ended."""
 
-    def __init__(self, plan: Plan, screen: Screen) -> None:
-        self._plan = plan
+    def __init__(self, watched: Watched, screen: Screen) -> None:
+        self._watched = watched
         self._screen = screen
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._children: dict[ChildName, Child] = {}
@@ -97,7 +97,7 @@ class Watch:
         state = State(engine_started_at=time.monotonic())
         while state.phase is not Phase.DONE:
             event = await self._next_event(state.wake_at)
-            state, actions = decide(state, event, time.monotonic(), self._plan.policy)
+            state, actions = decide(state, event, time.monotonic(), self._watched.policy)
             for action in actions:
                 await self._do(action)
         return state
@@ -124,7 +124,7 @@ class Watch:
 
     async def _start(self, name: ChildName) -> None:
         child = await Child.start(
-            self._plan.commands[name], lambda line: self._screen.child_says(name, line)
+            self._watched.commands[name], lambda line: self._screen.child_says(name, line)
         )
         self._children[name] = child
         self._exits[name] = asyncio.create_task(self._report_exit(name, child))
@@ -142,11 +142,11 @@ class Watch:
     async def _report_ready(self) -> None:
         was_ready = False
         while True:
-            is_ready = await self._plan.is_ready()
+            is_ready = await self._watched.is_ready()
             if is_ready is not None and is_ready != was_ready:
                 self._events.put_nowait(EngineReady() if is_ready else EngineSilent())
                 was_ready = is_ready
-            await asyncio.sleep(self._plan.poll_s)
+            await asyncio.sleep(self._watched.poll_s)
 
     @contextmanager
     def _signals_as_events(self) -> Iterator[None]:

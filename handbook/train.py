@@ -22,7 +22,7 @@ from handbook.decoder import Decoder
 from handbook.evaluate import accuracy, answer_cases, draw_cases
 from handbook.feed import Feed
 from handbook.tokenizer import save_tokenizer, train_tokenizer
-from handbook.trainer import Plan, Trainer
+from handbook.trainer import Trainer, TrainingConfig
 
 CHECK_SEED = 7
 """Not the seed that `handbook.evaluate` asks with: what picks the best must not also judge it."""
@@ -31,12 +31,12 @@ CHECK_SEED = 7
 class Keeper:
     """Keeps the best checkpoint, judged as it will be shipped: read back from bfloat16."""
 
-    def __init__(self, plan: Plan, tokenizer: Tokenizer, out: Path) -> None:
+    def __init__(self, config: TrainingConfig, tokenizer: Tokenizer, out: Path) -> None:
         self._tokenizer = tokenizer
         self._out = out
-        self._device = plan.device
+        self._device = config.device
         self._cases = draw_cases(
-            tokenizer, plan.check_handbooks, plan.check_tokens, seed=CHECK_SEED
+            tokenizer, config.check_handbooks, config.check_tokens, seed=CHECK_SEED
         )
         self.best = 0.0
 
@@ -52,34 +52,36 @@ class Keeper:
         return share
 
 
-def train(plan: Plan, out: Path, console: Console) -> list[float]:
-    """Train by `plan` and leave the best model in `out`; returns the answers' losses seen."""
+def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
+    """Train as `config` says, leave the best model in `out`; returns the answers' losses seen."""
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(plan.tokenizer_texts, plan.seed)
+    tokenizer = train_tokenizer(config.tokenizer_texts, config.seed)
     save_tokenizer(tokenizer, out)
-    shape = dataclasses.replace(plan.shape, vocab_size=tokenizer.get_vocab_size())
-    plan = dataclasses.replace(plan, shape=shape)
-    feed = Feed(out, plan.curriculum, plan.tokens_per_step, plan.seed)
-    with feed.running(plan.workers):
-        trainer, keeper = Trainer(plan), Keeper(plan, tokenizer, out)
-        losses = _run(plan, trainer, keeper, feed, console)
-    measured = f"{keeper.best:.1%} of {plan.check_handbooks} held-out handbooks, while training."
-    write_card(out, trainer.model, plan.minutes, measured)
+    shape = dataclasses.replace(config.shape, vocab_size=tokenizer.get_vocab_size())
+    config = dataclasses.replace(config, shape=shape)
+    feed = Feed(out, config.curriculum, config.tokens_per_step, config.seed)
+    with feed.running(config.workers):
+        trainer, keeper = Trainer(config), Keeper(config, tokenizer, out)
+        losses = _run(config, trainer, keeper, feed, console)
+    measured = f"{keeper.best:.1%} of {config.check_handbooks} held-out handbooks, while training."
+    write_card(out, trainer.model, config.minutes, measured)
     return losses
 
 
-def _run(plan: Plan, trainer: Trainer, keeper: Keeper, feed: Feed, console: Console) -> list[float]:
+def _run(
+    config: TrainingConfig, trainer: Trainer, keeper: Keeper, feed: Feed, console: Console
+) -> list[float]:
     start = checked = time.monotonic()
     losses: list[float] = []
     step = 0
-    while (progress := (time.monotonic() - start) / (plan.minutes * 60)) < 1:
+    while (progress := (time.monotonic() - start) / (config.minutes * 60)) < 1:
         feed.advance(progress)
         loss = trainer.step(*trainer.batch(feed), progress)
         # Reading a loss waits for the device, so only now and then.
         if step % 20 == 0:
             losses.append(loss.item())
         step += 1
-        if time.monotonic() - checked > plan.check_every_seconds:
+        if time.monotonic() - checked > config.check_every_seconds:
             checked = time.monotonic()
             _tell(console, progress, step, losses, keeper.check(trainer.model))
     _tell(console, 1.0, step, losses, keeper.check(trainer.model))
@@ -102,8 +104,10 @@ def main(
     """Train the handbook model and write it as a Hugging Face directory."""
     # Compiling pays on an accelerator; on a CPU it needs a C++ compiler that may not be there.
     compiled = device != "cpu"
-    plan = Plan(minutes=minutes, device=device, workers=workers, seed=seed, compiled=compiled)
-    train(plan, out, Console(highlight=False))
+    config = TrainingConfig(
+        minutes=minutes, device=device, workers=workers, seed=seed, compiled=compiled
+    )
+    train(config, out, Console(highlight=False))
 
 
 if __name__ == "__main__":

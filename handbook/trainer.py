@@ -1,4 +1,4 @@
-"""The model under training: its plan, its loss, its optimizers, one step.
+"""The model under training: its settings, its loss, its optimizers, one step.
 
 Knows nothing of clocks, files or how rows come to be; it is told how far the training has come.
 """
@@ -25,7 +25,7 @@ FRESH_AT_LEAST = 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingConfig:
     """How long and how to train; the defaults are those of the shipped model on one H200."""
 
     minutes: float = 8.0
@@ -49,16 +49,16 @@ class Plan:
 class Optimizers:
     """Muon for the matrices of the layers, AdamW for embedding and norms; one learning rate."""
 
-    def __init__(self, model: Decoder, plan: Plan) -> None:
+    def __init__(self, model: Decoder, config: TrainingConfig) -> None:
         layers = list(model.model.layers.parameters())
         norms = [p for p in layers if p.ndim == 1]
         rest = [*model.model.embed_tokens.parameters(), *model.model.norm.parameters(), *norms]
-        self._peak = plan.learning_rate
+        self._peak = config.learning_rate
         self._all = (
             torch.optim.Muon(
                 [p for p in layers if p.ndim == 2],
                 lr=self._peak,
-                weight_decay=plan.weight_decay,
+                weight_decay=config.weight_decay,
                 adjust_lr_fn="match_rms_adamw",
             ),
             torch.optim.AdamW(rest, lr=self._peak, betas=BETAS, weight_decay=0.0),
@@ -99,15 +99,15 @@ def answer_loss(
 class Trainer:
     """The model, its optimizers, and the recent batches it may see again."""
 
-    def __init__(self, plan: Plan) -> None:
-        torch.manual_seed(plan.seed)
-        self._plan = plan
-        self._rng = random.Random(plan.seed)
-        self.model = Decoder(plan.shape).to(plan.device)
-        self._optimizers = Optimizers(self.model, plan)
+    def __init__(self, config: TrainingConfig) -> None:
+        torch.manual_seed(config.seed)
+        self._config = config
+        self._rng = random.Random(config.seed)
+        self.model = Decoder(config.shape).to(config.device)
+        self._optimizers = Optimizers(self.model, config)
         self._recent: collections.deque[tuple[Tensor, Tensor]] = collections.deque(maxlen=256)
         self._loss: Callable[..., tuple[Tensor, Tensor]] = answer_loss
-        if plan.compiled:
+        if config.compiled:
             for layer in self.model.model.layers:
                 layer.compile(dynamic=False)
             self._loss = torch.compile(answer_loss, dynamic=False)
@@ -123,8 +123,8 @@ class Trainer:
 
     def upload(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Ids (int64) and answer marks (bool) on the device, each (rows, length + 1)."""
-        ids = torch.from_numpy(rows.ids.astype("int64")).to(self._plan.device)
-        return ids, torch.from_numpy(rows.answers).to(self._plan.device)
+        ids = torch.from_numpy(rows.ids.astype("int64")).to(self._config.device)
+        return ids, torch.from_numpy(rows.answers).to(self._config.device)
 
     def step(self, ids: Tensor, answers: Tensor, progress: float) -> Tensor:
         """One update on `ids` (rows, length + 1); the answers' loss, still on the device."""
@@ -132,9 +132,9 @@ class Trainer:
         with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.is_cuda):
             logits = self.model(ids[:, :-1])
         # A tensor, because a compiled loss would be compiled again for every new number.
-        weight = torch.tensor(self._plan.text_weight * (1 - progress), device=ids.device)
+        weight = torch.tensor(self._config.text_weight * (1 - progress), device=ids.device)
         loss, of_answers = self._loss(logits, ids[:, 1:], answers[:, 1:], weight)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self._optimizers.step(learning_share(progress, self._plan.warmup))
+        self._optimizers.step(learning_share(progress, self._config.warmup))
         return of_answers

@@ -15,7 +15,7 @@ import msgspec
 
 from cli.admin_client import error_message
 from cli.errors import ServerRefused, ServerUnreachable
-from cli.isolation.plan import EntryPoint
+from cli.isolation.cells import EntryPoint
 
 _BUSY = (429, 503)
 _TRIES, _LONGEST_PAUSE_S = 8, 5.0

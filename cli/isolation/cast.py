@@ -19,7 +19,7 @@ from cli.cache import FLUSH
 from cli.errors import ServerRefused
 from cli.groups import GROUPS
 from cli.isolation.asking import opening_messages
-from cli.isolation.plan import Case, Kind, Side
+from cli.isolation.cells import Case, Kind, Side
 from cli.prefixes import EVERYONE, PREFIXES
 from cli.tenants import TENANTS, tenant_path
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 import msgspec
 
 from cli.isolation.asking import Reading
-from cli.isolation.plan import Cell, Tier
+from cli.isolation.cells import Cell, Tier
 
 
 class Outcome(StrEnum):

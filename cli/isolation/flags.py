@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cli.errors import BadSetting
-from cli.isolation.plan import Tier
+from cli.isolation.cells import Tier
 from cli.options import SERVER, flag
 
 TESTS = "Tests"

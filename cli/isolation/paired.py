@@ -7,7 +7,7 @@
 
 Below the device the other asks before the control, because the control brings the blocks back up.
 
-Knows: the order of requests in a cell. Does not know: which cells there are (`plan`), or what
+Knows: the order of requests in a cell. Does not know: which cells there are (`cells`), or what
 readings mean (`findings`).
 """
 
@@ -18,8 +18,8 @@ import msgspec
 from cli.errors import ServerRefused
 from cli.isolation.asking import Asker, Prompt, Reading
 from cli.isolation.cast import Cast, Stage
+from cli.isolation.cells import Cell, Side, Tier
 from cli.isolation.findings import Finding, Outcome, Readings, inconclusive, judged
-from cli.isolation.plan import Cell, Side, Tier
 from cli.isolation.pressure import NotReached, Pressure
 
 _PROMPT_BLOCKS = 4.5

@@ -19,7 +19,7 @@ from typing import Any
 from cli.admin_client import AdminClient
 from cli.cache import STATS
 from cli.isolation.asking import Asker, Prompt
-from cli.isolation.plan import ENTRY_POINTS, Tier
+from cli.isolation.cells import ENTRY_POINTS, Tier
 from cli.isolation.server_facts import ServerFacts
 
 _IDS = next(entry for entry in ENTRY_POINTS if entry.kind == "ids" and not entry.stream)

@@ -15,9 +15,9 @@ from cli.admin_client import AdminClient
 from cli.errors import BadSetting
 from cli.isolation.asking import Asker
 from cli.isolation.cast import Stage
+from cli.isolation.cells import PUBLISHED, Cell, Tier, cells_of
 from cli.isolation.findings import Finding, absent, not_applicable
 from cli.isolation.paired import PairedTest
-from cli.isolation.plan import PUBLISHED, Cell, Tier, cells_of
 from cli.isolation.pressure import Pressure
 from cli.isolation.record import Halfway, Record, forget_halfway, write_halfway
 from cli.isolation.server_facts import ServerFacts, look_at

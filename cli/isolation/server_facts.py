@@ -16,7 +16,7 @@ from cli.cache import STATS
 from cli.errors import ServerRefused
 from cli.isolation.asking import Asker
 from cli.isolation.cast import Member
-from cli.isolation.plan import ENTRY_POINTS, Tier
+from cli.isolation.cells import ENTRY_POINTS, Tier
 from cli.prefixes import PREFIXES
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cli.errors import ServerRefused, ServerUnreachable
-from cli.isolation.plan import EntryPoint
+from cli.isolation.cells import EntryPoint
 
 _TIMEOUT_S = 120.0
 

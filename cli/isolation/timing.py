@@ -23,7 +23,7 @@ import numpy as np
 
 from cli.isolation.asking import Asker, Prompt
 from cli.isolation.cast import Member
-from cli.isolation.plan import ENTRY_POINTS
+from cli.isolation.cells import ENTRY_POINTS
 from cli.isolation.statistics import Separation, separation
 from cli.isolation.stopwatch import Stopwatch
 

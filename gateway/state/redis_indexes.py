@@ -1,43 +1,43 @@
 """The indexes in Redis: taken names, and the members of groups.
 
 Knows: the checks and writes that keep an index consistent. Does not know: the records
-(`redis_store`), nor how a plan is applied (`redis_plan`).
+(`redis_store`), nor how a transaction is applied (`redis_transaction`).
 """
 
 from __future__ import annotations
 
 from gateway.errors import Conflict, GatewayError, NotFound
 from gateway.state import redis_keys as at
-from gateway.state.redis_plan import Plan
+from gateway.state.redis_transaction import Transaction
 
 
-def expect_free(plan: Plan, place: str, field: str | bytes) -> None:
+def expect_free(transaction: Transaction, place: str, field: str | bytes) -> None:
     """Conflict where this name or id is taken."""
-    plan.expect(["HEXISTS", place, field], 0, Conflict("the name or id is taken"))
+    transaction.expect(["HEXISTS", place, field], 0, Conflict("the name or id is taken"))
 
 
-def rename(plan: Plan, names: str, record_id: str, old: str, new: str) -> None:
+def rename(transaction: Transaction, names: str, record_id: str, old: str, new: str) -> None:
     """Let a record be found by another name; Conflict where that is taken."""
     if new != old:
-        expect_free(plan, names, new)
-        plan.write("HDEL", names, old)
-        plan.write("HSET", names, new, record_id)
+        expect_free(transaction, names, new)
+        transaction.write("HDEL", names, old)
+        transaction.write("HSET", names, new, record_id)
 
 
-def join(plan: Plan, member_id: str, old: str | None, new: str | None) -> None:
+def join(transaction: Transaction, member_id: str, old: str | None, new: str | None) -> None:
     """Let a member leave one group and enter another; NotFound when that is not there."""
     if new == old:
         return
-    leave(plan, member_id, old)
+    leave(transaction, member_id, old)
     if new is not None:
-        plan.expect(["HEXISTS", at.GROUPS, new], 1, missing(at.GROUPS))
-        plan.write("SADD", at.members_of(new), member_id)
+        transaction.expect(["HEXISTS", at.GROUPS, new], 1, missing(at.GROUPS))
+        transaction.write("SADD", at.members_of(new), member_id)
 
 
-def leave(plan: Plan, member_id: str, group_id: str | None) -> None:
+def leave(transaction: Transaction, member_id: str, group_id: str | None) -> None:
     """Let a member be in no group."""
     if group_id is not None:
-        plan.write("SREM", at.members_of(group_id), member_id)
+        transaction.write("SREM", at.members_of(group_id), member_id)
 
 
 def missing(place: str) -> GatewayError:

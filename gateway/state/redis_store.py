@@ -1,7 +1,7 @@
 """The state in Redis, for several gateways.
 
-Records are JSON, as in SQLite. Every change is one plan, applied by one script (`redis_plan`),
-which also publishes changes of tenants, keys and prefixes to all gateways.
+Records are JSON, as in SQLite. Every change is one transaction (`redis_transaction`), which also
+publishes changes of tenants, keys and prefixes to all gateways.
 
 How durable a change is depends on Redis' configuration: with an append-only file that is synced
 every second, a power cut may lose a second. After FLUSHALL everything is lost, and no key is valid.
@@ -22,7 +22,7 @@ from gateway.state import redis_keys as at
 from gateway.state.records import ApiKey, AuditEntry, Group, PublishedPrefix, Tenant, UsageRow
 from gateway.state.redis_indexes import expect_free, join, leave, missing, rename
 from gateway.state.redis_link import RedisLink, unavailable
-from gateway.state.redis_plan import Changed, Plan, Planner
+from gateway.state.redis_transaction import Changed, Transaction, Transactions
 from gateway.state.redis_usage import RedisUsage
 from gateway.state.store import AUDIT_KEPT
 
@@ -45,19 +45,19 @@ class RedisStore:
 
     def __init__(self, link: RedisLink) -> None:
         self._link = link
-        self._planner = Planner(link)
+        self._transactions = Transactions(link)
         self._find = link.script(_FIND)
-        self._usage = RedisUsage(link, self._planner)
+        self._usage = RedisUsage(link, self._transactions)
 
     async def create_tenant(self, tenant: Tenant) -> None:
         """Add a tenant; Conflict when its id or name is taken, NotFound without its group."""
-        plan = Plan()
-        expect_free(plan, at.TENANTS, tenant.id)
-        expect_free(plan, at.TENANT_NAMES, tenant.name)
-        join(plan, tenant.id, None, tenant.group_id)
-        plan.write("HSET", at.TENANTS, tenant.id, _encode(tenant))
-        plan.write("HSET", at.TENANT_NAMES, tenant.name, tenant.id)
-        await self._planner.apply(plan)
+        transaction = Transaction()
+        expect_free(transaction, at.TENANTS, tenant.id)
+        expect_free(transaction, at.TENANT_NAMES, tenant.name)
+        join(transaction, tenant.id, None, tenant.group_id)
+        transaction.write("HSET", at.TENANTS, tenant.id, _encode(tenant))
+        transaction.write("HSET", at.TENANT_NAMES, tenant.name, tenant.id)
+        await self._transactions.apply(transaction)
 
     async def list_tenants(self) -> list[Tenant]:
         """All tenants, oldest first."""
@@ -70,47 +70,47 @@ class RedisStore:
     async def update_tenant(self, tenant: Tenant) -> None:
         """Replace a tenant's record; Conflict for a taken name, NotFound without its group."""
 
-        async def change() -> Plan:
-            old, plan = await self._changing(at.TENANTS, tenant.id, Tenant)
-            rename(plan, at.TENANT_NAMES, tenant.id, old.name, tenant.name)
-            join(plan, tenant.id, old.group_id, tenant.group_id)
-            plan.write("HSET", at.TENANTS, tenant.id, _encode(tenant))
-            plan.write("PUBLISH", at.CHANGES, tenant.id)
-            return plan
+        async def change() -> Transaction:
+            old, transaction = await self._changing(at.TENANTS, tenant.id, Tenant)
+            rename(transaction, at.TENANT_NAMES, tenant.id, old.name, tenant.name)
+            join(transaction, tenant.id, old.group_id, tenant.group_id)
+            transaction.write("HSET", at.TENANTS, tenant.id, _encode(tenant))
+            transaction.write("PUBLISH", at.CHANGES, tenant.id)
+            return transaction
 
         await self._apply(change)
 
     async def delete_tenant(self, tenant_id: str) -> None:
         """Remove a tenant and its keys."""
 
-        async def change() -> Plan:
-            old, plan = await self._changing(at.TENANTS, tenant_id, Tenant)
+        async def change() -> Transaction:
+            old, transaction = await self._changing(at.TENANTS, tenant_id, Tenant)
             keys = await self._keys_of(tenant_id)
             # Single keys are never removed, so the same number is the same keys.
-            plan.expect(["SCARD", at.keys_of(tenant_id)], len(keys))
+            transaction.expect(["SCARD", at.keys_of(tenant_id)], len(keys))
             for key in keys:
-                plan.write("HDEL", at.KEYS, key.id)
-                plan.write("HDEL", at.DIGESTS, key.digest)
-            leave(plan, tenant_id, old.group_id)
-            plan.write("DEL", at.keys_of(tenant_id))
-            plan.write("HDEL", at.TENANTS, tenant_id)
-            plan.write("HDEL", at.TENANT_NAMES, old.name)
-            plan.write("PUBLISH", at.CHANGES, tenant_id)
-            return plan
+                transaction.write("HDEL", at.KEYS, key.id)
+                transaction.write("HDEL", at.DIGESTS, key.digest)
+            leave(transaction, tenant_id, old.group_id)
+            transaction.write("DEL", at.keys_of(tenant_id))
+            transaction.write("HDEL", at.TENANTS, tenant_id)
+            transaction.write("HDEL", at.TENANT_NAMES, old.name)
+            transaction.write("PUBLISH", at.CHANGES, tenant_id)
+            return transaction
 
         await self._apply(change)
 
     async def create_key(self, key: ApiKey) -> None:
         """Add a key to an existing tenant; Conflict when its id or digest is taken."""
-        plan = Plan()
-        plan.expect(["HEXISTS", at.TENANTS, key.tenant_id], 1, missing(at.TENANTS))
-        expect_free(plan, at.KEYS, key.id)
-        expect_free(plan, at.DIGESTS, key.digest)
-        plan.write("HSET", at.KEYS, key.id, _encode(key))
-        plan.write("HSET", at.DIGESTS, key.digest, _encode([key.id, key.tenant_id]))
-        plan.write("SADD", at.keys_of(key.tenant_id), key.id)
-        plan.write("PUBLISH", at.CHANGES, key.tenant_id)  # whoever knows it as unknown
-        await self._planner.apply(plan)
+        transaction = Transaction()
+        transaction.expect(["HEXISTS", at.TENANTS, key.tenant_id], 1, missing(at.TENANTS))
+        expect_free(transaction, at.KEYS, key.id)
+        expect_free(transaction, at.DIGESTS, key.digest)
+        transaction.write("HSET", at.KEYS, key.id, _encode(key))
+        transaction.write("HSET", at.DIGESTS, key.digest, _encode([key.id, key.tenant_id]))
+        transaction.write("SADD", at.keys_of(key.tenant_id), key.id)
+        transaction.write("PUBLISH", at.CHANGES, key.tenant_id)  # whoever knows it as unknown
+        await self._transactions.apply(transaction)
 
     async def list_keys(self, tenant_id: str) -> list[ApiKey]:
         """A tenant's keys, oldest first."""
@@ -124,11 +124,11 @@ class RedisStore:
     async def update_key(self, key: ApiKey) -> None:
         """Replace a key's expiry and revocation; a revocation once stored stays."""
 
-        async def change() -> Plan:
-            old, plan = await self._changing(at.KEYS, key.id, ApiKey)
-            plan.write("HSET", at.KEYS, key.id, _encode(old.updated(key)))
-            plan.write("PUBLISH", at.CHANGES, old.tenant_id)
-            return plan
+        async def change() -> Transaction:
+            old, transaction = await self._changing(at.KEYS, key.id, ApiKey)
+            transaction.write("HSET", at.KEYS, key.id, _encode(old.updated(key)))
+            transaction.write("PUBLISH", at.CHANGES, old.tenant_id)
+            return transaction
 
         await self._apply(change)
 
@@ -142,12 +142,12 @@ class RedisStore:
 
     async def create_group(self, group: Group) -> None:
         """Add a group; Conflict when its id or name is taken."""
-        plan = Plan()
-        expect_free(plan, at.GROUPS, group.id)
-        expect_free(plan, at.GROUP_NAMES, group.name)
-        plan.write("HSET", at.GROUPS, group.id, _encode(group))
-        plan.write("HSET", at.GROUP_NAMES, group.name, group.id)
-        await self._planner.apply(plan)
+        transaction = Transaction()
+        expect_free(transaction, at.GROUPS, group.id)
+        expect_free(transaction, at.GROUP_NAMES, group.name)
+        transaction.write("HSET", at.GROUPS, group.id, _encode(group))
+        transaction.write("HSET", at.GROUP_NAMES, group.name, group.id)
+        await self._transactions.apply(transaction)
 
     async def list_groups(self) -> list[Group]:
         """All groups, oldest first."""
@@ -160,37 +160,37 @@ class RedisStore:
     async def update_group(self, group: Group) -> None:
         """Replace a group's record; Conflict when its new name is taken."""
 
-        async def change() -> Plan:
-            old, plan = await self._changing(at.GROUPS, group.id, Group)
-            rename(plan, at.GROUP_NAMES, group.id, old.name, group.name)
-            plan.write("HSET", at.GROUPS, group.id, _encode(group))
-            return plan
+        async def change() -> Transaction:
+            old, transaction = await self._changing(at.GROUPS, group.id, Group)
+            rename(transaction, at.GROUP_NAMES, group.id, old.name, group.name)
+            transaction.write("HSET", at.GROUPS, group.id, _encode(group))
+            return transaction
 
         await self._apply(change)
 
     async def delete_group(self, group_id: str) -> None:
         """Remove a group; Conflict while a tenant or a live prefix belongs to it."""
 
-        async def change() -> Plan:
-            old, plan = await self._changing(at.GROUPS, group_id, Group)
+        async def change() -> Transaction:
+            old, transaction = await self._changing(at.GROUPS, group_id, Group)
             has_members = Conflict("the group still has tenants or published prefixes")
-            plan.expect(["SCARD", at.members_of(group_id)], 0, has_members)
-            plan.write("HDEL", at.GROUPS, group_id)
-            plan.write("HDEL", at.GROUP_NAMES, old.name)
-            return plan
+            transaction.expect(["SCARD", at.members_of(group_id)], 0, has_members)
+            transaction.write("HDEL", at.GROUPS, group_id)
+            transaction.write("HDEL", at.GROUP_NAMES, old.name)
+            return transaction
 
         await self._apply(change)
 
     async def create_prefix(self, prefix: PublishedPrefix) -> None:
         """Add a prefix; Conflict when its id or (name, version) is taken."""
-        plan, version = Plan(), at.version_of(prefix.name, prefix.version)
-        expect_free(plan, at.PREFIXES, prefix.id)
-        expect_free(plan, at.PREFIX_VERSIONS, version)
-        join(plan, prefix.id, None, _live_group(prefix))
-        plan.write("HSET", at.PREFIXES, prefix.id, _encode(prefix))
-        plan.write("HSET", at.PREFIX_VERSIONS, version, prefix.id)
-        plan.write("PUBLISH", at.CHANGES, prefix.id)
-        await self._planner.apply(plan)
+        transaction, version = Transaction(), at.version_of(prefix.name, prefix.version)
+        expect_free(transaction, at.PREFIXES, prefix.id)
+        expect_free(transaction, at.PREFIX_VERSIONS, version)
+        join(transaction, prefix.id, None, _live_group(prefix))
+        transaction.write("HSET", at.PREFIXES, prefix.id, _encode(prefix))
+        transaction.write("HSET", at.PREFIX_VERSIONS, version, prefix.id)
+        transaction.write("PUBLISH", at.CHANGES, prefix.id)
+        await self._transactions.apply(transaction)
 
     async def list_prefixes(self) -> list[PublishedPrefix]:
         """All prefixes, the deleted ones too, oldest first."""
@@ -203,13 +203,13 @@ class RedisStore:
     async def update_prefix(self, prefix: PublishedPrefix) -> None:
         """Replace a prefix's token count and deletion; a deletion once stored stays."""
 
-        async def change() -> Plan:
-            old, plan = await self._changing(at.PREFIXES, prefix.id, PublishedPrefix)
+        async def change() -> Transaction:
+            old, transaction = await self._changing(at.PREFIXES, prefix.id, PublishedPrefix)
             new = old.updated(prefix)
-            join(plan, prefix.id, _live_group(old), _live_group(new))
-            plan.write("HSET", at.PREFIXES, prefix.id, _encode(new))
-            plan.write("PUBLISH", at.CHANGES, prefix.id)
-            return plan
+            join(transaction, prefix.id, _live_group(old), _live_group(new))
+            transaction.write("HSET", at.PREFIXES, prefix.id, _encode(new))
+            transaction.write("PUBLISH", at.CHANGES, prefix.id)
+            return transaction
 
         await self._apply(change)
 
@@ -230,10 +230,10 @@ class RedisStore:
 
     async def append_audit(self, entry: AuditEntry) -> None:
         """Add an entry; beyond AUDIT_KEPT the oldest go."""
-        plan = Plan()
-        plan.write("LPUSH", at.AUDIT, _encode(entry))
-        plan.write("LTRIM", at.AUDIT, "0", str(AUDIT_KEPT - 1))
-        await self._planner.apply(plan)
+        transaction = Transaction()
+        transaction.write("LPUSH", at.AUDIT, _encode(entry))
+        transaction.write("LTRIM", at.AUDIT, "0", str(AUDIT_KEPT - 1))
+        await self._transactions.apply(transaction)
 
     async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
         """At most `limit` entries, newest first, after leaving out the `skip` newest."""
@@ -246,21 +246,21 @@ class RedisStore:
         """Close the connections."""
         await self._link.close()
 
-    async def _apply(self, change: Callable[[], Awaitable[Plan]]) -> None:
-        """Make and apply a plan; repeat while others change the same data in between."""
+    async def _apply(self, change: Callable[[], Awaitable[Transaction]]) -> None:
+        """Make and apply a transaction; repeat while others change the same data in between."""
         for _ in range(_MAX_TRIES):
             try:
-                return await self._planner.apply(await change())
+                return await self._transactions.apply(await change())
             except Changed:
                 continue
         raise unavailable()
 
-    async def _changing(self, place: str, record_id: str, kind: type[R]) -> tuple[R, Plan]:
-        """The record, and a plan that is applied only if the record has not changed."""
+    async def _changing(self, place: str, record_id: str, kind: type[R]) -> tuple[R, Transaction]:
+        """The record, and a transaction that is applied only if the record has not changed."""
         record, stored = await self._one(place, record_id, kind)
-        plan = Plan()
-        plan.expect(["HGET", place, record_id], stored)
-        return record, plan
+        transaction = Transaction()
+        transaction.expect(["HGET", place, record_id], stored)
+        return record, transaction
 
     async def _one(self, place: str, record_id: str, kind: type[R]) -> tuple[R, bytes]:
         stored = await self._link.command("HGET", place, record_id)

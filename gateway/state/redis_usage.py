@@ -14,7 +14,7 @@ import msgspec
 from gateway.state import redis_keys as at
 from gateway.state.records import Counters, UsageRow
 from gateway.state.redis_link import RedisLink
-from gateway.state.redis_plan import Changed, Plan, Planner
+from gateway.state.redis_transaction import Changed, Transaction, Transactions
 
 _BATCH_KEPT_S = "3600"
 
@@ -22,24 +22,24 @@ _BATCH_KEPT_S = "3600"
 class RedisUsage:
     """The ledger on one link."""
 
-    def __init__(self, link: RedisLink, planner: Planner) -> None:
+    def __init__(self, link: RedisLink, transactions: Transactions) -> None:
         self._link = link
-        self._planner = planner
+        self._transactions = transactions
 
     async def add(self, rows: Sequence[UsageRow], batch: str) -> None:
         """Add every counter of every row, unless `batch` has been added before."""
-        plan = Plan()
-        plan.expect(["EXISTS", at.batch_of(batch)], 0)
-        plan.write("SET", at.batch_of(batch), "1", "EX", _BATCH_KEPT_S)
+        transaction = Transaction()
+        transaction.expect(["EXISTS", at.batch_of(batch)], 0)
+        transaction.write("SET", at.batch_of(batch), "1", "EX", _BATCH_KEPT_S)
         for row in rows:
-            plan.write("ZADD", at.USAGE_DAYS, at.day_number(row.day), row.day)
-            plan.write("SADD", at.usage_tenants(row.day), row.tenant_id)
+            transaction.write("ZADD", at.USAGE_DAYS, at.day_number(row.day), row.day)
+            transaction.write("SADD", at.usage_tenants(row.day), row.tenant_id)
             for counter, value in row.counters.known().items():
                 add = "HINCRBYFLOAT" if isinstance(value, float) else "HINCRBY"
                 place = at.usage_of(row.day, row.tenant_id)
-                plan.write(add, place, f"{row.key_id}:{counter}", repr(value))
+                transaction.write(add, place, f"{row.key_id}:{counter}", repr(value))
         try:
-            await self._planner.apply(plan)
+            await self._transactions.apply(transaction)
         except Changed:
             return  # counted already
 

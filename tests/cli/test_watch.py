@@ -17,7 +17,7 @@ from benchmarks.processes import children
 from cli.child import python_environment
 from cli.errors import ServingFailed
 from cli.supervisor import ChildName, Policy
-from cli.watch import Plan, Watch
+from cli.watch import Watch, Watched
 from tests.cli.scripts import CHILDREN, engine_ready, fake_commands, quick_policy
 
 LIMIT_S = 30
@@ -43,10 +43,10 @@ class RecordingScreen:
         self.on_announce()
 
 
-def plan(
+def watched(
     directory: Path, *, deaths: int = 0, gateway: str = "", policy: Policy | None = None
-) -> Plan:
-    return Plan(
+) -> Watched:
+    return Watched(
         commands=fake_commands(directory, deaths=deaths, gateway=gateway),
         is_ready=lambda: engine_ready(directory),
         policy=policy or quick_policy(),
@@ -54,7 +54,7 @@ def plan(
     )
 
 
-async def watch_until_ready(to_watch: Plan) -> RecordingScreen:
+async def watch_until_ready(to_watch: Watched) -> RecordingScreen:
     """Watch, and ask to stop as soon as the server is ready."""
     screen = RecordingScreen()
     watch = Watch(to_watch, screen)
@@ -68,7 +68,7 @@ def starts(directory: Path) -> int:
 
 
 async def test_an_engine_that_dies_twice_is_up_the_third_time(tmp_path: Path) -> None:
-    screen = await watch_until_ready(plan(tmp_path, deaths=2))
+    screen = await watch_until_ready(watched(tmp_path, deaths=2))
     assert starts(tmp_path) == 3
     assert screen.greetings == 1
     assert screen.heard.count(("engine", "no such model")) == 2
@@ -76,13 +76,13 @@ async def test_an_engine_that_dies_twice_is_up_the_third_time(tmp_path: Path) ->
 
 
 async def test_the_gateway_stops_first(tmp_path: Path) -> None:
-    await watch_until_ready(plan(tmp_path))
+    await watch_until_ready(watched(tmp_path))
     assert (tmp_path / "log").read_text() == "gateway stops\nengine stops\n"
 
 
 async def test_an_engine_that_always_dies_is_given_up(tmp_path: Path) -> None:
     screen = RecordingScreen()
-    watch = Watch(plan(tmp_path, deaths=99), screen)
+    watch = Watch(watched(tmp_path, deaths=99), screen)
     with pytest.raises(ServingFailed, match="status 3, 3 times in a row"):
         await asyncio.wait_for(watch.run(), LIMIT_S)
     assert starts(tmp_path) == 3
@@ -94,19 +94,19 @@ async def test_an_engine_that_always_dies_is_given_up(tmp_path: Path) -> None:
 async def test_the_death_of_the_gateway_ends_serving(tmp_path: Path) -> None:
     screen = RecordingScreen(on_announce=(tmp_path / "gateway-dies").touch)
     with pytest.raises(ServingFailed, match="the gateway ended with status 7"):
-        await asyncio.wait_for(Watch(plan(tmp_path), screen).run(), LIMIT_S)
+        await asyncio.wait_for(Watch(watched(tmp_path), screen).run(), LIMIT_S)
     assert (tmp_path / "log").read_text() == "engine stops\n"
 
 
 async def test_a_gateway_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     policy = replace(quick_policy(), drain_s=0.05)
-    screen = await watch_until_ready(plan(tmp_path, gateway="stubborn", policy=policy))
+    screen = await watch_until_ready(watched(tmp_path, gateway="stubborn", policy=policy))
     assert "the gateway does not stop; ending it" in screen.said
     assert (tmp_path / "log").read_text() == "engine stops\n"
 
 
 async def test_a_command_that_cannot_be_run_ends_serving(tmp_path: Path) -> None:
-    to_watch = plan(tmp_path)
+    to_watch = watched(tmp_path)
     commands = {**to_watch.commands, "gateway": [str(tmp_path / "no-such-program")]}
     with pytest.raises(ServingFailed, match="the gateway ended"):
         await asyncio.wait_for(

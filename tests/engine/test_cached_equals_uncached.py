@@ -19,7 +19,7 @@ NAMESPACES = [Namespace(b"a" * 16), Namespace(b"b" * 16)]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Request:
     """One request of a mix: when it comes, what it shares, when its client leaves."""
 
     at_step: int
@@ -35,8 +35,8 @@ class Plan:
         return common[: self.shared] + list(self.private)
 
 
-plans = st.builds(
-    Plan,
+requests = st.builds(
+    Request,
     at_step=st.integers(0, 20),
     shared=st.integers(1, 24),
     private=st.lists(st.integers(0, 2), max_size=8).map(tuple),
@@ -67,26 +67,26 @@ def rigs(draw: st.DrawFn) -> Rig:
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(rig=rigs(), mix=st.lists(plans, min_size=1, max_size=12), base=st.integers(1, 3))
-def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Plan], base: int) -> None:
+@given(rig=rigs(), mix=st.lists(requests, min_size=1, max_size=12), base=st.integers(1, 3))
+def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Request], base: int) -> None:
     common = [(i * base) % 3 for i in range(24)]
     cancels: dict[int, list[str]] = {}
     for step in range(21):
-        for number, plan in enumerate(mix):
-            if plan.at_step == step:
+        for number, request in enumerate(mix):
+            if request.at_step == step:
                 rig.submit(
                     generate(
                         str(number),
-                        plan.prompt(common),
-                        max_tokens=plan.max_tokens,
-                        flow=plan.flow,
-                        namespace=plan.namespace,
-                        use_cache=plan.use_cache,
+                        request.prompt(common),
+                        max_tokens=request.max_tokens,
+                        flow=request.flow,
+                        namespace=request.namespace,
+                        use_cache=request.use_cache,
                         block_size=rig.block_size,
                     )
                 )
-                if plan.cancel_after is not None:
-                    cancels.setdefault(step + plan.cancel_after, []).append(str(number))
+                if request.cancel_after is not None:
+                    cancels.setdefault(step + request.cancel_after, []).append(str(number))
         for request_id in cancels.pop(step, []):
             rig.link.say(Cancel(request_id))
         rig.step()
@@ -95,14 +95,14 @@ def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Plan], base:
             rig.link.say(Cancel(request_id))
         rig.step()
     rig.run()
-    for number, plan in enumerate(mix):
-        expected = expected_output(plan.prompt(common), plan.max_tokens)
+    for number, request in enumerate(mix):
+        expected = expected_output(request.prompt(common), request.max_tokens)
         tokens = rig.link.tokens(str(number))
         last = rig.finished(str(number))
         assert tokens == expected[: len(tokens)]
         assert last.completion_tokens == len(tokens)
-        assert last.cached_tokens <= last.prompt_tokens == len(plan.prompt(common))
-        assert last.reason == "length" or plan.cancel_after is not None
+        assert last.cached_tokens <= last.prompt_tokens == len(request.prompt(common))
+        assert last.reason == "length" or request.cancel_after is not None
         if last.reason == "length":
             assert tokens == expected
     rig.expect_nothing_left()

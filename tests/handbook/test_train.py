@@ -15,10 +15,10 @@ from handbook.names import Source, Split
 from handbook.rows import write_rows
 from handbook.tokenizer import load_tokenizer
 from handbook.train import train
-from handbook.trainer import Plan, Trainer, answer_loss, learning_share
+from handbook.trainer import Trainer, TrainingConfig, answer_loss, learning_share
 from tests.handbook.shapes import TINY
 
-SMOKE = Plan(
+SMOKE = TrainingConfig(
     minutes=0.01,
     shape=TINY,
     curriculum=(Stage(0.0, (64,)),),

@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from cli.isolation.plan import CASES, PUBLISHED_CASES
+from cli.isolation.cells import CASES, PUBLISHED_CASES
 from tests.cli.console import Console, Printed
 from tests.seams.canaries import forms
 from tests.seams.server import Server, running_server

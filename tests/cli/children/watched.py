@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from cli.supervisor import ChildName
-from cli.watch import Plan, Watch
+from cli.watch import Watch, Watched
 from tests.cli.scripts import engine_ready, fake_commands, quick_policy
 
 
@@ -31,13 +31,13 @@ class StdoutScreen:
 
 def main(directory: Path, deaths: int) -> None:
     """Watch until asked to stop."""
-    plan = Plan(
+    watched = Watched(
         commands=fake_commands(directory, deaths=deaths),
         is_ready=lambda: engine_ready(directory),
         policy=quick_policy(),
         poll_s=0.02,
     )
-    asyncio.run(Watch(plan, StdoutScreen()).run())
+    asyncio.run(Watch(watched, StdoutScreen()).run())
 
 
 if __name__ == "__main__":

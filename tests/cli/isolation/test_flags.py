@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cli.errors import BadSetting
+from cli.isolation.cells import Tier
 from cli.isolation.flags import chosen_tiers
-from cli.isolation.plan import Tier
 
 
 def test_tiers_come_in_the_order_of_testing() -> None:

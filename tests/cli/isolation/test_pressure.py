@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.isolation.plan import Tier
+from cli.isolation.cells import Tier
 from cli.isolation.pressure import squeeze
 from cli.isolation.server_facts import ServerFacts
 

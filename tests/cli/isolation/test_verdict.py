@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from cli.isolation.asking import Reading
+from cli.isolation.cells import CASES, ENTRY_POINTS, PUBLISHED_CASES, Cell, Tier, cells_of
 from cli.isolation.findings import Finding, Outcome, Readings, absent, inconclusive, judged
-from cli.isolation.plan import CASES, ENTRY_POINTS, PUBLISHED_CASES, Cell, Tier, cells_of
 from cli.isolation.statistics import Separation
 from cli.isolation.timing import Timing
 from cli.isolation.verdict import overall, timing_outcome

@@ -1,11 +1,11 @@
 """A change to Redis as data: conditions, and what to write if they hold; applied by one script.
 
-Scripts run one at a time on the server, so a plan is applied completely or not at all, in one
-round trip (WATCH and MULTI would take four, and a connection of their own). A change that depends
-on stored data reads it first and makes its plan conditional on it. When Redis is full or
-read-only it refuses a script at its first write, so even then no plan is applied by half.
+Scripts run one at a time on the server, so a transaction is applied completely or not at all, in
+one round trip (WATCH and MULTI would take four, and a connection of their own). A change that
+depends on stored data reads it first and makes its transaction conditional on it. When Redis is
+full or read-only it refuses a script at its first write, so even then nothing is applied by half.
 
-Knows: plans. Does not know: what is stored.
+Knows: conditions and commands. Does not know: what is stored.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ return 0
 
 
 class Changed(Exception):
-    """The data that a plan was made from has changed: read it again."""
+    """The data that a transaction was made from has changed: read it again."""
 
 
 @dataclass(slots=True)
-class Plan:
+class Transaction:
     """Checks and writes, in order. An expectation that fails raises the error given with it."""
 
     _writes: list[Command] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Plan:
     _errors: list[GatewayError | None] = field(default_factory=list)
 
     def expect(self, command: Command, reply: Reply, otherwise: GatewayError | None = None) -> None:
-        """Apply the plan only if `command` gives `reply`; without an error, Changed is raised."""
+        """Write only if `command` gives `reply`; without an error given, Changed is raised."""
         self._checks.append((command, str(reply) if isinstance(reply, int) else reply))
         self._errors.append(otherwise)
 
@@ -73,14 +73,14 @@ class Plan:
         return words
 
 
-class Planner:
-    """Applies plans on one link."""
+class Transactions:
+    """Applies transactions on one link."""
 
     def __init__(self, link: RedisLink) -> None:
         self._script = link.script(_SCRIPT)
 
-    async def apply(self, plan: Plan) -> None:
-        """Apply `plan`; raises the error of the first expectation that fails, or Changed."""
-        failed = await self._script([], plan.arguments())
+    async def apply(self, transaction: Transaction) -> None:
+        """Apply `transaction`; raises the error of the first expectation that fails, or Changed."""
+        failed = await self._script([], transaction.arguments())
         if failed:
-            raise plan.error_of(failed) or Changed()
+            raise transaction.error_of(failed) or Changed()
