@@ -6,6 +6,7 @@ Knows: the admin routes of both and what is shown of them. Does not know: how re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -16,7 +17,18 @@ from cli.client_options import AdminFlags
 from cli.output import moment, print_json, print_table
 from cli.tenants import find_tenant
 
-_COUNTERS = ("requests", "computed_tokens", "cached_tokens", "generated_tokens", "saved_ms")
+# The ids and the two counts of the cache are one above the other: so all fits 100 columns.
+_USAGE_COLUMNS = (
+    "day",
+    "tenant\nkey",
+    "requests",
+    "computed",
+    "cached",
+    "generated",
+    "saved s",
+    "written\nunread",
+)
+_UNITS = ("", "k", "M", "G", "T")
 Day = Annotated[
     str | None, typer.Option(metavar="DAY", help="Such as 2026-01-31.", show_default=False)
 ]
@@ -31,6 +43,9 @@ def usage(
     last: Day = None,
 ) -> None:
     """Show what tenants used, by key and day (UTC); by default of the last 31 days.
+
+    Tokens are computed, cached (and the seconds saved so), generated, written into the cache, and
+    of those unread: no request has found them to this day. --json has exact numbers.
 
     Example:
 
@@ -48,9 +63,12 @@ def usage(
     if admin.json:
         print_json(rows)
         return
-    columns = ("day", "tenant_id", "key_id", *_COUNTERS)
-    cells = (tuple(_cell(row[name]) for name in columns) for row in rows)
-    print_table("Usage", [name.replace("_", " ") for name in columns], cells)
+    show_usage(rows)
+
+
+def show_usage(rows: Iterable[dict[str, Any]]) -> None:
+    """The rows of GET /admin/usage as a table of 100 columns, with large numbers in short."""
+    print_table("Usage in tokens, large numbers rounded", _USAGE_COLUMNS, map(_usage, rows))
 
 
 def audit(
@@ -72,11 +90,31 @@ def audit(
     print_table("Audit log", ("time", "actor", "action", "target", "detail"), map(_entry, entries))
 
 
-def _cell(value: str | float | None) -> str:
-    """Nothing for what was not measured."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else f"{value:.10g}"
+def _usage(row: dict[str, Any]) -> tuple[str, ...]:
+    saved_ms = row["saved_ms"]
+    return (
+        row["day"],
+        f"{row['tenant_id']}\n{row['key_id']}",
+        _short(row["requests"]),
+        _short(row["computed_tokens"]),
+        _short(row["cached_tokens"]),
+        _short(row["generated_tokens"]),
+        # Nothing where it was not measured.
+        "" if saved_ms is None else _short(round(saved_ms / 1000, 3)),
+        f"{_short(row['cache_written_tokens'])}\n{_short(row['cache_unread_tokens'])}",
+    )
+
+
+def _short(number: float) -> str:
+    """In five characters or so: whole numbers in full up to 9999, others to three digits."""
+    if isinstance(number, int) and number < 10_000:
+        return str(number)
+    for unit in _UNITS:
+        digits = f"{number:.3g}"
+        if float(digits) < 1000 or unit == _UNITS[-1]:
+            break
+        number /= 1000
+    return digits + unit
 
 
 def _entry(entry: dict[str, Any]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ class Request:
         return common[: self.shared] + list(self.private)
 
 
-requests = st.builds(
+any_request = st.builds(
     Request,
     at_step=st.integers(0, 20),
     shared=st.integers(1, 24),
@@ -67,7 +67,7 @@ def rigs(draw: st.DrawFn) -> Rig:
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(rig=rigs(), mix=st.lists(requests, min_size=1, max_size=12), base=st.integers(1, 3))
+@given(rig=rigs(), mix=st.lists(any_request, min_size=1, max_size=12), base=st.integers(1, 3))
 def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Request], base: int) -> None:
     common = [(i * base) % 3 for i in range(24)]
     cancels: dict[int, list[str]] = {}
