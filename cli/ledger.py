@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
+import msgspec
 import typer
 
 from cli.admin_client import AdminClient, with_admin
@@ -117,6 +118,11 @@ def _short(number: float) -> str:
     return digits + unit
 
 
+def _plain(value: Any) -> str:
+    """A string as it is, everything else as in JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
 def _entry(entry: dict[str, Any]) -> tuple[str, ...]:
-    detail = ", ".join(f"{name}={value}" for name, value in entry["detail"].items())
+    detail = ", ".join(f"{name}={_plain(value)}" for name, value in entry["detail"].items())
     return moment(entry["time"]), entry["actor"], entry["action"], entry["target"], detail

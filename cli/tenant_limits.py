@@ -119,10 +119,10 @@ def changed_limits(now: dict[str, Any], rates: LimitFlags, spending: BudgetFlags
 def described(limits: dict[str, Any]) -> list[str]:
     """A line for each limit."""
     lines = [
-        f"  {name.replace('_', ' ')}: {limits[name]:g}"
+        f"  {name.replace('_', ' ')}: {limits[name]:.10g}"
         for name in LimitFlags.__dataclass_fields__
         if limits.get(name)
     ]
     if budget := limits.get("budget"):
-        lines.append(f"  budget: {budget['units']:g} units, {budget.get('period', 'month')}")
+        lines.append(f"  budget: {budget['units']:.10g} units, {budget.get('period', 'month')}")
     return lines or ["  no limits"]

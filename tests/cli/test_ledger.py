@@ -64,6 +64,12 @@ def test_the_audit_log_lists_a_change(ratoon: Ratoon) -> None:
     assert "name=audited" in table
 
 
+def test_a_change_of_several_fields_is_shown_as_json(ratoon: Ratoon) -> None:
+    ratoon("tenants create quoted")
+    ratoon("tenants quota quoted --floor 0.25")
+    assert 'cache={"floor":0.25}' in ratoon("audit --limit 1").out
+
+
 def test_no_usage_is_an_empty_table(ratoon: Ratoon) -> None:
     ratoon("tenants create unused")
     assert ratoon("usage --tenant unused --json").json == []

@@ -210,5 +210,8 @@ def test_limits_are_set_shown_kept_and_taken_away(ratoon: Ratoon, tenant: str) -
     shown = ratoon(f"tenants limits {tenant} --requests-per-minute 0").out
     assert "requests" not in shown
     assert "budget: 50 units, total" in shown
+    shown = ratoon(f"tenants limits {tenant} --tokens-per-minute 1234567").out
+    assert "tokens per minute: 1234567\n" in shown
+    ratoon(f"tenants limits {tenant} --tokens-per-minute 0")
     assert "limits" in ratoon(f"tenants limits {tenant} --budget 0 --burst-s 0 --json").json
     assert record(ratoon, tenant)["limits"] == {}
