@@ -1,8 +1,7 @@
 """What to do when a child exits, a signal comes or time passes: decided here, done by `watch`.
 
-The gateway is served from the start to the end; the engine is restarted when it dies, and ended
-when it does not answer any more. Stopping
-goes gateway first (it drains its streams), then engine.
+The gateway runs from the start to the end; the engine is restarted when it dies, and ended when it
+does not answer any more. At a stop the gateway goes first (it drains its streams), then the engine.
 
     SERVING --stop, give up--> DRAINING --gateway gone--> STOPPING --engine gone--> DONE
        `--gateway died---------------------------------------^

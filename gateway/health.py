@@ -1,6 +1,7 @@
 """Health checks for load balancers and supervisors, without a key.
 
-Knows: whether an engine is connected. Does not know: how it performs (`/metrics`).
+Knows: whether an engine is connected, and its process runs. Does not know: how it performs
+(`/metrics`).
 """
 
 from __future__ import annotations

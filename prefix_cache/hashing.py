@@ -1,4 +1,4 @@
-"""The key of a block: what the tiers below the device and the router find it by.
+"""The key of a block: what the tiers below the device find it by.
 
     key of block i = digest(namespace of block i | key of block i - 1 | token ids, int32 LE)
 

@@ -2,6 +2,8 @@
 
 Costs a walk over the tree and the leases: for tests after every operation, and for an idle
 engine. Reads everything, changes nothing.
+
+Knows: what every count has to be. Does not know: which change made it wrong.
 """
 
 from __future__ import annotations

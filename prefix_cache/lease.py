@@ -24,6 +24,9 @@ the lease has `failed` and can only be released.
 
 A lease on a detached node commits nothing more: what it computes stays private. A lease is
 released exactly once. Only `PrefixCache` changes a lease.
+
+Knows: slots of the device, and how far they are shared. Does not know: what is in a block, or whose
+turn it is to have one.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     begin -> (take_plan) -> end, once for each move -> the shipment has ended, and is settled whole
 
 Knows: moves and the blocks they are of. Does not know: why they were asked for, or what follows
-when they end (`ascent`, `descent`).
+when they end (`ascent`, `landing`).
 """
 
 from __future__ import annotations

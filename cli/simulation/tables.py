@@ -1,4 +1,4 @@
-"""A simulation's report, and a plan, as tables.
+"""A simulation's report as tables.
 
 Knows: rich tables. Does not know: where the numbers come from.
 """
