@@ -19,7 +19,7 @@ from cli.admin_client import error_message
 from cli.client_options import LoadFlags, TargetFlags
 from cli.drive import Server, drive
 from cli.errors import CliError, ServerRefused, ServerUnreachable
-from cli.load import Caller, Outcome, closed_loop
+from cli.load import Outcome, Sender, closed_loop
 from cli.output import print_json
 from cli.phases import SMALL, Sizes, WorkloadName, draw_phases
 from cli.progress import Advance, progress_bar
@@ -101,9 +101,9 @@ async def run_load(url: str, key: str, model: str | None, load: LoadFlags, seed:
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         model = model or await first_model(session, url, key)
         bodies = draw_bodies(load, model, seed)
-        caller = Caller(session, url + PATHS[load.endpoint], key)
+        sender = Sender(session, url + PATHS[load.endpoint], key)
         with progress_bar("requests", len(bodies)) as advance:
-            return await _timed(bodies, load.concurrency, caller, Counted(advance), seed)
+            return await _timed(bodies, load.concurrency, sender, Counted(advance), seed)
 
 
 async def first_model(session: aiohttp.ClientSession, url: str, key: str) -> str:
@@ -125,12 +125,12 @@ async def first_model(session: aiohttp.ClientSession, url: str, key: str) -> str
 async def _timed(
     bodies: Sequence[Body],
     concurrency: int,
-    caller: Caller,
+    sender: Sender,
     counted: Callable[[Outcome], None],
     seed: int,
 ) -> Report:
     started_at = time.perf_counter()
-    outcomes = await closed_loop(bodies, concurrency, caller.ask, counted)
+    outcomes = await closed_loop(bodies, concurrency, sender.ask, counted)
     return make_report(outcomes, time.perf_counter() - started_at, seed)
 
 

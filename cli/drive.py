@@ -19,7 +19,7 @@ from itertools import chain as joined
 
 import aiohttp
 
-from cli.load import Caller, Outcome
+from cli.load import Outcome, Sender
 from cli.phases import Chain, Phase, prompts_of
 from cli.workload import PATHS, stream_body
 
@@ -80,12 +80,12 @@ async def _ask_all(share: _Share) -> list[Outcome]:
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, read_bufsize=1 << 20
     ) as session:
-        caller = Caller(session, server.url + PATHS["completions"], server.key, every_chunk=True)
-        return await run_chains(share.chains, share.concurrency, server.model, caller)
+        sender = Sender(session, server.url + PATHS["completions"], server.key, every_chunk=True)
+        return await run_chains(share.chains, share.concurrency, server.model, sender)
 
 
 async def run_chains(
-    chains: Sequence[Chain], concurrency: int, model: str, caller: Caller
+    chains: Sequence[Chain], concurrency: int, model: str, sender: Sender
 ) -> list[Outcome]:
     """Send each chain's turns in order, `concurrency` chains at once; an error ends a chain."""
     waiting, outcomes = deque(chains), list[Outcome]()
@@ -94,7 +94,7 @@ async def run_chains(
         while waiting:
             for prompt, output in prompts_of(waiting.popleft()):
                 body = stream_body(model, output) | {"prompt": prompt}
-                outcome = await caller.ask(body)
+                outcome = await sender.ask(body)
                 outcomes.append(outcome)
                 if outcome.error is not None:
                     break

@@ -35,7 +35,7 @@ class Outcome:
     cached_tokens: int | None = None  # None: the server did not say
     output_tokens: int = 0
     error: str | None = None
-    sent_at: float = 0.0  # seconds of the caller's clock
+    sent_at: float = 0.0  # seconds of the sender's clock
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Transcript:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Sender:
     """Sends requests over one session. `clock` gives seconds."""
 
     session: aiohttp.ClientSession
@@ -96,7 +96,7 @@ class Caller:
 
     async def ask(self, body: Body) -> Outcome:
         """Send one body and read its stream to the end; errors of the server are outcomes."""
-        content = msgspec.json.encode(body)  # before the clock starts: the caller's own work
+        content = msgspec.json.encode(body)  # before the clock starts: the sender's own work
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         sent_at = self.clock()
         try:

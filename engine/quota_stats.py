@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from engine.stats_messages import BlocksByReason, EvictionStats, FlowShares, ShareStats
 from prefix_cache.cache import PrefixCache
-from prefix_cache.ledger import Entry
+from prefix_cache.eviction_log import Entry
 from prefix_cache.quotas import Evictions
 from prefix_cache.traffic import Reason
 from storage.move import Tier
@@ -41,7 +41,7 @@ def flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowSha
 
 def last_evictions(cache: PrefixCache, most: int, now: float) -> list[EvictionStats]:
     """Up to `most` of the last evictions between different flows, the newest first."""
-    return [_told(entry, now) for entry in cache.ledger.entries()[: max(most, 0)]]
+    return [_told(entry, now) for entry in cache.eviction_log.entries()[: max(most, 0)]]
 
 
 def _told(entry: Entry, now: float) -> EvictionStats:

@@ -24,7 +24,7 @@ from engine.messages import (
 )
 from engine.stats_messages import TierTokens
 from gateway.admission import TextRules
-from gateway.detokenizer import Decoder, Detokenizer
+from gateway.detokenizer import Detokenizer, TokenDecoder
 from gateway.stop_strings import StopScanner
 
 EndReason = Literal["stop", "length"]
@@ -100,7 +100,9 @@ async def run_choice(
 class Choice:
     """The state of one choice between events."""
 
-    def __init__(self, index: int, generate: Generate, rules: TextRules, decoder: Decoder) -> None:
+    def __init__(
+        self, index: int, generate: Generate, rules: TextRules, decoder: TokenDecoder
+    ) -> None:
         self._index = index
         self._shown_stop_ids = generate.sampling.stop_token_ids if rules.include_stop else ()
         self._text = Detokenizer(decoder, skip_special_tokens=rules.skip_special_tokens)

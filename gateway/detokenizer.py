@@ -18,7 +18,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _MAX_HELD = 16  # tokens; a character has at most 4 bytes, so more will never become one
 
 
-class Decoder(Protocol):
+class TokenDecoder(Protocol):
     """What is asked of a tokenizer here."""
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
@@ -36,7 +36,7 @@ class Decoder(Protocol):
 class Detokenizer:
     """One choice's text; the pieces it returns join to the text of all its tokens."""
 
-    def __init__(self, decoder: Decoder, *, skip_special_tokens: bool) -> None:
+    def __init__(self, decoder: TokenDecoder, *, skip_special_tokens: bool) -> None:
         self._decoder = decoder
         self._skip_special_tokens = skip_special_tokens
         self._pieces = decoder.pieces(skip_special_tokens=skip_special_tokens)

@@ -17,7 +17,7 @@ from engine.errors import EngineUnavailable
 from engine.interface import Engine, Late
 from gateway.admission import Admitted
 from gateway.choice import Choice, Event, run_choice
-from gateway.detokenizer import Decoder
+from gateway.detokenizer import TokenDecoder
 
 # Most events of a request that wait for a slow reader.
 _MAX_WAITING = 64
@@ -34,7 +34,7 @@ _Told = Event | _Over | BaseException
 async def generating(
     engine: Engine,
     admitted: Admitted,
-    decoder: Decoder,
+    decoder: TokenDecoder,
     see: Callable[[Event], None] = lambda _: None,
     late: Late | None = None,
 ) -> AsyncIterator[AsyncGenerator[Event, None]]:

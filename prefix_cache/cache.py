@@ -25,6 +25,7 @@ from prefix_cache.invariants import check
 from prefix_cache.lease import Lease
 from prefix_cache.leasing import Leasing
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.occupancy import PoolUse, TierUse
 from prefix_cache.owners import OwnerUse
 from prefix_cache.pruning import Pruning
 from prefix_cache.quota import Quota
@@ -36,7 +37,6 @@ from prefix_cache.supply import Supply
 from prefix_cache.traffic import Reason
 from prefix_cache.transit import Outcome, Transit
 from prefix_cache.tree import RadixTree
-from prefix_cache.usage import PoolUse, TierUse
 from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan, Record, Tier
 
 DEVICE_ONLY = Tiers()
@@ -61,7 +61,7 @@ class PrefixCache:
         self._transit = Transit()
         self._supply = Supply(num_blocks, self._holds, tiers, self._transit)
         self.traffic = self._supply.losses.traffic  # what has gone between the tiers so far
-        self.ledger = self._supply.losses.ledger  # the last evictions between different owners
+        self.eviction_log = self._supply.losses.eviction_log  # between different owners
         self.quotas = Quotas(self._holds, self._supply)
         self._ascent = Ascent(self._holds, self._supply, self._transit)
         self.readership = Readership()  # to be read alone
@@ -135,7 +135,7 @@ class PrefixCache:
         `writer` is a label, never interpreted: the lease counts the blocks that are written under
         it, and later leases tell by it whose blocks they were the first to find.
         """
-        self.ledger.now = now
+        self.eviction_log.now = now
         known = token_ids[:-1] if shares else token_ids[:0]
         lease = self._leasing.give(path, token_ids, known, owner, now, load_blocks)
         if lease is not None:
@@ -163,7 +163,7 @@ class PrefixCache:
         missing = self.blocks_for(num_tokens) - lease.num_blocks
         if missing <= 0:
             return True
-        self.ledger.now = now
+        self.eviction_log.now = now
         is_longer = self._leasing.lengthen(lease, missing, now)
         if is_longer:
             self.quotas.keep(lease.owner)

@@ -18,8 +18,8 @@ import numpy as np
 
 from prefix_cache.allocator import BlockIds
 from prefix_cache.edge import Places
+from prefix_cache.eviction_log import EvictionLog
 from prefix_cache.holds import Holds
-from prefix_cache.ledger import Ledger
 from prefix_cache.node import Node
 from prefix_cache.residency import BIT, DISK, FORGET, HOST, WITH, WITHOUT
 from prefix_cache.shelf import ABOVE, Pools, Shelf
@@ -35,7 +35,7 @@ class Losses:
 
     def __init__(self, holds: Holds, pools: Pools, transit: Transit) -> None:
         self.traffic = Traffic()
-        self.ledger = Ledger()
+        self.eviction_log = EvictionLog()
         self._holds = holds
         self._shelves = pools.shelves
         self._allocators = pools.allocators()
@@ -140,7 +140,7 @@ class Losses:
         eviction = Eviction(tier, reason, node.owner, owner)
         self.traffic.evict(eviction, count)
         if owner and owner != node.owner:
-            self.ledger.note(eviction, count)
+            self.eviction_log.note(eviction, count)
         if tier is DEVICE_TIER:
             self._books.evicted(for_owner=owner or node.owner, of_owner=node.owner, blocks=count)
 

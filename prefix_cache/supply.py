@@ -16,10 +16,10 @@ from prefix_cache.holds import Holds
 from prefix_cache.landing import Landing
 from prefix_cache.losses import Losses
 from prefix_cache.node import Node, Partial, Position
+from prefix_cache.occupancy import PoolUse, TierUse
 from prefix_cache.shelf import Tiers, make_pools
 from prefix_cache.traffic import Reason
 from prefix_cache.transit import Transit
-from prefix_cache.usage import PoolUse, TierUse
 from storage.move import Tier
 
 

@@ -33,7 +33,6 @@ class Reason(Enum):
 
 
 COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM  # the daily ones, at hand
-LAST_COPY = frozenset(Reason) - {COPIED, DOUBLE}
 
 
 class Eviction(NamedTuple):
@@ -71,7 +70,3 @@ class Traffic:
             if eviction.tier is tier:
                 counts[eviction.reason] += blocks
         return dict(counts)
-
-    def dropped(self, tier: Tier) -> int:
-        """Blocks that left the cache from `tier`."""
-        return sum(n for reason, n in self.by_reason(tier).items() if reason in LAST_COPY)

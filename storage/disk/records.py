@@ -60,7 +60,7 @@ class ToWrite(NamedTuple):
     payload: memoryview
 
 
-class Found(NamedTuple):
+class ScanPart(NamedTuple):
     """One piece of a scan: records in order of slot, slots of others, and where to go on."""
 
     entries: list[tuple[int, Record]]
@@ -104,7 +104,7 @@ class Records:
             return False
         return True
 
-    def scan(self, first: int) -> Found:
+    def scan(self, first: int) -> ScanPart:
         """The next records, from slot `first` on. Raises FileDamaged."""
         found = self._file.headers(first, _SCAN_BYTES)
         entries, unsound = [], []
@@ -118,7 +118,7 @@ class Records:
                 entries.append((slot, header.record))
             else:
                 unsound.append(slot)
-        return Found(entries, unsound, found[-1][0] + 1 if found else None)
+        return ScanPart(entries, unsound, found[-1][0] + 1 if found else None)
 
     def forget(self, owner: str) -> list[int]:
         """Erase the key of `owner`; returns the slots of its records, to be erased.

@@ -30,6 +30,7 @@ from storage.disk.wire import (
     Close,
     Ended,
     Erase,
+    FileStats,
     Forget,
     Open,
     Opened,
@@ -41,7 +42,6 @@ from storage.disk.wire import (
     Scan,
     Scanned,
     Segment,
-    Usage,
     WireBroken,
     Write,
     decode_command,
@@ -151,7 +151,7 @@ class _Service:
         file = self._opened.file
         file.drop_dead_readers()
         used = file.use().used
-        self._reply(Usage(file.num_records(), used, self._lost, self._writing.refused))
+        self._reply(FileStats(file.num_records(), used, self._lost, self._writing.refused))
 
     def _reply(self, reply: Reply) -> None:
         content = self._channel.encode(reply)

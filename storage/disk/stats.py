@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from storage.disk.wire import Usage
+from storage.disk.wire import FileStats
 
 
 class DiskState(Enum):
@@ -42,14 +42,14 @@ class DiskCounters:
         self._lost = 0  # counted by the processes before this one
         self._refused = 0
 
-    def take(self, usage: Usage) -> None:
+    def take(self, file: FileStats) -> None:
         """Take over what the running process has counted since its start."""
         self.stats = replace(
             self.stats,
-            bytes=usage.bytes,
-            records=usage.records,
-            lost=self._lost + usage.lost,
-            refused=self._refused + usage.refused,
+            bytes=file.bytes,
+            records=file.records,
+            lost=self._lost + file.lost,
+            refused=self._refused + file.refused,
         )
 
     def opened(self, *, set_aside: bool) -> None:

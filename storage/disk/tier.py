@@ -33,6 +33,7 @@ from storage.disk.wire import (
     ERASE_SLOTS,
     Ended,
     Erase,
+    FileStats,
     Forget,
     Forgot,
     Opened,
@@ -42,7 +43,6 @@ from storage.disk.wire import (
     Scan,
     Scanned,
     Segment,
-    Usage,
     Write,
 )
 from storage.errors import DiskInUse, DiskUnavailable
@@ -255,7 +255,7 @@ class DiskTier:
         if isinstance(reply, Ended):
             if not self.buffers.answered(reply.ticket):
                 self._asked.answered(reply)
-        elif isinstance(reply, Usage):
+        elif isinstance(reply, FileStats):
             self._counters.take(reply)
         elif isinstance(reply, Scanned):
             self._scanned.append(reply)

@@ -1,7 +1,7 @@
 """The messages between the engine and the disk's process, and the socket they go through.
 
     engine  --- Open, Write, Read, Erase, Forget, Scan, Close -->  disk
-            <-- Opened | Refused, Ended, Scanned, Forgot, Usage --
+            <-- Opened | Refused, Ended, Scanned, Forgot, FileStats --
 
 Blocks themselves are not sent: they lie in memory that both processes map, and a message names the
 place. Every message is bounded and typed; one that does not decode ends the connection.
@@ -148,7 +148,7 @@ class Forgot(Message, frozen=True):
     owner: str
 
 
-class Usage(Message, frozen=True):
+class FileStats(Message, frozen=True):
     """What the file holds, and the reads lost and writes refused since it was opened."""
 
     records: int
@@ -158,7 +158,7 @@ class Usage(Message, frozen=True):
 
 
 Command = Open | Write | Read | Erase | Forget | Scan | Close
-Reply = Opened | Refused | Ended | Scanned | Forgot | Usage
+Reply = Opened | Refused | Ended | Scanned | Forgot | FileStats
 
 
 class WireBroken(StorageError):

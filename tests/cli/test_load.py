@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from cli.load import Caller, Outcome, Transcript, closed_loop, refusal_code
+from cli.load import Outcome, Sender, Transcript, closed_loop, refusal_code
 from tests.cli.openai_double import OpenAIDouble, Script, usage
 
 ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n'
@@ -157,18 +157,18 @@ async def test_more_callers_than_requests_is_fine() -> None:
 
 
 @asynccontextmanager
-async def caller(double: OpenAIDouble, timeout_s: float = 10.0) -> AsyncIterator[Caller]:
+async def sender(double: OpenAIDouble, timeout_s: float = 10.0) -> AsyncIterator[Sender]:
     timeout = aiohttp.ClientTimeout(total=None, sock_read=timeout_s)
     async with (
         TestServer(double.app()) as server,
         aiohttp.ClientSession(timeout=timeout) as session,
     ):
-        yield Caller(session, str(server.make_url("/v1/completions")), "secret")
+        yield Sender(session, str(server.make_url("/v1/completions")), "secret")
 
 
 async def test_a_whole_stream_is_read() -> None:
     double = OpenAIDouble([Script(("a", "b", "c"), usage=usage(8, 3, cached=4))])
-    async with caller(double) as asking:
+    async with sender(double) as asking:
         outcome = await asking.ask({"prompt": [1, 2]})
     assert outcome.error is None
     assert (outcome.prompt_tokens, outcome.output_tokens, outcome.cached_tokens) == (8, 3, 4)
@@ -181,7 +181,7 @@ async def test_a_whole_stream_is_read() -> None:
 async def test_waits_of_the_server_are_in_the_times() -> None:
     """Lower bounds alone: a busy machine may add to them, nothing can take away."""
     double = OpenAIDouble([Script((0.05, "a", 0.02, "b"), usage=usage(1, 2))])
-    async with caller(double) as asking:
+    async with sender(double) as asking:
         outcome = await asking.ask({})
     assert outcome.ttft_s is not None
     assert outcome.ttft_s >= 0.05
@@ -199,11 +199,11 @@ async def test_waits_of_the_server_are_in_the_times() -> None:
     ],
 )
 async def test_what_goes_wrong_is_an_outcome(script: Script, error: str) -> None:
-    async with caller(OpenAIDouble([script]), timeout_s=0.2) as asking:
+    async with sender(OpenAIDouble([script]), timeout_s=0.2) as asking:
         assert (await asking.ask({})).error == error
 
 
 async def test_an_unreachable_server_is_an_outcome() -> None:
     async with aiohttp.ClientSession() as session:
-        outcome = await Caller(session, "http://127.0.0.1:9/v1/completions", "k").ask({})
+        outcome = await Sender(session, "http://127.0.0.1:9/v1/completions", "k").ask({})
     assert outcome.error == "ClientConnectorError"

@@ -12,7 +12,7 @@ from engine.interface import Late
 from engine.messages import Finished, Generate, SamplingParams, Tokens
 from gateway.admission import Admitted, TextRules
 from gateway.choice import Delta, Ended, Event
-from gateway.detokenizer import Decoder
+from gateway.detokenizer import TokenDecoder
 from gateway.generation import generating
 from gateway.tokenizer import Tokenizer
 from tests.doubles.fake_engine import EOS, FakeEngine, at_once, failing_at, hanging_at, saying
@@ -47,7 +47,9 @@ def admitted(
     )
 
 
-async def events_of(engine: FakeEngine, request: Admitted, decoder: Decoder = BYTES) -> list[Event]:
+async def events_of(
+    engine: FakeEngine, request: Admitted, decoder: TokenDecoder = BYTES
+) -> list[Event]:
     async with generating(engine, request, decoder) as events:
         return [event async for event in events]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.occupancy import PoolUse
 from prefix_cache.owners import OwnerUse
-from prefix_cache.usage import PoolUse
 
 Chain = tuple[tuple[Namespace, tuple[int, ...]], ...]
 

@@ -9,13 +9,14 @@ from random import Random
 import pytest
 
 from prefix_cache.quota import PUBLISHED, Quota
-from prefix_cache.traffic import LAST_COPY
+from prefix_cache.traffic import Reason
 from storage.move import Tier
 from tests.prefix_cache.market import Market, Request, Sizes, conversations, flood, mixed, prompt
 from tests.prefix_cache.scene import path
 
 SMALL = Sizes(64, 96, 128)
 SHAPES = [Sizes(64), Sizes(64, 96), Sizes(64, 0, 128), SMALL]
+LAST_COPY = frozenset(Reason) - {Reason.COPIED, Reason.DOUBLE}
 
 
 def primed(sizes: Sizes, quotas: dict[str, Quota], requests: list[Request]) -> Market:
@@ -124,7 +125,7 @@ class TestCeilings:
         use = market.cache.owners()
         assert use["other"].evictions_suffered == 0
         assert use["capped"].evictions_caused == use["capped"].evictions_suffered == 36 * 8
-        assert market.cache.ledger.entries() == []
+        assert market.cache.eviction_log.entries() == []
 
     @pytest.mark.parametrize("sizes", SHAPES)
     def test_a_request_beyond_every_quota_is_served(self, sizes: Sizes) -> None:
@@ -210,7 +211,7 @@ class TestBooks:
     def test_the_ledger_says_whose_for_whom_from_where_why_and_when(self) -> None:
         market = primed(Sizes(16, 8), {"a": Quota(), "b": Quota()}, flood("a", 2))
         market.serve_all(flood("b", 1, begin=10))
-        [entry] = market.cache.ledger.entries()
+        [entry] = market.cache.eviction_log.entries()
         eviction = entry.eviction
         assert (entry.when, entry.blocks) == (3.0, 8)
         assert (eviction.of_owner, eviction.for_owner) == ("a", "b")

@@ -8,8 +8,8 @@ import pytest
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction import EvictionPolicy, SortKey
 from prefix_cache.node import Node
+from prefix_cache.occupancy import PoolUse
 from prefix_cache.owners import OwnerUse
-from prefix_cache.usage import PoolUse
 from tests.prefix_cache.scene import Scene, path, tokens
 
 A, B = path("tenant a"), path("tenant b")

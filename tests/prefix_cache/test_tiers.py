@@ -317,4 +317,5 @@ def test_every_eviction_says_whose_for_whom_and_why() -> None:
     scene.run(A, OTHER, "ben")
     ((eviction, blocks),) = scene.cache.traffic.evicted.items()
     assert eviction == (Tier.DEVICE, Reason.NO_ROOM, "anna", "ben")
-    assert blocks == scene.cache.traffic.dropped(Tier.DEVICE) == 2
+    assert blocks == 2
+    assert scene.cache.traffic.by_reason(Tier.DEVICE) == {Reason.NO_ROOM: 2}

@@ -16,6 +16,7 @@ from storage.disk.wire import (
     Channel,
     Ended,
     Erase,
+    FileStats,
     Forget,
     Message,
     Opened,
@@ -23,7 +24,6 @@ from storage.disk.wire import (
     Read,
     Scanned,
     Segment,
-    Usage,
     WireBroken,
     Write,
     decode_command,
@@ -41,7 +41,7 @@ REPLIES = [
     Opened(set_aside=True),
     Ended(5, Outcome.LOST),
     Scanned([(n, record(n)) for n in range(200)], 200),
-    Usage(1, 2, 3, 4),
+    FileStats(1, 2, 3, 4),
 ]
 
 

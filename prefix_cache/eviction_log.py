@@ -3,7 +3,7 @@
 Equal evictions in a row are one entry. The time of an entry is the last `now` that a caller passed
 to the cache, which has no clock of its own.
 
-Knows: the last LEDGER_LENGTH entries. Does not know: sums (`traffic`).
+Knows: the last LOG_LENGTH entries. Does not know: sums (`traffic`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from prefix_cache.traffic import Eviction
 
-LEDGER_LENGTH = 1000
+LOG_LENGTH = 1000
 
 
 class Entry(NamedTuple):
@@ -24,10 +24,10 @@ class Entry(NamedTuple):
     blocks: int
 
 
-class Ledger:
+class EvictionLog:
     """A bounded list; the oldest entries are forgotten."""
 
-    def __init__(self, length: int = LEDGER_LENGTH) -> None:
+    def __init__(self, length: int = LOG_LENGTH) -> None:
         self.now = 0.0  # set by the cache
         self._entries: deque[Entry] = deque(maxlen=length)
 
