@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
-from gateway.patience import Patience
+from gateway.backoff import Backoff
 
 ChildName = Literal["gateway", "engine"]
 
@@ -25,7 +25,7 @@ ChildName = Literal["gateway", "engine"]
 class Policy:
     """How patient the supervisor is. Seconds and counts."""
 
-    patience: Patience = field(default_factory=Patience)  # with an engine that dies
+    backoff: Backoff = field(default_factory=Backoff)  # with an engine that dies
     max_unready_runs: int = 3  # deaths in a row before ever being ready: it will not get better
     hopeless_status: int = 2  # with which an engine says that it cannot start
     drain_s: float = 35.0  # for the gateway to stop; its own grace and a margin
@@ -157,7 +157,7 @@ def _engine_exited(state: State, status: int, at: float, policy: Policy) -> Deci
         return state, []
     state = replace(
         state,
-        short_runs=0 if ran_s >= policy.patience.healthy_after_s else state.short_runs + 1,
+        short_runs=0 if ran_s >= policy.backoff.healthy_after_s else state.short_runs + 1,
         unready_runs=0 if was_ready else state.unready_runs + 1,
     )
     if not state.announced and status == policy.hopeless_status:
@@ -169,7 +169,7 @@ def _engine_exited(state: State, status: int, at: float, policy: Policy) -> Deci
             "it was ready; its own words are above"
         )
         return _drain(replace(state, failure=reason), at, policy)
-    delay = policy.patience.delay(state.short_runs)
+    delay = policy.backoff.delay(state.short_runs)
     said = Say(f"the engine {describe_status(status)}; starting it again in {delay:g} s")
     return replace(state, wake_at=at + delay), [said]
 

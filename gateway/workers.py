@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 from prometheus_client.multiprocess import mark_process_dead
 
-from gateway.patience import Patience
+from gateway.backoff import Backoff
 from gateway.worker import SERVING, WorkerConfig
 
 _LOG = logging.getLogger(__name__)
@@ -89,12 +89,12 @@ class Workers:
         command: Sequence[str],
         count: int,
         metrics_dir: str,
-        patience: Patience | None = None,
+        backoff: Backoff | None = None,
     ) -> None:
         self._command = command
         self._count = count
         self._metrics_dir = metrics_dir
-        self._patience = patience or Patience()
+        self._backoff = backoff or Backoff()
         self._running: set[Worker] = set()
         self._stopping = asyncio.Event()
         self._has_served = False
@@ -127,8 +127,8 @@ class Workers:
                 self.stop()
                 return
             ran_s = time.monotonic() - started
-            short_runs = 0 if ran_s >= self._patience.healthy_after_s else short_runs + 1
-            delay = self._patience.delay(short_runs)
+            short_runs = 0 if ran_s >= self._backoff.healthy_after_s else short_runs + 1
+            delay = self._backoff.delay(short_runs)
             _LOG.warning("a worker ended with %d; starting another in %g s", status, delay)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)

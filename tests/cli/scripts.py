@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from cli.supervisor import ChildName, Policy
-from gateway.patience import Patience
+from gateway.backoff import Backoff
 
 CHILDREN = Path(__file__).parent / "children"
 
@@ -26,7 +26,7 @@ def fake_commands(
 
 def quick_policy() -> Policy:
     """Milliseconds where the real one has seconds."""
-    return Policy(patience=Patience(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02))
+    return Policy(backoff=Backoff(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02))
 
 
 async def engine_ready(directory: Path) -> bool:

@@ -307,7 +307,7 @@ class World:
         assert (self.state.phase is Phase.DONE) <= (not any(self.alive.values()))
         if self.state.phase is Phase.SERVING and not self.alive["engine"]:
             assert self.state.wake_at is not None, "nobody will start the engine"
-            assert self.state.wake_at <= self.now + POLICY.patience.max_delay_s
+            assert self.state.wake_at <= self.now + POLICY.backoff.max_delay_s
         if self.state.phase in (Phase.DRAINING, Phase.STOPPING):
             assert self.doomed or self.state.wake_at is not None, "nobody will end this"
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from gateway.backoff import Backoff
 from gateway.config import default_workers
-from gateway.patience import Patience
 from gateway.workers import Worker, Workers
 from tests.doubles.waiting import until
 
 SCRIPT = Path(__file__).with_name("fake_worker.py")
 LIMIT_S = 30
-HASTY = Patience(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02)
+HASTY = Backoff(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02)
 
 
 def command(directory: Path) -> list[str]:

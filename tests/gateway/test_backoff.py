@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.patience import Patience
+from gateway.backoff import Backoff
 
 
 @pytest.mark.parametrize(
@@ -12,4 +12,4 @@ from gateway.patience import Patience
     [(0, 0.1), (1, 0.1), (2, 1.0), (3, 2.0), (4, 4.0), (5, 8.0), (6, 10.0), (9999, 10.0)],
 )
 def test_restarts_slow_down(short_runs: int, delay: float) -> None:
-    assert Patience().delay(short_runs) == delay
+    assert Backoff().delay(short_runs) == delay

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Backoff:
     """Almost no delay after one death, then longer ones for deaths in a row. Seconds."""
 
     first_delay_s: float = 0.1  # after one death, which may well be chance
