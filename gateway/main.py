@@ -48,8 +48,7 @@ from gateway.otlp import collector, exporting
 from gateway.own_directory import own_directory
 from gateway.own_usage import own_usage_router
 from gateway.prefix_tokens import PrefixTokens
-from gateway.published import Parts as PublishedParts
-from gateway.published import Published
+from gateway.published import Published, PublishedParts
 from gateway.published_index import PublishedIndex
 from gateway.server import Bind, all_listen, make_server, serve
 from gateway.shared_port import reserved

@@ -13,8 +13,8 @@ Knows: names, buckets, units. Does not know: where the numbers come from.
 
 from __future__ import annotations
 
+import collections
 from bisect import bisect_left
-from collections import Counter as Tally
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -57,8 +57,8 @@ class BulkHistogram(Histogram):
     def observe_all(self, amounts: Sequence[float]) -> None:
         """What `observe` of each amount does."""
         self._sum.inc(sum(amounts))
-        tally = Tally(bisect_left(self._upper_bounds, amount) for amount in amounts)
-        for bucket, count in tally.items():
+        buckets = (bisect_left(self._upper_bounds, amount) for amount in amounts)
+        for bucket, count in collections.Counter(buckets).items():
             self._buckets[bucket].inc(count)
 
 

@@ -42,7 +42,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class PublishedParts:
     """The parts of the gateway that `Published` works with."""
 
     store: Prefixes
@@ -56,7 +56,7 @@ class Parts:
 class Published:
     """The published prefixes of one gateway process. For one event loop."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: PublishedParts) -> None:
         self._parts = parts
         self._pinning = Pinning(parts.engine)
         self._news = asyncio.Event()

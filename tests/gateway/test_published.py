@@ -17,7 +17,7 @@ from gateway.errors import Unavailable
 from gateway.namespaces import Namespaces
 from gateway.pinning import RETRY_S, Pinning
 from gateway.prefix_tokens import PrefixTokens
-from gateway.published import Parts, Published, in_force
+from gateway.published import Published, PublishedParts, in_force
 from gateway.published_index import PublishedIndex
 from gateway.state.records import EVERYONE, PrefixSource, PublishedPrefix
 from gateway.tokenizer import TokenIds, Tokenizer
@@ -56,7 +56,9 @@ class Gateway:
         self.reader = PrefixTokens(Tokenizer.load(model), ChatTemplate.load(model))
         self.store, self.engine, self.index = store, engine, PublishedIndex()
         namespaces = Namespaces(b"s" * 32, published=self.index)
-        self.published = Published(Parts(store, self.reader, namespaces, self.index, engine, pool))
+        self.published = Published(
+            PublishedParts(store, self.reader, namespaces, self.index, engine, pool)
+        )
 
     def blocks(self, text: str = TEXT, group_id: str | None = None) -> int:
         found = self.index.match(self.tokens(text), group_id, WELCOME.block_size)

@@ -17,7 +17,6 @@ OF_OTHER_ROOMS = {
     "engine.stats_messages",
     "prefix_cache.hashing",
     "prefix_cache.namespace",
-    "prefix_cache.tree",
 }
 HEAVY = ("torch", "triton", "transformers", "lmdb")
 

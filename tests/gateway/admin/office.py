@@ -21,7 +21,7 @@ from gateway.keyring import Keyring, key_digest
 from gateway.metrics import GatewayMetrics
 from gateway.namespaces import Namespaces
 from gateway.prefix_tokens import PrefixTokens
-from gateway.published import Parts, Published
+from gateway.published import Published, PublishedParts
 from gateway.published_index import PublishedIndex
 from gateway.state.sqlite import SqliteStore
 from gateway.tokenizer import Tokenizer
@@ -73,7 +73,9 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
     pool = ThreadPoolExecutor(1)
     index = PublishedIndex()
     published = Published(
-        Parts(store, read_tiny(data_dir), Namespaces(PEPPER, published=index), index, engine, pool)
+        PublishedParts(
+            store, read_tiny(data_dir), Namespaces(PEPPER, published=index), index, engine, pool
+        )
     )
     app = small_app(
         admin_router(
