@@ -95,7 +95,7 @@ class EngineFlags:
         float,
         engine_flag(
             "--memory-fraction",
-            "Share of the device's free memory to use when --cache-tokens is left out.",
+            "On cuda, the share of its free memory to use when --cache-tokens is left out.",
             min=0.01,
             max=1.0,
         ),

@@ -27,13 +27,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     load_format: LoadFormat = "safetensors"
     block_size: int = 16
     cache_tokens: int | None = None  # None: sized from free memory
-    host_cache_gib: float | None = None  # None: 0.25 on cpu, on cuda by the pool and free memory
+    # None: a quarter of the host's free memory, at most 0.25 on cpu and 64 on cuda.
+    host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # instead of host_cache_gib
     disk_cache_dir: str | None = None  # None: no disk tier
     disk_cache_gib: float = 1.0  # 0: no disk tier
     disk_encryption: bool = False  # with one data key for each flow
     cache_policy: PolicyName = "lru"
-    memory_fraction: float = 0.9  # of the device's free memory, when cache_tokens is None
+    memory_fraction: float = 0.9  # on cuda, of its free memory, when cache_tokens is None
     max_model_len: int | None = None  # None: the model's own
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
     # Prompt tokens of a step that has decodes too, at most. None: what these leave of the budget.

@@ -12,8 +12,8 @@ from engine.model.errors import PoolTooSmall
 
 CPU_SHARE = 0.25  # of free memory: the machine runs other programs too, and maps the weights
 CPU_LIMIT = 4 * 1024**3
-HOST_SHARE = 0.25  # of free memory, for the host tier of a GPU
-HOST_LIMIT = 64 * 1024**3  # pinning takes about a second for a few GiB
+HOST_SHARE = 0.25  # of free memory, for the host tier
+HOST_LIMIT = 64 * 1024**3  # below a GPU: pinning takes about a second for a few GiB
 AHEAD_PART = 8  # at most one device block in this many is kept free by copying down early
 AHEAD_TOKENS = 16_384  # and no more blocks than hold these: two large steps fill that many
 CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
