@@ -32,7 +32,12 @@ from cli.watch import Watch, Watched
 
 _STOP_MARGIN_S = 5.0
 _PROBE_TIMEOUT_S = 2.0
-_READINESS = {200: True, 503: False}
+# Not "stalled": such an engine may go on, and the gateway gives it up if it does not.
+_READINESS = {"ready": True, "not_ready": False}
+
+
+class _Health(msgspec.Struct, frozen=True):
+    status: str
 
 
 def serve(
@@ -101,10 +106,14 @@ def readiness_url(gateway: GatewayFlags) -> str:
 
 
 async def engine_is_ready(url: str) -> bool | None:
-    """Whether the gateway's /readyz says that the engine is ready; None if it does not answer."""
+    """Whether the gateway's /readyz says that the engine is ready.
+
+    None: it does not answer, or the engine's process stands still.
+    """
     timeout = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
-            return _READINESS.get(response.status)
-    except (aiohttp.ClientError, TimeoutError):
+            health = msgspec.json.decode(await response.read(), type=_Health)
+    except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
         return None
+    return _READINESS.get(health.status)

@@ -78,7 +78,7 @@ class EngineClient:
         self._pulse = Pulse()
 
     @property
-    def is_silent(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether the connected engine's process has stopped: it may go on, or be given up."""
         return self._welcome is not None and self._pulse.is_lost
 
@@ -202,7 +202,7 @@ class EngineClient:
     def _check_is_there(self) -> None:
         if self._welcome is None:
             raise _none_connected()
-        if self.is_silent:
+        if self.is_stalled:
             raise EngineUnavailable("the engine does not answer", retry_after_s=RETRY_AFTER_S)
 
     def _say(self, message: ToEngine) -> bool:

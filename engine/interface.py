@@ -35,7 +35,7 @@ class Engine(Protocol):
         ...
 
     @property
-    def is_silent(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether the connected engine's process has stopped: it may go on, or be given up."""
         ...
 

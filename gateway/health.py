@@ -14,7 +14,11 @@ from gateway.openapi import described
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Answer of both checks; `reason` is given when the status is not good."""
+    """Answer of both checks; `reason` is given when the status is not good.
+
+    `status` of `/readyz`: "ready", "not_ready" without an engine, and "stalled" while the engine's
+    process stands still: what runs in it goes on when it does.
+    """
 
     status: str
     reason: str | None = None
@@ -32,8 +36,8 @@ def health_router(engine: Engine) -> APIRouter:
     async def readyz() -> Response:
         if engine.welcome is None:
             return _told(Health("not_ready", "no engine is connected"), 503)
-        if engine.is_silent:
-            return _told(Health("not_ready", "the engine does not answer"), 503)
+        if engine.is_stalled:
+            return _told(Health("stalled", "the engine does not answer"), 503)
         return _told(Health("ready"), 200)
 
     return router

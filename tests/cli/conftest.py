@@ -41,13 +41,19 @@ def model_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def engine() -> FakeEngine:
+    """The engine behind the gateway, a double."""
+    return FakeEngine()
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine) -> Iterator[Served]:
     """A real gateway before a fake engine."""
     config = config_of(
         write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"),
         tmp_path_factory.mktemp("data"),
     )
-    with serving(config, FakeEngine()) as served:
+    with serving(config, engine) as served:
         yield served
 
 

@@ -11,6 +11,7 @@ from cli.serve import check_ports, commands, engine_is_ready, readiness_url
 from engine.config import EngineConfig
 from gateway.config import GatewayConfig
 from tests.cli.http_double import served
+from tests.doubles.fake_engine import FakeEngine
 from tests.doubles.served import Served
 
 ENGINE = EngineConfig(model_dir="/m", socket="/s", cache_tokens=64)
@@ -38,28 +39,35 @@ def test_readiness_is_asked_where_the_admin_routes_are(flags: GatewayFlags, url:
     assert readiness_url(flags) == url
 
 
-async def test_ready_is_what_answers_200() -> None:
-    async def ok(_: web.Request) -> web.Response:
-        return web.Response()
-
-    async def unavailable(_: web.Request) -> web.Response:
-        return web.Response(status=503)
+async def test_where_nobody_answers_as_a_gateway_would_it_is_not_known() -> None:
+    async def words(_: web.Request) -> web.Response:
+        return web.Response(text="all is well")
 
     def app() -> web.Application:
         application = web.Application()
-        application.router.add_get("/readyz", ok)
-        application.router.add_get("/without-an-engine", unavailable)
+        application.router.add_get("/readyz", words)
         return application
 
     with served(app) as url:
-        assert await engine_is_ready(f"{url}/readyz") is True
-        assert await engine_is_ready(f"{url}/without-an-engine") is False
+        assert await engine_is_ready(f"{url}/readyz") is None
         assert await engine_is_ready(f"{url}/elsewhere") is None
     assert await engine_is_ready(f"{url}/readyz") is None, "nobody is there any more"
 
 
-async def test_a_gateway_with_an_engine_is_ready(gateway: Served) -> None:
+async def test_ready_is_a_gateway_with_an_engine(
+    gateway: Served, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert await engine_is_ready(f"{gateway.url}/readyz") is True
+    monkeypatch.setattr(engine, "welcome", None)
+    assert await engine_is_ready(f"{gateway.url}/readyz") is False
+
+
+async def test_an_engine_whose_process_stands_still_is_not_given_up_here(
+    gateway: Served, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway does that, by `--engine-silence-s`; what runs goes on if the process does."""
+    monkeypatch.setattr(engine, "is_stalled", True)
+    assert await engine_is_ready(f"{gateway.url}/readyz") is None
 
 
 @pytest.mark.parametrize("flag", ["--port", "--admin-port"])

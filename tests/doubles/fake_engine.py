@@ -99,7 +99,7 @@ class FakeEngine:
 
     def __init__(self, welcome: Welcome | None = WELCOME) -> None:
         self.welcome = welcome
-        self.is_silent = False
+        self.is_stalled = False
         self._changed = threading.Condition()
         self.reset()
 

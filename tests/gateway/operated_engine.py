@@ -89,7 +89,7 @@ class OperatedEngine:
 
     def __init__(self) -> None:
         self.connected = True
-        self.is_silent = False
+        self.is_stalled = False
         self.hangs = False
         self.counters = some_stats()
         self.flushes: list[str | None] = []

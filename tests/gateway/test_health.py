@@ -33,11 +33,11 @@ async def test_a_hanging_engine_does_not_hang_the_checks() -> None:
 
 async def test_not_ready_while_the_engine_s_process_stands_still() -> None:
     engine = OperatedEngine()
-    engine.is_silent = True
+    engine.is_stalled = True
     async with client_of(small_app(health_router(engine))) as http:
         assert (await http.get("/healthz")).status_code == 200
         answer = await http.get("/readyz")
         assert answer.status_code == 503
-        assert answer.json() == {"status": "not_ready", "reason": "the engine does not answer"}
-        engine.is_silent = False
+        assert answer.json() == {"status": "stalled", "reason": "the engine does not answer"}
+        engine.is_stalled = False
         assert (await http.get("/readyz")).status_code == 200
