@@ -47,10 +47,7 @@ class AdminClient:
             async with self._session.request(method, self._url + path, json=body) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ServerUnreachable(
-                f"no answer from {self._url} ({error or 'timed out'}); is 'ratoon serve' running "
-                "there?"
-            ) from error
+            raise unreachable(self._url, error) from error
         if response.status >= 400:
             raise ServerRefused(error_message(content, response.status), status=response.status)
         answer = _decoded(content)
@@ -76,6 +73,12 @@ def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]
             return await use(client)
 
     return asyncio.run(run())
+
+
+def unreachable(url: str, error: Exception) -> ServerUnreachable:
+    """The error where a connection to `url` failed with `error`, or timed out."""
+    why = str(error) or "timed out"
+    return ServerUnreachable(f"no answer from {url} ({why}); is 'ratoon serve' running there?")
 
 
 def error_message(content: bytes, status: int) -> str:

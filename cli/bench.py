@@ -15,10 +15,10 @@ import aiohttp
 import msgspec
 import typer
 
-from cli.admin_client import error_message
+from cli.admin_client import error_message, unreachable
 from cli.client_options import LoadFlags, TargetFlags
 from cli.drive import Server, drive
-from cli.errors import CliError, ServerRefused, ServerUnreachable
+from cli.errors import CliError, ServerRefused
 from cli.load import Outcome, Sender, closed_loop
 from cli.output import print_json
 from cli.phases import SMALL, Sizes, WorkloadName, draw_phases
@@ -116,9 +116,7 @@ async def first_model(session: aiohttp.ClientSession, url: str, key: str) -> str
                 raise ServerRefused(message, status=response.status)
             models = (await response.json())["data"]
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise ServerUnreachable(
-            f"no answer from {url} ({error or 'timed out'}); is 'ratoon serve' running there?"
-        ) from error
+        raise unreachable(url, error) from error
     return str(models[0]["id"])
 
 

@@ -24,9 +24,13 @@ EVERYONE = "all"
 PrefixArgument = Annotated[
     str, typer.Argument(metavar="PREFIX", help="The prefix's name or id.", show_default=False)
 ]
-FileFlag = Annotated[
-    Path | None, typer.Option(exists=True, dir_okay=False, readable=True, show_default=False)
-]
+
+
+def _file(help_text: str) -> Any:
+    """An option that names a file."""
+    return typer.Option(
+        help=help_text, exists=True, dir_okay=False, readable=True, show_default=False
+    )
 
 
 async def find_prefix(client: AdminClient, name_or_id: str) -> str:
@@ -47,10 +51,10 @@ def create(
             show_default=False,
         ),
     ],
-    system: FileFlag = None,
-    messages: FileFlag = None,
-    text: FileFlag = None,
-    tools: FileFlag = None,
+    system: Annotated[Path | None, _file("A system message, as text.")] = None,
+    messages: Annotated[Path | None, _file("The first messages of a chat, in JSON.")] = None,
+    text: Annotated[Path | None, _file("The beginning of a completion's prompt.")] = None,
+    tools: Annotated[Path | None, _file("Tools of a chat, in JSON.")] = None,
     scope: Annotated[
         str, typer.Option(help="Who may share it: 'all', or a group by name or id.")
     ] = EVERYONE,

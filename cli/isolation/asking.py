@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from cli.admin_client import error_message
-from cli.errors import ServerRefused, ServerUnreachable
+from cli.admin_client import error_message, unreachable
+from cli.errors import ServerRefused
 from cli.isolation.cells import EntryPoint
 
 _BUSY = (429, 503)
@@ -117,7 +117,7 @@ class Asker:
                 async with self._session.post(self.url + path, json=body, headers=headers) as reply:
                     content = await reply.read()
             except (aiohttp.ClientError, TimeoutError) as error:
-                raise ServerUnreachable(f"no answer from {self.url} ({error})") from error
+                raise unreachable(self.url, error) from error
             if reply.status == 200:
                 return content
             if reply.status not in _BUSY or attempt == _TRIES - 1:
