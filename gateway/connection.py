@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import msgspec
@@ -112,7 +113,8 @@ class BoundedConnection(HttpToolsProtocol):
             return
         body = msgspec.json.encode(error_reply(error))
         head = (
-            f"HTTP/1.1 {status} Bad Request\r\ncontent-type: application/json\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+            "content-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
