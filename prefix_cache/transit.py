@@ -8,7 +8,7 @@ when they end (`ascent`, `descent`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import repeat
 
@@ -85,6 +85,17 @@ class Transit:
         if makes_room:
             self.leaving[source] += count
         return flight
+
+    def flights_of(self, moves: Sequence[Move]) -> Iterator[Flight]:
+        """The flights that consist of these moves; none of whose moves some are missing here."""
+        at = 0
+        while at < len(moves):
+            flight = self._whole.get(moves[at])
+            if flight is None or list(moves[at : at + len(flight.moves)]) != flight.moves:
+                at += 1
+                continue
+            yield flight
+            at += len(flight.moves)
 
     def end(self, moves: Iterable[Move], outcome: Outcome) -> Iterator[Flight]:
         """Note that these copies have ended; yield each flight as soon as its last one has.
