@@ -2,12 +2,12 @@
 
     python -m benchmarks.overlap --model llama-3.1-8b [--tokens 16000] [--new 64] [--quick]
 
-The ways: all copies first and then the step, as the engine does it; the step launched at once, in
-which each group of layers waits only for its own part of every block; and the first tokens of the
-prefix computed while the others are loaded. Each is given in ms from the first copy until the
+The ways: all copies first and then the step; the step begun when only late layers are missing, as
+the engine does it, with as many bytes of them as it allows and with more; and the first tokens of
+the prefix computed while the others are loaded. Each is given in ms from the first copy until the
 step's tokens are on the host. Weights are random.
 
-Knows: the runner, its decoder, CUDA streams. Does not know: the cache, the scheduler or HTTP.
+Knows: the runner, copies, late layers. Does not know: the cache, the scheduler or HTTP.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -29,139 +29,72 @@ from benchmarks.record import emit, progress
 from benchmarks.shapes import model_directory
 from benchmarks.step import Shape, rows_of
 from engine.config import EngineConfig
-from engine.graphs.runner import GraphRunner
 from engine.loading import OpenedModel, open_model
-from engine.runner import ModelRunner
-from engine.step import Runner, Step
-from kernels.batch_layout import BatchLayout
-from kernels.ops import PagedAttention
+from engine.step import Step
 from prefix_cache.cache import PrefixCache
+from storage.copies import Copies, Direction, copies_for
+from storage.runs import Runs, runs_of
+from storage.tier_mover import block_bytes_of
 
 REPEATS = 9
-GROUPS = (2, 4, 8)
 HEADS = (512, 1_024, 2_048)  # tokens computed while the others are loaded
-
-EVERY = slice(None)
-
-Gate = Callable[[], None]  # lets what is launched next wait for copies
-
-
-class Part(NamedTuple):
-    """What is copied with one gate."""
-
-    targets: list[Tensor]
-    sources: list[Tensor]
-
-
-class Lane:
-    """Copies from host to device, on a CUDA stream of their own; plain copies on a CPU."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-
-    def copy(self, part: Part) -> Gate:
-        """Begin to copy; the gate opens when all has arrived."""
-        if self._stream is None:
-            torch._foreach_copy_(part.targets, part.sources)
-            return lambda: None
-        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(self._stream):
-            torch._foreach_copy_(part.targets, part.sources, non_blocking=True)
-            arrived.record()
-        return lambda: torch.cuda.current_stream().wait_event(arrived)
-
-    def finish(self) -> None:
-        """Wait, on the host, for all copies."""
-        if self._stream is not None:
-            self._stream.synchronize()
-
-
-class GatedAttention:
-    """Attention that waits, at the first layer of each group, for that group's keys."""
-
-    def __init__(self, attention: PagedAttention, num_layers: int) -> None:
-        self.gates: list[Gate] = []
-        self._attention = attention
-        self._num_layers = num_layers
-        self._calls = 0
-
-    def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
-        """q (T, Hq, D), kv (N, 2, Hkv, B, D) -> (T, Hq, D)."""
-        layer = self._calls % self._num_layers
-        self._calls += 1
-        per_gate = self._num_layers // len(self.gates)
-        if layer % per_gate == 0:
-            self.gates[layer // per_gate]()
-        return self._attention(q, kv, layout, scale)
+MORE_LATE = (2, 4)  # times the bytes that the engine allows to be late
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A model, a prompt of which all but the last tokens lie in the host, and a way to copy."""
+    """A model, and a prompt of which all but the last tokens lie in the host."""
 
     opened: OpenedModel
-    host: Tensor  # (blocks of the prefix, layers, 2, kv heads, block size, head dim), pinned
+    host: Tensor  # (blocks of the prefix, block bytes), pinned
     block_ids: list[int]
     step: Step  # its new tokens, behind the prefix
-    lane: Lane
 
-    def part(self, first_block: int = 0, layers: slice = EVERY) -> Part:
-        """The blocks of the prefix from one on, or some layers of them."""
-        pool = self.opened.pool.tensor
-        numbers = range(first_block, len(self.host))
-        targets = [pool[self.block_ids[number], layers] for number in numbers]
-        return Part(targets, [self.host[number, layers] for number in numbers])
+    def runs(self, first_block: int = 0) -> Runs:
+        """The blocks of the prefix from one on."""
+        numbers = np.arange(first_block, len(self.host))
+        targets = np.array(self.block_ids[first_block : len(self.host)], np.int64)
+        return runs_of(block_bytes_of(self.opened.pool), self.host, targets, numbers)
 
-    def load(self, part: Part) -> None:
+    def load(self, copies: Copies, runs: Runs) -> None:
         """Copies alone."""
-        self.lane.copy(part)
-        self.lane.finish()
+        copies.copy(Direction.UP, runs, copies.mark()).synchronize()
 
     def compute(self) -> None:
         """The step."""
         self.opened.runner.launch(self.step).collect()
 
-    def load_then_compute(self, part: Part) -> None:
+    def load_then_compute(self, copies: Copies, runs: Runs) -> None:
         """All copies, then the step."""
-        self.load(part)
+        self.load(copies, runs)
         self.compute()
 
-    def in_groups(self, gated: GatedAttention, runner: Runner, parts: list[Part]) -> None:
-        """The step at once; each group of layers waits for its copies."""
-        gated.gates = [self.lane.copy(part) for part in parts]
-        runner.launch(self.step).collect()
+    def compute_when_promised(self, copies: Copies, runs: Runs) -> None:
+        """The step as soon as only late layers are missing."""
+        copying = copies.copy(Direction.UP, runs, copies.mark())
+        while not copying.promise() and not copying.query():
+            pass
+        self.compute()
 
-    def behind_head(self, head: Step, rest: Part) -> None:
+    def behind_head(self, copies: Copies, head: Step, rest: Runs) -> None:
         """The first tokens computed, the others loaded meanwhile; then the step."""
-        self.lane.copy(rest)
+        copying = copies.copy(Direction.UP, rest, copies.mark())
         self.opened.runner.launch(head).collect()
-        self.lane.finish()
+        copying.synchronize()
         self.compute()
 
 
 def scene_of(opened: OpenedModel, tokens: int, new: int) -> Scene:
     """A prompt of `tokens` in the host and `new` behind them."""
-    pool = opened.pool.tensor
     cache = PrefixCache(num_blocks=opened.num_blocks, block_size=opened.block_size)
     (row,) = rows_of(Shape("prompt", (), ((new, tokens + new),)), cache)
     lease = row.sequence.lease
     if lease is None:
         raise RuntimeError("a row of a step has a lease")
-    shape = (tokens // opened.block_size, *pool.shape[1:])
-    host = torch.zeros(shape, dtype=pool.dtype, pin_memory=pool.device.type == "cuda")
-    return Scene(opened, host, lease.block_ids.tolist(), Step((row,)), Lane(pool.device))
-
-
-def gated_runner(opened: OpenedModel) -> tuple[GatedAttention, ModelRunner]:
-    """The runner that launches op by op, with attention that waits."""
-    runner = opened.runner
-    eager = runner.eager if isinstance(runner, GraphRunner) else runner
-    if not isinstance(eager, ModelRunner):
-        raise TypeError("a model's runner is a ModelRunner, or has one")
-    ops = eager.decoder.ops
-    gated = GatedAttention(ops.paged_attention, opened.model.num_layers)
-    decoder = replace(eager.decoder, ops=replace(ops, paged_attention=gated))
-    return gated, replace(eager, decoder=decoder)
+    shape = (tokens // opened.block_size, opened.pool.block_bytes)
+    on_cuda = opened.pool.tensor.is_cuda
+    host = torch.zeros(shape, dtype=torch.uint8, pin_memory=on_cuda)
+    return Scene(opened, host, lease.block_ids.tolist(), Step((row,)))
 
 
 def measure(name: str, do: Callable[[], None]) -> None:
@@ -177,21 +110,25 @@ def measure(name: str, do: Callable[[], None]) -> None:
 
 def measure_all(opened: OpenedModel, tokens: int, new: int, heads: Iterable[int]) -> None:
     """Each way, and what the first consists of."""
-    scene = scene_of(opened, tokens, new)
-    measure("the copies alone", partial(scene.load, scene.part()))
+    scene, device, late = scene_of(opened, tokens, new), opened.pool.tensor.device, opened.pool.late
+    copies, runs = copies_for(device), scene.runs()
+    measure("the copies alone", partial(scene.load, copies, runs))
     measure("the step alone", scene.compute)
-    measure("all copies, then the step", partial(scene.load_then_compute, scene.part()))
-    gated, runner = gated_runner(opened)
-    for groups in GROUPS:
-        size = opened.model.num_layers // groups
-        parts = [scene.part(layers=slice(n * size, (n + 1) * size)) for n in range(groups)]
-        if size * groups == opened.model.num_layers:
-            measure(f"{groups} groups of layers", partial(scene.in_groups, gated, runner, parts))
+    measure("all copies, then the step", partial(scene.load_then_compute, copies, runs))
+    if late is not None:
+        in_order, usual = copies_for(device, late), late.max_bytes
+        for times in (1, *MORE_LATE):
+            late.max_bytes = times * usual
+            name = f"late layers of at most {late.max_bytes / 1e6:.0f} MB"
+            measure(name, partial(scene.compute_when_promised, in_order, runs))
+        late.max_bytes = usual
     (row,) = scene.step.rows
     for length in heads:
         head = Step((replace(row, start=0, num_new=length),))
-        rest = scene.part(length // opened.block_size)
-        measure(f"{length} tokens computed meanwhile", partial(scene.behind_head, head, rest))
+        rest = scene.runs(length // opened.block_size)
+        measure(
+            f"{length} tokens computed meanwhile", partial(scene.behind_head, copies, head, rest)
+        )
 
 
 def main(

@@ -13,7 +13,8 @@ Why a copy never conflicts with a step that is on its way:
   has been launched so far, which is the mover's promise (`TierMover.start`); and a plan is begun
   after the launch of its own step where that step copies within the device.
 - What was loaded is read only when its lease is ready, that is when the copy has been seen to
-  have ended.
+  have ended, or is promised: then steps wait for what is missing before they read it, and by the
+  time such a step is settled the copy is over.
 
 Knows: moves, seconds, counts. Does not know: bytes, slots, or why a block moves.
 """
@@ -135,13 +136,18 @@ class Copies:
         return 0 if way is None else way.under_way
 
     def settle(self, now: float) -> bool:
-        """Report to the cache what has ended since the last call; whether anything has."""
+        """Report to the cache what has ended or is promised since the last call; whether any has.
+
+        Called between the end of a step and its settling too: the blocks that it computed go into
+        the tree behind those that were promised to it.
+        """
         if self.disk is None and not self._mover.pending:
             return False  # (a disk is polled even then: its process may have died)
         ended = self._mover.poll()
         self._look_after_disk()
+        self._cache.promise(ended.promised)
         if not (ended.done or ended.failed or ended.lost):
-            return False
+            return bool(ended.promised)
         self._cache.settle(done=ended.done, failed=ended.failed, lost=ended.lost)
         self._count(ended, now)
         return True

@@ -9,7 +9,9 @@ block without all those before it.
     load 2             |=======|  and nor does what was to come behind it
 
 A lease waits for every load on its way. Where a block it counts on does not arrive, the lease
-has failed: it is to be released, and its sequence starts over with what is there.
+has failed: it is to be released, and its sequence starts over with what is there. It does not wait
+for a load that is promised: whoever reads the blocks waits for what is missing himself, and they
+do arrive. A load is promised when all its copies are, and the load before it is closed or promised.
 
 Knows: loads and who waits for them. Does not know: how many blocks are worth loading
 (`recompute`), or where the room comes from (`descent`).
@@ -39,6 +41,8 @@ class Load:
 
     shipments: list[Shipment] = field(default_factory=list)
     open: int = 0  # shipments that have not ended
+    unsure: int = 0  # shipments that are not promised
+    is_promised: bool = False
     leases: list[Lease] = field(default_factory=list)
     after: Load | None = None  # the load whose blocks come right before, until it has closed
     followers: list[Load] = field(default_factory=list)
@@ -131,7 +135,7 @@ class Ascent:
             if len(lower):
                 load.shipments += self._fetch(part, lower, owner)
         if load.shipments:
-            load.open = len(load.shipments)
+            load.open = load.unsure = len(load.shipments)
             load.after = next(reversed(before), None)
             if load.after is not None:
                 load.after.followers.append(load)
@@ -140,7 +144,13 @@ class Ascent:
         if lease is not None:
             for awaited in before:
                 awaited.leases.append(lease)
-            lease.loads += len(before)
+                lease.loads += not awaited.is_promised
+
+    def promise(self, shipment: Shipment) -> None:
+        """Note that whoever reads the blocks of a shipment to the device waits for them himself."""
+        load = self._load_of[shipment]
+        load.unsure -= 1
+        self._note_promised(load)
 
     def settle(self, shipment: Shipment) -> list[tuple[Node, int]]:
         """Apply that all copies of a shipment to the device have ended.
@@ -151,6 +161,20 @@ class Ascent:
         load = self._load_of[shipment]
         load.open -= 1
         return self._close(load)
+
+    def _note_promised(self, load: Load) -> None:
+        """Let leases wait no more for a load that is promised now, nor for those behind it."""
+        if load.unsure or not load.open or load.is_promised:
+            return
+        if load.after is not None and not load.after.is_promised:
+            return
+        load.is_promised = True
+        for shipment in load.shipments:
+            shipment.is_promised = True
+        for lease in load.leases:
+            lease.loads -= 1
+        for follower in load.followers:
+            self._note_promised(follower)
 
     def _fetch(self, node: Node, lower: Places, owner: str) -> list[Shipment]:
         """Begin to copy the blocks in these places, each from its fastest tier."""
@@ -180,7 +204,7 @@ class Ascent:
                 if start + landed < end and failed_from is None:
                     failed_from = node.start + start + landed
         for lease in load.leases:
-            lease.loads -= 1
+            lease.loads -= not load.is_promised
             lease.failed |= failed_from is not None and failed_from < lease.num_shared
         lost = [
             (one.node_at(position), position)
@@ -190,6 +214,7 @@ class Ascent:
         for follower in load.followers:
             follower.after = None
             lost += self._close(follower)
+            self._note_promised(follower)
         return lost
 
     def _land(

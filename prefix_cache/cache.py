@@ -13,7 +13,7 @@ copied. A copy within the device is returned in the lease.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from prefix_cache.ascent import Ascent, Whereabouts, whereabouts
 from prefix_cache.commit import Committer
@@ -239,6 +239,17 @@ class PrefixCache:
             self._settle(failed, Outcome.FAILED)
         if lost:
             self._settle(lost, Outcome.LOST)
+
+    def promise(self, moves: Sequence[Move]) -> None:
+        """Note that steps may read the targets of these moves, which have not ended.
+
+        The caller sees to it that what is launched from now on waits for them, and that they do not
+        fail. Leases that waited for nothing else are ready. Each move is to be settled all the
+        same, before blocks that a lease has computed behind it are committed.
+        """
+        for shipment in self._transit.shipments_of(moves):
+            if shipment.target is DEVICE_TIER:
+                self._ascent.promise(shipment)
 
     def _settle(self, moves: Iterable[Move], outcome: Outcome) -> None:
         for shipment in self._transit.end(moves, outcome):

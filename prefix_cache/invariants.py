@@ -25,7 +25,7 @@ from prefix_cache.standing import Standing
 from prefix_cache.supply import Supply
 from prefix_cache.transit import Transit
 from prefix_cache.tree import RadixTree
-from storage.move import Tier
+from storage.move import DEVICE_TIER, Tier
 
 
 def check(
@@ -117,7 +117,7 @@ def _check_lease(lease: Lease) -> None:
     while node.parent is not None:
         _expect("namespace of an edge", node.namespace, lease.path.at(node.start))
         block_ids[node.start : node.end] = node.edge.block_ids
-        ready = ready and node.edge.is_on_device
+        ready = ready and (node.edge.is_on_device or _is_promised(node))
         node = node.parent
     if lease.failed:
         return  # its places on the device may be somebody else's by now
@@ -125,6 +125,12 @@ def _check_lease(lease: Lease) -> None:
     differs = lease.block_ids[: lease.num_shared] != block_ids
     _expect("blocks of a lease that are not the tree's", differs.tolist(), own)
     _expect("the top of a lease's way", node.attached, True)
+
+
+def _is_promised(node: Node) -> bool:
+    """Whether steps may read all blocks that are on their way to the device."""
+    up = [one for one in node.shipments if one.target is DEVICE_TIER]
+    return bool(up) and all(one.is_promised for one in up)
 
 
 def _check_holds(attached: list[Node], detached: list[Node], leases: list[Lease]) -> None:

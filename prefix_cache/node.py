@@ -71,6 +71,8 @@ class Shipment:
     makes_room: bool  # the blocks are to go from `source` as soon as they lie in `target`
     moves: list[Move]  # in order of position
     open: int  # copies that have not ended
+    # To the device, and steps may read the blocks: they wait for what is missing themselves.
+    is_promised: bool = False
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
     lost: set[int] = field(default_factory=set)  # those of them that are no good in `source`
 

@@ -8,7 +8,7 @@ when they end (`ascent`, `landing`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import repeat
 
@@ -85,6 +85,17 @@ class Transit:
         if makes_room:
             self.leaving[source] += count
         return shipment
+
+    def shipments_of(self, moves: Sequence[Move]) -> Iterator[Shipment]:
+        """The shipments that these moves make up. Parts of one, or of one partly ended, are skipped."""
+        at = 0
+        while at < len(moves):
+            shipment = self._whole.get(moves[at])
+            if shipment is None or list(moves[at : at + len(shipment.moves)]) != shipment.moves:
+                at += 1
+                continue
+            yield shipment
+            at += len(shipment.moves)
 
     def end(self, moves: Iterable[Move], outcome: Outcome) -> Iterator[Shipment]:
         """Note that these copies have ended; yield each shipment as soon as its last one has.

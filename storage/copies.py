@@ -8,9 +8,10 @@ are. On a GPU each direction has a stream of its own, so both go on at once and 
     up             mark ---> copies, event                          host to device
 
 Both wait for the mark, an event behind all that was launched before: so a copy down reads what the
-steps have written, and a copy up overwrites nothing that a step on its way still uses. The compute
-stream waits for nothing. A step that reads copied blocks is launched only after `query()` has
-returned True: the copy is over by then, and a kernel sees all memory written before its launch.
+steps have written, and a copy up overwrites nothing that a step on its way still uses. A step that
+reads copied blocks is launched only after `query()` has returned True: the copy is over by then,
+and a kernel sees all memory written before its launch. Or it is launched after a `promise`: then
+only the late layers of the blocks are still missing, and steps wait for them (`late_layers`).
 
 Knows: tensors and streams. Does not know: slots, tiers or plans (`tier_mover`).
 """
@@ -18,13 +19,16 @@ Knows: tensors and streams. Does not know: slots, tiers or plans (`tier_mover`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+import numpy as np
 import torch
-from torch import Tensor
+
+from storage.batched_copies import BatchedCopies, Pieces, open_batched_copies
+from storage.errors import CopyFailed
+from storage.late_layers import LateLayers
+from storage.runs import Runs
 
 
 class Direction(Enum):
@@ -51,6 +55,13 @@ class Copying(Event, Protocol):
     def seconds(self) -> float:
         """Seconds from the start of the first copy to the end of the last; once `query` is True."""
 
+    def promise(self) -> bool:
+        """Let what is launched from now on wait for what is missing, if that is little enough.
+
+        False: it is not, and nothing has changed; or there is nothing that could wait. Once True,
+        not to be called again.
+        """
+
 
 class Copies(Protocol):
     """How runs get from one memory to the other. One owner thread."""
@@ -58,21 +69,15 @@ class Copies(Protocol):
     def mark(self) -> Event:
         """An event behind all that has been launched on the device so far."""
 
-    def copy(self, direction: Direction, runs: Sequence[Run], after: Event) -> Copying:
+    def copy(self, direction: Direction, runs: Runs, after: Event) -> Copying:
         """Copy all of `runs`, at least one, behind `after`; or none: raises CopyFailed."""
 
 
-class Run(tuple[Tensor, Tensor]):
-    """(target, source): blocks as (count, block_bytes) uint8, contiguous on both sides."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Passed:
     """A `Copying` of work that was done when the call returned."""
 
-    seconds: float = 0.0
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
 
     def query(self) -> bool:
         """Return True."""
@@ -80,6 +85,10 @@ class Passed:
 
     def synchronize(self) -> None:
         """Return at once."""
+
+    def promise(self) -> bool:
+        """Return False: nothing is missing."""
+        return False
 
 
 class PlainCopies:
@@ -89,46 +98,73 @@ class PlainCopies:
         """Everything is done."""
         return Passed()
 
-    def copy(self, direction: Direction, runs: Sequence[Run], after: Event) -> Copying:  # noqa: ARG002
+    def copy(self, direction: Direction, runs: Runs, after: Event) -> Copying:  # noqa: ARG002
         """Copy now."""
         began = time.perf_counter()
-        for target, source in runs:
+        for target, source in runs.views():
             target.copy_(source)
         return Passed(time.perf_counter() - began)
 
 
 class OnStream:
-    """Work on a stream of a GPU between two events, which the device itself times."""
+    """Copies on a stream of a GPU between two events, which the device itself times."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
         self._begun = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         self._done = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._early: torch.cuda.Event | None = None
+        self._late: LateLayers | None = None
         self._begun.record(stream)
 
+    def only_late(self, late: LateLayers) -> None:
+        """What is queued from here on are late layers."""
+        self._early = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._early.record(self._stream)
+        self._late = late
+
     def end(self) -> None:
-        """All of the work has been queued."""
+        """All of the copies have been queued."""
         self._done.record(self._stream)
 
     def query(self) -> bool:
-        """Whether it is done. Never waits."""
+        """Whether they are done. Never waits."""
         return bool(self._done.query())  # type: ignore[no-untyped-call]
 
     def synchronize(self) -> None:
-        """Wait until it is."""
+        """Wait until they are."""
         self._done.synchronize()
+
+    def promise(self) -> bool:
+        """Promise the late layers, once all else is there."""
+        if self._early is None or self._late is None:
+            return False
+        if not self._early.query():  # type: ignore[no-untyped-call]
+            return False
+        self._late.promise(self._done)
+        return True
 
     @property
     def seconds(self) -> float:
-        """What it took; once it is done."""
+        """What they took; once they are done."""
         return float(self._begun.elapsed_time(self._done)) / 1e3
 
 
 class StreamCopies:
-    """Copies on two streams of a GPU, one a direction. Unpinned host memory makes calls wait."""
+    """Copies on two streams of a GPU, one a direction. Unpinned host memory makes calls wait.
 
-    def __init__(self, device: torch.device) -> None:
+    With `late` and `batched` the late layers of blocks that come up are copied last.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        late: LateLayers | None = None,
+        batched: BatchedCopies | None = None,
+    ) -> None:
         self._device = device
+        self._late = late
+        self._batched = batched
         self._streams = {to: torch.cuda.Stream(device) for to in Direction}  # type: ignore[no-untyped-call]
 
     def mark(self) -> Event:
@@ -137,30 +173,77 @@ class StreamCopies:
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def copy(self, direction: Direction, runs: Sequence[Run], after: Event) -> Copying:
-        """Queue all copies, in one call to torch: a loop here would cost a step's time."""
+    def copy(self, direction: Direction, runs: Runs, after: Event) -> Copying:
+        """Queue all copies, without a call for each: that would cost a step's time."""
         stream = self._streams[direction]
-        targets, sources = zip(*runs, strict=True)
         if isinstance(after, torch.cuda.Event):
             stream.wait_event(after)
         copying = OnStream(stream)
-        with torch.cuda.stream(stream):
-            torch._foreach_copy_(targets, sources, non_blocking=True)
+        if self._batched is None:
+            targets, sources = zip(*runs.views(), strict=True)
+            with torch.cuda.stream(stream):
+                torch._foreach_copy_(targets, sources, non_blocking=True)
+        else:
+            late = self._late if direction is Direction.UP else None
+            self._queue(self._batched, runs, copying, stream, late)
         copying.end()
         return copying
 
+    def _queue(
+        self,
+        batched: BatchedCopies,
+        runs: Runs,
+        copying: OnStream,
+        stream: torch.cuda.Stream,
+        late: LateLayers | None,
+    ) -> None:
+        try:
+            if late is None:
+                batched.queue(pieces_of(runs), stream.cuda_stream)
+            else:
+                first, last = pieces_in_order(runs, late)
+                batched.queue(first, stream.cuda_stream)
+                copying.only_late(late)
+                batched.queue(last, stream.cuda_stream)
+        except CopyFailed:
+            stream.synchronize()  # what was queued all the same writes no more from here on
+            raise
 
-def copies_for(device: torch.device) -> Copies:
+
+def copies_for(device: torch.device, late: LateLayers | None = None) -> Copies:
     """The way to copy to and from `device`."""
-    return StreamCopies(device) if device.type == "cuda" else PlainCopies()
+    if device.type != "cuda":
+        return PlainCopies()
+    return StreamCopies(device, late, open_batched_copies())
 
 
-def runs_of(targets: Tensor, sources: Tensor, pairs: Iterable[tuple[int, int]]) -> list[Run]:
-    """The copies of these (source, target) pairs of slots, neighbours joined into one run."""
-    runs: list[tuple[int, int, int]] = []
-    for source, target in sorted(pairs):
-        if runs and (source, target) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
-            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
-        else:
-            runs.append((source, target, 1))
-    return [Run((targets[t : t + n], sources[s : s + n])) for s, t, n in runs]
+def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> Pieces:
+    """The bytes of each run; of runs of one block, those from `first_byte` up to `end_byte`."""
+    size = runs.targets.shape[1]
+    behind = 0 if end_byte is None else size - end_byte
+    return Pieces(
+        (runs.targets.data_ptr() + runs.target_slots * size + first_byte).astype(np.uint64),
+        (runs.sources.data_ptr() + runs.source_slots * size + first_byte).astype(np.uint64),
+        (runs.counts * size - first_byte - behind).astype(np.uint64),
+    )
+
+
+def pieces_in_order(runs: Runs, late: LateLayers) -> tuple[Pieces, Pieces]:
+    """What has to be there before a promise, and the late layers that may come behind it.
+
+    As many of the last blocks come in two pieces as the late bytes allow; all others whole.
+    """
+    blocks, size = runs.single(), runs.targets.shape[1]
+    cut = late.bytes_before(size)
+    split = min(late.max_bytes // (size - cut), len(blocks))
+    whole = pieces_of(blocks.part(slice(len(blocks) - split)))
+    in_two = blocks.part(slice(len(blocks) - split, None))
+    return _together(whole, pieces_of(in_two, 0, cut)), pieces_of(in_two, cut)
+
+
+def _together(one: Pieces, other: Pieces) -> Pieces:
+    return Pieces(
+        np.concatenate([one.targets, other.targets]),
+        np.concatenate([one.sources, other.sources]),
+        np.concatenate([one.sizes, other.sizes]),
+    )

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from kernels.batch_layout import empty_pool, kv_pool_shape
 from storage.errors import PoolDoesNotFit
+from storage.late_layers import late_layers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,19 @@ class DevicePool:
     second stream has to wait for an event of the first.
     """
 
-    def __init__(self, shape: BlockShape, num_blocks: int, device: torch.device) -> None:
-        """Raise PoolDoesNotFit where `num_blocks` is under 1 or the device has not the memory."""
+    def __init__(
+        self, shape: BlockShape, num_blocks: int, device: torch.device, max_late_bytes: int = 0
+    ) -> None:
+        """Raise PoolDoesNotFit where `num_blocks` is under 1 or the device has not the memory.
+
+        `max_late_bytes`: how much of a load steps may wait for by themselves (`LateLayers`).
+        """
         if num_blocks < 1:
             raise PoolDoesNotFit(f"a pool of {num_blocks} blocks holds no token")
         self.shape = shape
         self.num_blocks = num_blocks
         self.tensor = _allocate(shape, num_blocks, device)
+        self.late = late_layers_of(shape.num_layers, max_late_bytes, device)
 
     @property
     def block_bytes(self) -> int:

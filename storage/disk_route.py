@@ -18,13 +18,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
-from storage.copies import Copies, Direction, Event, Run
+from storage.copies import Copies, Direction, Event
 from storage.disk.tier import DiskTier
 from storage.disk.wire import Outcome, Segment
 from storage.errors import CopyFailed
 from storage.move import Move, Record, Tier
+from storage.runs import Runs, Slots, runs_of
 from storage.settled import Ends
 
 
@@ -123,31 +125,28 @@ class DiskRoute:
             passage = self._writes.popleft()
             passage.buffer = self._buffers.take()
             going.append(passage)
-        runs = [(self._staged(p), self._at(self._tensors.device, p.move.source)) for p in going]
+        slots = np.array([passage.move.source for passage in going], np.int64)
+        runs = runs_of(self._buffers.pool.tensor, self._tensors.device, _buffers_of(going), slots)
         self._copy(Direction.DOWN, going, runs, ends)
 
     def _bring(self, arrived: list[_Passage], ends: Ends) -> None:
         """Copy blocks that have been read from disk from their buffers to their targets."""
         up = [passage for passage in arrived if passage.move.target_tier is Tier.DEVICE]
-        runs = [(self._at(self._tensors.device, p.move.target), self._staged(p)) for p in up]
+        slots = np.array([passage.move.target for passage in up], np.int64)
+        runs = runs_of(self._tensors.device, self._buffers.pool.tensor, slots, _buffers_of(up))
         self._copy(Direction.UP, up, runs, ends)
         for passage in arrived:
             if passage.move.target_tier is Tier.HOST and self._tensors.host is not None:
-                self._at(self._tensors.host, passage.move.target).copy_(self._staged(passage))
+                staged = self._buffers.pool.tensor[_buffer_of(passage)]
+                self._tensors.host[passage.move.target].copy_(staged)
                 self._end(passage, Outcome.DONE, ends)
 
-    def _copy(
-        self,
-        direction: Direction,
-        passages: list[_Passage],
-        runs: list[tuple[Tensor, Tensor]],
-        ends: Ends,
-    ) -> None:
+    def _copy(self, direction: Direction, passages: list[_Passage], runs: Runs, ends: Ends) -> None:
         if not passages:
             return
         mark = max(passages, key=lambda passage: passage.turn).mark
         try:
-            event = self._copies.copy(direction, [Run(run) for run in runs], mark)
+            event = self._copies.copy(direction, runs, mark)
         except CopyFailed:
             for passage in passages:
                 self._end(passage, Outcome.FAILED, ends)
@@ -178,9 +177,11 @@ class DiskRoute:
         by_outcome = {Outcome.DONE: ends.done, Outcome.FAILED: ends.failed, Outcome.LOST: ends.lost}
         by_outcome[outcome].append(passage.move)
 
-    def _staged(self, passage: _Passage) -> Tensor:
-        assert passage.buffer is not None
-        return self._at(self._buffers.pool.tensor, passage.buffer)
 
-    def _at(self, memory: Tensor, slot: int) -> Tensor:
-        return memory[slot : slot + 1]
+def _buffers_of(passages: list[_Passage]) -> Slots:
+    return np.array([_buffer_of(passage) for passage in passages], np.int64)
+
+
+def _buffer_of(passage: _Passage) -> int:
+    assert passage.buffer is not None
+    return passage.buffer

@@ -59,6 +59,8 @@ class Mover:
         """
         for move in moves:
             self._check(move)
+        if moves and self._pool.late is not None:
+            self._pool.late.wait()  # a source may be a block whose late layers are on their way
         for run in independent_runs(moves):
             source = self._block_ids([move.source for move in run])
             target = self._block_ids([move.target for move in run])

@@ -29,6 +29,9 @@ class Settled:
     failed: tuple[Move, ...] = ()  # nothing arrived; the source is as good as before
     lost: tuple[Move, ...] = ()  # read from disk, and not what was asked for: the source is gone
     copied: tuple[Copied, ...] = ()  # how long copies took, where known: not for the disk
+    # Moves to the device that have not ended. Steps launched from now on wait for them by
+    # themselves where they have to, and when such a step is over the moves are done.
+    promised: tuple[Move, ...] = ()
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ class Ends:
     failed: list[Move] = field(default_factory=list)
     lost: list[Move] = field(default_factory=list)
     copied: list[Copied] = field(default_factory=list)
+    promised: list[Move] = field(default_factory=list)
 
     def add_copied(self, moves: Sequence[Move], seconds: float) -> None:
         """Note moves that one batch of copies has done, all between the same two tiers."""
@@ -52,6 +56,12 @@ class Ends:
 
     def take(self) -> Settled:
         """Return all that was noted, and forget it."""
-        ended = (tuple(self.done), tuple(self.failed), tuple(self.lost), tuple(self.copied))
-        self.done, self.failed, self.lost, self.copied = [], [], [], []
-        return Settled(*ended)
+        settled = Settled(
+            tuple(self.done),
+            tuple(self.failed),
+            tuple(self.lost),
+            tuple(self.copied),
+            tuple(self.promised),
+        )
+        self.done, self.failed, self.lost, self.copied, self.promised = [], [], [], [], []
+        return settled

@@ -17,16 +17,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from storage.copies import Copies, Copying, Direction, Event, copies_for, runs_of
+from storage.copies import Copies, Copying, Direction, Event, copies_for
 from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
 from storage.disk_route import DiskRoute, TierTensors
 from storage.errors import CopyFailed, UnknownSlot, UnsupportedMove
 from storage.host_pool import HostPool
 from storage.move import Move, Plan, Tier
+from storage.runs import Slots, runs_of
 from storage.settled import Ends, Settled
 
 # In this order: a request waits for copies up, while copies down have time.
@@ -36,18 +38,30 @@ _DIRECTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Flow:
+    """The moves of a plan from one tier to another."""
+
+    ends: tuple[Tier, Tier]
+    moves: tuple[Move, ...]
+    source_slots: Slots
+    target_slots: Slots
+
+
+@dataclass(slots=True, eq=False)
 class _Batch:
     moves: tuple[Move, ...]
     copying: Copying
+    is_promised: bool = False
 
 
 class TierMover:
     """Moves blocks between tiers.
 
     Concurrency: one owner thread. `start` and `poll` never wait for the device or the disk.
-    Until a move has been reported by `poll`, nothing else may use its slots; from then on they
-    may be used by whatever is launched next, on any stream.
+    Until the end of a move has been reported by `poll`, nothing else may use its slots; from then
+    on they may be used by whatever is launched next, on any stream. Steps may read the targets of
+    moves that are promised: those launched after the report wait for what is missing themselves.
     """
 
     def __init__(
@@ -61,7 +75,7 @@ class TierMover:
         self._device = block_bytes_of(device)
         self._host = None if host is None else host.tensor
         self._disk = disk
-        self._copies = copies or copies_for(device.tensor.device)
+        self._copies = copies or copies_for(device.tensor.device, device.late)
         self._slots = {Tier.DEVICE: device.num_blocks}
         if host is not None:
             self._slots[Tier.HOST] = host.num_blocks
@@ -80,8 +94,9 @@ class TierMover:
 
     def start(self, plan: Plan) -> None:
         """Begin all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot."""
-        for move in plan.moves:
-            self._check(move, plan)
+        flows = _flows(plan.moves)
+        for flow in flows.values():
+            self._check(flow, plan)
         if plan.erase and self._disk is not None:
             self._disk.erase(plan.erase)
         if not plan.moves:
@@ -89,20 +104,26 @@ class TierMover:
         self._pending += len(plan.moves)
         mark = self._copies.mark()
         for ends, direction in _DIRECTIONS.items():
-            self._copy(tuple(m for m in plan.moves if _ends(m) == ends), direction, mark)
+            if ends in flows:
+                self._copy(flows[ends], direction, mark)
         if self._route is not None:
-            moves = [move for move in plan.moves if Tier.DISK in _ends(move)]
+            moves = [
+                move for flow in flows.values() if Tier.DISK in flow.ends for move in flow.moves
+            ]
             self._route.start(moves, plan.records, mark)
             self._route.launch(self._ends)
 
     def poll(self) -> Settled:
-        """Return the moves that have ended since the last call."""
+        """Return the moves that have ended since the last call, and those promised."""
         going = []
         for batch in self._batches:
             if batch.copying.query():
                 self._ends.add_copied(batch.moves, batch.copying.seconds)
-            else:
-                going.append(batch)
+                continue
+            going.append(batch)
+            if not batch.is_promised and batch.copying.promise():
+                batch.is_promised = True
+                self._ends.promised += batch.moves
         self._batches = going
         if self._route is not None:
             self._route.advance(self._ends)
@@ -119,30 +140,33 @@ class TierMover:
             self._route.close()
         self._pending = 0
 
-    def _copy(self, moves: Sequence[Move], direction: Direction, mark: Event) -> None:
-        if not moves or self._host is None:
+    def _copy(self, flow: _Flow, direction: Direction, mark: Event) -> None:
+        if self._host is None:
             return
         down = direction is Direction.DOWN
         target, source = (self._host, self._device) if down else (self._device, self._host)
-        runs = runs_of(target, source, [(move.source, move.target) for move in moves])
+        runs = runs_of(target, source, flow.target_slots, flow.source_slots)
         try:
             copying = self._copies.copy(direction, runs, mark)
         except CopyFailed:
-            self._ends.add_failed(moves)
+            self._ends.add_failed(flow.moves)
         else:
-            self._batches.append(_Batch(tuple(moves), copying))
+            self._batches.append(_Batch(flow.moves, copying))
 
-    def _check(self, move: Move, plan: Plan) -> None:
-        source, target = _ends(move)
+    def _check(self, flow: _Flow, plan: Plan) -> None:
+        source, target = flow.ends
         known = source in self._slots and target in self._slots
         if not known or source is target:
             raise UnsupportedMove(f"cannot copy from {source.value} to {target.value} here")
-        if Tier.DISK in (source, target) and move not in plan.records:
-            raise UnsupportedMove(f"{move} has no record")
-        for tier, slot in ((source, move.source), (target, move.target)):
-            if not 0 <= slot < self._slots[tier]:
+        if Tier.DISK in flow.ends:
+            for move in flow.moves:
+                if move not in plan.records:
+                    raise UnsupportedMove(f"{move} has no record")
+        for tier, slots in ((source, flow.source_slots), (target, flow.target_slots)):
+            outside = slots[(slots < 0) | (slots >= self._slots[tier])]
+            if len(outside):
                 raise UnknownSlot(
-                    f"slot {slot} of {tier.value} is not in 0..{self._slots[tier] - 1}"
+                    f"slot {outside[0]} of {tier.value} is not in 0..{self._slots[tier] - 1}"
                 )
 
 
@@ -151,5 +175,17 @@ def block_bytes_of(pool: DevicePool) -> Tensor:
     return pool.tensor.view(pool.num_blocks, -1).view(torch.uint8)
 
 
-def _ends(move: Move) -> tuple[Tier, Tier]:
-    return move.source_tier, move.target_tier
+def _flows(moves: Sequence[Move]) -> dict[tuple[Tier, Tier], _Flow]:
+    """The moves by where they lead from and to, each in the order given."""
+    groups: dict[tuple[Tier, Tier], list[Move]] = {}
+    for move in moves:
+        groups.setdefault((move.source_tier, move.target_tier), []).append(move)
+    return {
+        ends: _Flow(
+            ends,
+            tuple(group),
+            np.array([move.source for move in group], np.int64),
+            np.array([move.target for move in group], np.int64),
+        )
+        for ends, group in groups.items()
+    }

@@ -7,6 +7,7 @@ work (`Ops`), how weights came here, or which sequences the tokens are of.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,16 @@ from kernels.batch_layout import BatchLayout, layer_view
 from kernels.ops import Ops
 
 
+class Late(Protocol):
+    """The pool's layers from `first` on may be on their way when a step begins."""
+
+    first: int
+
+    def wait(self) -> None:
+        """Let what is launched next wait for them."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """A decoder on its device. `cos_sin` (positions, D) float32."""
@@ -27,6 +38,7 @@ class Decoder:
     parameters: Parameters
     cos_sin: Tensor
     ops: Ops
+    late: Late | None = None  # None: every layer is there when a step is launched
 
     @torch.inference_mode()
     def logits(
@@ -55,6 +67,8 @@ class Decoder:
         residual = F.embedding(token_ids, self.parameters.embedding)
         hidden = self.ops.rms_norm(residual, layers[0].input_norm, eps)
         for index, layer in enumerate(layers):
+            if self.late is not None and index == self.late.first:
+                self.late.wait()
             if index > 0:
                 hidden, residual = self.ops.add_rms_norm(hidden, residual, layer.input_norm, eps)
             attended = self._attention(layer, hidden, layout, layer_view(pool, index))

@@ -1,5 +1,8 @@
 """A mover over the fake runner's blocks: copies take their time, end in any order, and may fail.
 
+Loads of a plan from the host may be promised at once before they end: then they end well, a step
+that is launched waits for them, and they are told as done when it has been collected.
+
 What it copies is real enough to be found out. A block's numbers are copied when the copy ends;
 its target is spoilt from the start to the end, and a source that changes meanwhile, a slot that is
 used by two copies, or a record that is not the one written is an error at once.
@@ -27,6 +30,7 @@ class Faults:
     most_polls: int = 3
     failing: float = 0.0
     losing: float = 0.0  # of reads from disk
+    promising: float = 0.0  # share of polls in which the loads under way are promised
 
 
 @dataclass
@@ -36,6 +40,8 @@ class Copy:
     spoilt: Block  # what lies in the target until it ends
     record: Record | None
     polls: int
+    is_promised: bool = False
+    has_arrived: bool = False  # it was promised, and a step has waited for it
 
 
 @dataclass
@@ -54,6 +60,10 @@ class FakeMover:
     block_seconds: float | None = None  # what copies say they took, a block; None: nothing
     under_way: list[Copy] = field(default_factory=list)
     choose_fate: Callable[[Move], str] | None = None  # "done", "failed" or "lost"
+
+    def __post_init__(self) -> None:
+        self.runner.waits_for_loads = self.arrive
+        self.runner.has_waited = self.land
 
     @property
     def pending(self) -> int:
@@ -75,14 +85,45 @@ class FakeMover:
         ripe = [
             copy
             for copy in self.under_way
-            if copy.polls <= 0 and copy.move.target_tier not in self.held
+            if copy.polls <= 0 and (copy.has_arrived or copy.move.target_tier not in self.held)
         ]
         self.random.shuffle(ripe)
         for copy in ripe:
             self.under_way.remove(copy)
             fates[self._end(copy)].append(copy.move)
         done = tuple(fates["done"])
-        return Settled(done, tuple(fates["failed"]), tuple(fates["lost"]), self._copied(done))
+        return Settled(
+            done,
+            tuple(fates["failed"]),
+            tuple(fates["lost"]),
+            self._copied(done),
+            self._promised(),
+        )
+
+    def arrive(self) -> None:
+        """A step is launched: what was promised is there before it reads."""
+        for copy in self.under_way:
+            if copy.is_promised and not copy.has_arrived:
+                self._bring(copy)
+                copy.has_arrived = True
+
+    def land(self) -> None:
+        """A step was collected: what it waited for has ended."""
+        for copy in self.under_way:
+            copy.polls = 0 if copy.has_arrived else copy.polls
+
+    def _promised(self) -> tuple[Move, ...]:
+        if self.random.random() >= self.faults.promising:
+            return ()
+        up = (Tier.HOST, Tier.DEVICE)
+        copies = [
+            copy
+            for copy in self.under_way
+            if (copy.move.source_tier, copy.move.target_tier) == up and not copy.is_promised
+        ]
+        for copy in copies:
+            copy.is_promised = True
+        return tuple(copy.move for copy in copies)
 
     def close(self) -> None:
         self.is_closed = True
@@ -118,19 +159,33 @@ class FakeMover:
 
     def _end(self, copy: Copy) -> str:
         move = copy.move
+        fate = "done" if copy.is_promised else self._fate(move)
+        if fate == "done" and not copy.has_arrived:
+            self._bring(copy)
+        else:
+            self._check(copy)
+        how = "promised" if copy.has_arrived else fate
+        self.ended[how, move.source_tier, move.target_tier] += 1
+        if fate != "done" and move.target_tier is Tier.DISK:
+            del self.disk[move.target]
+        return fate
+
+    def _bring(self, copy: Copy) -> None:
+        """The copy is whole: write what was read into its target."""
+        self._check(copy)
+        copy.spoilt = list(copy.seen)
+        self._write((copy.move.target_tier, copy.move.target), copy.spoilt, copy.record)
+
+    def _check(self, copy: Copy) -> None:
+        """What is read has not changed, and nobody else has written what is written."""
+        move = copy.move
         source, target = (move.source_tier, move.source), (move.target_tier, move.target)
         if self._read(source, copy.record) != copy.seen:
             raise KvCorrupt(f"the source of {move} has changed")
         there = self._read(target, copy.record)
-        if there is not copy.spoilt or any(number is not None for number in there):
+        want = copy.seen if copy.has_arrived else [None] * len(there)
+        if there is not copy.spoilt or there != want:
             raise KvCorrupt(f"somebody else wrote the target of {move}")
-        fate = self._fate(move)
-        self.ended[fate, move.source_tier, move.target_tier] += 1
-        if fate == "done":
-            self._write(target, list(copy.seen), copy.record)
-        elif move.target_tier is Tier.DISK:
-            del self.disk[move.target]
-        return fate
 
     def _fate(self, move: Move) -> str:
         if self.choose_fate is not None:

@@ -76,6 +76,7 @@ class FakeLaunched:
         if self.runner.on_their_way.pop(0) is not self:
             raise KvCorrupt("a step is collected twice, or before the one it followed")
         self.runner.waits()
+        self.runner.has_waited()
         return self.sampled
 
 
@@ -90,6 +91,8 @@ class FakeRunner:
     raising: list[Exception] = field(default_factory=list)  # raised by the next launches
     takes: Callable[[Step], None] = lambda step: None  # moves a test's clock on, at a launch
     waits: Callable[[], None] = lambda: None  # the same, when a step is collected
+    waits_for_loads: Callable[[], None] = lambda: None  # those promised to what is launched
+    has_waited: Callable[[], None] = lambda: None  # a step that waited for them is over
     num_raised: int = 0
     steps: list[Step] = field(default_factory=list)
     tokens_computed: int = 0
@@ -100,6 +103,7 @@ class FakeRunner:
 
     def launch(self, step: Step) -> FakeLaunched:
         self._check_shape(step)
+        self.waits_for_loads()
         for move in step.moves:
             if (move.source_tier, move.target_tier) != (Tier.DEVICE, Tier.DEVICE):
                 raise KvCorrupt(f"no tier for {move}")

@@ -76,6 +76,7 @@ class World:
                 most_polls=random.choice([1, 3, 12]),
                 failing=random.choice([0.0, 0.05, 0.3]),
                 losing=random.choice([0.0, 0.1]),
+                promising=random.choice([0.0, 0.3, 1.0]),
             ),
             seed=seed,
             check_every=check_every,

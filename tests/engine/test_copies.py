@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -29,6 +29,7 @@ class TellingCache(PrefixCache):
         super().__init__(num_blocks=1, block_size=1)
         self.plans: deque[Plan] = deque()
         self.told: list[tuple[tuple[Move, ...], ...]] = []
+        self.promised: list[tuple[Move, ...]] = []
         self.forgotten = 0
         self.restored: list[tuple[int, Record]] = []
 
@@ -39,6 +40,9 @@ class TellingCache(PrefixCache):
         self, done: Iterable[Move] = (), failed: Iterable[Move] = (), lost: Iterable[Move] = ()
     ) -> None:
         self.told.append((tuple(done), tuple(failed), tuple(lost)))
+
+    def promise(self, moves: Sequence[Move]) -> None:
+        self.promised += [tuple(moves)] if moves else []
 
     def forget_disk(self) -> int:
         self.forgotten += 1
@@ -117,6 +121,17 @@ def test_planned_moves_and_erasures_are_begun_and_empty_plans_are_not() -> None:
         ((), (7,)),
     ]
     assert bench.copies.pending == 2
+
+
+def test_the_cache_is_told_of_promises_and_of_the_ends_that_follow() -> None:
+    bench = Bench()
+    up = moves(*UP, 2)
+    bench.start(1.0, *up)
+    assert bench.settle(2.0, Settled(promised=up))
+    assert (bench.cache.promised, bench.cache.told) == ([up], [])
+    assert (bench.copies.pending, bench.copies.up_from(Tier.HOST)) == (2, 2), "under way still"
+    assert bench.settle(3.0, Settled(done=up))
+    assert (bench.cache.promised, bench.cache.told) == ([up], [(up, (), ())])
 
 
 @pytest.mark.parametrize("how", [0, 1, 2], ids=["done", "failed", "lost"])

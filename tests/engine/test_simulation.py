@@ -30,6 +30,7 @@ def test_every_request_was_told_what_its_prompt_gives_alone(tally: Tally) -> Non
         "device to disk: done",
         "host to disk: done",
         "host to device: done",
+        "host to device: promised",
         "disk to device: done",
         "device to host: failed",
         "host to device: failed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.core import COPY_WAIT_S, IDLE_WAIT_S
@@ -12,6 +13,7 @@ from engine.messages import Cancel, Flush
 from engine.stats_messages import TierTokens
 from prefix_cache.shelf import Tiers
 from storage.move import Move, Tier
+from tests.doubles.fake_mover import Faults
 from tests.doubles.fake_runner import expected_output
 from tests.engine.rig import Rig, generate
 
@@ -127,6 +129,35 @@ class TestWaiting:
         rig.mover.held.clear()
         rig.run()
         rig.expect_output(generate("b", [*PROMPT[:38], 60, 61, 62], max_tokens=2))
+
+
+class TestPromises:
+    @pytest.mark.parametrize("steps_ahead", [0, 1])
+    def test_a_step_begins_before_its_load_has_ended(self, steps_ahead: int) -> None:
+        rig = lowered(faults=Faults(promising=1.0), steps_ahead=steps_ahead)
+        rig.mover.held.add(Tier.DEVICE)
+        again = generate("again", PROMPT, max_tokens=6)
+        rig.submit(again)
+        rig.run()
+        rig.expect_output(again)
+        assert rig.finished("again").tiers == TierTokens(host=36)
+        assert rig.mover.ended["promised", Tier.HOST, Tier.DEVICE] == 9
+        rig.mover.held.clear()
+        rig.expect_nothing_left()
+
+    def test_what_it_computes_is_shared_at_once(self) -> None:
+        """The load is settled before the step is: the tree takes its block behind loaded ones."""
+        rig = lowered(faults=Faults(promising=1.0))
+        rig.mover.held.add(Tier.DEVICE)
+        longer = [*PROMPT[:36], *range(50, 60)]
+        rig.submit(generate("longer", longer, max_tokens=3))
+        while rig.runner.steps[-1].rows[-1].sequence.request_id != "longer":
+            rig.step()
+        assert rig.mover.ended["promised", Tier.HOST, Tier.DEVICE] == 9
+        path = rig.runner.steps[-1].rows[-1].sequence.path
+        assert rig.cache.match_length(path, np.array(longer, np.int32)) == 44
+        rig.mover.held.clear()
+        rig.run()
 
 
 class TestEnds:

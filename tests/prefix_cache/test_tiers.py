@@ -27,11 +27,16 @@ def settle_all(scene: TierScene, outcome: Outcome = Outcome.DONE) -> int:
 
 
 def down(scene: TierScene) -> None:
-    """Run PROMPT, then make it leave the device."""
+    """Run PROMPT, then make it leave a device of three blocks."""
+    down_from(scene, 3)
+
+
+def down_from(scene: TierScene, blocks: int) -> None:
+    """Run PROMPT, then make it leave a device of so many blocks."""
     scene.run(A, PROMPT)
     blocker = None
     for _ in range(4):
-        blocker = blocker or scene.acquire_loading(A, tokens(*range(50, 62)), None)
+        blocker = blocker or scene.acquire_loading(A, tokens(*range(50, 50 + 4 * blocks)), None)
         settle_all(scene)
     assert blocker is not None
     scene.release(blocker)
@@ -154,6 +159,76 @@ def test_two_leases_wait_for_one_load() -> None:
     scene.settle([(moves[0], Outcome.DONE)])
     assert first.ready
     assert second.ready
+
+
+def test_a_lease_is_ready_when_its_load_is_promised_whole() -> None:
+    scene = TierScene(4, host=4)
+    down_from(scene, 4)
+    lease = loading(scene)
+    moves = scene.take_plan().moves
+    scene.cache.promise(moves[:1])
+    assert not lease.ready, "one of two blocks"
+    scene.cache.promise(moves)
+    scene.cache.check_invariants()
+    assert lease.ready
+    assert scene.cache.locate(A, PROMPT) == Whereabouts(device=0, coming=2, host=0, disk=0)
+    later = loading(scene)
+    assert later.ready, "it counts on the same promise"
+    scene.settle([(move, Outcome.DONE) for move in moves])
+    scene.cache.check_invariants()
+    assert lease.ready
+    assert scene.read(lease, 8) == scene.kv(A, PROMPT)[:8]
+    assert scene.cache.locate(A, PROMPT) == Whereabouts(device=2, coming=0, host=0, disk=0)
+
+
+def test_a_promised_load_behind_one_that_is_not_is_waited_for() -> None:
+    scene = TierScene(6, host=6)
+    down_from(scene, 6)
+    first = scene.acquire_loading(A, PROMPT[:5], None)
+    assert first is not None
+    before = scene.take_plan().moves
+    lease = loading(scene)
+    behind = scene.take_plan().moves
+    assert (len(before), len(behind)) == (1, 1)
+    scene.cache.promise(behind)
+    scene.cache.check_invariants()
+    assert (first.ready, lease.ready) == (False, False)
+    scene.cache.promise(before)
+    scene.cache.check_invariants()
+    assert (first.ready, lease.ready) == (True, True)
+    scene.settle([(move, Outcome.DONE) for move in (*behind, *before)])
+    scene.cache.check_invariants()
+    assert scene.read(lease, 8) == scene.kv(A, PROMPT)[:8]
+
+
+def test_a_promised_load_is_ready_when_the_one_before_has_ended() -> None:
+    scene = TierScene(6, host=6)
+    down_from(scene, 6)
+    first = scene.acquire_loading(A, PROMPT[:5], None)
+    assert first is not None
+    before = scene.take_plan().moves
+    lease = loading(scene)
+    behind = scene.take_plan().moves
+    scene.cache.promise(behind)
+    scene.settle([(move, Outcome.DONE) for move in before])
+    scene.cache.check_invariants()
+    assert (first.ready, lease.ready) == (True, True)
+    scene.settle([(move, Outcome.DONE) for move in behind])
+    scene.cache.check_invariants()
+
+
+def test_a_promise_of_copies_down_or_of_none_changes_nothing() -> None:
+    scene = TierScene(3, host=4)
+    scene.run(A, PROMPT)
+    assert scene.acquire_loading(A, OTHER, None) is None
+    moves = scene.take_plan().moves
+    assert moves
+    scene.cache.promise(moves)
+    scene.cache.promise(())
+    scene.cache.check_invariants()
+    assert scene.acquire_loading(A, OTHER, None) is None
+    scene.settle([(move, Outcome.FAILED) for move in moves])
+    scene.cache.check_invariants()
 
 
 def test_a_failed_load_fails_the_lease_and_can_be_repeated() -> None:

@@ -56,12 +56,14 @@ class TiersDriver:
         self.running: list[Sequence] = []
         self.seen: Counter[str] = Counter()
         self.history: list[tuple[NamespacePath, TokenIds]] = []
+        self.promised: set[Move] = set()
         self._acts = {
             self.acquire: 24,
             self.advance: 30,
             self.end: 10,
             self.take_plan: 14,
             self.settle: 22,
+            self.promise: 8,
             self.discard: 0.5,
             self.flush: 0.1,
             self.warm: 0.5,
@@ -120,6 +122,7 @@ class TiersDriver:
         elif not one.lease.ready:
             self.seen["waited"] += 1
         elif one.computed < len(one.ids):
+            self._keep_promises()
             end = one.computed + self.random.randint(1, len(one.ids) - one.computed)
             self.scene.compute(one.lease, one.ids, one.computed, end)
             one.computed = end
@@ -156,6 +159,7 @@ class TiersDriver:
     def _check(self, one: Sequence) -> None:
         """What it has been given and has computed is what it should be."""
         if one.lease.ready:
+            self._keep_promises()
             self.scene.move()
             expected = self.scene.kv(one.path, one.ids)[: one.computed]
             assert self.scene.read(one.lease, one.computed) == expected
@@ -171,18 +175,39 @@ class TiersDriver:
         self.seen["moves"] += len(plan.moves)
         self.seen["erased"] += len(plan.erase)
 
+    def promise(self) -> None:
+        """Some of the loads under way: they will end well, and whoever reads them waits."""
+        up = (Tier.HOST, Tier.DEVICE)
+        moves = [
+            move
+            for move in self.scene.under_way
+            if (move.source_tier, move.target_tier) == up and move not in self.scene.doomed
+        ]
+        chosen = moves[self.random.randint(0, len(moves)) :]
+        waiting = [one.lease for one in self.running if not one.lease.ready]
+        self.scene.cache.promise(chosen)
+        self.promised.update(chosen)
+        self.seen["promised"] += sum(lease.ready for lease in waiting)
+
+    def _keep_promises(self) -> None:
+        """What a step does before it reads: wait for what was promised."""
+        kept = [move for move in self.scene.under_way if move in self.promised]
+        self.scene.settle([(move, Outcome.DONE) for move in kept])
+        self.promised.clear()
+
     def settle(self) -> None:
         moves = list(self.scene.under_way)
         self.random.shuffle(moves)
         chosen = moves[: self.random.randint(0, len(moves))]
         self.scene.settle([(move, self._outcome(move)) for move in chosen])
+        self.promised &= self.scene.under_way.keys()
         for one in self.running:
             if one.lease.ready and not one.checked:
                 one.checked = True
                 self._check(one)
 
     def _outcome(self, move: Move) -> Outcome:
-        if self.random.random() >= self.bad:
+        if self.random.random() >= self.bad or move in self.promised:
             return Outcome.DONE
         outcome = Outcome.FAILED
         if move.source_tier is not Tier.DEVICE and self.random.random() < 0.5:
@@ -205,6 +230,7 @@ class TiersDriver:
         if not self.scene.tiers.disk_blocks:
             return
         self.running.clear()
+        self.promised.clear()
         found = list(self.scene.records.items())
         self.random.shuffle(found)
         if found and self.random.random() < 0.3:

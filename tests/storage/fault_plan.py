@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from storage.copies import Copying, Direction, Event, PlainCopies, Run
+from storage.copies import Copying, Direction, Event, PlainCopies
 from storage.disk.lmdb_file import Changes, FileUse, Kept, LmdbFile
 from storage.errors import CopyFailed
+from storage.runs import Runs
 
 
 class FaultPlan:
@@ -38,7 +39,7 @@ class FaultyCopies(PlainCopies):
     def __init__(self, faults: FaultPlan) -> None:
         self._faults = faults
 
-    def copy(self, direction: Direction, runs: Sequence[Run], after: Event) -> Copying:
+    def copy(self, direction: Direction, runs: Runs, after: Event) -> Copying:
         """Fail before anything is copied, or copy."""
         self._faults.call("copy")
         return super().copy(direction, runs, after)

@@ -134,3 +134,26 @@ def test_a_chain_on_the_gpu_keeps_its_order() -> None:
     pool = numbered_pool("cuda")
     Mover(pool, ops_for(torch.device("cuda")).copy_blocks).execute(on_device(*pairs))
     assert contents(pool) == one_by_one(pairs)
+
+
+@pytest.mark.gpu
+def test_a_block_whose_late_layers_are_on_their_way_is_copied_when_they_are_there() -> None:
+    device = torch.device("cuda")
+    shape = BlockShape(
+        num_layers=8, num_kv_heads=1, block_size=16, head_dim=16, dtype=torch.float32
+    )
+    pool = DevicePool(shape, BLOCKS, device, max_late_bytes=shape.block_bytes)
+    assert pool.late is not None
+    mover = Mover(pool, ops_for(device).copy_blocks)
+    up = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    for cycles in (0, 2_000_000_000):  # at first to load the kernels: that may wait for others
+        torch.cuda.synchronize()
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(up):
+            torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+            pool.tensor[0].add_(7)
+            arrived.record()
+        pool.late.promise(arrived)
+        mover.execute(on_device((0, 3)))
+    assert not arrived.query(), "the host has not waited"  # type: ignore[no-untyped-call]
+    assert contents(pool)[3] == 14

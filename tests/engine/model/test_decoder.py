@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import Tensor
 
 from engine.batch import build_batch
 from engine.sequence import Sequence
 from engine.step import Row
+from kernels.batch_layout import BatchLayout
+from kernels.ops import PagedAttention
 from tests.engine.checkpoints import RECIPES
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.hand_driven import BLOCK_SIZE, HandDriven, build_runner, random_prompt
@@ -31,6 +36,38 @@ def chunked(driven: HandDriven, sequence: Sequence, chunks: list[int]) -> torch.
         for start, new in zip(starts, chunks, strict=True)
     ]
     return torch.cat(parts)
+
+
+class Journal:
+    """Notes in which order a decoder waits for its late layers and reads keys."""
+
+    def __init__(self, attention: PagedAttention, first: int) -> None:
+        self.first = first
+        self.notes: list[str] = []
+        self._attention = attention
+
+    def wait(self) -> None:
+        self.notes.append("wait")
+
+    def attend(self, q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+        self.notes.append("read")
+        return self._attention(q, kv, layout, scale)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_it_waits_once_before_the_first_of_its_late_layers(
+    checkpoint: MakeCheckpoint, first: int
+) -> None:
+    driven = HandDriven(build_runner(checkpoint("llama").model_dir))
+    prompt = random_prompt(17)
+    expected = logits_of(driven, [Row(driven.add(prompt), 0, 17)])
+    decoder = driven.runner.decoder
+    journal = Journal(decoder.ops.paged_attention, first)
+    ops = replace(decoder.ops, paged_attention=journal.attend)
+    driven.runner = replace(driven.runner, decoder=replace(decoder, ops=ops, late=journal))
+    assert torch.equal(logits_of(driven, [Row(driven.add(prompt), 0, 17)]), expected)
+    layers = ["read"] * decoder.config.num_layers
+    assert journal.notes == [*layers[:first], "wait", *layers[first:]]
 
 
 @pytest.mark.parametrize("name", RECIPES)

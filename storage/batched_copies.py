@@ -1,0 +1,87 @@
+"""Many copies in one call to CUDA's driver (`cuMemcpyBatchAsync`).
+
+Queueing 1,000 blocks takes the host half a millisecond this way, where a call each takes three to
+ten, and blocks are copied at the speed of the bus down to a few hundred KB each. The driver has
+the call from CUDA 13.0 on; `open_batched_copies` says whether it is there.
+
+Knows: addresses, sizes, the driver's call. Does not know: blocks, directions or events (`copies`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.errors import CopyFailed
+
+Addresses = npt.NDArray[np.uint64]
+
+_DRIVER = "libcuda.so.1"
+_IN_STREAM_ORDER = 1  # CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+
+
+class _Location(ctypes.Structure):
+    """CUmemLocation: a hint, left empty."""
+
+    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
+
+
+class _Attributes(ctypes.Structure):
+    """CUmemcpyAttributes, the same for all copies of a call."""
+
+    _fields_ = (
+        ("source_access_order", ctypes.c_int),
+        ("source_hint", _Location),
+        ("target_hint", _Location),
+        ("flags", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Copies of `sizes` bytes from addresses to addresses, (n,) uint64 each."""
+
+    targets: Addresses
+    sources: Addresses
+    sizes: Addresses
+
+
+class BatchedCopies:
+    """The driver's call."""
+
+    def __init__(self, call: Callable[..., int]) -> None:
+        self._call = call
+
+    def queue(self, pieces: Pieces, stream: int) -> None:
+        """Queue all copies on a stream that is not the default one; raises CopyFailed.
+
+        Host memory has to be pinned. The copies of one call are made in any order.
+        """
+        if not len(pieces.sizes):
+            return
+        same = _Attributes(source_access_order=_IN_STREAM_ORDER)
+        first = ctypes.c_size_t(0)  # the copy from which on these attributes hold
+        code = self._call(
+            pieces.targets.ctypes.data_as(ctypes.c_void_p),
+            pieces.sources.ctypes.data_as(ctypes.c_void_p),
+            pieces.sizes.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_size_t(len(pieces.sizes)),
+            ctypes.byref(same),
+            ctypes.byref(first),
+            ctypes.c_size_t(1),
+            ctypes.c_void_p(stream),
+        )
+        if code:
+            raise CopyFailed(f"CUDA refused {len(pieces.sizes)} copies with error {code}")
+
+
+def open_batched_copies(driver: str = _DRIVER) -> BatchedCopies | None:
+    """The call of this machine's driver; None where there is none."""
+    try:
+        return BatchedCopies(ctypes.CDLL(driver).cuMemcpyBatchAsync_v2)
+    except (OSError, AttributeError):
+        return None

@@ -1,0 +1,81 @@
+"""The driver's call for many copies: what it is given, and what its answer becomes."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from storage.batched_copies import BatchedCopies, Pieces, open_batched_copies
+from storage.errors import CopyFailed
+
+
+class Driver:
+    """Copies within this process, as the driver would; answers with `code`."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.code = code
+        self.streams: list[int | None] = []
+
+    def __call__(
+        self,
+        targets: ctypes.c_void_p,
+        sources: ctypes.c_void_p,
+        sizes: ctypes.c_void_p,
+        count: ctypes.c_size_t,
+        attributes: object,
+        first: object,
+        kinds: ctypes.c_size_t,
+        stream: ctypes.c_void_p,
+    ) -> int:
+        del attributes, first
+        assert kinds.value == 1
+        self.streams.append(stream.value)
+        if not self.code:
+            numbers = ctypes.POINTER(ctypes.c_uint64)
+            to, of, size = (ctypes.cast(one, numbers) for one in (targets, sources, sizes))
+            for i in range(count.value):
+                ctypes.memmove(to[i], of[i], size[i])
+        return self.code
+
+
+def pieces(source: np.ndarray, target: np.ndarray, size: int) -> Pieces:
+    """Every second `size` bytes of `source`, to the same places of `target`."""
+    at = np.arange(0, source.nbytes, 2 * size, dtype=np.uint64)
+    sizes = np.full(len(at), size, np.uint64)
+    return Pieces(at + np.uint64(target.ctypes.data), at + np.uint64(source.ctypes.data), sizes)
+
+
+def test_all_pieces_go_in_one_call() -> None:
+    source, target = np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8)
+    driver = Driver()
+    BatchedCopies(driver).queue(pieces(source, target, 8), stream=77)
+    assert driver.streams == [77]
+    places = np.arange(64) // 8 % 2 == 0
+    assert target[places].tolist() == source[places].tolist()
+    assert not target[~places].any()
+
+
+def test_nothing_to_copy_is_no_call() -> None:
+    driver = Driver()
+    nothing = np.zeros(0, np.uint64)
+    BatchedCopies(driver).queue(Pieces(nothing, nothing, nothing), stream=77)
+    assert driver.streams == []
+
+
+def test_a_refusal_is_an_error_with_its_number() -> None:
+    source, target = np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8)
+    with pytest.raises(CopyFailed, match="4 copies with error 101"):
+        BatchedCopies(Driver(code=101)).queue(pieces(source, target, 8), stream=77)
+
+
+def test_a_machine_without_the_driver_or_the_call_has_none(tmp_path: Path) -> None:
+    assert open_batched_copies(str(tmp_path / "libcuda.so.1")) is None
+    assert open_batched_copies("libc.so.6") is None  # there, and without this call
+
+
+@pytest.mark.gpu
+def test_a_machine_with_a_gpu_has_it() -> None:
+    assert open_batched_copies() is not None
