@@ -19,7 +19,7 @@ from engine.config import EngineConfig
 from engine.device import dtype_name, free_bytes, resolve_device, resolve_dtype, usual_threads
 from engine.fingerprint import BlockOrigin, dummy_digest, tokenizer_digest, weights_digest
 from engine.graphs.block_tables import BlockTables
-from engine.graphs.recorder import CudaRecorder
+from engine.graphs.recorder import cuda_recorder
 from engine.graphs.runner import GraphRunner
 from engine.graphs.steps import Machine, RecordedSteps
 from engine.model.config import ModelConfig, read_model_config
@@ -144,12 +144,11 @@ def _with_graphs(config: EngineConfig, runner: ModelRunner, max_model_len: int) 
         device=pool.device,
     )
     machine = Machine(runner.decoder, pool, runner.last_tokens, tables)
-    steps = RecordedSteps(
-        machine,
-        CudaRecorder(),
-        max_tokens=config.graph_tokens,
-        group_rows=0 if runner.prefixes is None else runner.prefixes.rule.most_rows,
-    )
+    group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
+    with cuda_recorder() as recorder:
+        steps = RecordedSteps(
+            machine, recorder, max_tokens=config.graph_tokens, group_rows=group_rows
+        )
     return GraphRunner(runner, tables, steps)
 
 
