@@ -86,13 +86,15 @@ def test_memory_is_asked_for_before_the_model_is_opened_and_handed_over_after() 
 
 def test_memory_is_given_back_when_the_model_cannot_be_opened() -> None:
     pools, before = HeldPools(), open_files()
-    with (
-        pytest.raises(BadConfig, match="no such model"),
-        host_ahead(settings(), BLOCK_BYTES, CUDA, pools),
-    ):
-        assert pools.begun.wait(DEADLINE_S)
-        pools.go_on.set()
-        raise BadConfig("no such model")
+
+    def start() -> None:
+        with host_ahead(settings(), BLOCK_BYTES, CUDA, pools):
+            assert pools.begun.wait(DEADLINE_S)
+            pools.go_on.set()
+            raise BadConfig("no such model")
+
+    with pytest.raises(BadConfig, match="no such model"):
+        start()
     [pool] = pools.made
     assert not is_open(pool)
     assert open_files() == before

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.graphs.recorder import Launches
 from engine.graphs.steps import UNLIKE_LAYERS
+from kernels import linear
 from kernels.batch_layout import BatchLayout
 from kernels.ops import Ops
 from tests.doubles.rerun import Rerun, RerunRecorded
@@ -19,6 +20,7 @@ from tests.engine.conftest import MakeCheckpoint
 from tests.engine.hand_driven import build_runner, with_graphs
 
 WHOLE_LAYERS = 3  # of the checkpoints
+INTERMEDIATE = 80
 
 
 @dataclass
@@ -43,7 +45,15 @@ def described(argument: Any) -> Any:
     return argument
 
 
+def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """As on a GPU, where the number of parts depends on the product's shape, and kernels on it."""
+    product = linear.reference(x, weight, bias).float()
+    num_parts = 4 if weight.shape[1] == INTERMEDIATE else 2
+    return torch.stack([product / num_parts] * num_parts)
+
+
 def noted(ops: Ops, calls: Counter[tuple[Any, ...]]) -> Ops:
+    ops = replace(ops, linear_in_parts=in_parts)
     return replace(
         ops, **{one.name: NotedOp(one.name, getattr(ops, one.name), calls) for one in fields(ops)}
     )
@@ -85,6 +95,21 @@ def test_a_rehearsal_calls_every_op_as_the_recording_does_but_for_two_layers(
 
 def times(calls: Counter[Any], op: str) -> int:
     return sum(count for (name, *_), count in calls.items() if name == op)
+
+
+def test_one_layer_would_not_do(checkpoint: MakeCheckpoint) -> None:
+    """The control: the norm between layers reads parts of another product than the one within."""
+    runner = build_runner(checkpoint("llama").model_dir)
+    calls: Counter[tuple[Any, ...]] = Counter()
+    parameters = runner.decoder.parameters
+    sets = []
+    for num_layers in (1, UNLIKE_LAYERS, WHOLE_LAYERS):
+        few = replace(parameters, layers=parameters.layers[:num_layers])
+        decoder = replace(runner.decoder, ops=noted(runner.decoder.ops, calls), parameters=few)
+        with_graphs(replace(runner, decoder=decoder), Rerun(), max_tokens=64)
+        sets.append(set(calls))
+        calls.clear()
+    assert sets[0] < sets[1] == sets[2]
 
 
 def test_rehearsals_leave_the_decoder_whole(checkpoint: MakeCheckpoint) -> None:
