@@ -22,7 +22,7 @@ from storage.free_memory import host_free_bytes
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: pages are made present, and errors are returned
 # What one request asks for. Until it is done, whoever changes the process's mappings waits (large
 # allocations do, and libraries as they are loaded); and each request takes the GIL once.
-_PART = 2 * 1024**2
+_PART = 1024**2
 _THREADS = 8
 
 

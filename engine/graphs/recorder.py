@@ -99,8 +99,8 @@ def cuda_recorder() -> Iterator[CudaRecorder]:
     """
     collects = gc.isenabled()
     gc.disable()
-    _free_what_torch_keeps()
     try:
+        _free_what_torch_keeps()
         yield CudaRecorder()
         _free_what_torch_keeps()
     finally:
