@@ -19,7 +19,7 @@ from engine.config import EngineConfig
 from engine.device import dtype_name, free_bytes, resolve_device, resolve_dtype, usual_threads
 from engine.fingerprint import BlockOrigin, dummy_digest, tokenizer_digest, weights_digest
 from engine.graphs.block_tables import BlockTables
-from engine.graphs.recorder import CudaRecorder
+from engine.graphs.recorder import cuda_recorder
 from engine.graphs.runner import GraphRunner
 from engine.graphs.steps import Machine, RecordedSteps
 from engine.model.config import ModelConfig, read_model_config
@@ -53,6 +53,17 @@ NUMERICS_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOutline:
+    """What is known of a model before any of it is loaded."""
+
+    model: ModelConfig
+    device: torch.device
+    dtype: torch.dtype
+    shape: BlockShape
+    limits: _Limits
+
+
+@dataclass(frozen=True, slots=True)
 class OpenedModel:
     """A model ready to compute steps, with what the rest of the engine has to know of it."""
 
@@ -74,21 +85,30 @@ class _Limits:
     batch_tokens: int
 
 
-def open_model(config: EngineConfig) -> OpenedModel:
-    """Load the model of `config` and allocate its pool; raises ModelError."""
-    torch.set_num_threads(config.num_threads or usual_threads(len(os.sched_getaffinity(0))))
+def outline_model(config: EngineConfig) -> ModelOutline:
+    """What can be known of the model of `config` without loading it; raises ModelError."""
     model = read_model_config(Path(config.model_dir))
     _check_geometry(model, config.block_size)
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device, model.dtype)
-    limits = _limits(config, model, device)
-    decoder = _decoder(config, model, dtype, limits.model_len, device)
     shape = BlockShape(
         model.num_layers, model.num_kv_heads, config.block_size, model.head_dim, dtype
     )
-    num_blocks = _num_blocks(config, decoder, shape, limits)
+    return ModelOutline(model, device, dtype, shape, _limits(config, model, device))
+
+
+def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> OpenedModel:
+    """Load the model of `config` and allocate its pool; raises ModelError.
+
+    `outline` is its outline, where that is there already.
+    """
+    torch.set_num_threads(config.num_threads or usual_threads(len(os.sched_getaffinity(0))))
+    outline = outline or outline_model(config)
+    model, device, dtype, limits = outline.model, outline.device, outline.dtype, outline.limits
+    decoder = _decoder(config, model, dtype, limits.model_len, device)
+    num_blocks = _num_blocks(config, decoder, outline.shape, limits)
     late_bytes = decoder.parameters.num_bytes // LATE_PART
-    pool = _pool(shape, num_blocks + SCRATCH_BLOCKS, device, late_bytes)
+    pool = _pool(outline.shape, num_blocks + SCRATCH_BLOCKS, device, late_bytes)
     decoder = replace(decoder, late=pool.late)
     max_model_len = min(limits.model_len, num_blocks * config.block_size)
     fresh_seed = partial(secrets.randbits, 64)
@@ -149,12 +169,11 @@ def _with_graphs(config: EngineConfig, runner: ModelRunner, max_model_len: int) 
         device=pool.device,
     )
     machine = Machine(runner.decoder, pool, runner.last_tokens, tables)
-    steps = RecordedSteps(
-        machine,
-        CudaRecorder(),
-        max_tokens=config.graph_tokens,
-        group_rows=0 if runner.prefixes is None else runner.prefixes.rule.most_rows,
-    )
+    group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
+    with cuda_recorder() as recorder:
+        steps = RecordedSteps(
+            machine, recorder, max_tokens=config.graph_tokens, group_rows=group_rows
+        )
     return GraphRunner(runner, tables, steps)
 
 

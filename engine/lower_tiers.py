@@ -10,11 +10,13 @@ blocks go where (`prefix_cache`).
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.copies import Disk, NoTiers, TierMover
+from engine.host_ahead import HostAhead
 from engine.pool_size import blocks_ahead, host_blocks
 from prefix_cache.shelf import Tiers
 from storage import tier_mover
@@ -58,10 +60,17 @@ class OpenTiers:
 
 
 def open_tiers(
-    config: EngineConfig, pool: DevicePool, num_blocks: int, fingerprint: bytes
+    config: EngineConfig,
+    pool: DevicePool,
+    num_blocks: int,
+    fingerprint: bytes,
+    ahead: HostAhead | None = None,
 ) -> OpenTiers:
-    """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's."""
-    host = _open_host(config, pool)
+    """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
+
+    `ahead` is the host tier where it is on its way already; else it is made now.
+    """
+    host = _open_host(config, pool, ahead)
     disk = _open_disk(config, pool, host, fingerprint)
     if host is None and disk is None:
         return OpenTiers(LowerTiers(block_bytes=pool.block_bytes), None, None)
@@ -74,25 +83,31 @@ def open_tiers(
     return OpenTiers(lower, host, disk)
 
 
-def _open_host(config: EngineConfig, pool: DevicePool) -> HostPool | None:
+def _open_host(config: EngineConfig, pool: DevicePool, ahead: HostAhead | None) -> HostPool | None:
+    began = time.perf_counter()
+    try:
+        host = _make_host(config, pool) if ahead is None else ahead.take()
+    except PoolDoesNotFit as error:
+        _log.warning("no host tier: %s", error)
+        return None
+    if host is None:
+        return None
+    _log.info(
+        "host tier: %d blocks, %.2f GiB, made ready in %.1f s and waited for %.1f s",
+        host.num_blocks,
+        host.nbytes / GIB,
+        host.seconds,
+        time.perf_counter() - began,
+    )
+    return host
+
+
+def _make_host(config: EngineConfig, pool: DevicePool) -> HostPool | None:
     device = pool.tensor.device
     num_blocks = host_blocks(
         config, pool.block_bytes, on_cuda=device.type == "cuda", free=host_free_bytes()
     )
-    if not num_blocks:
-        return None
-    try:
-        host = HostPool(num_blocks, pool.block_bytes, device)
-    except PoolDoesNotFit as error:
-        _log.warning("no host tier: %s", error)
-        return None
-    _log.info(
-        "host tier: %d blocks, %.2f GiB, made ready in %.1f s",
-        num_blocks,
-        num_blocks * pool.block_bytes / GIB,
-        host.seconds,
-    )
-    return host
+    return HostPool(num_blocks, pool.block_bytes, device) if num_blocks else None
 
 
 def _open_disk(

@@ -10,6 +10,7 @@ import gc
 import logging
 import resource
 import sys
+from contextlib import ExitStack, closing
 
 import msgspec
 import torch
@@ -18,8 +19,9 @@ from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.codec import Codec
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.host_ahead import HostAhead, host_ahead
 from engine.link import Link, SocketLink
-from engine.loading import OpenedModel, open_model
+from engine.loading import OpenedModel, open_model, outline_model
 from engine.lower_tiers import LowerTiers, open_tiers
 from engine.model.errors import ModelError
 from engine.plan import StepLimits
@@ -44,18 +46,19 @@ def main(arguments: list[str]) -> int:
     except (ValueError, msgspec.DecodeError) as error:
         _log.error("usage: python -m engine CONFIG, an EngineConfig as JSON: %s", error)
         return EXIT_CANNOT_START
-    try:
-        model = open_model(config)
-        link = SocketLink(config.socket, codec=Codec())
-        echo = Echo(config.socket)
-    except (ModelError, OSError) as error:
-        _log.error("the engine cannot start: %s", error)
-        return EXIT_CANNOT_START
-    try:
-        return _serve(config, model, link)
-    finally:
-        echo.close()
-        link.close()
+    with ExitStack() as opened:
+        try:
+            outline = outline_model(config)
+            ahead = opened.enter_context(
+                host_ahead(config, outline.shape.block_bytes, outline.device)
+            )
+            model = open_model(config, outline)
+            link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec())))
+            opened.enter_context(closing(Echo(config.socket)))
+        except (ModelError, OSError) as error:
+            _log.error("the engine cannot start: %s", error)
+            return EXIT_CANNOT_START
+        return _serve(config, model, link, ahead)
 
 
 def _leave_no_core() -> None:
@@ -69,8 +72,8 @@ def _leave_no_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
-def _serve(config: EngineConfig, model: OpenedModel, link: Link) -> int:
-    tiers = open_tiers(config, model.pool, model.num_blocks, model.fingerprint)
+def _serve(config: EngineConfig, model: OpenedModel, link: Link, ahead: HostAhead | None) -> int:
+    tiers = open_tiers(config, model.pool, model.num_blocks, model.fingerprint, ahead)
     try:
         return _run(config, build_core(config, model, link, tiers.lower))
     finally:

@@ -25,8 +25,9 @@ _PORTABLE = 1  # cudaHostRegisterPortable: pinned for all contexts
 class HostPool:
     """(num_blocks, block_bytes) uint8, allocated once, all pages present.
 
-    Concurrency: allocated and dropped by the one owner thread; copies on the device's streams
-    read and write it, so a slot is used again only when its copy has been seen to be done.
+    Concurrency: allocated by any thread, used and dropped by the one owner thread; copies on the
+    device's streams read and write it, so a slot is used again only when its copy has been seen
+    to be done.
     """
 
     def __init__(
@@ -47,15 +48,26 @@ class HostPool:
         self.memory = SharedMemory(num_blocks, block_bytes, available)
         flat = torch.frombuffer(self.memory.map, dtype=torch.uint8)
         self.tensor: Tensor = flat.view(num_blocks, block_bytes)
-        self.is_pinned = device.type == "cuda"
-        if self.is_pinned:
-            self._pin()
+        self.is_pinned = False
+        if device.type == "cuda":
+            self.pin()
         self.seconds = time.perf_counter() - started  # what allocating and pinning took
 
     @property
     def nbytes(self) -> int:
         """Bytes of all blocks."""
         return self.memory.nbytes
+
+    def pin(self) -> None:
+        """Pin the memory for all GPUs, from any thread; PoolDoesNotFit gives it back.
+
+        May run beside whatever else asks something of CUDA, a recording of this thread excepted.
+        """
+        result = _runtime().cudaHostRegister(self.tensor.data_ptr(), self.nbytes, _PORTABLE)
+        if int(result) != 0:
+            self.close()
+            raise PoolDoesNotFit(f"{self.memory.nbytes} bytes cannot be pinned: {result}")
+        self.is_pinned = True
 
     def close(self) -> None:
         """Give the memory back; the tensor is not to be used any more."""
@@ -64,13 +76,6 @@ class HostPool:
             _runtime().cudaHostUnregister(self.tensor.data_ptr())
         self.tensor = torch.empty(0, self.block_bytes, dtype=torch.uint8)
         self.memory.close()
-
-    def _pin(self) -> None:
-        result = _runtime().cudaHostRegister(self.tensor.data_ptr(), self.nbytes, _PORTABLE)
-        if int(result) != 0:
-            self.is_pinned = False
-            self.close()
-            raise PoolDoesNotFit(f"{self.memory.nbytes} bytes cannot be pinned: {result}")
 
 
 def _runtime() -> Any:

@@ -20,7 +20,9 @@ from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: pages are made present, and errors are returned
-_PART = 256 * 1024**2
+# What one request asks for. Until it is done, whoever changes the process's mappings waits (large
+# allocations do, and libraries as they are loaded); and each request takes the GIL once.
+_PART = 1024**2
 _THREADS = 8
 
 
@@ -74,20 +76,26 @@ class SharedMemory:
 def _take_pages(fd: int, memory: mmap.mmap) -> None:
     """Have every page present. Raises OSError where there is not enough memory.
 
-    By several threads, since one clears 3 GB a second and pinning would do it alone. A system
-    that does not know the request (Linux before 5.14) is asked for the file's pages instead.
+    By several threads, since one clears 3 GB a second and pinning would do it alone; a core is
+    left to who does something else meanwhile. A system that does not know the request (Linux
+    before 5.14) is asked for the file's pages instead.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     view = ctypes.c_char.from_buffer(memory)
-    address = ctypes.addressof(view)
+    address, size = ctypes.addressof(view), len(memory)
+    num_threads = max(1, min(_THREADS, len(os.sched_getaffinity(0)) - 1))
+    share = -(-size // (num_threads * _PART)) * _PART
 
-    def populate(start: int) -> int:
-        length = ctypes.c_size_t(min(_PART, len(memory) - start))
-        place = ctypes.c_void_p(address + start)
-        return ctypes.get_errno() if libc.madvise(place, length, _POPULATE_WRITE) else 0
+    def populate(first: int) -> int:
+        for start in range(first, min(first + share, size), _PART):
+            length = ctypes.c_size_t(min(_PART, size - start))
+            place = ctypes.c_void_p(address + start)
+            if libc.madvise(place, length, _POPULATE_WRITE):
+                return ctypes.get_errno()
+        return 0
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        failed = set(threads.map(populate, range(0, len(memory), _PART))) - {0}
+    with ThreadPoolExecutor(num_threads) as threads:
+        failed = set(threads.map(populate, range(0, size, share))) - {0}
     del view  # or the map could not be closed
     if failed == {errno.EINVAL}:
         os.posix_fallocate(fd, 0, len(memory))

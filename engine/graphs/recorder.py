@@ -5,13 +5,18 @@ Knows: streams, graphs, their memory. Does not know: what is launched.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 Launches = Callable[[], tuple[Tensor, ...]]
+# What other threads ask of CUDA meanwhile is their affair: one of them pins the host tier, which
+# in the mode "global" would be refused and would end the recording.
+CAPTURE_MODE = "thread_local"
 
 
 class Recorded(Protocol):
@@ -30,8 +35,11 @@ class Recorded(Protocol):
 class Recorder(Protocol):
     """Makes `Recorded` out of functions."""
 
-    def record(self, launches: Launches) -> Recorded:
-        """Run `launches` at least once, and remember it."""
+    def record(self, rehearsal: Launches, launches: Launches) -> Recorded:
+        """Run `rehearsal`, so that all is compiled and loaded; then remember `launches`.
+
+        A rehearsal launches every kernel of `launches` at least once, but need not be as long.
+        """
         ...
 
 
@@ -58,13 +66,48 @@ class CudaRecorder:
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
-    def record(self, launches: Launches) -> CudaRecorded:
-        """Run once, so that all is compiled and loaded, then record."""
+    def record(self, rehearsal: Launches, launches: Launches) -> CudaRecorded:
+        """Rehearse once, on the stream of the recording, since cuBLAS has a workspace for each."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            launches()
+            rehearsal()
+            recorded = self._capture(launches)
         torch.cuda.current_stream().wait_stream(self._stream)
+        return recorded
+
+    def _capture(self, launches: Launches) -> CudaRecorded:
+        """As `torch.cuda.graph` does, which first frees memory and waits for the device each time.
+
+        What `launches` raises leaves with the recording ended: the stream can be used again.
+        """
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+        graph.capture_begin(pool=self._pool, capture_error_mode=CAPTURE_MODE)
+        try:
             outputs = launches()
+        finally:
+            graph.capture_end()
         return CudaRecorded(graph, outputs)
+
+
+@contextmanager
+def cuda_recorder() -> Iterator[CudaRecorder]:
+    """A recorder, and around all that it records what a recording asks for.
+
+    Graphs take their memory from the device, not from what torch keeps of freed tensors; so that is
+    given back before, and again afterwards, when the rehearsals have left theirs. And no garbage
+    is collected meanwhile: a finaliser may call CUDA, which ends a recording under way.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        _free_what_torch_keeps()
+        yield CudaRecorder()
+        _free_what_torch_keeps()
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _free_what_torch_keeps() -> None:
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()

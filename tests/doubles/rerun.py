@@ -25,6 +25,7 @@ class Rerun:
     def __init__(self) -> None:
         self.recorded = 0
 
-    def record(self, launches: Launches) -> RerunRecorded:
+    def record(self, rehearsal: Launches, launches: Launches) -> RerunRecorded:
+        rehearsal()
         self.recorded += 1
         return RerunRecorded(launches)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.activation import largest_batch
-from engine.config import EngineConfig
+from engine.config import DtypeName, EngineConfig
 from engine.device import resolve_device
-from engine.loading import SCRATCH_BLOCKS, OpenedModel, open_model
-from engine.model.errors import BadConfig, PoolTooSmall, UnsupportedModel
+from engine.loading import SCRATCH_BLOCKS, OpenedModel, open_model, outline_model
+from engine.model.errors import BadConfig, NoWeights, PoolTooSmall, UnsupportedModel
 from engine.runner import ModelRunner
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.hand_driven import HandDriven, output, random_prompt, sampling
@@ -81,6 +82,33 @@ def test_a_config_that_cannot_be_opened_raises_its_error(
     assert opened(checkpoint).num_blocks == 64
     with pytest.raises(error):
         opened(checkpoint, **settings)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_outline_tells_the_bytes_of_a_block_before_there_is_one(
+    checkpoint: MakeCheckpoint, tmp_path: Path, dtype: DtypeName
+) -> None:
+    (tmp_path / "config.json").write_bytes(
+        (checkpoint("llama").model_dir / "config.json").read_bytes()
+    )
+    config = EngineConfig(model_dir=str(tmp_path), socket="", device="cpu", dtype=dtype)
+    outline = outline_model(config)
+    assert outline.device == resolve_device("cpu")
+    assert outline.shape.block_bytes == opened(checkpoint, dtype=dtype).pool.block_bytes
+    with pytest.raises(NoWeights):
+        open_model(config, outline)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [({"max_model_len": 513}, BadConfig), ({"block_size": 12}, UnsupportedModel)],
+)
+def test_what_no_weights_could_mend_is_known_with_the_outline(
+    checkpoint: MakeCheckpoint, settings: dict[str, Any], error: type[Exception]
+) -> None:
+    fields = {"socket": "", "device": "cpu", **settings}
+    with pytest.raises(error):
+        outline_model(EngineConfig(model_dir=str(checkpoint("llama").model_dir), **fields))
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3-biases"])

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
 from engine.batch import build_batch
 from engine.config import EngineConfig
 from engine.loading import open_model
+from engine.main import main
 from engine.messages import SamplingParams
+from engine.process import EXIT_CANNOT_START
 from engine.runner import ModelRunner
 from engine.step import Row, Step
+from storage.host_pool import HostPool
 from storage.move import Move, Tier
 from tests.engine.checkpoints import RECIPES, Checkpoint
 from tests.engine.conftest import MakeCheckpoint
@@ -152,3 +157,25 @@ def test_a_pool_sized_from_memory_keeps_to_its_fraction(checkpoint: MakeCheckpoi
     sequence = driven.add(random_prompt(40), sampling(4))
     driven.generate(sequence)
     assert len(output(sequence)) == 4
+
+
+def block_memories() -> int:
+    """How many memories of blocks this process has mapped."""
+    return Path("/proc/self/maps").read_text().count("ratoon-blocks")
+
+
+def test_host_memory_is_given_back_where_the_model_cannot_be_opened(
+    checkpoint: MakeCheckpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved = checkpoint("llama").model_dir / "config.json"
+    (tmp_path / "config.json").write_bytes(saved.read_bytes())
+    config = EngineConfig(
+        model_dir=str(tmp_path), socket=str(tmp_path / "socket"), device="cuda", host_cache_gib=0.25
+    )
+    before = block_memories()
+    assert main([msgspec.json.encode(config).decode()]) == EXIT_CANNOT_START
+    assert "has neither" in caplog.text
+    assert block_memories() == before
+    pool = HostPool(2, 4096, torch.device("cuda"))
+    assert block_memories() == before + 1, "the control"
+    pool.close()

@@ -57,6 +57,14 @@ def test_an_allocation_that_fails_is_typed_and_leaves_nothing_open() -> None:
     assert len(os.listdir("/proc/self/fd")) == open_before
 
 
+@pytest.mark.parametrize("num_blocks", [1, 3, 255, 256, 257, 1300])
+def test_every_page_is_there_from_the_start(num_blocks: int) -> None:
+    """Whatever shares the threads get: a request is for 1 MiB, which are 256 of these blocks."""
+    memory = SharedMemory(num_blocks, 4096)
+    assert os.stat(memory.descriptor).st_blocks * 512 == memory.nbytes
+    memory.close()
+
+
 def test_another_mapping_sees_the_same_bytes() -> None:
     pool = HostPool(3, 4096, CPU)
     other = mmap.mmap(pool.memory.descriptor, pool.nbytes, prot=mmap.PROT_READ)

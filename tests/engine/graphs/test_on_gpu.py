@@ -9,8 +9,10 @@ import pytest
 import torch
 import triton
 
-from engine.graphs.recorder import CudaRecorder
+from engine.graphs.recorder import cuda_recorder
+from engine.graphs.runner import GraphRunner
 from engine.messages import SamplingParams
+from engine.runner import ModelRunner
 from engine.sequence import Sequence
 from engine.shared_prefixes import SharedPrefixes, SharingRule
 from engine.step import Row, Step
@@ -78,12 +80,17 @@ def test_seeded_tokens_are_those_of_eager_steps_without_overlap(
 SHARING = SharingRule(BLOCK_SIZE, 2**26, 4 * BLOCK_SIZE, 16)  # whatever four blocks save pays
 
 
+def recorded(runner: ModelRunner) -> GraphRunner:
+    """The same runner with steps of up to 128 tokens in graphs."""
+    with cuda_recorder() as recorder:
+        return with_graphs(runner, recorder, max_tokens=128)
+
+
 def grown(model_dir: Path, dtype: torch.dtype, *, shares: bool, graphs: bool) -> list[list[int]]:
     """20 sequences on two stems of 320 tokens, decoded together, prompts beside decodes."""
     runner = build_runner(model_dir, device=CUDA, dtype=dtype)
     runner = replace(runner, prefixes=SharedPrefixes(SHARING) if shares else None)
-    launcher = with_graphs(runner, CudaRecorder(), max_tokens=128) if graphs else runner
-    driven = HandDriven(runner, launcher)
+    driven = HandDriven(runner, recorded(runner) if graphs else runner)
     sequences = [driven.add(random_prompt(320, seed=n), sampling(24)) for n in range(2)]
     driven.step(*((stem, 320) for stem in sequences))
     for number in range(18):
@@ -125,7 +132,7 @@ def test_launching_steps_ahead_waits_for_nothing(
     checkpoint: MakeCheckpoint, no_waiting: None, count: int
 ) -> None:
     runner = build_runner(checkpoint("qwen3").model_dir, device=CUDA)
-    driven = HandDriven(runner, with_graphs(runner, CudaRecorder()))
+    driven = HandDriven(runner, recorded(runner))
     sequences = [driven.add(random_prompt(18, seed=i), EVERY_WISH[i]) for i in range(count)]
     driven.step(*((sequence, 18) for sequence in sequences))
     driven.step(*((sequence, 1) for sequence in sequences))
