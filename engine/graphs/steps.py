@@ -19,7 +19,7 @@ Knows: the decoder's inputs and outputs. Does not know: how launches are recorde
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 
@@ -89,25 +89,32 @@ class RecordedSteps:
 
         With `group_rows` also steps whose decodes read prefixes in groups of up to so many.
         """
-        num_seats = machine.tables.nobody
-        rooms = list(rooms_for(num_seats, max_tokens))
-        if group_rows:
-            rooms += sharing_rooms(num_seats, max_tokens, group_rows)
-        flat = torch.zeros(
-            max((room.total for room in rooms), default=0),
-            dtype=torch.int32,
-            device=machine.pool.device,
-        )
         self._steps: dict[tuple[int, bool], list[RecordedStep]] = defaultdict(list)
-        for room in sorted(rooms, key=_size, reverse=True):
-            inputs = StepInputs(room, flat, machine.tables, machine.pool.shape[4])
+        rooms = all_rooms(machine.tables.nobody, max_tokens, group_rows)
+        for inputs in inputs_of(machine, sorted(rooms, key=_size, reverse=True)):
             step = RecordedStep(inputs, _recorded(machine, inputs, recorder))
-            self._steps[_kind(room)].insert(0, step)
+            self._steps[_kind(inputs.room)].insert(0, step)
 
     def find(self, needed: Room) -> RecordedStep | None:
         """The step with the least room for this; None where there is none."""
         steps = self._steps[_kind(needed)]
         return next((step for step in steps if step.inputs.room.holds(needed)), None)
+
+
+def all_rooms(num_seats: int, max_tokens: int, group_rows: int) -> list[Room]:
+    """The rooms of `RecordedSteps`."""
+    rooms = list(rooms_for(num_seats, max_tokens))
+    if group_rows:
+        rooms += sharing_rooms(num_seats, max_tokens, group_rows)
+    return rooms
+
+
+def inputs_of(machine: Machine, rooms: Sequence[Room]) -> Iterator[StepInputs]:
+    """The inputs of each room in turn, all in one tensor, which is padding when they come."""
+    total, device = max((room.total for room in rooms), default=0), machine.pool.device
+    flat = torch.zeros(total, dtype=torch.int32, device=device)
+    for room in rooms:
+        yield StepInputs(room, flat, machine.tables, machine.pool.shape[4])
 
 
 def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
@@ -161,12 +168,13 @@ def _size(room: Room) -> tuple[int, int]:
 def _recorded(machine: Machine, inputs: StepInputs, recorder: Recorder) -> Recorded:
     @torch.inference_mode()
     def launches() -> tuple[Tensor, ...]:
-        return _step(machine, inputs)
+        return compute_step(machine, inputs)
 
     return recorder.record(launches)
 
 
-def _step(machine: Machine, inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
+def compute_step(machine: Machine, inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
+    """Launch all of a step, as `RecordedStep` has its outputs; waits for nothing."""
     token_ids = _token_ids(machine, inputs)
     outputs = inputs.field("outputs").long()
     logits = machine.decoder.logits(token_ids, _layout(machine, inputs), machine.pool, outputs)
