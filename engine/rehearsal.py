@@ -52,9 +52,9 @@ def rehearse(decoder: Decoder, sampler: Sampler, bounds: Bounds) -> None:
             max_model_len=bounds.max_model_len,
             block_size=bounds.block_size,
         )
-    sampler.warm_up(short.config.vocab_size, short.parameters.embedding.device)
     if bounds.graph_tokens:
         rehearse_rooms(short, bounds)
+    sampler.warm_up(short.config.vocab_size, short.parameters.embedding.device)
     torch.cuda.empty_cache()
 
 
@@ -80,16 +80,22 @@ def rehearse_rooms(decoder: Decoder, bounds: Bounds) -> None:
 def telling(rooms: Sequence[Room]) -> list[Room]:
     """Rooms of decodes alone, and of those with other rows the ones with the fewest decodes.
 
-    How many decodes there are beside other rows changes how much is launched, not what.
+    How many decodes there are beside other rows changes how much is launched, not what. Those with
+    the most new tokens come first: their attention takes longest to compile.
     """
     fewest: dict[int, int] = {}
     for room in rooms:
         if room.num_new:
             least = fewest.get(room.group_rows, room.num_decodes)
             fewest[room.group_rows] = min(least, room.num_decodes)
-    return [
+    kept = [
         room for room in rooms if not room.num_new or room.num_decodes == fewest[room.group_rows]
     ]
+    return sorted(kept, key=_new_tokens, reverse=True)
+
+
+def _new_tokens(room: Room) -> int:
+    return room.num_new
 
 
 def _machine(decoder: Decoder, bounds: Bounds) -> Machine:

@@ -7,8 +7,8 @@ after the other. Here it is first found out which ones a process will want:
     make       each noted variant compiled in a thread of its own, into memory and Triton's cache
     start      finds them all
 
-Triton's passes, LLVM and ptxas run without Python's lock. A variant that cannot be made is left to
-its first use, which compiles it as ever, or fails with the error.
+Triton's passes, LLVM, ptxas and the C compiler run without Python's lock. A variant that cannot be
+made is left to its first use, which compiles it as ever, or fails with the error.
 
 Knows: Triton's hooks and threads. Does not know: what is launched, or from what.
 """
@@ -29,7 +29,8 @@ from typing import Any, Protocol
 import triton
 from triton.runtime import KernelInterface, driver
 
-MOST_AT_ONCE = 16
+# A quarter of the work holds Python's lock: more threads would only keep the longest ones from it.
+MOST_AT_ONCE = 8
 
 _log = logging.getLogger(__name__)
 
