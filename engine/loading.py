@@ -28,11 +28,13 @@ from engine.model.dummy import dummy_parameters
 from engine.model.errors import BadConfig, PoolTooSmall, UnsupportedModel
 from engine.model.weights import load_parameters
 from engine.pool_size import Memory, blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
+from engine.rehearsal import Bounds, rehearse
 from engine.runner import ModelRunner
 from engine.sampler.planner import Planner
 from engine.sampler.sampler import Sampler
 from engine.shared_prefixes import MIN_GROUP_ROWS, SharedPrefixes, SharingRule
 from engine.step import Runner
+from kernels.compile_ahead import compile_ahead
 from kernels.errors import UnsupportedShape
 from kernels.limits import check_attention, check_hidden_size
 from kernels.ops import ops_for
@@ -106,15 +108,17 @@ def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> Ope
     outline = outline or outline_model(config)
     model, device, dtype, limits = outline.model, outline.device, outline.dtype, outline.limits
     decoder = _decoder(config, model, dtype, limits.model_len, device)
+    planner = Planner(model.vocab_size, model.eos_token_ids, partial(secrets.randbits, 64))
+    sampler = Sampler(planner, decoder.ops.draw, decoder.ops.keep_likeliest)
+    if device.type == "cuda":
+        compile_ahead(partial(rehearse, decoder, sampler, _bounds(config, decoder, limits)))
     num_blocks = _num_blocks(config, decoder, outline.shape, limits)
     late_bytes = decoder.parameters.num_bytes // LATE_PART
     pool = _pool(outline.shape, num_blocks + SCRATCH_BLOCKS, device, late_bytes)
     decoder = replace(decoder, late=pool.late)
     max_model_len = min(limits.model_len, num_blocks * config.block_size)
-    fresh_seed = partial(secrets.randbits, 64)
-    planner = Planner(model.vocab_size, model.eos_token_ids, fresh_seed)
     return OpenedModel(
-        runner=_with_graphs(config, _runner(config, decoder, planner, pool), max_model_len),
+        runner=_with_graphs(config, _runner(config, decoder, sampler, pool), max_model_len),
         pool=pool,
         model=model,
         num_blocks=num_blocks,
@@ -128,16 +132,29 @@ def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> Ope
 
 
 def _runner(
-    config: EngineConfig, decoder: Decoder, planner: Planner, pool: DevicePool
+    config: EngineConfig, decoder: Decoder, sampler: Sampler, pool: DevicePool
 ) -> ModelRunner:
     sharing = _sharing_rule(config, decoder)
     return ModelRunner(
         decoder,
-        Sampler(planner, decoder.ops.draw, decoder.ops.keep_likeliest),
+        sampler,
         pool,
         Mover(pool, decoder.ops.copy_blocks),
         torch.zeros(config.max_running + 1, dtype=torch.int64, device=pool.tensor.device),
         None if sharing is None else SharedPrefixes(sharing),
+    )
+
+
+def _bounds(config: EngineConfig, decoder: Decoder, limits: _Limits) -> Bounds:
+    """Of the steps to come, as far as they are known before the pool."""
+    sharing = _sharing_rule(config, decoder)
+    return Bounds(
+        batch_tokens=limits.batch_tokens if config.cache_tokens is None else 0,
+        max_running=config.max_running,
+        max_model_len=min(limits.model_len, config.cache_tokens or limits.model_len),
+        block_size=config.block_size,
+        graph_tokens=config.graph_tokens,
+        group_rows=0 if sharing is None else sharing.most_rows,
     )
 
 

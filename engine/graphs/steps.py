@@ -19,7 +19,7 @@ Knows: the decoder's inputs and outputs. Does not know: how launches are recorde
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 
@@ -30,7 +30,7 @@ from engine.batch import shared_prefix
 from engine.graphs.block_tables import BlockTables
 from engine.graphs.inputs import Room, StepInputs
 from engine.graphs.recorder import Launches, Recorded, Recorder
-from engine.model.decoder import Decoder
+from engine.model.decoder import UNLIKE_LAYERS, Decoder, first_layers
 from engine.shared_prefixes import SharingFields
 from kernels.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 
@@ -44,8 +44,6 @@ SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # decodes that re
 SHARING_BESIDE = (16, 64, 128, 256)  # the same beside other rows
 SHARING_NEW_TOKENS = (128, 256, 512)
 TOKENS_PER_PREFILL = 16
-# The first layer begins with another norm than those behind it, and all of these are alike.
-UNLIKE_LAYERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,26 +89,33 @@ class RecordedSteps:
 
         With `group_rows` also steps whose decodes read prefixes in groups of up to so many.
         """
-        num_seats = machine.tables.nobody
-        rooms = list(rooms_for(num_seats, max_tokens))
-        if group_rows:
-            rooms += sharing_rooms(num_seats, max_tokens, group_rows)
-        flat = torch.zeros(
-            max((room.total for room in rooms), default=0),
-            dtype=torch.int32,
-            device=machine.pool.device,
-        )
         self._steps: dict[tuple[int, bool], list[RecordedStep]] = defaultdict(list)
-        shortened = _shortened(machine)
-        for room in sorted(rooms, key=_size, reverse=True):
-            inputs = StepInputs(room, flat, machine.tables, machine.pool.shape[4])
+        rooms = all_rooms(machine.tables.nobody, max_tokens, group_rows)
+        shortened = replace(machine, decoder=first_layers(machine.decoder, UNLIKE_LAYERS))
+        for inputs in inputs_of(machine, sorted(rooms, key=_size, reverse=True)):
             recorded = recorder.record(_launches(shortened, inputs), _launches(machine, inputs))
-            self._steps[_kind(room)].insert(0, RecordedStep(inputs, recorded))
+            self._steps[_kind(inputs.room)].insert(0, RecordedStep(inputs, recorded))
 
     def find(self, needed: Room) -> RecordedStep | None:
         """The step with the least room for this; None where there is none."""
         steps = self._steps[_kind(needed)]
         return next((step for step in steps if step.inputs.room.holds(needed)), None)
+
+
+def all_rooms(num_seats: int, max_tokens: int, group_rows: int) -> list[Room]:
+    """The rooms of `RecordedSteps`."""
+    rooms = list(rooms_for(num_seats, max_tokens))
+    if group_rows:
+        rooms += sharing_rooms(num_seats, max_tokens, group_rows)
+    return rooms
+
+
+def inputs_of(machine: Machine, rooms: Sequence[Room]) -> Iterator[StepInputs]:
+    """The inputs of each room in turn, all in one tensor, which is padding when they come."""
+    total, device = max((room.total for room in rooms), default=0), machine.pool.device
+    flat = torch.zeros(total, dtype=torch.int32, device=device)
+    for room in rooms:
+        yield StepInputs(room, flat, machine.tables, machine.pool.shape[4])
 
 
 def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
@@ -161,22 +166,16 @@ def _size(room: Room) -> tuple[int, int]:
     return room.num_tokens, room.num_rows
 
 
-def _shortened(machine: Machine) -> Machine:
-    """The machine with so few layers that each kernel is launched, and hardly any twice."""
-    parameters = machine.decoder.parameters
-    few = replace(parameters, layers=parameters.layers[:UNLIKE_LAYERS])
-    return replace(machine, decoder=replace(machine.decoder, parameters=few))
-
-
 def _launches(machine: Machine, inputs: StepInputs) -> Launches:
     @torch.inference_mode()
     def launches() -> tuple[Tensor, ...]:
-        return _step(machine, inputs)
+        return compute_step(machine, inputs)
 
     return launches
 
 
-def _step(machine: Machine, inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
+def compute_step(machine: Machine, inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
+    """Launch all of a step, as `RecordedStep` has its outputs; waits for nothing."""
     token_ids = _token_ids(machine, inputs)
     outputs = inputs.field("outputs").long()
     logits = machine.decoder.logits(token_ids, _layout(machine, inputs), machine.pool, outputs)

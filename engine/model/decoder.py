@@ -6,7 +6,7 @@ work (`Ops`), how weights came here, or which sequences the tokens are of.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -18,6 +18,10 @@ from engine.model.parameters import LayerParameters, Parameters
 from engine.model.rope import rope_table
 from kernels.batch_layout import BatchLayout, layer_view
 from kernels.ops import Ops
+
+
+# The first layer begins with another norm than those behind it, and all of these are alike.
+UNLIKE_LAYERS = 2
 
 
 class Late(Protocol):
@@ -99,6 +103,16 @@ class Decoder:
         gate_up = self.ops.linear(hidden, layer.gate_up.weight, layer.gate_up.bias)
         gated = self.ops.silu_mul(gate_up)
         return self.ops.linear_in_parts(gated, layer.down.weight, layer.down.bias)
+
+
+def first_layers(decoder: Decoder, count: int) -> Decoder:
+    """The same decoder without the layers behind the first `count`."""
+    layers = decoder.parameters.layers[:count]
+    return replace(
+        decoder,
+        config=replace(decoder.config, num_layers=len(layers)),
+        parameters=replace(decoder.parameters, layers=layers),
+    )
 
 
 def build_decoder(

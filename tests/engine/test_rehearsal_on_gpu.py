@@ -1,0 +1,64 @@
+"""A start on a GPU, in a process that has compiled nothing: threads have compiled all it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.engine.conftest import MakeCheckpoint
+
+pytestmark = pytest.mark.gpu
+
+START = """
+import json, sys, threading
+import triton
+from engine.config import EngineConfig
+from engine.loading import open_model
+
+ahead, late = [], []
+
+def compiled(**what):
+    by_start = threading.current_thread() is threading.main_thread()
+    (late if by_start else ahead).append(what["fn"].name)
+
+triton.knobs.runtime.jit_post_compile_hook = compiled
+config = EngineConfig(
+    model_dir=sys.argv[1], socket="", device="cuda", dtype="bfloat16", memory_fraction=0.2,
+    max_running=48, graph_tokens=int(sys.argv[2]),
+)
+open_model(config)
+print(json.dumps([ahead, late]))
+"""
+
+
+def start(model_dir: Path, cache: Path, graph_tokens: int) -> tuple[list[str], list[str]]:
+    """The kernels that a start compiled ahead, and those that it met without."""
+    done = subprocess.run(
+        [sys.executable, "-c", START, str(model_dir), str(graph_tokens)],
+        env={**os.environ, "TRITON_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ahead, late = json.loads(done.stdout.splitlines()[-1])
+    return ahead, late
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_a_start_waits_for_no_compiler_once_it_has_rehearsed(
+    checkpoint: MakeCheckpoint, tmp_path: Path, name: str
+) -> None:
+    model_dir = checkpoint(name).model_dir
+    ahead, late = start(model_dir, tmp_path, graph_tokens=512)
+    assert late == []
+    assert len(ahead) > 10
+    again, late = start(model_dir, tmp_path, graph_tokens=512)  # what is on disk is only loaded
+    assert (sorted(again), late) == (sorted(ahead), [])
+    fewer, late = start(model_dir, tmp_path, graph_tokens=0)
+    assert late == []
+    assert 0 < len(fewer) < len(ahead), "the control: without recorded steps there is less"

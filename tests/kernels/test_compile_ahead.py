@@ -1,0 +1,242 @@
+"""Kernels compiled before their first use, on doubles and with Triton's own compiler.
+
+The compiler needs no device: a driver that names one is enough, up to the launch.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.runtime import JITFunction, KernelInterface, driver
+
+from kernels.compile_ahead import compile_ahead
+
+GRID = (1,)
+DEVICE = 3
+
+
+class CannotCompile(Exception):
+    """A kernel that no compiler takes."""
+
+
+class NoDevice(threading.local):
+    """In place of Triton's driver: a Hopper that no kernel ever runs on; 0 in a new thread."""
+
+    device = 0
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return self.device
+
+    def set_current_device(self, device: int) -> None:
+        self.device = device
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def launcher_cls(self, source: Any, metadata: Any) -> None:
+        return None
+
+    @property
+    def utils(self) -> Any:
+        return SimpleNamespace(
+            get_device_properties=lambda device: {"max_shared_mem": 1 << 18},
+            load_binary=lambda *binary: (1, 1, 0, 0, 1024),
+        )
+
+
+@dataclass
+class Compiled:
+    """One variant of a `NamedKernel`."""
+
+    launched: list[str]
+    variant: str
+
+    @property
+    def run(self) -> str:
+        self.launched.append(f"load {self.variant}")
+        return self.variant
+
+
+@dataclass(eq=False)
+class NamedKernel(KernelInterface):  # type: ignore[misc]
+    """What `triton.jit` makes, without a compiler: a variant is a name."""
+
+    name: str
+    broken: frozenset[str] = frozenset()
+    memory: dict[str, Compiled] = field(default_factory=dict)
+    compiled: list[str] = field(default_factory=list)
+    devices: list[int] = field(default_factory=list)
+    threads: set[str] = field(default_factory=set)
+    done: list[str] = field(default_factory=list)  # loads and launches
+
+    def run(self, variant: str, *, grid: tuple[int, ...], warmup: bool) -> None:
+        compiled = self.memory.get(variant) or self._compile(variant)
+        if compiled is not None and not warmup:
+            self.done.append(f"launch {variant}")
+
+    def preload(self, data: str) -> Compiled | None:
+        return self._compile(data.removeprefix("data of "))
+
+    def _compile(self, variant: str) -> Compiled | None:
+        hook = triton.knobs.runtime.jit_cache_hook
+        info = SimpleNamespace(name=self.name, jit_function=self)
+        what = {"specialization_data": f"data of {variant}"}
+        if hook is not None and hook(key=variant, fn=info, compile=what, repr=variant):
+            return None
+        self.devices.append(driver.active.get_current_device())
+        self.threads.add(threading.current_thread().name)
+        if variant in self.broken:
+            raise CannotCompile(variant)
+        self.compiled.append(variant)
+        self.memory[variant] = Compiled(self.done, variant)
+        return self.memory[variant]
+
+
+@pytest.fixture(autouse=True)
+def no_device(monkeypatch: pytest.MonkeyPatch) -> NoDevice:
+    """Triton's driver for this test; this thread's device is not the first."""
+    double = NoDevice()
+    double.set_current_device(DEVICE)
+    monkeypatch.setattr(driver, "_active", double)
+    return double
+
+
+@pytest.fixture
+def compilations() -> Iterator[list[str]]:
+    """The names of kernels that Triton compiles meanwhile."""
+    names: list[str] = []
+    with triton.knobs.runtime.scope():
+        triton.knobs.runtime.jit_post_compile_hook = lambda **what: names.append(what["fn"].name)
+        yield names
+
+
+def test_each_variant_is_compiled_once_and_none_is_launched() -> None:
+    one, other = NamedKernel("one"), NamedKernel("other")
+
+    def rehearsal() -> None:
+        for _ in range(3):
+            one[GRID]("a")
+            other[GRID]("a")
+            one[GRID]("b")
+
+    assert compile_ahead(rehearsal) == 3
+    assert sorted(one.compiled) == ["a", "b"]
+    assert sorted(one.done) == ["load a", "load b"]
+    assert other.compiled == ["a"]
+    one[GRID]("a")
+    assert one.compiled.count("a") == 1
+    assert one.done[-1] == "launch a", "the control: afterwards launches are launches"
+
+
+def test_a_kernel_that_is_in_memory_is_neither_compiled_nor_launched() -> None:
+    kernel = NamedKernel("known")
+    kernel[GRID]("a")
+    assert (kernel.compiled, kernel.done) == (["a"], ["launch a"])
+    assert compile_ahead(lambda: kernel[GRID]("a")) == 0
+    assert (kernel.compiled, kernel.done) == (["a"], ["launch a"])
+
+
+def test_they_are_compiled_for_the_device_of_the_caller_and_not_by_it() -> None:
+    kernel = NamedKernel("kernel")
+    compile_ahead(lambda: [kernel[GRID](variant) for variant in "abc"])
+    assert kernel.devices == [DEVICE] * 3
+    assert threading.current_thread().name not in kernel.threads
+    kernel[GRID]("d")
+    assert threading.current_thread().name in kernel.threads, "the control"
+
+
+def test_a_variant_that_fails_is_logged_and_left_to_its_first_use(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kernel = NamedKernel("kernel", frozenset({"bad"}))
+    with caplog.at_level(logging.WARNING):
+        assert compile_ahead(lambda: [kernel[GRID](variant) for variant in ("bad", "good")]) == 2
+    assert kernel.compiled == ["good"]
+    assert caplog.messages == ["kernel kernel is left to its first use: bad"]
+    with pytest.raises(CannotCompile):
+        kernel[GRID]("bad")
+
+
+def test_a_rehearsal_that_raises_leaves_triton_as_it_was() -> None:
+    kernel = NamedKernel("kernel")
+
+    def rehearsal() -> None:
+        kernel[GRID]("a")
+        raise CannotCompile
+
+    def usual(**what: object) -> bool:
+        return False
+
+    with triton.knobs.runtime.scope():
+        triton.knobs.runtime.jit_cache_hook = usual
+        with pytest.raises(CannotCompile):
+            compile_ahead(rehearsal)
+        assert triton.knobs.runtime.jit_cache_hook is usual
+    assert kernel.compiled == []
+    kernel[GRID]("a")
+    assert kernel.done == ["launch a"]
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(collects: bool) -> None:
+    seen: list[bool] = []
+
+    class Looking(NamedKernel):
+        def preload(self, data: str) -> Compiled | None:
+            seen.append(gc.isenabled())
+            return super().preload(data)
+
+    kernel = Looking("kernel")
+    was_enabled = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        compile_ahead(lambda: kernel[GRID]("a"))
+        assert gc.isenabled() is collects
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
+    assert seen == [False]
+
+
+def _floor(
+    x: tl.tensor, out: tl.tensor, least: tl.tensor, count: tl.tensor, SIZE: tl.constexpr
+) -> None:
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    value = tl.load(x + at, mask=at < count)
+    if least is not None:
+        value = tl.maximum(value, least)
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=at < count)
+
+
+def test_with_tritons_own_compiler(
+    compilations: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Arguments that are None, numbers of several kinds, dtypes: first uses find all of these."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    kernel = JITFunction(_floor)
+    x, half = torch.zeros(64), torch.zeros(64, dtype=torch.bfloat16)
+
+    def ask(size: int = 32) -> None:
+        for out, least, count in ((x, None, 1), (x, None, 7), (x, 0.5, 64), (half, 2, 64)):
+            kernel.warmup(x, out, least, count, SIZE=size, grid=GRID)
+
+    assert compile_ahead(ask) == 4
+    assert len(compilations) == 4
+    ask()
+    assert len(compilations) == 4, "all were found"
+    ask(size=16)
+    assert len(compilations) == 8, "the control: constants that nobody has asked for"
