@@ -87,7 +87,7 @@ class Transit:
         return shipment
 
     def shipments_of(self, moves: Sequence[Move]) -> Iterator[Shipment]:
-        """The shipments that these moves make up. Parts of one, or of one partly ended, are skipped."""
+        """The shipments that these moves make up; of one that has ended in part there is none."""
         at = 0
         while at < len(moves):
             shipment = self._whole.get(moves[at])

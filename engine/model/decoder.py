@@ -19,7 +19,6 @@ from engine.model.rope import rope_table
 from kernels.batch_layout import BatchLayout, layer_view
 from kernels.ops import Ops
 
-
 # The first layer begins with another norm than those behind it, and all of these are alike.
 UNLIKE_LAYERS = 2
 

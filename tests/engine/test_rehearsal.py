@@ -11,8 +11,8 @@ from torch import Tensor
 from engine.batch import build_batch
 from engine.graphs.inputs import Room
 from engine.graphs.steps import all_rooms
-from engine.model.decoder import Decoder
-from engine.rehearsal import LAYERS, Bounds, first_layers, rehearse_rooms, telling
+from engine.model.decoder import UNLIKE_LAYERS, Decoder, first_layers
+from engine.rehearsal import Bounds, rehearse_rooms, telling
 from engine.step import Row
 from kernels.batch_layout import BatchLayout
 from kernels.ops import torch_ops
@@ -47,7 +47,7 @@ def decoder_of(checkpoint: MakeCheckpoint, attentions: Attentions) -> Decoder:
 
 def test_the_first_layers_are_those_of_the_whole(checkpoint: MakeCheckpoint) -> None:
     whole = decoder_of(checkpoint, Attentions())
-    short = first_layers(whole, LAYERS)
+    short = first_layers(whole, UNLIKE_LAYERS)
     assert (whole.config.num_layers, short.config.num_layers) == (3, 2)
     assert len(whole.parameters.layers) == 3
     assert all(
@@ -66,7 +66,7 @@ def test_two_layers_compute_what_the_first_two_of_the_whole_do(checkpoint: MakeC
     pool = runner.pool.tensor
     whole = runner.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
     written = pool.clone()
-    short = first_layers(runner.decoder, LAYERS)
+    short = first_layers(runner.decoder, UNLIKE_LAYERS)
     fewer = short.logits(batch.token_ids, batch.layout, pool, batch.outputs)
     assert torch.equal(pool, written)
     assert fewer.shape == whole.shape

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.graphs.recorder import Launches
-from engine.graphs.steps import UNLIKE_LAYERS
+from engine.model.decoder import UNLIKE_LAYERS
 from kernels import linear
 from kernels.batch_layout import BatchLayout
 from kernels.ops import Ops
