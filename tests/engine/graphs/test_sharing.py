@@ -18,8 +18,8 @@ from engine.sequence import Sequence
 from engine.shared_prefixes import SharedPrefixes, SharingRule
 from kernels.batch_layout import BatchLayout
 from kernels.ops import Ops, torch_ops, triton_ops
-from tests.doubles.plan_checker import PlanChecker
 from tests.doubles.rerun import Rerun
+from tests.doubles.sharing_checker import SharingChecker
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.hand_driven import (
     BLOCK_SIZE,
@@ -39,7 +39,7 @@ def runner_of(model_dir: Path, ops: Ops, *, shares: bool) -> ModelRunner:
     return replace(runner, prefixes=SharedPrefixes(RULE) if shares else None)
 
 
-def with_attention(attention: PlanChecker) -> Ops:
+def with_attention(attention: SharingChecker) -> Ops:
     return replace(torch_ops(), paged_attention=attention)
 
 
@@ -98,7 +98,7 @@ def test_shared_layouts_are_true_and_rows_get_their_own_tokens(
 ) -> None:
     model_dir = checkpoint("llama").model_dir
     expected = run(HandDriven(runner_of(model_dir, torch_ops(), shares=False)))
-    checker = PlanChecker(RULE.most_rows)
+    checker = SharingChecker(RULE.most_rows)
     runner = runner_of(model_dir, with_attention(checker), shares=True)
     launcher = with_graphs(runner, Rerun(), max_tokens=max_tokens) if max_tokens else runner
     assert run(HandDriven(runner, launcher)) == expected

@@ -8,7 +8,7 @@ from kernels import paged_attention
 from kernels.batch_layout import BatchLayout
 
 
-class PlanChecker:
+class SharingChecker:
     """A `PagedAttention`. Counts the calls in which rows shared something.
 
     `group_rows`: how many rows the groups' bound lets one group have.
@@ -26,7 +26,7 @@ class PlanChecker:
         return paged_attention.reference(q, kv, layout, scale)
 
     def _check(self, layout: BatchLayout, block_size: int) -> bool:
-        """Whether any group shares; AssertionError where the plan is not so."""
+        """Whether any group shares; AssertionError where it is not so."""
         assert layout.shared is not None
         [level] = layout.shared.levels
         assert level.max_group_rows == self.group_rows
