@@ -20,8 +20,11 @@ export RATOON_MODEL ?= $(MODEL)
 serve: $(STAMP)
 	$(BIN)/ratoon serve
 
+# Two workers at a time, each with runs of tests that are neighbours and share what they started;
+# who has none left takes half of what the other still has. Tests start some hundred processes:
+# torch has one thread in each, and bytecode is kept even where the environment says not to.
 test: $(STAMP) redis
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu

@@ -20,7 +20,7 @@ import typer
 from benchmarks.modelled import VOCAB, Replay, StepModel
 from cli.flags import flattened
 from cli.percentiles import percentile
-from engine.plan import StepLimits
+from engine.draft import StepLimits
 
 WARM_UP_S = 2.0  # as in `benchmarks.flood`
 EQUALS, EACH = 16, 4  # tenants that ask alike, and streams of each

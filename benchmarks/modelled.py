@@ -20,6 +20,7 @@ from itertools import count
 import numpy as np
 
 from engine.assembly import Computer, Limits, ModelFacts, assemble
+from engine.draft import StepLimits
 from engine.link import Incoming
 from engine.messages import (
     Event,
@@ -31,7 +32,6 @@ from engine.messages import (
     Tokens,
     pack_token_ids,
 )
-from engine.plan import StepLimits
 from engine.queue import QueueLimits
 from engine.step import Sampled, Step
 from prefix_cache.hashing import block_keys

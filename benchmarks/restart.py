@@ -33,8 +33,8 @@ from benchmarks.record import progress
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.draft import StepLimits
 from engine.lower_tiers import GIB, LowerTiers, open_tiers
-from engine.plan import StepLimits
 from engine.queue import QueueLimits
 from engine.step import Launched, Step
 from storage.device_pool import BlockShape, DevicePool

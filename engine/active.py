@@ -20,8 +20,8 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from engine.charges import charge_cached, charge_row
+from engine.draft import Draft, tokens_to_go
 from engine.holdings import Holdings, lease_of
-from engine.plan import Draft, tokens_to_go
 from engine.queue import FairQueue
 from engine.seats import Seats
 from engine.sequence import Sequence

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from engine.copies import Copies
 from engine.core import EngineCore
+from engine.draft import StepLimits
 from engine.holdings import Holdings
 from engine.intake import Intake
 from engine.link import Link
@@ -20,7 +21,6 @@ from engine.lower_tiers import LowerTiers
 from engine.messages import Welcome
 from engine.parts import Parts
 from engine.pins import Pins, most_pinned
-from engine.plan import StepLimits
 from engine.queue import FairQueue, QueueLimits
 from engine.scheduler import Scheduler
 from engine.settle import Settler

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from engine.charges import charge_row
 from engine.crowd import fewest_first, is_flood
-from engine.plan import Draft, tokens_to_go
+from engine.draft import Draft, tokens_to_go
 from engine.queue import FairQueue
 from engine.sequence import Sequence
 from engine.step import Row

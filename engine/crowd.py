@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 
-from engine.plan import tokens_to_go
+from engine.draft import tokens_to_go
 from engine.sequence import Sequence
 
 # Work that waits is a flood if it comes from at most this many flows ...

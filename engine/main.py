@@ -19,12 +19,12 @@ from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.codec import Codec
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.draft import StepLimits
 from engine.host_ahead import HostAhead, host_ahead
 from engine.link import Link, SocketLink
 from engine.loading import OpenedModel, open_model, outline_model
 from engine.lower_tiers import LowerTiers, open_tiers
 from engine.model.errors import ModelError
-from engine.plan import StepLimits
 from engine.process import EXIT_CANNOT_START, StopSignal, serve
 from engine.pulse import Echo
 from engine.queue import QueueLimits

@@ -45,8 +45,8 @@ from engine.active import ActiveSequences
 from engine.charges import charge_decodes
 from engine.chunks import Chunks
 from engine.crowd import begun_by_flow, who_gives
+from engine.draft import Draft, StepLimits, tokens_to_go
 from engine.holdings import Holdings, lease_of
-from engine.plan import Draft, StepLimits, tokens_to_go
 from engine.queue import FairQueue
 from engine.sequence import Sequence
 from engine.stats import Meter

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from engine.plan import Draft, StepLimits, tokens_to_go
+from engine.draft import Draft, StepLimits, tokens_to_go
 from engine.sequence import Sequence
 from engine.step import Row
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from engine.assembly import Computer, Limits, ModelFacts, assemble
 from engine.codec import Codec
 from engine.core import EngineCore
+from engine.draft import StepLimits
 from engine.link import Link, SocketLink
-from engine.plan import StepLimits
 from engine.process import StopSignal, serve
 from engine.queue import QueueLimits
 from engine.step import Launched, Runner, Step

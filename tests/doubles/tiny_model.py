@@ -1,11 +1,15 @@
-"""A model directory without a model: a tokenizer of single bytes and a small chat template.
+"""A model directory without weights: a tokenizer of single bytes and a small chat template.
+
+With a config beside them an engine can run it, on `--load-format dummy`.
 
 Token ids 0 to 255 are the bytes themselves, 256 is `<|bos|>`, 257 `<|eos|>`, 258 `<|turn|>`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -22,6 +26,25 @@ TEMPLATE = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{ "<|turn|>assistant:" }}{% endif %}"""
 
+RUNNABLE: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 260,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "bos_token_id": 256,
+    "eos_token_id": 257,
+    "torch_dtype": "float32",
+    "tie_word_embeddings": True,
+}
+
 
 def byte_tokenizer() -> Tokenizer:
     """A byte-level tokenizer without merges, which puts `<|bos|>` before a text."""
@@ -36,12 +59,18 @@ def byte_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def write_tiny_model(directory: Path, template: str | None = TEMPLATE) -> Path:
-    """Write the directory's files; returns `directory`."""
+def write_tiny_model(
+    directory: Path,
+    template: str | None = TEMPLATE,
+    config: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write the directory's files, with a config where one is given; returns `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     byte_tokenizer().save(str(directory / "tokenizer.json"))
-    config = {"bos_token": "<|bos|>", "eos_token": {"content": "<|eos|>"}}
+    texts = {"bos_token": "<|bos|>", "eos_token": {"content": "<|eos|>"}}
     if template is not None:
-        config["chat_template"] = template
-    (directory / "tokenizer_config.json").write_bytes(msgspec.json.encode(config))
+        texts["chat_template"] = template
+    (directory / "tokenizer_config.json").write_bytes(msgspec.json.encode(texts))
+    if config is not None:
+        (directory / "config.json").write_bytes(msgspec.json.encode(config))
     return directory

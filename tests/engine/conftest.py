@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.doubles.interpreter import prepared_once  # noqa: F401 (a fixture)
 from tests.engine.checkpoints import RECIPES, Checkpoint, make_checkpoint
 
 MakeCheckpoint = Callable[[str], Checkpoint]

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.assembly import Computer, Limits, ModelFacts, assemble
 from engine.charges import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST
+from engine.draft import StepLimits
 from engine.messages import (
     Failed,
     Finished,
@@ -20,7 +21,6 @@ from engine.messages import (
     Tokens,
     pack_token_ids,
 )
-from engine.plan import StepLimits
 from engine.queue import QueueLimits
 from engine.step import Sampled, Step
 from prefix_cache.hashing import block_keys

@@ -11,9 +11,9 @@ import numpy as np
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.copies import Disk
 from engine.core import EngineCore
+from engine.draft import StepLimits
 from engine.lower_tiers import LowerTiers
 from engine.messages import Failed, Finished, Generate, Loads, SamplingParams, pack_token_ids
-from engine.plan import StepLimits
 from engine.queue import QueueLimits
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath

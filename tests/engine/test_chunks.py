@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.chunks import OLDESTS_PART, Chunks
 from engine.crowd import FEW_FLOWS, MANY_REQUESTS, is_flood
-from engine.plan import Draft
+from engine.draft import Draft
 from engine.queue import FairQueue, QueueLimits
 from engine.sequence import Sequence
 from tests.engine.sequences import waiting

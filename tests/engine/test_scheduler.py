@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.draft import StepLimits
 from engine.messages import Cancel
-from engine.plan import StepLimits
 from engine.scheduler import SchedulerStuck
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.fake_runner import expected_output

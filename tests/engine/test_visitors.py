@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.plan import Draft, StepLimits
+from engine.draft import Draft, StepLimits
 from engine.sequence import Sequence
 from engine.visitors import AWAY_S, LATELY_S, MAX_LEFT, SHARE, Visitors
 from prefix_cache.lease import Lease

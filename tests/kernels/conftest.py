@@ -7,6 +7,7 @@ import os
 import pytest
 
 from kernels.ops import Ops, torch_ops, triton_ops
+from tests.doubles.interpreter import prepared_once  # noqa: F401 (a fixture)
 
 
 @pytest.fixture(params=["reference", "kernel"])

@@ -118,11 +118,18 @@ def test_a_suffix_of_a_long_prefix_is_split(ops: Ops) -> None:
     assert relative_error(attend(ops, case), case.truth()) < 1e-5
 
 
-@pytest.mark.parametrize("rows", [(5, 1), (150, 3)])
-def test_many_rows_of_mixed_lengths(ops: Ops, rows: tuple[int, int]) -> None:
-    """More rows than a program reads lengths of in one go, some long enough for many units."""
-    few, each = rows
-    lengths = [(1, 1 + 7 * row % 60) for row in range(few)] + [(1, 700 * i) for i in range(1, each)]
+@pytest.mark.parametrize(
+    ("few", "longer"),
+    [
+        (5, []),
+        (4, [700, 1400]),  # up to 11 units, of which a program merges 8 at a time
+        # A program reads 128 lengths in one go: the rows of two units come in the second. Each row
+        # has as many programs as the longest might need, so two units it is.
+        (128, [150, 250]),
+    ],
+)
+def test_many_rows_of_mixed_lengths(ops: Ops, few: int, longer: list[int]) -> None:
+    lengths = [(1, 1 + 7 * row % 60) for row in range(few)] + [(1, length) for length in longer]
     case = make_case(Geometry(2, 1, 16), lengths)
     assert relative_error(attend(ops, case), case.truth()) < 1e-5
 

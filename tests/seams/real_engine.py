@@ -12,10 +12,10 @@ import numpy as np
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.config import DeviceName, EngineConfig
 from engine.core import COPY_WAIT_S, EngineCore
+from engine.draft import StepLimits
 from engine.loading import OpenedModel, open_model
 from engine.lower_tiers import GIB, open_tiers
 from engine.messages import Finished, Generate, Loads, SamplingParams, pack_token_ids
-from engine.plan import StepLimits
 from engine.queue import QueueLimits
 from engine.runner import ModelRunner
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest

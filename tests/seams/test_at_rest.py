@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import random
 import resource
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import wait_for
 from tests.seams.canaries import canary, files_of, finds, forms
 from tests.seams.server import Server, running_server
 
@@ -74,39 +75,62 @@ def settings(*, encrypted: bool) -> dict[str, str]:
     return SETTINGS | {"RATOON_DISK_ENCRYPTION": "true" if encrypted else "false"}
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What one server said and left."""
+
+    places: Mapping[str, bytes]  # at rest after a stop, and in shared memory before it
+    said: Said
+    text: str
+    core_limits: Mapping[str, tuple[int, int]]  # of its processes
+
+
+@contextmanager
+def core_dumps_allowed() -> Iterator[None]:
+    """As an operator might have it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+
+
 @pytest.fixture(scope="module")
-def kept(
-    encrypted: bool, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Mapping[str, bytes], Said, str]:
-    """All bytes at rest after a stop, and in shared memory before it; what was said; in words."""
+def kept(encrypted: bool, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """One server for all tests that look at what is left when it has ended."""
     data_dir = tmp_path_factory.mktemp("rest") / "data"
     said, text = Said(1), canary()
-    with running_server(data_dir, settings(encrypted=encrypted)) as server:
+    with core_dumps_allowed(), running_server(data_dir, settings(encrypted=encrypted)) as server:
         for _ in range(2):  # the second time it has earned its place on disk
             ask(server, said.token_ids)
             ask(server, f"{text} " * 40)
-        shared = memory_files(disk_process(server))
+        pids = {**server.children(), "disk": disk_process(server)}
+        limits = {name: resource.prlimit(pid, resource.RLIMIT_CORE) for name, pid in pids.items()}
+        shared = memory_files(pids["disk"])
         assert shared
-    return {**blocks_on_disk(data_dir), **shared}, said, text
+    return Kept({**blocks_on_disk(data_dir), **shared}, said, text, limits)
 
 
-def test_no_text_is_at_rest(kept: tuple[Mapping[str, bytes], Said, str]) -> None:
-    places, _, text = kept
-    assert any(name.endswith("data.mdb") for name in places)
-    assert finds({"text": forms(text)}, places) == []
+def test_no_text_is_at_rest(kept: Kept) -> None:
+    assert any(name.endswith("data.mdb") for name in kept.places)
+    assert finds({"text": forms(kept.text)}, kept.places) == []
 
 
-def test_token_ids_are_at_rest_without_encryption_alone(
-    kept: tuple[Mapping[str, bytes], Said, str], encrypted: bool
-) -> None:
+def test_token_ids_are_at_rest_without_encryption_alone(kept: Kept, encrypted: bool) -> None:
     """A record without encryption has its token ids as int32, in the file; nothing else has."""
-    places, said, _ = kept
-    found = finds({"ids": said.forms}, places)
+    found = finds({"ids": kept.said.forms}, kept.places)
     if encrypted:
         assert found == []
     else:
         assert {find.split(" in ")[0] for find in found} == {"ids (token ids, <i4)"}
         assert all(find.endswith("data.mdb") for find in found)
+
+
+def test_no_process_dumps_its_memory_when_it_crashes(kept: Kept) -> None:
+    assert set(kept.core_limits) == {"gateway", "engine", "disk"}
+    for limits in kept.core_limits.values():
+        assert limits in ((0, 0), (1, 1))
 
 
 def test_a_deleted_tenant_s_blocks_are_noise_though_it_still_streams(tmp_path: Path) -> None:
@@ -136,17 +160,3 @@ def test_a_deleted_tenant_s_blocks_are_noise_though_it_still_streams(tmp_path: P
     assert keys
     assert not any(tenant.encode() in content for content in keys)
     assert any(other.encode() in content for other in others for content in keys), "the control"
-
-
-def test_no_process_dumps_its_memory_when_it_crashes(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # as an operator might have it
-    try:
-        with running_server(tmp_path / "data", settings(encrypted=False)) as server:
-            wait_for(lambda: len(server.children()) == 2, 10)
-            pids = [*server.children().values(), disk_process(server)]
-            for pid in pids:
-                limits = resource.prlimit(pid, resource.RLIMIT_CORE)
-                assert limits in ((0, 0), (1, 1))
-    finally:
-        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))

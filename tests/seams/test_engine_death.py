@@ -84,7 +84,9 @@ def test_killed_engine_ends_streams_with_an_error_and_comes_back(mortal: Server)
     assert billed["computed_tokens"] + billed["cached_tokens"] == begun * len(PROMPT["prompt"])
 
 
-def test_a_hung_engine_is_noticed_and_replaced(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_hung_engine_is_noticed_and_replaced_and_sigterm_leaves_no_process(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     data_dir = tmp_path_factory.mktemp("hanging") / "data"
     with running_server(data_dir, {"RATOON_ENGINE_SILENCE_S": "2"}) as server:
         hung = server.children()["engine"]
@@ -101,6 +103,11 @@ def test_a_hung_engine_is_noticed_and_replaced(tmp_path_factory: pytest.TempPath
         with server.client() as client:
             answer = client.post("/v1/completions", json=PROMPT | {"max_tokens": 1})
         assert answer.status_code == 200
+        children = server.children()
+        assert set(children) == {"engine", "gateway"}
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in (hung, *children.values()))
 
 
 def test_a_stopped_engine_is_unhealthy_at_once_and_goes_on_where_it_was(mortal: Server) -> None:
@@ -137,12 +144,3 @@ def test_while_no_engine_is_there_callers_are_told_to_retry(mortal: Server) -> N
     mortal.wait_until_ready(30)
     with mortal.client() as client:
         assert client.post("/v1/completions", json=PROMPT | {"max_tokens": 1}).status_code == 200
-
-
-def test_sigterm_leaves_no_process(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with running_server(tmp_path_factory.mktemp("ending") / "data") as server:
-        children = server.children()
-        assert set(children) == {"engine", "gateway"}
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == 0
-        assert not any(os.path.exists(f"/proc/{pid}") for pid in children.values())

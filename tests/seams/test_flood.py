@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.modelled import Replay, StepModel, Stream
-from engine.plan import StepLimits
+from engine.draft import StepLimits
 
 WHOLE = 8192
 LEAST = 384

@@ -11,33 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 
 from cli.child import python_environment
 from gateway.first_start import DEMO2_KEY, DEMO_KEY, read_keys
 from tests.doubles.ports import free_port
-from tests.doubles.tiny_model import write_tiny_model
+from tests.doubles.tiny_model import RUNNABLE, write_tiny_model
 
 SERVE = "from cli.main import main; main()"
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "vocab_size": 260,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "hidden_act": "silu",
-    "bos_token_id": 256,
-    "eos_token_id": 257,
-    "torch_dtype": "float32",
-    "tie_word_embeddings": True,
-}
 
 
 @dataclass
@@ -83,8 +64,7 @@ class Serving:
 
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Serving]:
-    model = write_tiny_model(tmp_path / "tiny")
-    (model / "config.json").write_bytes(msgspec.json.encode(CONFIG))
+    model = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
     port, data_dir = free_port(), tmp_path / "data"
     words = f"serve --model {model} --data-dir {data_dir} --port {port} --load-format dummy"
     process = subprocess.Popen(

@@ -47,7 +47,9 @@ def kill(server: Server) -> None:
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids[1:]), 10)
 
 
-def test_a_stop_keeps_what_another_model_never_finds(tmp_path: Path) -> None:
+def test_a_stop_keeps_what_a_kill_does_not_spoil_and_another_model_never_finds(
+    tmp_path: Path,
+) -> None:
     model = tmp_path / "model"
     shutil.copytree(str(files("handbook") / "model"), model)
     settings = {"RATOON_MODEL": str(model)}
@@ -64,6 +66,13 @@ def test_a_stop_keeps_what_another_model_never_finds(tmp_path: Path) -> None:
         disk = server.stats()["tiers"]["disk"]
         assert disk["state"] == "up"
         assert disk["records"] > 0
+        kill(server)
+    with running_server(tmp_path / "data", settings) as server:
+        again, _ = ask(server)
+        assert again == cold
+        twice, details = ask(server)
+        assert twice == cold
+        assert details["cached_tokens"] > 200
     weights = model / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
@@ -71,18 +80,6 @@ def test_a_stop_keeps_what_another_model_never_finds(tmp_path: Path) -> None:
     with running_server(tmp_path / "data", settings) as server:
         assert ask(server)[1]["cached_tokens"] == 0
         assert ask(server)[1]["cached_tokens"] > 200, "its own"
-
-
-def test_after_a_kill_the_answer_is_the_same(tmp_path: Path) -> None:
-    with running_server(tmp_path / "data") as server:
-        cold, _ = ask(server)
-        kill(server)
-    with running_server(tmp_path / "data") as server:
-        again, _ = ask(server)
-        assert again == cold
-        twice, details = ask(server)
-        assert twice == cold
-        assert details["cached_tokens"] > 200
 
 
 def test_a_second_engine_on_the_same_disk_does_without(tmp_path: Path) -> None:

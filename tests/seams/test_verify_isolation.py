@@ -1,7 +1,8 @@
 """`ratoon verify-isolation` against real servers: one that keeps tenants apart, one that does not.
 
-Pools are so small that blocks go down all tiers. The timing test runs with few samples: it is to
-come out, whatever it says on a busy machine.
+Pools are so small that blocks go down all tiers, and so is the model: whose blocks are found does
+not depend on what it computes. The timing test runs with few samples: it is to come out, whatever
+it says on a busy machine.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cli.isolation.cells import CASES, PUBLISHED_CASES
 from tests.cli.console import Console, Printed
+from tests.doubles.tiny_model import RUNNABLE, write_tiny_model
 from tests.seams.canaries import forms
 from tests.seams.server import Server, running_server
 
@@ -22,8 +26,15 @@ SMALL = {
     "RATOON_HOST_CACHE_TOKENS": "6144",
     "RATOON_DISK_CACHE_GIB": "0.2",
     "RATOON_NUM_THREADS": "1",
+    "RATOON_LOAD_FORMAT": "dummy",
 }
 NO_TIMING = ("--samples", "0")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> dict[str, str]:
+    """Settings of a server."""
+    return SMALL | {"RATOON_MODEL": str(write_tiny_model(tmp_path / "tiny", config=RUNNABLE))}
 
 
 def verify(server: Server, *words: str) -> Printed:
@@ -54,17 +65,19 @@ def expect_isolated(record: dict[str, Any], tier: str) -> None:
     assert len(some_is_published) == 4, some_is_published
 
 
-def test_nothing_leaks_in_any_tier_and_over_a_restart(tmp_path: Path) -> None:
+def test_nothing_leaks_in_any_tier_and_over_a_restart(
+    tmp_path: Path, small: dict[str, str]
+) -> None:
     half, report = tmp_path / "half.json", tmp_path / "report.md"
     restart = ("--after-restart", str(half), "--report", str(report))
-    with running_server(tmp_path / "data", SMALL) as server:
+    with running_server(tmp_path / "data", small) as server:
         first = verify(server, *restart, "--samples", "20", "--timing-tokens", "64")
         assert first.status == 0, first.err
         assert "Restart" in first.err
         assert stat.S_IMODE(half.stat().st_mode) == 0o600
         keys = {seed["cast"]["first"]["key"] for seed in json.loads(half.read_bytes())["seeds"]}
         keys.add(server.admin_key)
-    with running_server(tmp_path / "data", SMALL) as server:
+    with running_server(tmp_path / "data", small) as server:
         second = verify(server, *restart)
         expect_nothing_left(server)
     record = second.json
@@ -81,8 +94,10 @@ def test_nothing_leaks_in_any_tier_and_over_a_restart(tmp_path: Path) -> None:
     assert record["server"]["fingerprint"] in report.read_text()
 
 
-def test_a_server_that_shares_everything_is_found_out(tmp_path: Path) -> None:
-    with running_server(tmp_path / "data", {**SMALL, "RATOON_SHARE_ALL": "1"}) as server:
+def test_a_server_that_shares_everything_is_found_out(
+    tmp_path: Path, small: dict[str, str]
+) -> None:
+    with running_server(tmp_path / "data", {**small, "RATOON_SHARE_ALL": "1"}) as server:
         printed = verify(server, "--tiers", "device,host", *NO_TIMING)
         expect_nothing_left(server)
     assert printed.status == 1
@@ -98,8 +113,10 @@ def test_a_server_that_shares_everything_is_found_out(tmp_path: Path) -> None:
         assert outcomes["unset, set"] == "passed"
 
 
-def test_tiers_that_are_not_there_are_not_applicable_and_not_passed(tmp_path: Path) -> None:
-    alone = {**SMALL, "RATOON_HOST_CACHE_TOKENS": "0", "RATOON_DISK_CACHE_GIB": "0"}
+def test_tiers_that_are_not_there_are_not_applicable_and_not_passed(
+    tmp_path: Path, small: dict[str, str]
+) -> None:
+    alone = {**small, "RATOON_HOST_CACHE_TOKENS": "0", "RATOON_DISK_CACHE_GIB": "0"}
     with running_server(tmp_path / "data", alone) as server:
         printed = verify(server, "--tiers", "host,disk,evicted", *NO_TIMING)
     assert printed.status == 0

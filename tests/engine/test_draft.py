@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.plan import Draft, StepLimits, tokens_to_go
+from engine.draft import Draft, StepLimits, tokens_to_go
 from engine.sequence import Sequence
 from tests.engine.sequences import waiting
 
