@@ -123,6 +123,7 @@ class Copies:
         self._cache = cache
         self._mover = mover
         self._rates = rates
+        self._promised: set[Move] = set()  # those of them that are under way
         self._generation = 0 if disk is None else disk.generation
 
     @property
@@ -136,21 +137,27 @@ class Copies:
         return 0 if way is None else way.under_way
 
     def settle(self, now: float) -> bool:
-        """Report to the cache what has ended or is promised since the last call; whether any has.
-
-        Called between the end of a step and its settling too: the blocks that it computed go into
-        the tree behind those that were promised to it.
-        """
+        """Report to the cache what has ended or is promised since the last call; whether any has."""
         if self.disk is None and not self._mover.pending:
             return False  # (a disk is polled even then: its process may have died)
         ended = self._mover.poll()
         self._look_after_disk()
         self._cache.promise(ended.promised)
+        self._promised.update(ended.promised)
+        self._promised.difference_update(ended.done)
         if not (ended.done or ended.failed or ended.lost):
             return bool(ended.promised)
         self._cache.settle(done=ended.done, failed=ended.failed, lost=ended.lost)
         self._count(ended, now)
         return True
+
+    def settle_promised(self, now: float) -> None:
+        """Report the ends of loads that were promised to a step which is over.
+
+        Called before the step is settled: what it computed goes into the tree behind those blocks.
+        """
+        if self._promised:
+            self.settle(now)
 
     def start(self, now: float) -> None:
         """Begin what the cache has planned."""

@@ -67,7 +67,7 @@ class Launches:
         looked = self._parts.clock()
         sampled = launched.collect()
         now = self._parts.clock()
-        self._parts.copies.settle(now)  # loads that were promised to the step
+        self._parts.copies.settle_promised(now)
         begun = self._begun(launched_at)
         # Without a step ahead the host did nothing else since the launch.
         is_end_seen = now - looked >= OVER_S or not self._parts.steps_ahead

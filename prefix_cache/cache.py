@@ -241,11 +241,9 @@ class PrefixCache:
             self._settle(lost, Outcome.LOST)
 
     def promise(self, moves: Sequence[Move]) -> None:
-        """Note that steps may read the targets of these moves, which have not ended.
+        """Note that these moves under way will not fail, and that steps wait for them themselves.
 
-        The caller sees to it that what is launched from now on waits for them, and that they do not
-        fail. Leases that waited for nothing else are ready. Each move is to be settled all the
-        same, before blocks that a lease has computed behind it are committed.
+        Leases that waited for nothing else are ready. Each move is to be settled all the same.
         """
         for shipment in self._transit.shipments_of(moves):
             if shipment.target is DEVICE_TIER:

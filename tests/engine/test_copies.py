@@ -134,6 +134,20 @@ def test_the_cache_is_told_of_promises_and_of_the_ends_that_follow() -> None:
     assert (bench.cache.promised, bench.cache.told) == ([up], [(up, (), ())])
 
 
+def test_behind_a_step_the_mover_is_asked_only_while_a_promise_is_open() -> None:
+    bench = Bench(LossyDisk())
+    up = moves(*UP, 2)
+    bench.start(1.0, *up)
+    bench.copies.settle_promised(1.5)
+    assert bench.mover.polls == 0
+    bench.settle(2.0, Settled(promised=up))
+    bench.mover.ends.append(Settled(done=up))
+    bench.copies.settle_promised(3.0)
+    assert (bench.mover.polls, bench.cache.told) == (2, [(up, (), ())])
+    bench.copies.settle_promised(4.0)
+    assert bench.mover.polls == 2
+
+
 @pytest.mark.parametrize("how", [0, 1, 2], ids=["done", "failed", "lost"])
 def test_the_cache_is_told_of_every_end_whichever_it_is(how: int) -> None:
     bench = Bench()
