@@ -137,7 +137,7 @@ class Copies:
         return 0 if way is None else way.under_way
 
     def settle(self, now: float) -> bool:
-        """Report to the cache what has ended or is promised since the last call; whether any has."""
+        """Report to the cache what has ended or is promised by now; whether anything has."""
         if self.disk is None and not self._mover.pending:
             return False  # (a disk is polled even then: its process may have died)
         ended = self._mover.poll()
