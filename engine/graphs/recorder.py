@@ -35,10 +35,10 @@ class Recorded(Protocol):
 class Recorder(Protocol):
     """Makes `Recorded` out of functions."""
 
-    def record(self, rehearsal: Launches, launches: Launches) -> Recorded:
-        """Run `rehearsal`, so that all is compiled and loaded; then remember `launches`.
+    def record(self, trial: Launches, launches: Launches) -> Recorded:
+        """Run `trial`, so that all is compiled and loaded; then remember `launches`.
 
-        A rehearsal launches every kernel of `launches` at least once, but need not be as long.
+        A trial launches every kernel of `launches` at least once, but need not be as long.
         """
         ...
 
@@ -66,11 +66,11 @@ class CudaRecorder:
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
-    def record(self, rehearsal: Launches, launches: Launches) -> CudaRecorded:
-        """Rehearse once, on the stream of the recording, since cuBLAS has a workspace for each."""
+    def record(self, trial: Launches, launches: Launches) -> CudaRecorded:
+        """Try once, on the stream of the recording, since cuBLAS has a workspace for each."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            rehearsal()
+            trial()
             recorded = self._capture(launches)
         torch.cuda.current_stream().wait_stream(self._stream)
         return recorded
@@ -94,7 +94,7 @@ def cuda_recorder() -> Iterator[CudaRecorder]:
     """A recorder, and around all that it records what a recording asks for.
 
     Graphs take their memory from the device, not from what torch keeps of freed tensors; so that is
-    given back before, and again afterwards, when the rehearsals have left theirs. And no garbage
+    given back before, and again afterwards, when the trials have left theirs. And no garbage
     is collected meanwhile: a finaliser may call CUDA, which ends a recording under way.
     """
     collects = gc.isenabled()

@@ -25,7 +25,7 @@ class Rerun:
     def __init__(self) -> None:
         self.recorded = 0
 
-    def record(self, rehearsal: Launches, launches: Launches) -> RerunRecorded:
-        rehearsal()
+    def record(self, trial: Launches, launches: Launches) -> RerunRecorded:
+        trial()
         self.recorded += 1
         return RerunRecorded(launches)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from prefix_cache.ascent import Whereabouts
@@ -181,40 +183,53 @@ def test_a_lease_is_ready_when_its_load_is_promised_whole() -> None:
     assert scene.cache.locate(A, PROMPT) == Whereabouts(device=2, coming=0, host=0, disk=0)
 
 
-def test_a_promised_load_behind_one_that_is_not_is_waited_for() -> None:
+@dataclass(frozen=True)
+class TwoLoads:
+    """PROMPT on its way to the device: a block for `first`, and the next for `second` as well."""
+
+    scene: TierScene
+    first: Lease
+    second: Lease
+    before: tuple[Move, ...]
+    behind: tuple[Move, ...]
+
+    def are_ready(self) -> tuple[bool, bool]:
+        self.scene.cache.check_invariants()
+        return self.first.ready, self.second.ready
+
+    def land(self, *moves: Move) -> None:
+        self.scene.settle([(move, Outcome.DONE) for move in moves])
+
+
+@pytest.fixture
+def two() -> TwoLoads:
     scene = TierScene(6, host=6)
     down_from(scene, 6)
     first = scene.acquire_loading(A, PROMPT[:5], None)
     assert first is not None
     before = scene.take_plan().moves
-    lease = loading(scene)
+    second = loading(scene)
     behind = scene.take_plan().moves
     assert (len(before), len(behind)) == (1, 1)
-    scene.cache.promise(behind)
-    scene.cache.check_invariants()
-    assert (first.ready, lease.ready) == (False, False)
-    scene.cache.promise(before)
-    scene.cache.check_invariants()
-    assert (first.ready, lease.ready) == (True, True)
-    scene.settle([(move, Outcome.DONE) for move in (*behind, *before)])
-    scene.cache.check_invariants()
-    assert scene.read(lease, 8) == scene.kv(A, PROMPT)[:8]
+    return TwoLoads(scene, first, second, before, behind)
 
 
-def test_a_promised_load_is_ready_when_the_one_before_has_ended() -> None:
-    scene = TierScene(6, host=6)
-    down_from(scene, 6)
-    first = scene.acquire_loading(A, PROMPT[:5], None)
-    assert first is not None
-    before = scene.take_plan().moves
-    lease = loading(scene)
-    behind = scene.take_plan().moves
-    scene.cache.promise(behind)
-    scene.settle([(move, Outcome.DONE) for move in before])
-    scene.cache.check_invariants()
-    assert (first.ready, lease.ready) == (True, True)
-    scene.settle([(move, Outcome.DONE) for move in behind])
-    scene.cache.check_invariants()
+def test_a_promised_load_behind_one_that_is_not_is_waited_for(two: TwoLoads) -> None:
+    two.scene.cache.promise(two.behind)
+    assert two.are_ready() == (False, False)
+    two.scene.cache.promise(two.before)
+    assert two.are_ready() == (True, True)
+    two.land(*two.behind, *two.before)
+    assert two.are_ready() == (True, True)
+    assert two.scene.read(two.second, 8) == two.scene.kv(A, PROMPT)[:8]
+
+
+def test_a_promised_load_is_ready_when_the_one_before_has_ended(two: TwoLoads) -> None:
+    two.scene.cache.promise(two.behind)
+    two.land(*two.before)
+    assert two.are_ready() == (True, True)
+    two.land(*two.behind)
+    assert two.are_ready() == (True, True)
 
 
 def test_a_promise_of_copies_down_or_of_none_changes_nothing() -> None:

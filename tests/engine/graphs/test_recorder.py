@@ -112,7 +112,7 @@ def test_what_goes_wrong_while_recording_is_raised_and_the_next_recording_is_rig
     assert recorded.outputs[0].tolist() == [6.0] * 1000
 
 
-def test_a_rehearsal_is_run_and_not_recorded() -> None:
+def test_a_trial_is_run_and_not_recorded() -> None:
     total = torch.zeros(1, device=CUDA)
 
     def counted() -> tuple[Tensor, ...]:
@@ -143,7 +143,7 @@ def test_no_garbage_is_collected_between_recordings_and_afterwards_it_is(error: 
     assert gc.isenabled()
 
 
-def test_what_rehearsals_took_is_given_back() -> None:
+def test_what_trials_took_is_given_back() -> None:
     source = torch.ones(1 << 20, device=CUDA)
 
     def large() -> tuple[Tensor, ...]:

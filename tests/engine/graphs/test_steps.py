@@ -61,24 +61,24 @@ def noted(ops: Ops, calls: Counter[tuple[Any, ...]]) -> Ops:
 
 @dataclass
 class CallsOfBoth:
-    """A `Recorder` that keeps which ops each rehearsal and each recording called, and how often."""
+    """A `Recorder` that keeps which ops each trial and each recording called, and how often."""
 
     calls: Counter[tuple[Any, ...]]
     pairs: list[tuple[Counter[Any], Counter[Any]]] = field(default_factory=list)
     rerun: Rerun = field(default_factory=Rerun)
 
-    def record(self, rehearsal: Launches, launches: Launches) -> RerunRecorded:
+    def record(self, trial: Launches, launches: Launches) -> RerunRecorded:
         self.calls.clear()
-        rehearsal()
-        rehearsed = self.calls.copy()
+        trial()
+        tried = self.calls.copy()
         self.calls.clear()
         launches()
-        self.pairs.append((rehearsed, self.calls.copy()))
-        return self.rerun.record(rehearsal, launches)
+        self.pairs.append((tried, self.calls.copy()))
+        return self.rerun.record(trial, launches)
 
 
 @pytest.mark.parametrize("name", ["llama3-rope", "qwen2", "qwen3-biases"])
-def test_a_rehearsal_calls_every_op_as_the_recording_does_but_for_two_layers(
+def test_a_trial_calls_every_op_as_the_recording_does_but_for_two_layers(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
     runner = build_runner(checkpoint(name).model_dir)
@@ -87,9 +87,9 @@ def test_a_rehearsal_calls_every_op_as_the_recording_does_but_for_two_layers(
     runner = replace(runner, decoder=replace(runner.decoder, ops=ops))
     with_graphs(runner, recorder, max_tokens=64)
     assert len(recorder.pairs) == recorder.rerun.recorded > 10
-    for rehearsed, recorded in recorder.pairs:
-        assert set(rehearsed) == set(recorded)
-        assert times(rehearsed, "paged_attention") == UNLIKE_LAYERS
+    for tried, recorded in recorder.pairs:
+        assert set(tried) == set(recorded)
+        assert times(tried, "paged_attention") == UNLIKE_LAYERS
         assert times(recorded, "paged_attention") == WHOLE_LAYERS
 
 
@@ -112,7 +112,7 @@ def test_one_layer_would_not_do(checkpoint: MakeCheckpoint) -> None:
     assert sets[0] < sets[1] == sets[2]
 
 
-def test_rehearsals_leave_the_decoder_whole(checkpoint: MakeCheckpoint) -> None:
+def test_trials_leave_the_decoder_whole(checkpoint: MakeCheckpoint) -> None:
     runner = build_runner(checkpoint("llama").model_dir)
     before = [tensor.clone() for tensor in runner.decoder.parameters.tensors()]
     graphs = with_graphs(runner, Rerun(), max_tokens=1)
