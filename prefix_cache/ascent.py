@@ -41,7 +41,7 @@ class Load:
 
     shipments: list[Shipment] = field(default_factory=list)
     open: int = 0  # shipments that have not ended
-    unsure: int = 0  # shipments that are not promised
+    unsure: set[Shipment] = field(default_factory=set)  # those that are not promised
     is_promised: bool = False
     leases: list[Lease] = field(default_factory=list)
     after: Load | None = None  # the load whose blocks come right before, until it has closed
@@ -135,7 +135,7 @@ class Ascent:
             if len(lower):
                 load.shipments += self._fetch(part, lower, owner)
         if load.shipments:
-            load.open = load.unsure = len(load.shipments)
+            load.open, load.unsure = len(load.shipments), set(load.shipments)
             load.after = next(reversed(before), None)
             if load.after is not None:
                 load.after.followers.append(load)
@@ -149,7 +149,7 @@ class Ascent:
     def promise(self, shipment: Shipment) -> None:
         """Note that whoever reads the blocks of a shipment to the device waits for them himself."""
         load = self._load_of[shipment]
-        load.unsure -= 1
+        load.unsure.discard(shipment)
         self._note_promised(load)
 
     def settle(self, shipment: Shipment) -> list[tuple[Node, int]]:

@@ -113,7 +113,7 @@ class FakeMover:
             copy.polls = 0 if copy.has_arrived else copy.polls
 
     def _promised(self) -> tuple[Move, ...]:
-        if self.random.random() >= self.faults.promising:
+        if not self.faults.promising or self.random.random() >= self.faults.promising:
             return ()
         up = (Tier.HOST, Tier.DEVICE)
         copies = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from prefix_cache.ascent import Whereabouts
@@ -222,6 +223,20 @@ def test_a_promised_load_behind_one_that_is_not_is_waited_for(two: TwoLoads) -> 
     two.land(*two.behind, *two.before)
     assert two.are_ready() == (True, True)
     assert two.scene.read(two.second, 8) == two.scene.kv(A, PROMPT)[:8]
+
+
+def test_a_part_of_a_load_that_is_promised_twice_is_not_all_of_it() -> None:
+    scene = TierScene(6, host=8)
+    scene.run(A, np.concatenate([PROMPT[:4], OTHER[:5]]))  # PROMPT will lie in two nodes
+    down_from(scene, 6)
+    lease = loading(scene)
+    first, second = scene.take_plan().moves
+    for _ in range(2):
+        scene.cache.promise([second])
+    assert not lease.ready
+    scene.cache.promise([first])
+    scene.cache.check_invariants()
+    assert lease.ready
 
 
 def test_a_promised_load_is_ready_when_the_one_before_has_ended(two: TwoLoads) -> None:

@@ -45,7 +45,7 @@ def test_a_ready_lease_always_holds_the_right_content(
         assert seen["lost disk to device"] > 3
     if driver.scene.tiers.host_blocks:
         assert min(seen["failed device to host"], seen["lost host to device"]) > 3
-        assert seen["promised"] > 30
+        assert seen["promised"] > 10
 
 
 @pytest.mark.parametrize("shape", SHAPES)
