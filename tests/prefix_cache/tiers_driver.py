@@ -63,7 +63,7 @@ class TiersDriver:
             self.end: 10,
             self.take_plan: 14,
             self.settle: 22,
-            self.promise: 12,
+            self.promise: 10,
             self.discard: 0.5,
             self.flush: 0.1,
             self.warm: 0.5,

@@ -169,7 +169,7 @@ def test_a_block_is_written_only_when_its_copy_is_done(disk: DiskTier, host: Hos
     down = plan(Tier.DEVICE, Tier.DISK, [(0, 0), (1, 1), (2, 2)])
     mover.start(down)
     assert copies.directions == [Direction.DOWN]
-    assert len(copies.runs[0]) == 2  # half of the buffers; the rest is for who reads
+    assert copies.runs[0].num_blocks == 2  # half of the buffers; the rest is for who reads
     disk.wait(0.01)
     assert mover.poll() == Settled()
     copies.events[0].has_passed = True
@@ -180,7 +180,7 @@ def test_a_block_is_written_only_when_its_copy_is_done(disk: DiskTier, host: Hos
     assert set(finish(mover, disk).done) <= set(down.moves)
     up = plan(Tier.DISK, Tier.DEVICE, [(0, 3), (1, 4), (2, 5)], numbers=[0, 1, 2])
     mover.start(up)
-    while sum(len(runs) for runs in copies.runs[2:]) < 3:
+    while sum(runs.num_blocks for runs in copies.runs[2:]) < 3:
         assert mover.poll() == Settled()
         disk.wait(0.02)
     assert mover.pending == 3
