@@ -14,7 +14,9 @@ from pathlib import Path
 from subprocess import Popen
 
 import pytest
+import zmq
 
+from engine.pulse import pulse_path
 from gateway.config import GatewayConfig
 from tests.doubles.fake_engine import FakeEngine, saying
 from tests.doubles.ports import free_port
@@ -60,14 +62,28 @@ def test_idle_connections_keep_nobody_from_being_served(served: Served, engine: 
 
 
 @pytest.fixture
-def alone(tiny_model: Path, tmp_path: Path) -> Iterator[tuple[Popen[str], int]]:
+def mute_engine(tmp_path: Path) -> Iterator[Path]:
+    """Somebody who listens where an engine would, and says nothing.
+
+    Where nobody does, the gateway tries again every 50 ms, and each time takes a descriptor for a
+    moment: it may be the one with which the event loop turns connections away.
+    """
+    path = tmp_path / "engine.sock"
+    with zmq.Context() as context, ExitStack() as listening:
+        for address in (str(path), pulse_path(str(path))):
+            listening.enter_context(context.socket(zmq.ROUTER)).bind(f"ipc://{address}")
+        yield path
+
+
+@pytest.fixture
+def alone(tiny_model: Path, tmp_path: Path, mute_engine: Path) -> Iterator[tuple[Popen[str], int]]:
     """A gateway in a process of its own, and its port."""
     first_start(tmp_path)
     config = GatewayConfig(
         model_dir=str(tiny_model),
         model_name=MODEL,
         data_dir=str(tmp_path),
-        engine_socket=str(tmp_path / "engine.sock"),
+        engine_socket=str(mute_engine),
         port=free_port(),
         admin_port=free_port(),
     )
