@@ -123,7 +123,7 @@ class Copies:
         self._cache = cache
         self._mover = mover
         self._rates = rates
-        self._promised: set[Move] = set()  # those of them that are under way
+        self._promised: set[Move] = set()  # moves under way that steps wait for themselves
         self._generation = 0 if disk is None else disk.generation
 
     @property

@@ -49,7 +49,7 @@ CPU_BATCH_TOKENS = 512
 CUDA_BATCH_TOKENS = 8192
 # A device reads its own memory some 80 times as fast as a bus brings the host's: so much of a load
 # as the weights' bytes over this comes while three quarters of the weights are read.
-LATE_PART = 100
+WEIGHTS_PER_LATE_BYTE = 100
 # Raised whenever a kernel's results may differ in a bit from those of the release before.
 NUMERICS_VERSION = 4
 
@@ -113,7 +113,7 @@ def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> Ope
     if device.type == "cuda":
         compile_ahead(partial(rehearse, decoder, sampler, _bounds(config, decoder, limits)))
     num_blocks = _num_blocks(config, decoder, outline.shape, limits)
-    late_bytes = decoder.parameters.num_bytes // LATE_PART
+    late_bytes = decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
     pool = _pool(outline.shape, num_blocks + SCRATCH_BLOCKS, device, late_bytes)
     decoder = replace(decoder, late=pool.late)
     max_model_len = min(limits.model_len, num_blocks * config.block_size)

@@ -16,8 +16,8 @@ HOST_SHARE = 0.25  # of free memory, for the host tier
 HOST_LIMIT = 64 * 1024**3  # below a GPU: pinning takes about a second for a few GiB
 AHEAD_PART = 8  # at most one device block in this many is kept free by copying down early
 AHEAD_TOKENS = 16_384  # and no more blocks than hold these: two large steps fill that many
-# Host memory that opening a model on a GPU takes when the host tier has been sized: CUDA's context,
-# libraries, recorded steps. No weights: they pass through memory that can be reclaimed.
+# An allowance for what opening a model on a GPU takes once the host tier has been sized: CUDA's
+# context, libraries, recorded steps. No weights: they pass through memory that can be reclaimed.
 OPENING_BYTES = 2 * 1024**3
 CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
 

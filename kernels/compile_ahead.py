@@ -15,7 +15,6 @@ Knows: Triton's hooks and threads. Does not know: what is launched, or from what
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import time
@@ -29,7 +28,9 @@ from typing import Any, Protocol
 import triton
 from triton.runtime import KernelInterface, driver
 
-# A quarter of the work holds Python's lock: more threads would only keep the longest ones from it.
+from kernels.garbage import uncollected
+
+# Part of the work holds Python's lock: more threads would only keep the longest ones from it.
 MOST_AT_ONCE = 8
 
 _log = logging.getLogger(__name__)
@@ -143,20 +144,9 @@ def _make(variants: Sequence[Variant]) -> None:
     threads = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
     # A new thread's device is the first one, whatever this one's is.
     on_device = partial(driver.active.set_current_device, driver.active.get_current_device())
-    with _without_collections(), ThreadPoolExecutor(threads, initializer=on_device) as pool:
+    # Before Python 3.12 `ast.parse` fails if a collection lets another thread in that parses.
+    with uncollected(), ThreadPoolExecutor(threads, initializer=on_device) as pool:
         made = [pool.submit(variant.make) for variant in variants]
     for variant, future in zip(variants, made, strict=True):
         if error := future.exception():
             _log.warning("kernel %s is left to its first use: %s", variant.name, error)
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Before Python 3.12 `ast.parse` fails if a collection lets another thread in that parses."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -1,8 +1,8 @@
 """Many copies in one call to CUDA's driver (`cuMemcpyBatchAsync`).
 
-Queueing 1,000 blocks takes the host half a millisecond this way, where a call each takes three to
-ten, and blocks are copied at the speed of the bus down to a few hundred KB each. The driver has
-the call from CUDA 13.0 on; `open_batched_copies` says whether it is there.
+It takes the host a fraction of the time of a call for each, and blocks of a few hundred KB are
+copied at the speed of the bus (docs/performance.md, "Moving blocks"). The driver has the call from
+CUDA 13.0 on; `open_batched_copies` says whether it is there.
 
 Knows: addresses, sizes, the driver's call. Does not know: blocks, directions or events (`copies`).
 """

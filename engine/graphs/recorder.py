@@ -5,13 +5,14 @@ Knows: streams, graphs, their memory. Does not know: what is launched.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from kernels.garbage import uncollected
 
 Launches = Callable[[], tuple[Tensor, ...]]
 # What other threads ask of CUDA meanwhile is their affair: one of them pins the host tier, which
@@ -97,15 +98,10 @@ def cuda_recorder() -> Iterator[CudaRecorder]:
     given back before, and again afterwards, when the trials have left theirs. And no garbage
     is collected meanwhile: a finaliser may call CUDA, which ends a recording under way.
     """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         _free_what_torch_keeps()
         yield CudaRecorder()
         _free_what_torch_keeps()
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _free_what_torch_keeps() -> None:

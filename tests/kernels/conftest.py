@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
+import triton
 
 from kernels.ops import Ops, torch_ops, triton_ops
 from tests.doubles.interpreter import prepared_once  # noqa: F401 (a fixture)
@@ -18,3 +20,12 @@ def ops(request: pytest.FixtureRequest) -> Ops:
     if os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("kernels run on CPU tensors in the interpreter only")
     return triton_ops()
+
+
+@pytest.fixture
+def compilations() -> Iterator[list[str]]:
+    """The names of kernels that are compiled, or taken from the disk, meanwhile."""
+    names: list[str] = []
+    with triton.knobs.runtime.scope():
+        triton.knobs.runtime.jit_post_compile_hook = lambda **what: names.append(what["fn"].name)
+        yield names

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,15 +113,6 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> NoDevice:
     double.set_current_device(DEVICE)
     monkeypatch.setattr(driver, "_active", double)
     return double
-
-
-@pytest.fixture
-def compilations() -> Iterator[list[str]]:
-    """The names of kernels that Triton compiles meanwhile."""
-    names: list[str] = []
-    with triton.knobs.runtime.scope():
-        triton.knobs.runtime.jit_post_compile_hook = lambda **what: names.append(what["fn"].name)
-        yield names
 
 
 def test_each_variant_is_compiled_once_and_none_is_launched() -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
-import triton
 
 from kernels.compile_ahead import compile_ahead
 from kernels.ops import Ops, torch_ops, triton_ops
@@ -15,15 +12,6 @@ pytestmark = pytest.mark.gpu
 
 OPS = triton_ops()
 VOCABULARY = 12_343  # of no other test: its kernels are not in this process yet
-
-
-@pytest.fixture
-def compilations() -> Iterator[list[str]]:
-    """The names of kernels that are compiled, or taken from the disk, meanwhile."""
-    names: list[str] = []
-    with triton.knobs.runtime.scope():
-        triton.knobs.runtime.jit_post_compile_hook = lambda **what: names.append(what["fn"].name)
-        yield names
 
 
 def drawn(ops: Ops = OPS, vocabulary: int = VOCABULARY) -> torch.Tensor:
