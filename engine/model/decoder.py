@@ -19,7 +19,8 @@ from engine.model.rope import rope_table
 from kernels.batch_layout import BatchLayout, layer_view
 from kernels.ops import Ops
 
-# The first layer begins with another norm than those behind it, and all of these are alike.
+# The first layer begins with another norm than those behind it, and the last one goes on with fewer
+# tokens. What those between launch, these two launch as well.
 UNLIKE_LAYERS = 2
 
 
@@ -49,23 +50,23 @@ class Decoder:
     ) -> Tensor:
         """Compute T tokens, write their KV to `pool`, return logits of the tokens at `outputs`.
 
+        Only tokens that are followed by a sampled one, and few are, go through all that is behind
+        the last layer's attention.
+
         `token_ids` (T,) int64, `outputs` (S,) int64 indices into T; (S, V) in the model's
         dtype. The result is the caller's to change. Does not wait for the device.
         """
-        eps = self.config.rms_norm_eps
-        hidden, residual = self._layers(token_ids, layout, pool)
+        hidden, residual = self._layers(token_ids, layout, pool, outputs)
         if outputs.shape[0] == 0:
             return residual.new_empty((0, self.config.vocab_size))
-        # Only the tokens that are followed by a sampled one need the head, and few are.
-        hidden, _ = self.ops.add_rms_norm(
-            hidden[..., outputs, :], residual[outputs], self.parameters.final_norm, eps
-        )
+        eps = self.config.rms_norm_eps
+        hidden, _ = self.ops.add_rms_norm(hidden, residual, self.parameters.final_norm, eps)
         return self.ops.linear(hidden, self.parameters.head, None)
 
     def _layers(
-        self, token_ids: Tensor, layout: BatchLayout, pool: Tensor
+        self, token_ids: Tensor, layout: BatchLayout, pool: Tensor, outputs: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The last layer's output, whole or in parts, and the residual (T, H) it belongs to."""
+        """The last layer's output at `outputs`, whole or in parts, and its residual (S, H)."""
         eps, layers = self.config.rms_norm_eps, self.parameters.layers
         residual = F.embedding(token_ids, self.parameters.embedding)
         hidden = self.ops.rms_norm(residual, layers[0].input_norm, eps)
@@ -74,16 +75,27 @@ class Decoder:
                 self.late.wait()
             if index > 0:
                 hidden, residual = self.ops.add_rms_norm(hidden, residual, layer.input_norm, eps)
-            attended = self._attention(layer, hidden, layout, layer_view(pool, index))
-            hidden, residual = self.ops.add_rms_norm(attended, residual, layer.post_norm, eps)
+            kv = layer_view(pool, index)
+            queries = self._write_kv(layer, hidden, layout, kv)
+            is_last = index == len(layers) - 1
+            if is_last and outputs.shape[0] == 0:
+                return residual[outputs], residual[outputs]
+            attended = self.ops.paged_attention(
+                queries, kv, layout, self.config.head_dim**-0.5
+            ).flatten(1)
+            if is_last:  # nobody reads more than the KV of the other tokens
+                attended, residual = attended[outputs], residual[outputs]
+            projected = self.ops.linear_in_parts(attended, layer.output.weight, layer.output.bias)
+            hidden, residual = self.ops.add_rms_norm(projected, residual, layer.post_norm, eps)
             hidden = self._mlp(layer, hidden)
         return hidden, residual
 
-    def _attention(
+    def _write_kv(
         self, layer: LayerParameters, hidden: Tensor, layout: BatchLayout, kv: Tensor
     ) -> Tensor:
+        """The queries (T, Hq, D); keys and values go to their slots in `kv`."""
         config = self.config
-        queries = self.ops.rope_write_kv(
+        return self.ops.rope_write_kv(
             self.ops.linear_in_parts(hidden, layer.qkv.weight, layer.qkv.bias),
             layout.positions,
             self.cos_sin,
@@ -94,9 +106,6 @@ class Decoder:
             layout.slots,
             config.num_heads,
         )
-        attended = self.ops.paged_attention(queries, kv, layout, config.head_dim**-0.5)
-        attended = attended.flatten(1)
-        return self.ops.linear_in_parts(attended, layer.output.weight, layer.output.bias)
 
     def _mlp(self, layer: LayerParameters, hidden: Tensor) -> Tensor:
         gate_up = self.ops.linear(hidden, layer.gate_up.weight, layer.gate_up.bias)

@@ -11,18 +11,19 @@ from torch import Tensor
 from engine.batch import build_batch
 from engine.sequence import Sequence
 from engine.step import Row
-from kernels.batch_layout import BatchLayout
-from kernels.ops import PagedAttention
+from kernels.batch_layout import BatchLayout, layer_view
+from kernels.ops import PagedAttention, SiluMul
 from tests.engine.checkpoints import RECIPES
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.hand_driven import BLOCK_SIZE, HandDriven, build_runner, random_prompt
 
 TOLERANCE = 1e-4
+CPU = torch.device("cpu")
 
 
 def logits_of(driven: HandDriven, rows: list[Row]) -> torch.Tensor:
     """Logits of every token of `rows`, as one step computes them."""
-    batch = build_batch(rows, BLOCK_SIZE, torch.device("cpu"))
+    batch = build_batch(rows, BLOCK_SIZE, CPU)
     every = torch.arange(len(batch.token_ids))
     return driven.runner.decoder.logits(
         batch.token_ids, batch.layout, driven.runner.pool.tensor, every
@@ -120,12 +121,56 @@ def test_rows_of_a_mixed_batch_do_not_disturb_each_other(
 def test_only_the_asked_for_tokens_get_logits(checkpoint: MakeCheckpoint) -> None:
     driven = HandDriven(build_runner(checkpoint("llama").model_dir))
     prompt = random_prompt(20)
-    batch = build_batch([Row(driven.add(prompt), 0, 20)], BLOCK_SIZE, torch.device("cpu"))
+    batch = build_batch([Row(driven.add(prompt), 0, 20)], BLOCK_SIZE, CPU)
     pool = driven.runner.pool.tensor
     every = driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, torch.arange(20))
-    for outputs in ([19], [3, 11], []):
+    for outputs in ([19], [3, 11], [11, 3], []):
         index = torch.tensor(outputs, dtype=torch.int64)
         some = driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, index)
         assert some.shape == (len(outputs), driven.model.vocab_size)
         assert some.dtype == torch.float32
         torch.testing.assert_close(some, every[index])
+
+
+class Gates:
+    """The op between a layer's products, which notes of how many tokens it is asked."""
+
+    def __init__(self, silu_mul: SiluMul) -> None:
+        self.rows: list[int] = []
+        self._silu_mul = silu_mul
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        self.rows.append(gate_up.shape[0])
+        return self._silu_mul(gate_up)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "rows"), [(list(range(20)), [20, 20, 20]), ([3, 19], [20, 20, 2]), ([], [20, 20])]
+)
+def test_behind_the_last_attention_only_the_asked_for_tokens_are_computed(
+    checkpoint: MakeCheckpoint, outputs: list[int], rows: list[int]
+) -> None:
+    driven = HandDriven(build_runner(checkpoint("llama").model_dir))
+    batch = build_batch([Row(driven.add(random_prompt(20)), 0, 20)], BLOCK_SIZE, CPU)
+    decoder, pool = driven.runner.decoder, driven.runner.pool.tensor
+    gates = Gates(decoder.ops.silu_mul)
+    decoder = replace(decoder, ops=replace(decoder.ops, silu_mul=gates.silu_mul))
+    decoder.logits(batch.token_ids, batch.layout, pool, torch.tensor(outputs, dtype=torch.int64))
+    assert gates.rows == rows
+
+
+@pytest.mark.parametrize("outputs", [[19], []])
+def test_the_kv_of_every_layer_is_written_whatever_is_asked_for(
+    checkpoint: MakeCheckpoint, outputs: list[int]
+) -> None:
+    driven = HandDriven(build_runner(checkpoint("llama").model_dir))
+    batch = build_batch([Row(driven.add(random_prompt(20)), 0, 20)], BLOCK_SIZE, CPU)
+    decoder, pool = driven.runner.decoder, driven.runner.pool.tensor
+    pool.zero_()
+    decoder.logits(batch.token_ids, batch.layout, pool, torch.arange(20))
+    expected = pool.clone()
+    pool.zero_()
+    decoder.logits(batch.token_ids, batch.layout, pool, torch.tensor(outputs, dtype=torch.int64))
+    assert torch.equal(pool, expected)
+    for layer in range(decoder.config.num_layers):
+        assert layer_view(pool, layer).any()
