@@ -7,7 +7,7 @@ Knows: which function is for which device. Does not know: the models that call t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -25,6 +25,7 @@ from kernels import (
     silu_mul,
 )
 from kernels.batch_layout import BatchLayout
+from kernels.tuned_products import open_tuned_products
 
 
 class RmsNorm(Protocol):
@@ -157,4 +158,13 @@ def triton_ops() -> Ops:
 
 def ops_for(device: torch.device) -> Ops:
     """The ops to use on `device`."""
-    return triton_ops() if device.type == "cuda" else torch_ops()
+    if device.type != "cuda":
+        return torch_ops()
+    ops, tuned = triton_ops(), open_tuned_products(device)
+    if tuned is None:
+        return ops
+    return replace(
+        ops,
+        linear=tuned.before(ops.linear),
+        linear_in_parts=tuned.before(ops.linear_in_parts),
+    )

@@ -1,0 +1,174 @@
+"""Finds the fastest algorithm of cuBLASLt for each product, and prints the table of them.
+
+    python -m benchmarks.tune_products [--rows 128] [--only down] > kernels/product_table.py
+
+For an 8B's four products, at the numbers of rows that recorded steps have (up to 112 nothing was
+found that is faster). As many candidates as `--seconds` allow are timed once, with weights that are
+not in the L2 cache, in random order, those that the table has by now and the winners of other
+numbers of rows first; the best are timed again, replayed from a graph, beside what `linear` takes.
+A row of the table is where one was faster by 1 % or more. Progress goes to stderr. Needs a Hopper
+GPU.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import Annotated
+
+import torch
+import typer
+from torch import Tensor
+
+from benchmarks.attention import seconds as replayed_seconds
+from benchmarks.products import SHAPES
+from benchmarks.record import progress
+from kernels import linear
+from kernels.cublaslt import Config, CublasLt, Product, open_cublaslt
+from kernels.product_table import CONFIGS
+
+ROWS = (*range(120, 257, 8), 320, 384, 512, 640, 768, 1024, 1280)
+CLUSTERS, CUSTOMS = (2, 3, 4, 5, 6, 7, 8, 9), (0, 1, 2, 3, 5, 6)
+COLD_BYTES = 2**28  # of weights that take turns
+AGAIN = 4  # candidates that are timed twice
+GAIN = 0.99
+HEAD = '''"""Which algorithm of cuBLASLt computes a product fastest, on an H200.
+
+Made by `python -m benchmarks.tune_products`. By the weight's (features, width) and the number of
+rows: the library's ids of tile, cluster and further option.
+"""
+
+from __future__ import annotations
+
+from kernels.cublaslt import Config
+
+VERSION = {version}  # of the library: ids may mean something else in another
+
+_TABLE: dict[tuple[int, int], dict[int, tuple[int, int, int]]] = {{
+'''
+TAIL = """}
+
+CONFIGS = {
+    (rows, *weight): Config(*ids) for weight, table in _TABLE.items() for rows, ids in table.items()
+}
+"""
+
+
+def main(
+    rows: Annotated[list[int] | None, typer.Option(min=1)] = None,
+    seconds: Annotated[float, typer.Option(help="Time for each product's candidates.")] = 0.4,
+    only: Annotated[list[str] | None, typer.Option(help="These products, by name.")] = None,
+) -> None:
+    """Print the table."""
+    library = open_cublaslt()
+    if library is None:
+        raise typer.BadParameter("torch has loaded no cuBLASLt")
+    print(HEAD.format(version=library.version))
+    for name in only or SHAPES:
+        features, width = SHAPES[name]
+        print(f"    ({features}, {width}): {{  # {name}", flush=True)
+        for count, config in tuned(library, rows or ROWS, features, width, seconds):
+            print(f"        {count}: {tuple(config)},", flush=True)
+        print("    },")
+    print(TAIL, end="")
+
+
+def tuned(
+    library: CublasLt, counts: list[int] | tuple[int, ...], features: int, width: int, limit: float
+) -> Iterator[tuple[int, Config]]:
+    """The numbers of rows for which an algorithm is faster than what there is, and which."""
+    size = features * width * 2
+    weights = [
+        torch.randn(features, width, device="cuda").bfloat16() / 64
+        for _ in range(max(COLD_BYTES // size, 4))
+    ]
+    winners = known(features, width)
+    for count in counts:
+        x = torch.randn(count, width, device="cuda").bfloat16()
+        config, us, usual_us = best(library, x, weights, winners, limit)
+        progress(f"{features} x {width}, {count} rows: {usual_us:.1f} -> {us:.1f} us, {config}")
+        if config is not None and us < GAIN * usual_us:
+            if config not in winners:
+                winners.insert(0, config)
+            yield count, config
+
+
+def known(features: int, width: int) -> list[Config]:
+    """The configs that the table has for this weight by now."""
+    return list(
+        {config: None for shape, config in CONFIGS.items() if shape[1:] == (features, width)}
+    )
+
+
+def best(
+    library: CublasLt, x: Tensor, weights: list[Tensor], first: list[Config], limit: float
+) -> tuple[Config | None, float, float]:
+    """The fastest config of those tried, its time, and the time of what there is, in us."""
+    (rows, width), features = x.shape, weights[0].shape[0]
+    out = x.new_empty((rows, features))
+    right = linear.launch(x, weights[0], None).float()
+    timed: list[tuple[float, Config, Product]] = []
+    until = time.perf_counter() + limit
+    for config in candidates(library, first):
+        if time.perf_counter() > until:
+            break
+        made = library.product(rows, features, width, config)
+        if made is not None:
+            timed.append((once(library, made, x, weights, out), config, made))
+    timed.sort(key=_seconds)
+    usual = replayed(partial(_usual, x), weights)
+    again: list[tuple[float, Config | None]] = [(usual, None)]
+    for _, config, made in timed[:AGAIN]:
+        library.multiply(made, x, weights[0], out)
+        if (out.float() - right).norm() < 0.01 * right.norm():
+            again.append((replayed(partial(_tuned, library, made, x, out), weights), config))
+    us, winner = min(again, key=_seconds)
+    return winner, us, usual
+
+
+def _seconds(timed: tuple[float, *tuple[object, ...]]) -> float:
+    return timed[0]
+
+
+def _usual(x: Tensor, weight: Tensor) -> None:
+    linear.launch(x, weight, None)
+
+
+def _tuned(library: CublasLt, made: Product, x: Tensor, out: Tensor, weight: Tensor) -> None:
+    library.multiply(made, x, weight, out)
+
+
+def candidates(library: CublasLt, first: list[Config]) -> Iterator[Config]:
+    """All there are: those given, then the others in random order."""
+    yield from first
+    others = [Config(*ids) for ids in product(library.tiles(), CLUSTERS, CUSTOMS)]
+    random.Random(0).shuffle(others)
+    yield from (config for config in others if config not in first)
+
+
+def once(library: CublasLt, made: Product, x: Tensor, weights: list[Tensor], out: Tensor) -> float:
+    """Seconds of one round, launched one by one: a product with each of the weights."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin.record()
+    for weight in weights:
+        library.multiply(made, x, weight, out)
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3
+
+
+def replayed(multiply: Callable[[Tensor], object], weights: list[Tensor]) -> float:
+    """Microseconds of a product, replayed from a graph."""
+
+    def all_of_them() -> None:
+        for weight in weights:
+            multiply(weight)
+
+    return 1e6 * replayed_seconds(all_of_them) / len(weights)
+
+
+if __name__ == "__main__":
+    typer.run(main)

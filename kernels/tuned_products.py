@@ -1,0 +1,87 @@
+"""Products by the algorithm of cuBLASLt that was measured to be the fastest.
+
+A table (`product_table`) says which, by the shape of the weight and the number of rows; all other
+products, and all on other devices or with another version of the library, whose ids may mean
+something else, are left to `linear`.
+
+Knows: when the table holds. Does not know: the library's interface (`cublaslt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from kernels.cublaslt import Config, Product, open_cublaslt
+from kernels.product_table import CONFIGS, VERSION
+
+Shape = tuple[int, int, int]  # rows, features, width
+
+
+class Linear(Protocol):
+    """x (T, K), weight (N, K), bias (N,) or None -> (T, N)."""
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor: ...  # noqa: D102
+
+
+class Library(Protocol):
+    """What is asked of cuBLASLt."""
+
+    @property
+    def version(self) -> int:
+        """Of the library."""
+        ...
+
+    def product(self, rows: int, features: int, width: int, config: Config) -> Product | None:
+        """A product by this algorithm; None: not by this one."""
+        ...
+
+    def multiply(self, product: Product, x: Tensor, weight: Tensor, out: Tensor) -> None:
+        """Compute it."""
+        ...
+
+
+class TunedProducts:
+    """The products of the table, those of them that the library has."""
+
+    def __init__(self, library: Library, configs: Mapping[Shape, Config]) -> None:
+        self._library = library
+        made = {shape: library.product(*shape, config) for shape, config in configs.items()}
+        self._products = {shape: product for shape, product in made.items() if product is not None}
+
+    def __len__(self) -> int:
+        return len(self._products)
+
+    def before(self, other: Linear) -> Linear:
+        """A linear layer that leaves to `other` what is not in the table."""
+
+        def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            product = self._products.get((x.shape[0], *weight.shape))
+            if product is None or bias is not None or not _is_plain(x, weight):
+                return other(x, weight, bias)
+            out = x.new_empty((x.shape[0], weight.shape[0]))
+            self._library.multiply(product, x, weight, out)
+            return out
+
+        return linear
+
+
+def _is_plain(x: Tensor, weight: Tensor) -> bool:
+    return x.dtype == weight.dtype == torch.bfloat16 and x.is_contiguous()
+
+
+def open_tuned_products(device: torch.device) -> TunedProducts | None:
+    """The table's products on a CUDA `device`; None: the table is for another one or version."""
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability(device) != (9, 0):
+        return None
+    with torch.cuda.device(device):
+        library = open_cublaslt()
+    return None if library is None else tuned_products(library)
+
+
+def tuned_products(library: Library) -> TunedProducts | None:
+    """The table's products by `library`; None where it is of another version."""
+    return TunedProducts(library, CONFIGS) if library.version == VERSION else None
