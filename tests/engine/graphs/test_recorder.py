@@ -55,12 +55,17 @@ class Pinning:
             self._first.set()
 
 
-def pinned_by_another_thread() -> bool:
-    with ThreadPoolExecutor(1) as thread:
-        pool = thread.submit(HostPool, 2, BLOCK_BYTES, CUDA).result()
+def pin_and_give_back() -> bool:
+    pool = HostPool(2, BLOCK_BYTES, CUDA)
     pinned = pool.tensor.is_pinned()
     pool.close()
     return pinned
+
+
+def pinned_by_another_thread() -> bool:
+    """Whether it was; the thread that records may neither pin nor give back what is pinned."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(pin_and_give_back).result()
 
 
 class Doubling:
