@@ -139,6 +139,8 @@ class SharedPrefixes:
 
     def find(self, decodes: Sequence[Row]) -> Sharing | None:
         """How the step's decode rows are to lie; None where sharing does not pay."""
+        if len(decodes) < 2:
+            return None  # who has left is seen when there is somebody to share with
         leases = [row.lease for row in decodes]
         if leases != self._leases:
             self._leases = leases

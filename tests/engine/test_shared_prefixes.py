@@ -172,3 +172,19 @@ def test_most_groups_holds_when_all_rows_are_pairs(num_rows: int, most_rows: int
     assert sharing is not None
     expect_true(sharing, pairs, most_rows)
     assert np.count_nonzero(sharing.fields(num_rows).key_ends) == num_rows // 2
+
+
+def test_a_step_of_one_decode_or_none_changes_nothing_for_those_that_follow() -> None:
+    rows = [decode([1, 2, n]) for n in range(4)]
+    prefixes = SharedPrefixes(EAGER)
+    before = prefixes.find(rows)
+    assert before is not None
+    assert prefixes.find([]) is None
+    assert prefixes.find(rows[:1]) is None
+    assert prefixes.find(rows) is before
+    assert prefixes.find([]) is None
+    fewer = [rows[1], decode([7]), rows[3]]  # who left meanwhile is noticed
+    after = prefixes.find(fewer)
+    assert after is not None
+    expect_true(after, fewer, EAGER.most_rows)
+    assert after.order.tolist() == [0, 2, 1]
