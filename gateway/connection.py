@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.config import Bounds
 from gateway.errors import BadRequest
+from gateway.joined_head import JoinedHead
 from gateway.openai.errors import error_reply
 
 _HEAD_TOO_LARGE = BadRequest("the request's head is too large", code="head_too_large")
@@ -42,7 +43,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin the deadline for the first head: a silent client is treated like a slow one."""
-        super().connection_made(transport)
+        super().connection_made(JoinedHead(transport, self.loop))
         self._request_within(self.bounds.head_deadline_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
