@@ -31,6 +31,7 @@ _PART = msgspec.json.Decoder(PromptPart)
 _ALONE = msgspec.json.Decoder(PromptAlone)
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _MAX_ID = 2**31 - 1
+_ZERO, _COMMA, _SPACE = np.frombuffer(b"0, ", np.uint8)
 _NUMBER_FIRST = re.compile(rb"\[\s*[-0-9]")
 
 
@@ -65,12 +66,17 @@ def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
     `spelled` must be valid JSON: a list of only digits, commas and spaces is then such a list.
     BadRequest, before a number is read, for ids that leave no room for an answer in `context`.
     """
-    inner = spelled[1:-1]
-    between = inner.translate(None, b"0123456789")
-    rest = between.translate(None, b",")
-    if rest.translate(None, b" ") or between == inner or not spelled.startswith(b"["):
+    if not spelled.startswith(b"["):
         return None
-    ids = len(between) - len(rest) + 1
+    inner = spelled[1:-1]
+    chars = np.frombuffer(inner, np.uint8)
+    digits, commas, spaces = (
+        int(np.count_nonzero(found))
+        for found in (chars - _ZERO < 10, chars == _COMMA, chars == _SPACE)
+    )
+    if not digits or digits + commas + spaces < len(inner):
+        return None
+    ids = commas + 1
     if ids >= context:
         raise too_long(ids + 1, context, "prompt")
     try:
