@@ -79,7 +79,8 @@ class CudaRecorder:
     def _capture(self, launches: Launches) -> CudaRecorded:
         """As `torch.cuda.graph` does, which first frees memory and waits for the device each time.
 
-        What `launches` raises leaves with the recording ended: the stream can be used again.
+        What `launches` raises leaves with the recording ended. If it was the first, this recorder
+        records no more: torch does not use a pool again whose graphs are all gone.
         """
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode=CAPTURE_MODE)

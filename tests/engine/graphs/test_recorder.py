@@ -105,12 +105,12 @@ def test_another_thread_may_pin_memory_in_the_midst_of_a_recording() -> None:
     assert recorded.outputs[0].tolist() == [14.0] * 1000
 
 
-def test_what_goes_wrong_while_recording_is_raised_and_the_next_recording_is_right() -> None:
+def test_what_goes_wrong_while_recording_is_raised_and_the_next_recorder_is_right() -> None:
+    with pytest.raises(ValueError, match="broken"), cuda_recorder() as recorder:
+        recorder.record(Doubling(), Broken())
+    assert not torch.cuda.is_current_stream_capturing()
+    doubling = Doubling()
     with cuda_recorder() as recorder:
-        with pytest.raises(ValueError, match="broken"):
-            recorder.record(Doubling(), Broken())
-        assert not torch.cuda.is_current_stream_capturing()
-        doubling = Doubling()
         recorded = recorder.record(doubling, doubling)
     doubling.source.fill_(3.0)
     recorded.replay()
