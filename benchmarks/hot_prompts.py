@@ -5,8 +5,7 @@
 The gateway and the engine are the real ones, each a process of its own, but for the device: a
 step with new tokens takes `--step-ms` there and computes nothing. The host's part of a replayed
 step, block tables and inputs, is made as for a GPU, on the CPU. Prompts of 2,048, 8,192 and
-32,000 cached token ids and 64 new ones are streamed, one at a time. Prints medians, in
-milliseconds.
+32,000 cached token ids and 64 new ones are streamed, one at a time. Reports medians.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ import torch
 import typer
 import uvloop
 
+from benchmarks.record import emit
 from benchmarks.shapes import write_shape
 from cli.flags import flattened
 from engine.assembly import Computer, Limits, ModelFacts, assemble
@@ -63,7 +63,15 @@ VOCABULARY, CONTEXT = 128_256, 131_072
 BLOCK_SIZE, NUM_BLOCKS, SEATS = 16, 16_384, 256
 TOKEN_BYTES = 4096  # of keys and values in a layer of an 8B
 CPU = torch.device("cpu")
-PARTS = ("to the engine", "until launched", "device", "until told", "to the client")
+PARTS = (
+    "to_engine_ms",
+    "until_launched_ms",
+    "device_ms",
+    "until_told_ms",
+    "to_client_ms",
+    "whole_ms",
+)
+START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +222,7 @@ class Client:
 
 
 async def measure(port: int, key: str, told: Connection, rounds: int) -> None:
-    """Ask by turns for each length, and print where the time went."""
+    """Ask by turns for each length, and print where the time went, one JSON line a length."""
     client = Client(*await asyncio.open_connection("127.0.0.1", port), key)
     dice = random.Random(7)
     heads = {length: dice.choices(range(10, VOCABULARY), k=length) for length in LENGTHS}
@@ -228,10 +236,9 @@ async def measure(port: int, key: str, told: Connection, rounds: int) -> None:
             else:
                 told.recv()
     client.writer.close()
-    print(f"{'tokens':>8}", *(f"{name:>15}" for name in (*PARTS, "whole")), "  ms")
     for length, times in parts.items():
-        row = [median(part) * 1000 for part in zip(*times, strict=True)]
-        print(f"{length:8d}", *(f"{value:15.2f}" for value in row))
+        medians = (1000 * median(part) for part in zip(*times, strict=True))
+        emit(f"hot prompt of {length}", **dict(zip(PARTS, medians, strict=True)))
 
 
 async def until_ready(port: int) -> None:
@@ -265,7 +272,7 @@ def run(directory: Path, options: Options) -> None:
     engine.start()
     gateway = subprocess.Popen([sys.executable, "-m", "gateway", _encoded(config)])
     try:
-        uvloop.run(until_ready(config.port))
+        uvloop.run(asyncio.wait_for(until_ready(config.port), START_S))
         uvloop.run(measure(config.port, key, told, options.rounds))
     finally:
         gateway.terminate()
