@@ -9,13 +9,14 @@ Knows: when the table holds. Does not know: the library's interface (`cublaslt`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from kernels.cublaslt import Config, Product, open_cublaslt
+from kernels.errors import LibraryRefused
 from kernels.product_table import CONFIGS, VERSION
 
 Shape = tuple[int, int, int]  # rows, features, width
@@ -78,10 +79,18 @@ def open_tuned_products(device: torch.device) -> TunedProducts | None:
     if not torch.cuda.is_available() or torch.cuda.get_device_capability(device) != (9, 0):
         return None
     with torch.cuda.device(device):
-        library = open_cublaslt()
-    return None if library is None else tuned_products(library)
+        return tuned_products(open_cublaslt)
 
 
-def tuned_products(library: Library) -> TunedProducts | None:
-    """The table's products by `library`; None where it is of another version."""
-    return TunedProducts(library, CONFIGS) if library.version == VERSION else None
+def tuned_products(open_library: Callable[[], Library | None]) -> TunedProducts | None:
+    """The table's products; None where there is no library, or not the one of the table.
+
+    Nor where the library does not open: what is left to torch is right, if slower.
+    """
+    try:
+        library = open_library()
+    except LibraryRefused:
+        return None
+    if library is None or library.version != VERSION:
+        return None
+    return TunedProducts(library, CONFIGS)

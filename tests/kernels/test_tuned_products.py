@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
 from kernels.cublaslt import Algorithm, Config, Product
+from kernels.errors import LibraryRefused
 from kernels.ops import ops_for, triton_ops
 from kernels.product_table import CONFIGS, VERSION
 from kernels.tuned_products import TunedProducts, open_tuned_products, tuned_products
@@ -122,11 +124,22 @@ def test_what_the_library_refuses_is_left_to_others() -> None:
 
 
 def test_the_table_is_for_one_version_of_the_library() -> None:
-    made = tuned_products(Noting())
+    made = tuned_products(Noting)
     assert made is not None
     assert len(made) == len(CONFIGS) > 0
-    assert tuned_products(Noting(version=VERSION + 1)) is None
-    assert tuned_products(Noting(version=VERSION - 1)) is None
+    for version in (VERSION - 1, VERSION + 1):
+        assert tuned_products(partial(Noting, version=version)) is None
+
+
+def test_without_the_library_nothing_is_tuned() -> None:
+    assert tuned_products(lambda: None) is None
+
+
+def test_a_library_that_does_not_open_is_done_without() -> None:
+    def refused() -> Noting:
+        raise LibraryRefused("cublasLtCreate answered 1")
+
+    assert tuned_products(refused) is None
 
 
 def test_the_table_has_what_is_too_much_for_kernels_of_few_rows() -> None:
