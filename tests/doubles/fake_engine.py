@@ -191,13 +191,17 @@ class FakeEngine:
         if self.pin_error is not None:
             raise self.pin_error
         keys = split_keys(prefix.block_keys)
-        self.pinned[prefix.pin_id] = len(keys)
-        self._cached_keys.update(keys)
+        with self._changed:
+            self.pinned[prefix.pin_id] = len(keys)
+            self._cached_keys.update(keys)
+            self._changed.notify_all()
         return len(keys)
 
     async def unpin(self, pin_id: str) -> int:
         """Pin it no more; its blocks stay in the cache."""
-        return self.pinned.pop(pin_id, 0)
+        with self._changed:
+            self._changed.notify_all()
+            return self.pinned.pop(pin_id, 0)
 
     def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 10.0) -> bool:
         """Wait until `holds` of the counters; False when it did not within `timeout` seconds."""
