@@ -22,8 +22,8 @@ from torch import Tensor
 from benchmarks.attention import seconds as replayed_seconds
 from benchmarks.ceilings import seconds_of
 from benchmarks.record import emit
-from kernels.linear import asking
-from kernels.ops import Linear, ops_for
+from kernels.linear import Linear, asking
+from kernels.ops import ops_for
 
 SHAPES = {
     "qkv": (6144, 4096),

@@ -1,6 +1,7 @@
 """Finds the fastest algorithm of cuBLASLt for each product, and prints the table of them.
 
-    python -m benchmarks.tune_products [--rows 128] [--only down] > kernels/product_table.py
+    python -m benchmarks.tune_products [--rows 128] [--only down] > table.py
+    mv table.py kernels/product_table.py
 
 For an 8B's four products, at the numbers of rows that recorded steps have (up to 112 nothing was
 found that is faster). As many candidates as `--seconds` allow are timed once, with weights that are
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Annotated
@@ -28,7 +29,7 @@ from benchmarks.products import SHAPES
 from benchmarks.record import progress
 from kernels import linear
 from kernels.cublaslt import Config, CublasLt, Product, open_cublaslt
-from kernels.product_table import CONFIGS
+from kernels.product_table import TABLE, VERSION
 
 ROWS = (*range(120, 257, 8), 320, 384, 512, 640, 768, 1024, 1280)
 CLUSTERS, CUSTOMS = (2, 3, 4, 5, 6, 7, 8, 9), (0, 1, 2, 3, 5, 6)
@@ -43,18 +44,11 @@ rows: the library's ids of tile, cluster and further option.
 
 from __future__ import annotations
 
-from kernels.cublaslt import Config
-
 VERSION = {version}  # of the library: ids may mean something else in another
 
-_TABLE: dict[tuple[int, int], dict[int, tuple[int, int, int]]] = {{
+TABLE: dict[tuple[int, int], dict[int, tuple[int, int, int]]] = {{
 '''
-TAIL = """}
-
-CONFIGS = {
-    (rows, *weight): Config(*ids) for weight, table in _TABLE.items() for rows, ids in table.items()
-}
-"""
+Table = Mapping[tuple[int, int], Mapping[int, tuple[int, int, int]]]
 
 
 def main(
@@ -62,22 +56,38 @@ def main(
     seconds: Annotated[float, typer.Option(help="Time for each product's candidates.")] = 0.4,
     only: Annotated[list[str] | None, typer.Option(help="These products, by name.")] = None,
 ) -> None:
-    """Print the table."""
+    """Print the table; what is not asked for stays as it is."""
     library = open_cublaslt()
     if library is None:
         raise typer.BadParameter("torch has loaded no cuBLASLt")
-    print(HEAD.format(version=library.version))
+    counts = rows or ROWS
+    known = TABLE if library.version == VERSION else {}
+    table = {SHAPES[name]: dict(known.get(SHAPES[name], {})) for name in SHAPES}
     for name in only or SHAPES:
-        features, width = SHAPES[name]
-        print(f"    ({features}, {width}): {{  # {name}", flush=True)
-        for count, config in tuned(library, rows or ROWS, features, width, seconds):
-            print(f"        {count}: {tuple(config)},", flush=True)
-        print("    },")
-    print(TAIL, end="")
+        by_rows = table[SHAPES[name]]
+        first = list(dict.fromkeys(Config(*ids) for ids in by_rows.values()))
+        for count in counts:
+            by_rows.pop(count, None)
+        by_rows |= tuned(library, counts, *SHAPES[name], first, seconds)
+    print(rendered(library.version, table), end="")
+
+
+def rendered(version: int, table: Table) -> str:
+    """The table as a module."""
+    lines = [HEAD.format(version=version)]
+    for name, weight in SHAPES.items():
+        rows = (f"        {count}: {tuple(ids)},\n" for count, ids in sorted(table[weight].items()))
+        lines += [f"    {weight}: {{  # {name}\n", *rows, "    },\n"]
+    return "".join([*lines, "}\n"])
 
 
 def tuned(
-    library: CublasLt, counts: list[int] | tuple[int, ...], features: int, width: int, limit: float
+    library: CublasLt,
+    counts: Sequence[int],
+    features: int,
+    width: int,
+    first: list[Config],
+    limit: float,
 ) -> Iterator[tuple[int, Config]]:
     """The numbers of rows for which an algorithm is faster than what there is, and which."""
     size = features * width * 2
@@ -85,22 +95,14 @@ def tuned(
         torch.randn(features, width, device="cuda").bfloat16() / 64
         for _ in range(max(COLD_BYTES // size, 4))
     ]
-    winners = known(features, width)
     for count in counts:
         x = torch.randn(count, width, device="cuda").bfloat16()
-        config, us, usual_us = best(library, x, weights, winners, limit)
+        config, us, usual_us = best(library, x, weights, first, limit)
         progress(f"{features} x {width}, {count} rows: {usual_us:.1f} -> {us:.1f} us, {config}")
         if config is not None and us < GAIN * usual_us:
-            if config not in winners:
-                winners.insert(0, config)
+            if config not in first:
+                first.insert(0, config)
             yield count, config
-
-
-def known(features: int, width: int) -> list[Config]:
-    """The configs that the table has for this weight by now."""
-    return list(
-        {config: None for shape, config in CONFIGS.items() if shape[1:] == (features, width)}
-    )
 
 
 def best(
@@ -118,18 +120,18 @@ def best(
         made = library.product(rows, features, width, config)
         if made is not None:
             timed.append((once(library, made, x, weights, out), config, made))
-    timed.sort(key=_seconds)
+    timed.sort(key=_time)
     usual = replayed(partial(_usual, x), weights)
     again: list[tuple[float, Config | None]] = [(usual, None)]
     for _, config, made in timed[:AGAIN]:
         library.multiply(made, x, weights[0], out)
         if (out.float() - right).norm() < 0.01 * right.norm():
             again.append((replayed(partial(_tuned, library, made, x, out), weights), config))
-    us, winner = min(again, key=_seconds)
+    us, winner = min(again, key=_time)
     return winner, us, usual
 
 
-def _seconds(timed: tuple[float, *tuple[object, ...]]) -> float:
+def _time(timed: tuple[float, *tuple[object, ...]]) -> float:
     return timed[0]
 
 

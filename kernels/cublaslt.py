@@ -1,8 +1,8 @@
 """cuBLASLt called directly: a product by an algorithm of one's own choice.
 
-The library has thousands of algorithms for a product, and its own rules name one that is up to a
-fifth slower than the best. Through torch the choice cannot be made, so this calls the library that
-torch has loaded, by its C interface (names and numbers from cublasLt.h):
+The library has thousands of algorithms for a product, and its own rules name one that takes up
+to a quarter longer than the best. Through torch the choice cannot be made, so this calls the
+library that torch has loaded, by its C interface (names and numbers from cublasLt.h):
 
     y (T, N) = x (T, K) @ weight (N, K).T      row by row, which the library, column by column,
                                                sees as y' (N, T) = weight' (K, N).T @ x' (K, T)

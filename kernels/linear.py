@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +41,12 @@ _STRIP, _TILE, _STAGES = 64, 128, 6
 _MIN_ROWS = 16  # rows of the smallest operand that the matrix units take
 _LT_ROWS = range(MAX_ROWS + 1, 113)  # numbers of rows for which cuBLASLt was measured to be faster
 _LT_FEATURES = 32_768  # for weights of up to this many rows; a model's head has more
+
+
+class Linear(Protocol):
+    """x (T, K), weight (N, K), bias (N,) or None -> (T, N)."""
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor: ...  # noqa: D102
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -25,6 +25,7 @@ from kernels import (
     silu_mul,
 )
 from kernels.batch_layout import BatchLayout
+from kernels.linear import Linear
 from kernels.tuned_products import open_tuned_products
 
 
@@ -63,12 +64,6 @@ class RopeWriteKv(Protocol):
         slots: Tensor,
         num_q_heads: int,
     ) -> Tensor: ...
-
-
-class Linear(Protocol):
-    """x (T, K), weight (N, K), bias (N,) or None -> (T, N)."""
-
-    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor: ...  # noqa: D102
 
 
 class PagedAttention(Protocol):

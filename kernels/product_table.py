@@ -6,11 +6,9 @@ rows: the library's ids of tile, cluster and further option.
 
 from __future__ import annotations
 
-from kernels.cublaslt import Config
-
 VERSION = 130100  # of the library: ids may mean something else in another
 
-_TABLE: dict[tuple[int, int], dict[int, tuple[int, int, int]]] = {
+TABLE: dict[tuple[int, int], dict[int, tuple[int, int, int]]] = {
     (6144, 4096): {  # qkv
         152: (400, 5, 5),
         168: (328, 2, 3),
@@ -55,8 +53,4 @@ _TABLE: dict[tuple[int, int], dict[int, tuple[int, int, int]]] = {
         256: (18, 2, 0),
         1280: (502, 2, 5),
     },
-}
-
-CONFIGS = {
-    (rows, *weight): Config(*ids) for weight, table in _TABLE.items() for rows, ids in table.items()
 }

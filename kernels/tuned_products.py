@@ -17,15 +17,10 @@ from torch import Tensor
 
 from kernels.cublaslt import Config, Product, open_cublaslt
 from kernels.errors import LibraryRefused
-from kernels.product_table import CONFIGS, VERSION
+from kernels.linear import Linear
+from kernels.product_table import TABLE, VERSION
 
 Shape = tuple[int, int, int]  # rows, features, width
-
-
-class Linear(Protocol):
-    """x (T, K), weight (N, K), bias (N,) or None -> (T, N)."""
-
-    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor: ...  # noqa: D102
 
 
 class Library(Protocol):
@@ -93,4 +88,13 @@ def tuned_products(open_library: Callable[[], Library | None]) -> TunedProducts 
         return None
     if library is None or library.version != VERSION:
         return None
-    return TunedProducts(library, CONFIGS)
+    return TunedProducts(library, configs())
+
+
+def configs() -> dict[Shape, Config]:
+    """The table by whole shapes."""
+    return {
+        (rows, *weight): Config(*ids)
+        for weight, by_rows in TABLE.items()
+        for rows, ids in by_rows.items()
+    }

@@ -56,17 +56,20 @@ class Decoder:
         `token_ids` (T,) int64, `outputs` (S,) int64 indices into T; (S, V) in the model's
         dtype. The result is the caller's to change. Does not wait for the device.
         """
-        hidden, residual = self._layers(token_ids, layout, pool, outputs)
-        if outputs.shape[0] == 0:
-            return residual.new_empty((0, self.config.vocab_size))
-        eps = self.config.rms_norm_eps
+        computed = self._layers(token_ids, layout, pool, outputs)
+        if computed is None:
+            return self.parameters.head.new_empty((0, self.config.vocab_size))
+        (hidden, residual), eps = computed, self.config.rms_norm_eps
         hidden, _ = self.ops.add_rms_norm(hidden, residual, self.parameters.final_norm, eps)
         return self.ops.linear(hidden, self.parameters.head, None)
 
     def _layers(
         self, token_ids: Tensor, layout: BatchLayout, pool: Tensor, outputs: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The last layer's output at `outputs`, whole or in parts, and its residual (S, H)."""
+    ) -> tuple[Tensor, Tensor] | None:
+        """The last layer's output at `outputs`, whole or in parts, and its residual (S, H).
+
+        None where there are no outputs: all KV is written, and the rest is left out.
+        """
         eps, layers = self.config.rms_norm_eps, self.parameters.layers
         residual = F.embedding(token_ids, self.parameters.embedding)
         hidden = self.ops.rms_norm(residual, layers[0].input_norm, eps)
@@ -79,7 +82,7 @@ class Decoder:
             queries = self._write_kv(layer, hidden, layout, kv)
             is_last = index == len(layers) - 1
             if is_last and outputs.shape[0] == 0:
-                return residual[outputs], residual[outputs]
+                return None
             attended = self.ops.paged_attention(
                 queries, kv, layout, self.config.head_dim**-0.5
             ).flatten(1)

@@ -69,7 +69,7 @@ def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
     if not spelled.startswith(b"["):
         return None
     inner = spelled[1:-1]
-    chars = np.frombuffer(inner, np.uint8)
+    chars = np.frombuffer(inner, np.uint8)  # what is below zero wraps around to above 10
     digits, commas, spaces = (
         int(np.count_nonzero(found))
         for found in (chars - _ZERO < 10, chars == _COMMA, chars == _SPACE)

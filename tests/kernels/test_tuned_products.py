@@ -12,8 +12,8 @@ from torch import Tensor
 from kernels.cublaslt import Algorithm, Config, Product
 from kernels.errors import LibraryRefused
 from kernels.ops import ops_for, triton_ops
-from kernels.product_table import CONFIGS, VERSION
-from kernels.tuned_products import TunedProducts, open_tuned_products, tuned_products
+from kernels.product_table import VERSION
+from kernels.tuned_products import TunedProducts, configs, open_tuned_products, tuned_products
 
 ROWS, FEATURES, WIDTH = 3, 8, 16
 SHAPE = (ROWS, FEATURES, WIDTH)
@@ -126,7 +126,7 @@ def test_what_the_library_refuses_is_left_to_others() -> None:
 def test_the_table_is_for_one_version_of_the_library() -> None:
     made = tuned_products(Noting)
     assert made is not None
-    assert len(made) == len(CONFIGS) > 0
+    assert len(made) == len(configs()) > 0
     for version in (VERSION - 1, VERSION + 1):
         assert tuned_products(partial(Noting, version=version)) is None
 
@@ -144,7 +144,7 @@ def test_a_library_that_does_not_open_is_done_without() -> None:
 
 def test_the_table_has_what_is_too_much_for_kernels_of_few_rows() -> None:
     """Up to 112 rows `linear` was measured to be as fast."""
-    for rows, features, width in CONFIGS:
+    for rows, features, width in configs():
         assert rows > 112
         assert rows % 8 == features % 64 == width % 64 == 0
 
@@ -158,10 +158,10 @@ def test_without_a_gpu_nothing_is_tuned() -> None:
 @pytest.mark.gpu
 def test_every_product_of_the_table_is_the_exact_one_rounded() -> None:
     products = _opened()
-    assert len(products) == len(CONFIGS)
+    assert len(products) == len(configs())
     others = Others()
     linear = products.before(others)
-    for rows, features, width in CONFIGS:
+    for rows, features, width in configs():
         x = torch.randn(rows, width, device=CUDA).bfloat16()
         weight = (torch.randn(features, width, device=CUDA) / 64).bfloat16()
         exact = x.float() @ weight.float().T
@@ -173,7 +173,7 @@ def test_every_product_of_the_table_is_the_exact_one_rounded() -> None:
 @pytest.mark.gpu
 def test_the_engines_ops_have_the_table() -> None:
     _opened()
-    rows, features, width = next(iter(CONFIGS))
+    rows, features, width = next(iter(configs()))
     x = torch.randn(rows, width, device=CUDA).bfloat16()
     weight = (torch.randn(features, width, device=CUDA) / 64).bfloat16()
     plain, tuned = triton_ops(), ops_for(CUDA)
