@@ -3,12 +3,13 @@
     python -m benchmarks.tune_products [--rows 128] [--only down] > table.py
     mv table.py kernels/product_table.py
 
-For an 8B's four products, at the numbers of rows that recorded steps have (up to 112 nothing was
-found that is faster). As many candidates as `--seconds` allow are timed once, with weights that are
-not in the L2 cache, in random order, those that the table has by now and the winners of other
-numbers of rows first; the best are timed again, replayed from a graph, beside what `linear` takes.
-A row of the table is where one was faster by 1 % or more. Progress goes to stderr. Needs a Hopper
-GPU.
+For an 8B's four products, at the numbers of rows that recorded steps have, and for the largest
+step. As many candidates as `--seconds` allow are timed once, with weights that are not in the L2
+cache: first those that the table has by now and the best at other numbers of rows, then others at
+random. The best of them, and the best at the number of rows before, are timed again, by turns,
+beside what `linear` takes: a product is repeated until the chip is at its power limit, as it is in
+a large step, and there another is the fastest than alone. A row of the table is where one was
+faster by 1 % or more. Progress goes to stderr. Needs a Hopper GPU.
 """
 
 from __future__ import annotations
@@ -16,25 +17,27 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from statistics import fmean
 from typing import Annotated
 
 import torch
 import typer
 from torch import Tensor
 
-from benchmarks.attention import seconds as replayed_seconds
 from benchmarks.products import SHAPES
 from benchmarks.record import progress
 from kernels import linear
 from kernels.cublaslt import Config, CublasLt, Product, open_cublaslt
 from kernels.product_table import TABLE, VERSION
 
-ROWS = (*range(120, 257, 8), 320, 384, 512, 640, 768, 1024, 1280)
+ROWS = (*range(64, 257, 8), 320, 384, 512, 640, 768, 1024, 1280, 8192)
 CLUSTERS, CUSTOMS = (2, 3, 4, 5, 6, 7, 8, 9), (0, 1, 2, 3, 5, 6)
 COLD_BYTES = 2**28  # of weights that take turns
-AGAIN = 4  # candidates that are timed twice
+AGAIN = 4  # candidates that are timed again
+TURNS, STRETCH_S = 2, 0.1
 GAIN = 0.99
 HEAD = '''"""Which algorithm of cuBLASLt computes a product fastest, on an H200.
 
@@ -53,7 +56,7 @@ Table = Mapping[tuple[int, int], Mapping[int, tuple[int, int, int]]]
 
 def main(
     rows: Annotated[list[int] | None, typer.Option(min=1)] = None,
-    seconds: Annotated[float, typer.Option(help="Time for each product's candidates.")] = 0.4,
+    seconds: Annotated[float, typer.Option(help="Time for each product's candidates.")] = 0.6,
     only: Annotated[list[str] | None, typer.Option(help="These products, by name.")] = None,
 ) -> None:
     """Print the table; what is not asked for stays as it is."""
@@ -81,6 +84,16 @@ def rendered(version: int, table: Table) -> str:
     return "".join([*lines, "}\n"])
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The fastest for one product (None: what there is), and others that were good, best first."""
+
+    config: Config | None
+    us: float
+    usual_us: float
+    good: list[Config]
+
+
 def tuned(
     library: CublasLt,
     counts: Sequence[int],
@@ -97,18 +110,20 @@ def tuned(
     ]
     for count in counts:
         x = torch.randn(count, width, device="cuda").bfloat16()
-        config, us, usual_us = best(library, x, weights, first, limit)
-        progress(f"{features} x {width}, {count} rows: {usual_us:.1f} -> {us:.1f} us, {config}")
-        if config is not None and us < GAIN * usual_us:
-            if config not in first:
-                first.insert(0, config)
-            yield count, config
+        found = best(library, x, weights, first, limit)
+        progress(
+            f"{features} x {width}, {count} rows: {found.usual_us:.1f} -> {found.us:.1f} us,"
+            f" {found.config}"
+        )
+        first = list(dict.fromkeys([*found.good, *first]))
+        if found.config is not None and found.us < GAIN * found.usual_us:
+            yield count, found.config
 
 
 def best(
     library: CublasLt, x: Tensor, weights: list[Tensor], first: list[Config], limit: float
-) -> tuple[Config | None, float, float]:
-    """The fastest config of those tried, its time, and the time of what there is, in us."""
+) -> Found:
+    """Try candidates for `limit` seconds, and the best of them for longer."""
     (rows, width), features = x.shape, weights[0].shape[0]
     out = x.new_empty((rows, features))
     right = linear.launch(x, weights[0], None).float()
@@ -121,14 +136,18 @@ def best(
         if made is not None:
             timed.append((once(library, made, x, weights, out), config, made))
     timed.sort(key=_time)
-    usual = replayed(partial(_usual, x), weights)
-    again: list[tuple[float, Config | None]] = [(usual, None)]
-    for _, config, made in timed[:AGAIN]:
+    finalists: list[Config | None] = [None]
+    graphs = [recorded(partial(_usual, x), weights)]
+    timed_again = timed[:AGAIN] + [one for one in timed[AGAIN:] if one[1] in first[:AGAIN]]
+    for _, config, made in timed_again:
         library.multiply(made, x, weights[0], out)
         if (out.float() - right).norm() < 0.01 * right.norm():
-            again.append((replayed(partial(_tuned, library, made, x, out), weights), config))
-    us, winner = min(again, key=_time)
-    return winner, us, usual
+            finalists.append(config)
+            graphs.append(recorded(partial(_tuned, library, made, x, out), weights))
+    took = [1e6 * seconds / len(weights) for seconds in sustained(graphs)]
+    ranked = sorted(zip(took, finalists, strict=True), key=_time)
+    us, winner = ranked[0]
+    return Found(winner, us, took[0], [config for _, config in ranked if config is not None])
 
 
 def _time(timed: tuple[float, *tuple[object, ...]]) -> float:
@@ -162,14 +181,37 @@ def once(library: CublasLt, made: Product, x: Tensor, weights: list[Tensor], out
     return float(begin.elapsed_time(end)) / 1e3
 
 
-def replayed(multiply: Callable[[Tensor], object], weights: list[Tensor]) -> float:
-    """Microseconds of a product, replayed from a graph."""
-
-    def all_of_them() -> None:
+def recorded(multiply: Callable[[Tensor], object], weights: list[Tensor]) -> torch.cuda.CUDAGraph:
+    """A graph of one round."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
         for weight in weights:
             multiply(weight)
+    return graph
 
-    return 1e6 * replayed_seconds(all_of_them) / len(weights)
+
+def sustained(graphs: Sequence[torch.cuda.CUDAGraph]) -> list[float]:
+    """Seconds of a replay of each, in stretches long enough that the chip throttles, by turns."""
+    stretch(graphs[0])  # so that the first does not find a cool chip
+    turns = [[stretch(graph) for graph in graphs] for _ in range(TURNS)]
+    return [fmean(times) for times in zip(*turns, strict=True)]
+
+
+def stretch(graph: torch.cuda.CUDAGraph) -> float:
+    """Seconds of a replay; a first third of the stretch is not counted."""
+    begun = time.perf_counter()
+    graph.replay()
+    torch.cuda.synchronize()
+    replays = max(int(STRETCH_S / (time.perf_counter() - begun)), 3)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    for _ in range(replays // 3):
+        graph.replay()
+    begin.record()
+    for _ in range(replays):
+        graph.replay()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / replays / 1e3
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ _TILE_IDS = 6  # cublasLtMatmulAlgoCapAttributes_t
 _TILE, _SPLITS, _CUSTOM, _STAGES, _CLUSTER = 1, 2, 5, 6, 8
 _HOPPER_KERNELS = 66  # the family of algorithms that is fastest on Hopper
 _STAGES_AUTO = 35
+_SCRATCH_BYTES = 256  # most algorithms keep a counter of 4 bytes
 
 
 class Config(NamedTuple):
@@ -62,16 +63,21 @@ class _Verdict(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product of one shape by one algorithm, which needs no workspace."""
+    """A product of one shape by one algorithm."""
 
     algorithm: Algorithm
     weight: ctypes.c_void_p  # layouts
     x: ctypes.c_void_p
     out: ctypes.c_void_p
+    scratch_bytes: int  # that it writes to while it computes
 
 
 class CublasLt:
-    """The library, with one handle. Layouts live as long as the process: there are few."""
+    """The library, with one handle. Layouts live as long as the process: there are few.
+
+    All products have one scratch, on the device that is current here, so they must follow each
+    other, as on one stream they do.
+    """
 
     def __init__(self, library: Any) -> None:
         """`library` is what ctypes has loaded. Raises LibraryRefused."""
@@ -91,6 +97,7 @@ class CublasLt:
             ctypes.c_size_t(4),
         )
         self._one, self._zero = ctypes.c_float(1), ctypes.c_float(0)
+        self._scratch = torch.empty(_SCRATCH_BYTES, dtype=torch.uint8, device="cuda")
 
     def tiles(self) -> list[int]:
         """The ids of tiles that there are."""
@@ -118,8 +125,7 @@ class CublasLt:
                 ctypes.byref(value),
                 ctypes.c_size_t(ctypes.sizeof(value)),
             )
-        product = Product(
-            algorithm,
+        layouts = (
             self._layout(width, features),
             self._layout(width, rows),
             self._layout(features, rows),
@@ -128,14 +134,14 @@ class CublasLt:
         refused = self._library.cublasLtMatmulAlgoCheck(
             self._handle,
             self._matmul,
-            product.weight,
-            product.x,
-            product.out,
-            product.out,
+            *layouts,
+            layouts[-1],
             ctypes.byref(algorithm),
             ctypes.byref(verdict),
         )
-        return None if refused or verdict.workspace else product
+        if refused or verdict.workspace > _SCRATCH_BYTES:
+            return None
+        return Product(algorithm, *layouts, verdict.workspace)
 
     def multiply(self, product: Product, x: Tensor, weight: Tensor, out: Tensor) -> None:
         """Write the product to `out` on the current stream; all contiguous. LibraryRefused."""
@@ -154,8 +160,8 @@ class CublasLt:
             ctypes.c_void_p(out.data_ptr()),
             product.out,
             ctypes.byref(product.algorithm),
-            None,
-            ctypes.c_size_t(0),
+            ctypes.c_void_p(self._scratch.data_ptr()),
+            ctypes.c_size_t(_SCRATCH_BYTES),
             ctypes.c_void_p(torch.cuda.current_stream(x.device).cuda_stream),
         )
 

@@ -11,6 +11,7 @@ from kernels.errors import LibraryRefused
 
 CUDA = torch.device("cuda")
 PLAIN = Config(20, 2, 0)  # a tile of 128 x 128, by clusters of 2 x 1
+COUNTING = Config(503, 3, 5)  # its programs count the tiles that they have taken
 UNKNOWN = Config(60_000, 2, 0)
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 MAPS = """\
@@ -68,6 +69,18 @@ def test_a_product_is_recorded_and_replayed(library: CublasLt) -> None:
     out.fill_(torch.nan)
     graph.replay()
     assert torch.equal(out, expected)
+
+
+@pytest.mark.gpu
+def test_what_a_product_leaves_in_its_scratch_does_not_matter(library: CublasLt) -> None:
+    x, weight, out = operands(8192, 4096, 1024)
+    made = library.product(8192, 4096, 1024, COUNTING)
+    assert made is not None
+    assert made.scratch_bytes > 0
+    exact = x.float() @ weight.float().T
+    for _ in range(3):
+        library.multiply(made, x, weight, out.fill_(torch.nan))
+        torch.testing.assert_close(out.float(), exact, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.gpu

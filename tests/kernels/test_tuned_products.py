@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels import linear
 from kernels.cublaslt import Algorithm, Config, Product
 from kernels.errors import LibraryRefused
 from kernels.ops import ops_for, triton_ops
@@ -31,8 +32,8 @@ class Noting:
         self.multiplied: list[Product] = []
 
     def product(self, rows: int, features: int, width: int, config: Config) -> Product | None:
-        sizes = (ctypes.c_void_p(size) for size in (width, rows, features))
-        return None if config == self.unknown else Product(Algorithm(), *sizes)
+        sizes = ctypes.c_void_p(width), ctypes.c_void_p(rows), ctypes.c_void_p(features)
+        return None if config == self.unknown else Product(Algorithm(), *sizes, 0)
 
     def multiply(self, product: Product, x: Tensor, weight: Tensor, out: Tensor) -> None:
         self.multiplied.append(product)
@@ -65,9 +66,9 @@ def test_a_product_of_the_table_is_the_librarys() -> None:
 
 def test_each_shape_has_its_own_product() -> None:
     library = Noting()
-    linear = TunedProducts(library, {SHAPE: CONFIG, (5, FEATURES, WIDTH): OTHER}).before(Others())
+    tuned = TunedProducts(library, {SHAPE: CONFIG, (5, FEATURES, WIDTH): OTHER}).before(Others())
     for rows in (5, ROWS, 5):
-        linear(*tensors(rows), None)
+        tuned(*tensors(rows), None)
     assert [product.x.value for product in library.multiplied] == [5, ROWS, 5]
 
 
@@ -106,10 +107,10 @@ def test_other_dtypes_are_left_to_others(dtype: torch.dtype) -> None:
 def test_an_input_with_gaps_is_left_to_others() -> None:
     library, others = Noting(), Others()
     wide, weight = torch.randn(ROWS, 2 * WIDTH).bfloat16(), tensors()[1]
-    linear = TunedProducts(library, {SHAPE: CONFIG}).before(others)
-    linear(wide[:, :WIDTH], weight, None)
+    tuned = TunedProducts(library, {SHAPE: CONFIG}).before(others)
+    tuned(wide[:, :WIDTH], weight, None)
     assert (len(library.multiplied), others.calls) == (0, 1)
-    linear(wide[:, :WIDTH].contiguous(), weight, None)
+    tuned(wide[:, :WIDTH].contiguous(), weight, None)
     assert (len(library.multiplied), others.calls) == (1, 1)
 
 
@@ -143,9 +144,8 @@ def test_a_library_that_does_not_open_is_done_without() -> None:
 
 
 def test_the_table_has_what_is_too_much_for_kernels_of_few_rows() -> None:
-    """Up to 112 rows `linear` was measured to be as fast."""
     for rows, features, width in configs():
-        assert rows > 112
+        assert rows > linear.MAX_ROWS
         assert rows % 8 == features % 64 == width % 64 == 0
 
 
@@ -160,12 +160,12 @@ def test_every_product_of_the_table_is_the_exact_one_rounded() -> None:
     products = _opened()
     assert len(products) == len(configs())
     others = Others()
-    linear = products.before(others)
+    tuned = products.before(others)
     for rows, features, width in configs():
         x = torch.randn(rows, width, device=CUDA).bfloat16()
         weight = (torch.randn(features, width, device=CUDA) / 64).bfloat16()
         exact = x.float() @ weight.float().T
-        error = (linear(x, weight, None).float() - exact).norm() / exact.norm()
+        error = (tuned(x, weight, None).float() - exact).norm() / exact.norm()
         assert error < 0.004, (rows, features, width)
     assert others.calls == 0
 
