@@ -42,18 +42,20 @@ def attend_tile(
 ) -> tl.tensor:
     """Fold keys [start, start + TILE) into (acc, m, total) and return the new three.
 
-    `kv` points at this KV head in block 0, `table` at this row's block ids. With MASKED, keys
-    from `end` on are not read and row i of q sees keys up to and including last_key[i], which
-    may be none of them; without, all of the tile exists and is visible to every row.
+    `kv` points at this KV head in block 0, `table` at this row's block ids. `start` is where a
+    block begins, or in blocks of more than a tile, a tile. With MASKED, keys from `end` on are not
+    read and row i of q sees keys up to and including last_key[i], which may be none of them;
+    without, all of the tile exists and is visible to every row.
     """
-    key = start + tl.arange(0, TILE)
+    index = tl.arange(0, TILE)
+    key = start + index
     column = tl.arange(0, D_PADDED)
-    if MASKED:
-        block = tl.load(table + key // B, mask=key < end, other=0)
-    else:
-        block = tl.load(table + key // B)
-    address = kv + block.to(tl.int64) * block_stride + (key % B) * D
-    address = address[:, None] + column[None, :]
+    # Only the block ids differ from tile to tile: all else is worked out once, before the loop.
+    slot = index % B + (start % B if TILE < B else 0)
+    entry = table + start // B + index // B
+    block = tl.load(entry, mask=key < end, other=0) if MASKED else tl.load(entry)
+    address = kv + (slot * D)[:, None] + column[None, :]
+    address += (block.to(tl.int64) * block_stride)[:, None]
     if MASKED:
         wanted = (key < end)[:, None] & (column < D)[None, :]
         k = tl.load(address, mask=wanted, other=0.0)

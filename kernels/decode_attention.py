@@ -64,9 +64,9 @@ def _attend_kernel(
     coarse: tl.tensor,
     first_slot: tl.tensor,
     table_stride: tl.tensor,
-    block_stride: tl.tensor,
-    value_stride: tl.tensor,
     head_stride: tl.tensor,
+    BLOCK_STRIDE: tl.constexpr,
+    VALUE_STRIDE: tl.constexpr,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     ROWS: tl.constexpr,
@@ -128,12 +128,12 @@ def _attend_kernel(
             for tile in tl.range(start, whole, TILE):
                 acc, m, total = attend_tile(
                     queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
-                    block_stride, value_stride, B, D, D_PADDED, TILE, False,
+                    BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, False,
                 )  # fmt: skip
             if whole < end:
                 acc, m, total = attend_tile(
                     queries, acc, m, total, keys_of_head, table, whole, end, last_key, log2_scale,
-                    block_stride, value_stride, B, D, D_PADDED, TILE, True,
+                    BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, True,
                 )  # fmt: skip
         result = average(acc, total)
         if (ROWS == 1) and (SHARED == 0) and units == 1:
@@ -282,7 +282,9 @@ def _attend(
         max(tuning.coarse // kv_heads, 1),
         room.first_slot,
         layout.block_tables.stride(0),
-        *kv.stride()[:3],
+        kv.stride(2),
+        BLOCK_STRIDE=kv.stride(0),
+        VALUE_STRIDE=kv.stride(1),
         KV_HEADS=kv_heads,
         GROUP=group,
         ROWS=part.rows,

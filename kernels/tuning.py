@@ -70,7 +70,7 @@ def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     """For a head dim of up to 256."""
     return DecodeTuning(
         tile=_keys_of_16_kib(head_dim, dtype.itemsize),
-        warps=4,
+        warps=4 if dtype == torch.float32 or head_dim > 128 else 2,
         stages=2 if dtype == torch.float32 else 3,
         fine=16 * _PROGRAMS,
         coarse=4 * _PROGRAMS,
@@ -84,7 +84,7 @@ def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     alone = decode_tuning(head_dim, dtype)
     if dtype == torch.float32 or head_dim > 128:
         return alone
-    return replace(alone, tile=max(alone.tile // 2, 16), stages=5)
+    return replace(alone, tile=max(alone.tile // 2, 16), warps=4, stages=5)
 
 
 def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:

@@ -46,6 +46,7 @@ GEOMETRIES = [
     Geometry(5, 1, 96, block_size=32),
     Geometry(7, 1, 64),
     Geometry(4, 2, 128, block_size=32),
+    Geometry(4, 2, 64, block_size=256),
     Geometry(2, 1, 256),
     Geometry(2, 1, 18),
     Geometry(4, 2, 32, dtype=torch.float16),
