@@ -52,6 +52,7 @@ VERSION = {version}  # of the library: ids may mean something else in another
 TABLE: dict[tuple[int, int], dict[int, tuple[int, int, int]]] = {{
 '''
 Table = Mapping[tuple[int, int], Mapping[int, tuple[int, int, int]]]
+Timed = tuple[float, Config, Product]  # seconds
 
 
 def main(
@@ -124,22 +125,14 @@ def best(
     library: CublasLt, x: Tensor, weights: list[Tensor], first: list[Config], limit: float
 ) -> Found:
     """Try candidates for `limit` seconds, and the best of them for longer."""
-    (rows, width), features = x.shape, weights[0].shape[0]
-    out = x.new_empty((rows, features))
+    out = x.new_empty((x.shape[0], weights[0].shape[0]))
     right = linear.launch(x, weights[0], None).float()
-    timed: list[tuple[float, Config, Product]] = []
-    until = time.perf_counter() + limit
-    for config in candidates(library, first):
-        if time.perf_counter() > until:
-            break
-        made = library.product(rows, features, width, config)
-        if made is not None:
-            timed.append((once(library, made, x, weights, out), config, made))
-    timed.sort(key=_time)
+    timed = timed_once(library, x, weights, out, candidates(library, first), limit)
     finalists: list[Config | None] = [None]
     graphs = [recorded(partial(_usual, x), weights)]
-    timed_again = timed[:AGAIN] + [one for one in timed[AGAIN:] if one[1] in first[:AGAIN]]
-    for _, config, made in timed_again:
+    for _, config, made in timed[:AGAIN] + [
+        one for one in timed[AGAIN:] if one[1] in first[:AGAIN]
+    ]:
         library.multiply(made, x, weights[0], out)
         if (out.float() - right).norm() < 0.01 * right.norm():
             finalists.append(config)
@@ -148,6 +141,27 @@ def best(
     ranked = sorted(zip(took, finalists, strict=True), key=_time)
     us, winner = ranked[0]
     return Found(winner, us, took[0], [config for _, config in ranked if config is not None])
+
+
+def timed_once(
+    library: CublasLt,
+    x: Tensor,
+    weights: list[Tensor],
+    out: Tensor,
+    configs: Iterator[Config],
+    limit: float,
+) -> list[Timed]:
+    """As many of `configs` as `limit` seconds allow, the fastest first."""
+    (rows, width), features = x.shape, weights[0].shape[0]
+    timed = list[Timed]()
+    until = time.perf_counter() + limit
+    for config in configs:
+        if time.perf_counter() > until:
+            break
+        made = library.product(rows, features, width, config)
+        if made is not None:
+            timed.append((once(library, made, x, weights, out), config, made))
+    return sorted(timed, key=_time)
 
 
 def _time(timed: tuple[float, *tuple[object, ...]]) -> float:
