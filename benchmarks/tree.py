@@ -25,7 +25,8 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.policies import PolicyName, by_name
+from prefix_cache.policies import by_name
+from prefix_cache.policy_name import PolicyName
 from prefix_cache.shelf import Tiers
 
 BLOCK_SIZE = 16

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from cli.options import flag
 from engine.config import DeviceName, DtypeName, EngineConfig, LoadFormat
-from prefix_cache.policies import PolicyName
+from prefix_cache.policy_name import PolicyName
 
 ENGINE_DEFAULTS = EngineConfig(model_dir="", socket="")
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from prefix_cache.policies import PolicyName
+from prefix_cache.policy_name import PolicyName
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]

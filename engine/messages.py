@@ -12,13 +12,14 @@ bytes are bounded (`codec.py`).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from engine.stats_messages import EngineStats, TierTokens
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 FinishReason = Literal["stop", "length", "cancelled"]
 Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
@@ -30,6 +31,10 @@ Loads = Literal["auto", "always", "never"]
 
 def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
     """Token ids as they travel: int32, little endian."""
+    # Imported here: commands need the names in this file, but send no tokens, and numpy takes 0.1 s
+    # to load.
+    import numpy as np
+
     return np.asarray(token_ids, dtype="<i4").tobytes()
 
 

@@ -54,7 +54,8 @@ from gateway.server import Bind, all_listen, make_server, serve
 from gateway.shared_port import reserved
 from gateway.spans import SpanTracing
 from gateway.start_files import CannotStart, needed_to_start, read_start_files
-from gateway.state.home import open_client, open_home
+from gateway.state.home import open_home
+from gateway.state.redis_link import open_client
 from gateway.tracing import NoTracing, Tracing
 from gateway.usage import Tally
 from gateway.worker import WorkerConfig, attached_to_parent

@@ -18,15 +18,12 @@ Knows: nodes, keys, counts. Does not know: tiers, tenants, time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed, SortKey
 from prefix_cache.ghosts import Ghosts
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.node import Node
 from prefix_cache.sketch import FrequencySketch
-
-PolicyName = Literal["lru", "slru", "tinylfu", "value", "saving"]
 
 SKETCH_WIDTH = 1 << 16
 DOUBLE_COST_TOKENS = 30_000  # the position from which attention is half of an 8B model's work

@@ -14,7 +14,7 @@ import typer
 
 from cli.options import Json, flag
 from cli.simulation.machine import Machine, ModelShape
-from prefix_cache.policies import PolicyName
+from prefix_cache.policy_name import PolicyName
 
 SettleName = Literal["at-once", "in-time"]
 

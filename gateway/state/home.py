@@ -8,33 +8,31 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-
-from redis.asyncio import Redis
+from typing import Protocol
 
 from gateway.config import Shared
-from gateway.private_file import read_handed_in
-from gateway.state.redis_changes import Listener, told_of_changes
-from gateway.state.redis_link import RedisLink, connect
-from gateway.state.redis_store import RedisStore
 from gateway.state.sqlite import SqliteStore
-from gateway.state.store import Store
+from gateway.state.store import Listener, Store
 
 STATE_FILE = "state.sqlite"
 
 
+class Telling(Protocol):
+    """How others are told of what is changed elsewhere."""
+
+    def __call__(self, *listeners: Listener) -> AbstractAsyncContextManager[None]:
+        """Tell them for as long as this is open."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The store, and its link to Redis; None if it is a file of this machine."""
+    """The store, and how listeners are told what other gateways change in it."""
 
     store: Store
-    link: RedisLink | None
-
-    def telling(self, *listeners: Listener) -> AbstractAsyncContextManager[None]:
-        """Tell `listeners` what other gateways change, if there can be others."""
-        if self.link is None:
-            return nullcontext()
-        return told_of_changes(self.link.client, *listeners)
+    telling: Telling
 
 
 @asynccontextmanager
@@ -43,24 +41,27 @@ async def open_home(data_dir: Path, shared: Shared) -> AsyncIterator[Home]:
 
     Raises SchemaTooNew, PrivateFileError, OSError, or ValueError for a malformed URL.
     """
-    home = _home(data_dir, shared)
+    home = _on_disk(data_dir) if shared.redis_url is None else _in_redis(shared)
     try:
         yield home
     finally:
         await home.store.close()
 
 
-def open_client(shared: Shared, *, as_text: bool = False) -> Redis:
-    """A client of the shared Redis, whose replies are bytes, or text; ValueError without a URL."""
-    if shared.redis_url is None:
-        raise ValueError("no Redis is shared")
-    file = shared.redis_password_file
-    password = None if file is None else read_handed_in(Path(file))
-    return connect(shared.redis_url, password, as_text=as_text)
+def _on_disk(data_dir: Path) -> Home:
+    return Home(SqliteStore(data_dir / STATE_FILE), _tell_nobody)
 
 
-def _home(data_dir: Path, shared: Shared) -> Home:
-    if shared.redis_url is None:
-        return Home(SqliteStore(data_dir / STATE_FILE), None)
+def _tell_nobody(*_: Listener) -> AbstractAsyncContextManager[None]:
+    """There is no other gateway."""
+    return nullcontext()
+
+
+def _in_redis(shared: Shared) -> Home:
+    # Imported here: the client takes 0.2 s to load, and most starts have no Redis.
+    from gateway.state.redis_changes import told_of_changes
+    from gateway.state.redis_link import RedisLink, open_client
+    from gateway.state.redis_store import RedisStore
+
     link = RedisLink(open_client(shared), timeout_s=shared.redis_timeout_s)
-    return Home(RedisStore(link), link)
+    return Home(RedisStore(link), partial(told_of_changes, link.client))

@@ -13,28 +13,17 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from gateway.state.redis_keys import CHANGES
+from gateway.state.store import Listener
 
 RECONNECT_S = 0.5
 PING_S = 5.0
-
-
-class Listener(Protocol):
-    """Who is told: `gateway.keyring.Keyring` and `gateway.published.Published`."""
-
-    def forget(self, changed_id: str) -> None:
-        """This tenant, one of its keys, or this published prefix has changed."""
-        ...
-
-    def reload(self) -> None:
-        """Anything may have changed."""
-        ...
 
 
 @asynccontextmanager

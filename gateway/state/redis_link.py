@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -25,7 +26,9 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.breaker import PROBE_AFTER_S, Breaker
+from gateway.config import Shared
 from gateway.errors import Unavailable
+from gateway.private_file import read_handed_in
 from gateway.within import within
 
 T = TypeVar("T")
@@ -66,6 +69,15 @@ def connect(
         decode_responses=as_text,
     )
     return Redis.from_pool(pool)  # and so closed with it
+
+
+def open_client(shared: Shared, *, as_text: bool = False) -> Redis:
+    """A client of the shared Redis, whose replies are bytes, or text; ValueError without a URL."""
+    if shared.redis_url is None:
+        raise ValueError("no Redis is shared")
+    file = shared.redis_password_file
+    password = None if file is None else read_handed_in(Path(file))
+    return connect(shared.redis_url, password, as_text=as_text)
 
 
 class RedisLink:

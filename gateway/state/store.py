@@ -157,3 +157,18 @@ class Store(Tenants, Keys, Groups, Prefixes, UsageLedger, AuditLog, Protocol):
     async def close(self) -> None:
         """Close files and connections."""
         ...
+
+
+class Listener(Protocol):
+    """Who is told what other gateways change.
+
+    That is `gateway.keyring.Keyring` and `gateway.published.Published`.
+    """
+
+    def forget(self, changed_id: str) -> None:
+        """This tenant, one of its keys, or this published prefix has changed."""
+        ...
+
+    def reload(self) -> None:
+        """Anything may have changed."""
+        ...

@@ -17,7 +17,8 @@ from engine.messages import Failed, Finished, Generate, Loads, SamplingParams, p
 from engine.queue import QueueLimits
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.policies import PolicyName, by_name
+from prefix_cache.policies import by_name
+from prefix_cache.policy_name import PolicyName
 from prefix_cache.shelf import Tiers
 from tests.doubles.fake_mover import FakeMover, Faults
 from tests.doubles.fake_runner import VOCAB_SIZE, FakeRunner, expected_output

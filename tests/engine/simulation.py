@@ -28,7 +28,7 @@ from engine.messages import (
     Tokens,
 )
 from prefix_cache.namespace import Namespace
-from prefix_cache.policies import PolicyName
+from prefix_cache.policy_name import PolicyName
 from prefix_cache.shelf import Tiers
 from tests.doubles.fake_mover import Faults
 from tests.doubles.fake_runner import VOCAB_SIZE, expected_output

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.messages import Cancel
 from prefix_cache.namespace import Namespace
-from prefix_cache.policies import PolicyName
+from prefix_cache.policy_name import PolicyName
 from tests.doubles.fake_runner import expected_output
 from tests.engine.rig import Rig, generate
 

@@ -21,6 +21,7 @@ from gateway.first_start import (
 from gateway.keyring import Keyring
 from gateway.private_file import FileDamaged, FileExposed, FileMissing
 from gateway.state.home import STATE_FILE, open_home
+from gateway.state.redis_link import open_client
 from tests.doubles.redis_server import RedisServer, redis_server
 from tests.gateway.manual_clock import ManualClock
 
@@ -116,9 +117,8 @@ async def test_a_demo_key_after_everything_was_lost_is_another(
     tmp_path: Path, shared: Shared
 ) -> None:
     first = await ensure_first_start(tmp_path / "a", clock=CLOCK, shared=shared)
-    async with open_home(tmp_path, shared) as home:
-        assert home.link is not None
-        await home.link.command("FLUSHALL")
+    async with open_client(shared) as client:
+        await client.flushall()
     second = await ensure_first_start(tmp_path / "b", clock=CLOCK, shared=shared)
     assert second.demo_key != first.demo_key
 

@@ -17,11 +17,11 @@ from prefix_cache.policies import (
     POLICIES,
     ExpectedValue,
     FrequencyAdmission,
-    PolicyName,
     ReuseTable,
     Segmented,
     by_name,
 )
+from prefix_cache.policy_name import PolicyName
 from prefix_cache.shelf import Tiers
 from storage.move import Record
 from tests.doubles.keys import split_keys
