@@ -9,7 +9,7 @@ import json
 import shlex
 from pathlib import Path
 
-from cli.model_source import EMBEDDED
+from cli.options import EMBEDDED
 
 HANDBOOK = """\
 This is the handbook of Alder Logistics. Answer briefly and only from it.

@@ -1,148 +1,158 @@
 """The `ratoon` command: which sub-commands there are.
 
+Each is named as `module:function` and imported only when it is asked for. The libraries of all
+commands together take more than a second to load, and `ratoon serve` is to start its engine at
+once.
+
 Knows: names. Does not know: what the commands do, nor their flags.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.metadata import version as distribution_version
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pkgutil import resolve_name
 
 import typer
 
-from cli import (
-    bench,
-    cache,
-    groups,
-    ledger,
-    plan,
-    prefixes,
-    serve,
-    simulate,
-    standalone,
-    tenant_keys,
-    tenant_limits,
-    tenant_quota,
-    tenants,
-    verify_isolation,
-)
 from cli.flags import flattened
 
-Command = Callable[..., None]
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands that begin with the same word."""
+
+    help_text: str
+    commands: Commands
 
 
-def version() -> None:
-    """Print the version.
+Commands = Mapping[str, str | Group]
 
-    Example:
-
-        ratoon version
-    """
-    typer.echo(f"ratoon {distribution_version('ratoon')}")
-
-
-def build_app() -> typer.Typer:
-    """The whole command line."""
-    app = _group(
-        "A multi-tenant inference gateway that treats the prompt cache as its product.\n\n"
-        "'ratoon serve' starts everything on one machine; the other commands talk to it. Every "
-        "flag can be given as a variable, named in [yellow]\\[env var][/yellow] beside it."
-    )
-    _add(app, "Serve", serve=serve.serve, gateway=standalone.gateway, engine=standalone.engine)
-    app.add_typer(_tenants(), name="tenants", rich_help_panel="Operate")
-    app.add_typer(_groups(), name="groups", rich_help_panel="Operate")
-    app.add_typer(_prefixes(), name="prefixes", rich_help_panel="Operate")
-    app.add_typer(_cache(), name="cache", rich_help_panel="Operate")
-    _add(
-        app,
-        "Operate",
-        usage=ledger.usage,
-        audit=ledger.audit,
-        verify_isolation=verify_isolation.verify_isolation,
-    )
-    _add(
-        app,
-        "Measure",
-        bench=bench.bench,
-        simulate=simulate.simulate,
-        plan=plan.plan,
-        version=version,
-    )
-    return app
+KEYS = Group(
+    "A tenant's keys. An issued key is shown once.",
+    {
+        "create": "cli.tenant_keys:create",
+        "list": "cli.tenant_keys:list_all",
+        "rotate": "cli.tenant_keys:rotate",
+        "revoke": "cli.tenant_keys:revoke",
+    },
+)
+TENANTS = Group(
+    "Tenants of a running server, their keys, limits and cache quotas.",
+    {
+        "create": "cli.tenants:create",
+        "list": "cli.tenants:list_all",
+        "limits": "cli.tenant_limits:limits",
+        "quota": "cli.tenant_quota:quota",
+        "disable": "cli.tenants:disable",
+        "enable": "cli.tenants:enable",
+        "delete": "cli.tenants:delete",
+        "keys": KEYS,
+    },
+)
+GROUPS = Group(
+    "Groups of tenants that trust each other and share the cache.",
+    {
+        "create": "cli.groups:create",
+        "list": "cli.groups:list_all",
+        "join": "cli.groups:join",
+        "leave": "cli.groups:leave",
+        "delete": "cli.groups:delete",
+    },
+)
+PREFIXES = Group(
+    "Published prefixes: prompts that many tenants begin with.",
+    {
+        "create": "cli.prefixes:create",
+        "list": "cli.prefixes:list_all",
+        "show": "cli.prefixes:show",
+        "delete": "cli.prefixes:delete",
+    },
+)
+CACHE = Group(
+    "The prefix cache of a running server.",
+    {
+        "stats": "cli.cache:stats",
+        "evictions": "cli.cache:evictions",
+        "flush": "cli.cache:flush",
+    },
+)
+# By the panel of the help in which they are listed.
+COMMANDS: Mapping[str, Commands] = {
+    "Serve": {
+        "serve": "cli.serve:serve",
+        "gateway": "cli.standalone:gateway",
+        "engine": "cli.standalone:engine",
+    },
+    "Operate": {
+        "usage": "cli.ledger:usage",
+        "audit": "cli.ledger:audit",
+        "verify-isolation": "cli.verify_isolation:verify_isolation",
+        "tenants": TENANTS,
+        "groups": GROUPS,
+        "prefixes": PREFIXES,
+        "cache": CACHE,
+    },
+    "Measure": {
+        "bench": "cli.bench:bench",
+        "simulate": "cli.simulate:simulate",
+        "plan": "cli.plan:plan",
+        "version": "cli.version:version",
+    },
+}
 
 
 def main() -> None:
     """Entry point of the `ratoon` script."""
-    build_app()()
+    build_app(sys.argv[1:])()
 
 
-def _tenants() -> typer.Typer:
-    group = _group(
-        "Tenants of a running server, their keys, limits and cache quotas.",
-        create=tenants.create,
-        list=tenants.list_all,
-        limits=tenant_limits.limits,
-        quota=tenant_quota.quota,
-        disable=tenants.disable,
-        enable=tenants.enable,
-        delete=tenants.delete,
+def build_app(words: Sequence[str] = ()) -> typer.Typer:
+    """The command line that understands `words`.
+
+    If they begin with a command, it has no other. If not, it has all: they are to be listed, to be
+    completed, or to be compared with a word that is misspelt.
+    """
+    app = _typer(
+        "A multi-tenant inference gateway that treats the prompt cache as its product.\n\n"
+        "'ratoon serve' starts everything on one machine; the other commands talk to it. Every "
+        "flag can be given as a variable, named in [yellow]\\[env var][/yellow] beside it."
     )
-    group.add_typer(_keys(), name="keys")
-    return group
+    app.callback()(_before_any_command)
+    for panel, commands in _asked_for(words).items():
+        _add(app, commands, panel)
+    return app
 
 
-def _keys() -> typer.Typer:
-    return _group(
-        "A tenant's keys. An issued key is shown once.",
-        create=tenant_keys.create,
-        list=tenant_keys.list_all,
-        rotate=tenant_keys.rotate,
-        revoke=tenant_keys.revoke,
-    )
+def _asked_for(words: Sequence[str]) -> Mapping[str, Commands]:
+    """The command that `words` begin with, in its panel; all, if they begin with none."""
+    for word in words[:1]:
+        for panel, commands in COMMANDS.items():
+            if word in commands:
+                return {panel: {word: commands[word]}}
+    return COMMANDS
 
 
-def _groups() -> typer.Typer:
-    return _group(
-        "Groups of tenants that trust each other and share the cache.",
-        create=groups.create,
-        list=groups.list_all,
-        join=groups.join,
-        leave=groups.leave,
-        delete=groups.delete,
-    )
+def _add(app: typer.Typer, commands: Commands, panel: str | None = None) -> None:
+    """Add commands to `app`, listed in its help under `panel`."""
+    for name, command in commands.items():
+        if isinstance(command, Group):
+            group = _typer(command.help_text)
+            _add(group, command.commands)
+            app.add_typer(group, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(flattened(resolve_name(command)))
 
 
-def _prefixes() -> typer.Typer:
-    return _group(
-        "Published prefixes: prompts that many tenants begin with.",
-        create=prefixes.create,
-        list=prefixes.list_all,
-        show=prefixes.show,
-        delete=prefixes.delete,
-    )
-
-
-def _cache() -> typer.Typer:
-    return _group(
-        "The prefix cache of a running server.",
-        stats=cache.stats,
-        evictions=cache.evictions,
-        flush=cache.flush,
-    )
-
-
-def _group(help_text: str, **commands: Command) -> typer.Typer:
-    group = typer.Typer(
+def _typer(help_text: str) -> typer.Typer:
+    return typer.Typer(
         help=help_text,
         no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_show_locals=False,  # they may hold keys
     )
-    _add(group, None, **commands)
-    return group
 
 
-def _add(group: typer.Typer, panel: str | None, **commands: Command) -> None:
-    """Add commands to `group`, listed in its help under `panel`."""
-    for name, command in commands.items():
-        group.command(name.replace("_", "-"), rich_help_panel=panel)(flattened(command))
+def _before_any_command() -> None:
+    """Nothing. An app without a callback would take its only command for itself: no `ratoon X`."""

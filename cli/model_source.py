@@ -1,45 +1,26 @@
 """From the value of --model to a directory on this machine and the name that clients use.
 
-Knows: the embedded model's name, what a model directory must hold, which files of a hub
-repository are wanted (never pickles). Does not know: what is inside the files (`engine`,
-`gateway`).
+Knows: the embedded model's place, what a model directory must hold, what a hub id looks like. Does
+not know: how a model is downloaded (`hub`), nor what is inside the files (`engine`, `gateway`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from os.path import expanduser
 from pathlib import Path
-from typing import cast
-
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
 
 from cli.errors import ModelNotFound
+from cli.options import EMBEDDED
 from engine.config import LoadFormat
 
-EMBEDDED = "handbook"
 REQUIRED_FILES = ("config.json", "tokenizer.json")
-DESCRIPTION_PATTERNS = ("*.json", "*.jinja", "*.model")
-WEIGHT_PATTERNS = ("*.safetensors",)
-# Further copies of the weights in other formats.
-IGNORED_PATTERNS = ("original/*", "consolidated*", "onnx/*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
-# The base error of the hub client's HTTP library, which depends on the client's version.
-_HttpError = cast(type[Exception], HfHubHTTPError.__bases__[0])
-
-Fetch = Callable[[str, Sequence[str]], str]
+Download = Callable[[str, LoadFormat], Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +31,16 @@ class ModelSource:
     name: str
 
 
-def fetch_snapshot(repo_id: str, patterns: Sequence[str]) -> str:
-    """Download the files that match `patterns`, if needed; returns their directory."""
-    return snapshot_download(
-        repo_id, allow_patterns=list(patterns), ignore_patterns=list(IGNORED_PATTERNS)
-    )
+def from_hub(repo_id: str, load_format: LoadFormat) -> Path:
+    """Download a model from the hub; returns its directory."""
+    # Imported here: the hub's client takes 0.3 s to load, and most models are on this machine.
+    from cli.hub import download
+
+    return download(repo_id, load_format)
 
 
 def resolve(
-    model: str, load_format: LoadFormat = "safetensors", fetch: Fetch = fetch_snapshot
+    model: str, load_format: LoadFormat = "safetensors", download: Download = from_hub
 ) -> ModelSource:
     """The directory and served name of `model`; ModelNotFound when there is none."""
     if model == EMBEDDED:
@@ -74,31 +56,7 @@ def resolve(
             f"there is no directory {model}, and it is not a hub id (owner/name) "
             f"nor '{EMBEDDED}', the embedded model"
         )
-    return ModelSource(_complete(_from_hub(model, load_format, fetch), model), model)
-
-
-def _from_hub(repo_id: str, load_format: LoadFormat, fetch: Fetch) -> Path:
-    weights = () if load_format == "dummy" else WEIGHT_PATTERNS
-    try:
-        return Path(fetch(repo_id, DESCRIPTION_PATTERNS + weights))
-    except GatedRepoError as error:
-        raise ModelNotFound(
-            f"{repo_id} is gated: accept its terms on the hub and set HF_TOKEN"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise ModelNotFound(
-            f"there is no directory {repo_id}, and the hub has no such model (a private one "
-            "needs HF_TOKEN)"
-        ) from error
-    except (HfHubHTTPError, HFValidationError) as error:
-        raise ModelNotFound(f"the hub refused {repo_id}: {error}") from error
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, _HttpError) as error:
-        raise ModelNotFound(
-            f"there is no directory {repo_id}, and the hub cannot be reached ('{EMBEDDED}' needs "
-            f"no download): {error}"
-        ) from error
-    except OSError as error:
-        raise ModelNotFound(f"{repo_id} could not be stored: {error}") from error
+    return ModelSource(_complete(download(model, load_format), model), model)
 
 
 def _complete(directory: Path, model: str) -> Path:

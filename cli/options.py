@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 DEFAULT_DATA_DIR = Path(".ratoon")
+EMBEDDED = "handbook"  # the model that comes with Ratoon
 MODEL = "Model"
 SERVER = "Where the server is"
 
@@ -43,7 +44,7 @@ class ModelFlags:
             "(owner/name).",
             panel=MODEL,
         ),
-    ] = "handbook"
+    ] = EMBEDDED
     data_dir: DataDir = DEFAULT_DATA_DIR
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cli.errors import BadSetting
-from cli.model_source import EMBEDDED, resolve
-from cli.options import MODEL, Json, flag
+from cli.model_source import resolve
+from cli.options import EMBEDDED, MODEL, Json, flag
 from cli.output import print_json, print_table
 from cli.simulation.decoder import Decoder, read_decoder
 from cli.simulation.machine import Machine, break_even_tokens

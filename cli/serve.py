@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import aiohttp
 import msgspec
 
 from cli.bounds_options import BoundsFlags
@@ -110,6 +109,9 @@ async def engine_is_ready(url: str) -> bool | None:
 
     None: it does not answer, or the engine's process stands still.
     """
+    # Imported at the first question, beside the engine's own start: it takes 0.3 s to load.
+    import aiohttp
+
     timeout = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:

@@ -29,11 +29,10 @@ class Console:
 
     def __init__(self) -> None:
         self._runner = CliRunner()
-        self._app = build_app()
 
     def type(self, *words: str, env: dict[str, str] | None = None, answer: str = "") -> Printed:
-        """Run one command line."""
-        result = self._runner.invoke(self._app, list(words), env=env, input=answer)
+        """Run one command line, as `cli.main.main` does."""
+        result = self._runner.invoke(build_app(words), list(words), env=env, input=answer)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Printed(result.exit_code, result.stdout, result.stderr)

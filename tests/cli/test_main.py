@@ -1,24 +1,36 @@
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from cli import main
 from cli.main import build_app
 from tests.cli.console import Console
+from tests.cli.fresh import loaded_by
 
 
-def command_names(app: typer.Typer, before: str = "") -> Iterator[str]:
+def named(commands: main.Commands, before: str = "") -> Iterator[str]:
     """The words of every command, those of groups included."""
+    for name, command in commands.items():
+        if isinstance(command, main.Group):
+            yield from named(command.commands, f"{before}{name} ")
+        else:
+            yield f"{before}{name}"
+
+
+def added(app: typer.Typer, before: str = "") -> Iterator[str]:
+    """The words of every command that an app has."""
     yield from (f"{before}{command.name}" for command in app.registered_commands)
     for group in app.registered_groups:
         assert group.typer_instance is not None
-        yield from command_names(group.typer_instance, f"{before}{group.name} ")
+        yield from added(group.typer_instance, f"{before}{group.name} ")
 
 
-COMMANDS = [*command_names(build_app())]
+COMMANDS = [name for commands in main.COMMANDS.values() for name in named(commands)]
+FIRST_WORDS = [name for commands in main.COMMANDS.values() for name in commands]
 
 
 def test_commands_are_found() -> None:
@@ -26,6 +38,37 @@ def test_commands_are_found() -> None:
     assert {"serve", "usage", "verify-isolation", "cache evictions", "tenants keys rotate"} < {
         *COMMANDS
     }
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("no-such-command",), ("--", "serve")])
+def test_without_a_command_the_command_line_has_them_all(words: tuple[str, ...]) -> None:
+    assert sorted(added(build_app(words))) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("word", FIRST_WORDS)
+def test_a_command_is_all_that_its_command_line_has(word: str) -> None:
+    below = [name for name in COMMANDS if name == word or name.startswith(f"{word} ")]
+    assert sorted(added(build_app((word, "serve")))) == sorted(below)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *((*name.split(), "--help") for name in COMMANDS),
+        ("tenants",),
+        ("tenants", "--help"),
+        ("tenants", "keys"),
+        ("tenants", "lst"),
+        ("serve", "--no-such-flag"),
+        ("serve", "no-such-argument"),
+    ],
+)
+def test_a_command_alone_says_what_it_says_among_all(words: tuple[str, ...]) -> None:
+    runner = CliRunner()
+    alone = runner.invoke(build_app(words), list(words))
+    among_all = runner.invoke(build_app(), list(words))
+    assert (alone.exit_code, alone.output) == (among_all.exit_code, among_all.output)
+    assert alone.output
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -46,6 +89,45 @@ def test_a_group_lists_its_commands_with_a_line_each(group: str, console: Consol
     for name in below:
         lines = [line.strip("│ ") for line in printed.out.splitlines()]
         assert any(line.startswith(f"{name} ") and len(line.split()) > 3 for line in lines), name
+
+
+def test_the_panels_are_in_order_and_so_are_their_commands(console: Console) -> None:
+    """Groups come last in their panel."""
+    told = [line.strip("│╭╮─ ").split(" ")[0] for line in console.type("--help").out.splitlines()]
+    expected = [
+        ["Serve", "serve", "gateway", "engine"],
+        ["Operate", "usage", "audit", "verify-isolation"],
+        ["tenants", "groups", "prefixes", "cache"],
+        ["Measure", "bench", "simulate", "plan", "version"],
+    ]
+    panels = [word for word in told if word in (*main.COMMANDS, *FIRST_WORDS)]
+    assert panels == [word for row in expected for word in row]
+
+
+def test_a_misspelt_command_is_compared_with_all(console: Console) -> None:
+    printed = console.type("serv")
+    assert "Did you mean 'serve'?" in printed.err
+    assert "Did you mean 'tenants'?" in console.type("tenant", "list").err
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("ratoon se", ["serve"]),
+        ("ratoon tenants keys r", ["revoke", "rotate"]),
+        ("ratoon serve --por", ["--port"]),
+    ],
+)
+def test_the_shell_completes_commands_and_flags(
+    typed: str, completed: list[str], console: Console
+) -> None:
+    env = {
+        "_RATOON_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+    }
+    result = CliRunner().invoke(build_app(), [], env=env, prog_name="ratoon")
+    assert sorted(result.stdout.split()) == completed
 
 
 @pytest.mark.parametrize(
@@ -90,7 +172,7 @@ def test_the_version_is_the_distributions(console: Console) -> None:
     assert console.type("version").out == f"ratoon {version('ratoon')}\n"
 
 
-def test_the_command_line_needs_no_torch() -> None:
-
-    code = "import sys, cli.main; sys.exit('torch' in sys.modules or 'fastapi' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+def test_the_command_line_needs_no_torch(tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, "--help")
+    assert "cli.bench" in loaded, "the control: the commands were imported"
+    assert not {"torch", "fastapi"} & loaded

@@ -51,9 +51,11 @@ def test_the_prefix_cache_knows_of_storage_only_moves(graph: grimp.ImportGraph) 
     assert known == {"storage.move"}
 
 
-@pytest.mark.parametrize("module", ["gateway.main", "cli.main"])
-def test_importing_loads_no_torch(module: str) -> None:
-    probe = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
+@pytest.mark.parametrize(
+    "code", ["import gateway.main", "from cli.main import build_app; build_app()"]
+)
+def test_importing_loads_no_torch(code: str) -> None:
+    probe = f"import sys; {code}; print([name for name in {HEAVY!r} if name in sys.modules])"
     seen = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert seen.stdout.strip() == "[]"
 

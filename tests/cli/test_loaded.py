@@ -1,0 +1,66 @@
+"""What a command loads: no other command, and no library before it is needed.
+
+`ratoon serve` is to start its engine at once. Each library that it does not load is one that some
+other command line does load: the control.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from cli.installation import first_start
+from gateway.first_start import KEYS_FILE
+from gateway.state.home import STATE_FILE
+from tests.cli.fresh import loaded_by
+from tests.doubles.ports import free_port
+
+OTHERS = {
+    "cli.bench",
+    "cli.simulate",
+    "cli.verify_isolation",
+    "cli.tenants",
+    "cli.plan",
+    "cli.admin_client",
+}
+LATER = {"aiohttp", "huggingface_hub", "numpy", "redis"}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that ends a start where its state is opened, which is the last thing before processes."""
+    directory = tmp_path_factory.mktemp("data")
+    first_start(directory, None)
+    (directory / KEYS_FILE).unlink()
+    (directory / STATE_FILE).write_bytes(b"not a database" * 100)
+    return directory
+
+
+def test_the_help_of_serve_loads_no_other_command(tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, "serve", "--help")
+    assert "cli.serve" in loaded
+    assert not (OTHERS | LATER) & loaded
+
+
+def test_a_start_loads_no_library_that_it_does_not_need(
+    tmp_path: Path, data_dir: Path, model_dir: Path
+) -> None:
+    words = ("serve", "--model", str(model_dir), "--data-dir", str(data_dir))
+    loaded = loaded_by(tmp_path, *words, RATOON_PORT=str(free_port()))
+    assert {"cli.serve", "sqlite3"} <= loaded, "it came as far as the state"
+    assert not (OTHERS | LATER) & loaded
+
+
+def test_a_model_of_the_hub_loads_the_hubs_client(tmp_path: Path) -> None:
+    words = ("serve", "--model", "owner/no-such-model")
+    assert "huggingface_hub" in loaded_by(tmp_path, *words, HF_HUB_OFFLINE="1")
+
+
+def test_state_in_redis_loads_its_client(tmp_path: Path, model_dir: Path) -> None:
+    words = ("serve", "--model", str(model_dir), "--redis-url", "redis://127.0.0.1:1/0")
+    assert "redis" in loaded_by(tmp_path, *words, RATOON_PORT=str(free_port()))
+
+
+def test_commands_that_need_the_others_load_them(tmp_path: Path) -> None:
+    assert {"cli.bench", "aiohttp"} <= loaded_by(tmp_path, "bench", "--help")
+    assert {"cli.simulate", "numpy"} <= loaded_by(tmp_path, "simulate", "--help")
+    assert loaded_by(tmp_path, "--help") >= OTHERS
