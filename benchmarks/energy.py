@@ -26,7 +26,8 @@ import typer
 from torch import Tensor
 
 from benchmarks.attention import SCALE, make_batch
-from benchmarks.products import SHAPES
+from benchmarks.hot import recorded, repeated
+from benchmarks.products import SHAPES, cold_weights
 from benchmarks.record import emit
 from kernels.linear import Linear
 from kernels.ops import ops_for
@@ -98,13 +99,10 @@ def main(rows: int = 256, context: int = 1100) -> None:
     report(f"attention {rows} x {context}", attend, 1, read_joules)
     del q, kv, layout, attend
     for name, (features, width) in SHAPES.items():
-        count = max(COLD_BYTES // (features * width * 2), 4)
-        weights = [
-            torch.randn(features, width, device="cuda").bfloat16() / 64 for _ in range(count)
-        ]
+        weights = cold_weights(features, width, "cuda", COLD_BYTES)
         x = torch.randn(rows, width, device="cuda").bfloat16()
         multiply = partial(_each, ops.linear_in_parts, x, weights)
-        report(f"{name} of {rows} rows", multiply, count, read_joules)
+        report(f"{name} of {rows} rows", multiply, len(weights), read_joules)
 
 
 def _each(linear: Linear, x: Tensor, weights: list[Tensor]) -> None:
@@ -118,35 +116,13 @@ def report(
     """Print one line; `launch` does the part `parts` times."""
     launch()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        launch()
+    graph = recorded(launch)
     repeated(graph, WARM_S)
     meter = Meter(read_joules)
     with meter.running():
         seconds = repeated(graph, MEASURED_S) / parts
     power = watts(meter.ticks)
     emit(name, us=1e6 * seconds, mJ=1e3 * seconds * power, W=power)
-
-
-def repeated(graph: torch.cuda.CUDAGraph, seconds: float) -> float:
-    """Seconds of one replay, when the graph is replayed for so long without a pause."""
-    begun = time.perf_counter()
-    graph.replay()
-    torch.cuda.synchronize()
-    at_once = max(int(0.03 / (time.perf_counter() - begun)), 1)
-    replays, pending = 0, list[torch.cuda.Event]()
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < seconds:
-        for _ in range(at_once):
-            graph.replay()
-        replays += at_once
-        pending.append(torch.cuda.Event())  # type: ignore[no-untyped-call]
-        pending[-1].record()
-        if len(pending) > 2:
-            pending.pop(0).synchronize()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - begun) / replays
 
 
 if __name__ == "__main__":

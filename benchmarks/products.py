@@ -47,7 +47,7 @@ def main(
     for count in rows or ((1, 8) if small else ROWS):
         all_us = 0.0
         for name, (features, width) in (SMALL_SHAPES if small else SHAPES).items():
-            weights = _weights(features, width, device, 2**20 if small else COLD_BYTES)
+            weights = cold_weights(features, width, device, 2**20 if small else COLD_BYTES)
             x = torch.randn(count, width, device=device).to(weights[0].dtype)
             took = {"us": _each_us(serving, x, weights)}
             if not small:
@@ -57,9 +57,10 @@ def main(
         emit(f"a layer of {count} rows", us=all_us, rows_us=all_us / count)
 
 
-def _weights(features: int, width: int, device: str, size: int) -> list[Tensor]:
+def cold_weights(features: int, width: int, device: str, size: int) -> list[Tensor]:
+    """Weights of `size` bytes together, four at least: taking turns, none is in the L2 cache."""
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    count = max(size // (features * width * dtype.itemsize), 2)
+    count = max(size // (features * width * dtype.itemsize), 4)
     return [torch.randn(features, width, device=device).to(dtype) / 64 for _ in range(count)]
 
 

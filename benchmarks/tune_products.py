@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -27,7 +27,8 @@ import torch
 import typer
 from torch import Tensor
 
-from benchmarks.products import SHAPES
+from benchmarks.hot import recorded, repeated
+from benchmarks.products import SHAPES, cold_weights
 from benchmarks.record import progress
 from kernels import linear
 from kernels.cublaslt import Config, CublasLt, Product, open_cublaslt
@@ -104,11 +105,7 @@ def tuned(
     limit: float,
 ) -> Iterator[tuple[int, Config]]:
     """The numbers of rows for which an algorithm is faster than what there is, and which."""
-    size = features * width * 2
-    weights = [
-        torch.randn(features, width, device="cuda").bfloat16() / 64
-        for _ in range(max(COLD_BYTES // size, 4))
-    ]
+    weights = cold_weights(features, width, "cuda", COLD_BYTES)
     for count in counts:
         x = torch.randn(count, width, device="cuda").bfloat16()
         found = best(library, x, weights, first, limit)
@@ -129,14 +126,13 @@ def best(
     right = linear.launch(x, weights[0], None).float()
     timed = timed_once(library, x, weights, out, candidates(library, first), limit)
     finalists: list[Config | None] = [None]
-    graphs = [recorded(partial(_usual, x), weights)]
-    for _, config, made in timed[:AGAIN] + [
-        one for one in timed[AGAIN:] if one[1] in first[:AGAIN]
-    ]:
-        library.multiply(made, x, weights[0], out)
+    graphs = [recorded(partial(_usual, x, weights))]
+    others = [one for one in timed[AGAIN:] if one[1] in first[:AGAIN]]
+    for _, config, made in timed[:AGAIN] + others:
+        library.multiply(made, x, weights[0], out.fill_(torch.nan))
         if (out.float() - right).norm() < 0.01 * right.norm():
             finalists.append(config)
-            graphs.append(recorded(partial(_tuned, library, made, x, out), weights))
+            graphs.append(recorded(partial(_tuned, library, made, x, weights, out)))
     took = [1e6 * seconds / len(weights) for seconds in sustained(graphs)]
     ranked = sorted(zip(took, finalists, strict=True), key=_time)
     us, winner = ranked[0]
@@ -168,12 +164,14 @@ def _time(timed: tuple[float, *tuple[object, ...]]) -> float:
     return timed[0]
 
 
-def _usual(x: Tensor, weight: Tensor) -> None:
-    linear.launch(x, weight, None)
+def _usual(x: Tensor, weights: list[Tensor]) -> None:
+    for weight in weights:
+        linear.launch(x, weight, None)
 
 
-def _tuned(library: CublasLt, made: Product, x: Tensor, out: Tensor, weight: Tensor) -> None:
-    library.multiply(made, x, weight, out)
+def _tuned(library: CublasLt, made: Product, x: Tensor, weights: list[Tensor], out: Tensor) -> None:
+    for weight in weights:
+        library.multiply(made, x, weight, out)
 
 
 def candidates(library: CublasLt, first: list[Config]) -> Iterator[Config]:
@@ -188,20 +186,10 @@ def once(library: CublasLt, made: Product, x: Tensor, weights: list[Tensor], out
     """Seconds of one round, launched one by one: a product with each of the weights."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
-    for weight in weights:
-        library.multiply(made, x, weight, out)
+    _tuned(library, made, x, weights, out)
     end.record()
     end.synchronize()
     return float(begin.elapsed_time(end)) / 1e3
-
-
-def recorded(multiply: Callable[[Tensor], object], weights: list[Tensor]) -> torch.cuda.CUDAGraph:
-    """A graph of one round."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for weight in weights:
-            multiply(weight)
-    return graph
 
 
 def sustained(graphs: Sequence[torch.cuda.CUDAGraph]) -> list[float]:
@@ -212,20 +200,9 @@ def sustained(graphs: Sequence[torch.cuda.CUDAGraph]) -> list[float]:
 
 
 def stretch(graph: torch.cuda.CUDAGraph) -> float:
-    """Seconds of a replay; a first third of the stretch is not counted."""
-    begun = time.perf_counter()
-    graph.replay()
-    torch.cuda.synchronize()
-    replays = max(int(STRETCH_S / (time.perf_counter() - begun)), 3)
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    for _ in range(replays // 3):
-        graph.replay()
-    begin.record()
-    for _ in range(replays):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / replays / 1e3
+    """Seconds of a replay, once it has been repeated for a while."""
+    repeated(graph, STRETCH_S / 3)
+    return repeated(graph, STRETCH_S)
 
 
 if __name__ == "__main__":

@@ -127,10 +127,9 @@ def build_app(words: Sequence[str] = ()) -> typer.Typer:
 
 def _asked_for(words: Sequence[str]) -> Mapping[str, Commands]:
     """The command that `words` begin with, in its panel; all, if they begin with none."""
-    for word in words[:1]:
-        for panel, commands in COMMANDS.items():
-            if word in commands:
-                return {panel: {word: commands[word]}}
+    for panel, commands in COMMANDS.items():
+        if words and words[0] in commands:
+            return {panel: {words[0]: commands[words[0]]}}
     return COMMANDS
 
 

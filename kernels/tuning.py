@@ -70,6 +70,7 @@ def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     """For a head dim of up to 256."""
     return DecodeTuning(
         tile=_keys_of_16_kib(head_dim, dtype.itemsize),
+        # Two take half the instructions, as was measured for 16-bit numbers and 128 dims.
         warps=4 if dtype == torch.float32 or head_dim > 128 else 2,
         stages=2 if dtype == torch.float32 else 3,
         fine=16 * _PROGRAMS,
