@@ -58,13 +58,15 @@ class Descent:
             return self._make_room_now(count, owner, NO_ROOM)
         device, leaving = self._device, self._transit.leaving
         skipped: list[Node] = []
+        awaited = 0  # slots below that skipped nodes wait for
         while (wanted := count - device.num_free - leaving[DEVICE_TIER]) > 0:
             chosen = self._choose(wanted, count, owner, skipped)
             if chosen is None:
                 break
-            if not self._push_down(DEVICE_TIER, *chosen, owner):
+            if waits := self._push_down(DEVICE_TIER, *chosen, owner, awaited):
                 self._holds.candidates.discard(chosen[0])
                 skipped.append(chosen[0])
+                awaited += waits
         self._offer_again(skipped)
         return device.num_free >= count
 
@@ -81,13 +83,15 @@ class Descent:
         """Begin to evict what `owner` holds over its ceiling, as far as no sequence uses it."""
         leaves, standing = self._holds.leaves[tier], self._standings[tier]
         skipped: list[Node] = []
+        awaited = 0
         while over := standing.excess(owner):
             node = leaves.own(owner)
             if node is None:
                 break
-            if not self._push_down(tier, node, over, owner):
+            if waits := self._push_down(tier, node, over, owner, awaited):
                 leaves.discard(node)
                 skipped.append(node)
+                awaited += waits
         self._offer_again(skipped)
 
     def save(self, node: Node, blocks: int) -> int:
@@ -142,27 +146,31 @@ class Descent:
             chosen = leaves.choose(owner, wanted, count)
         return chosen
 
-    def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
-        """Free slots of the node's last blocks in `tier`, or begin to; False: not now."""
+    def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
+        """Free slots of the node's last blocks in `tier`, or begin to: then 0 is returned.
+
+        Else nothing has changed, and the node waits for so many slots of the tier below that are
+        being vacated. `awaited` of these are spoken for, by other nodes that wait.
+        """
         below = self._below[tier]
         if below is None:
             self._losses.lose(tier, node, wanted, owner, NO_ROOM)
-            return True
+            return 0
         is_copied, start, end = last_run(tier, node, wanted)
         if is_copied:
             self._losses.forget_copies(tier, node, start, end, owner)
-            return True
+            return 0
         must = end < node.edge.num_blocks or bool(node.children)
         refusal = self._refusal(below, node, must)
         if refusal is None:
-            slots, waiting = self._room(below, end - start, node, must, owner)
+            slots, coming = self._room(below, end - start, node, must, owner, awaited)
             if len(slots):
                 self._begin(node, end - len(slots), (tier, below.tier), slots, owner)
-                return True
-            if waiting:
-                return False
+                return 0
+            if coming:
+                return coming
         self._losses.lose(tier, node, wanted, owner, refusal or NO_ROOM)
-        return True
+        return 0
 
     def _begin(
         self, node: Node, place: int, ends: tuple[Tier, Tier], slots: BlockIds, owner: str
@@ -192,29 +200,32 @@ class Descent:
         return max(self._tiers.max_disk_writes - self._transit.arriving[DISK_TIER], 0)
 
     def _room(
-        self, shelf: Shelf, wanted: int, node: Node, must: bool, owner: str
-    ) -> tuple[BlockIds, bool]:
-        """Up to `wanted` slots of `shelf` for `node`, and whether more will come without asking."""
+        self, shelf: Shelf, wanted: int, node: Node, must: bool, owner: str, awaited: int
+    ) -> tuple[BlockIds, int]:
+        """Up to `wanted` slots of `shelf` for `node`, and how many will come without asking.
+
+        What comes is counted on once: `awaited` slots of it are for others.
+        """
         if shelf.tier is DISK_TIER:
             wanted = min(wanted, self._disk_writes_left())
         if self._standings[shelf.tier].quotas:
             wanted = self._within_ceiling(shelf, wanted, node, must)
-        leaves, allocator = shelf.leaves, shelf.allocator
+        leaves, allocator, leaving = shelf.leaves, shelf.allocator, self._transit.leaving
         while (short := wanted - allocator.num_free) > 0:
             if not self._losses.forget_doubles(shelf, short):
                 break
         skipped: list[Node] = []
-        while (short := wanted - allocator.num_free) > self._transit.leaving[shelf.tier]:
+        while (short := wanted - allocator.num_free) > leaving[shelf.tier] - awaited:
             chosen = leaves.spare(node.owner, short, wanted)
             if chosen is None or not (must or leaves.admits(node, chosen[0])):
                 break
-            if not self._push_down(shelf.tier, *chosen, owner):
+            if self._push_down(shelf.tier, *chosen, owner):
                 leaves.discard(chosen[0])
                 skipped.append(chosen[0])
         if skipped:
             self._offer_again(skipped)
         slots = allocator.allocate(min(wanted, allocator.num_free))
-        return slots, self._transit.leaving[shelf.tier] > 0
+        return slots, min(max(leaving[shelf.tier] - awaited, 0), wanted)
 
     def _within_ceiling(self, shelf: Shelf, wanted: int, node: Node, must: bool) -> int:
         """How many of `wanted` slots `node`'s owner may take, after giving up some of its own."""
@@ -223,7 +234,7 @@ class Descent:
             victim = shelf.leaves.own(node.owner)
             if victim is None or not (must or self._holds.policy.admits(node, victim)):
                 break
-            if not self._push_down(shelf.tier, victim, over, node.owner):
+            if self._push_down(shelf.tier, victim, over, node.owner):
                 break
         return max(wanted - over, 0)
 

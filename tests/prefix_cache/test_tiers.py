@@ -361,6 +361,45 @@ def test_a_disk_that_stalls_holds_up_no_more_than_so_many_writes() -> None:
         assert len(scene.under_way) <= 1
 
 
+def with_a_disk_that_stalls(writes: int) -> TierScene:
+    """Six prompts of two blocks on the device, three that were asked for twice in a full host."""
+    scene = TierScene(13, host=6, disk=8, max_disk_writes=writes)
+    earned = [tokens(*range(n, n + 9)) for n in (100, 200, 300)]
+    for prompt in [*earned, *earned]:
+        scene.run(A, prompt)
+    others = [tokens(*range(n, n + 9)) for n in range(1_000, 1_600, 100)]
+    for prompt in others[:3]:
+        scene.run(A, prompt)
+    assert scene.acquire_loading(A, tokens(*range(2_000, 2_037)), None) is None
+    settle_all(scene)
+    for prompt in others:
+        scene.run(A, prompt)
+    assert scene.cache.lower_tiers()[Tier.HOST].used == 6
+    return scene
+
+
+def test_room_that_is_coming_below_is_waited_for_by_one_and_not_by_all() -> None:
+    """Each of the leaves could wait for the slots that two stalled writes will vacate. Only the
+    first does: for the others what the host values least is dropped, and they go down at once."""
+    scene = with_a_disk_that_stalls(writes=2)
+    asked = tokens(*range(2_000, 2_037))  # ten blocks of thirteen
+    assert scene.acquire_loading(A, asked, None) is None
+    scene.take_plan()
+    for _ in range(10):
+        down = [move for move in scene.under_way if move.target_tier is Tier.HOST]
+        scene.settle([(move, Outcome.DONE) for move in down])
+        if lease := scene.acquire_loading(A, asked, None):
+            break
+        scene.take_plan()
+    assert lease is not None
+    stalled = [move for move in scene.under_way if move.target_tier is Tier.DISK]
+    assert 0 < len(stalled) <= 2
+    assert scene.cache.traffic.by_reason(Tier.HOST)[Reason.BUSY] > 0
+    scene.release(lease)
+    settle_all(scene)
+    scene.cache.check_invariants()
+
+
 def test_an_extension_does_not_wait() -> None:
     scene = TierScene(3, host=4)
     scene.run(A, PROMPT)
