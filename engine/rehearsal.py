@@ -10,7 +10,7 @@ Knows: what is launched while an engine starts. Does not know: kernels, or what 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -40,10 +40,9 @@ def rehearse(decoder: Decoder, sampler: Sampler, bounds: Bounds) -> None:
 
     Whether the kernels run or not, no index in it comes from their results.
     """
-    short = first_layers(decoder, UNLIKE_LAYERS)
     if bounds.batch_tokens:
         activation_bytes(
-            short,
+            first_layers(decoder, UNLIKE_LAYERS),
             batch_tokens=bounds.batch_tokens,
             max_rows=bounds.max_running,
             group_rows=bounds.group_rows,
@@ -51,18 +50,30 @@ def rehearse(decoder: Decoder, sampler: Sampler, bounds: Bounds) -> None:
             block_size=bounds.block_size,
         )
     if bounds.graph_tokens:
-        rehearse_rooms(short, bounds)
-    sampler.warm_up(short.config.vocab_size, short.parameters.embedding.device)
+        rehearse_rooms(decoder, bounds)
+    rehearse_copies(decoder, bounds)
+    sampler.warm_up(decoder.config.vocab_size, decoder.parameters.embedding.device)
     torch.cuda.empty_cache()
 
 
 @torch.inference_mode()
 def rehearse_rooms(decoder: Decoder, bounds: Bounds) -> None:
-    """Compute a step of nothing but padding in each of the telling rooms."""
+    """Compute a step of nothing but padding in each of the telling rooms.
+
+    A block of the pool has room for all layers: its strides are constants of kernels.
+    """
     machine = _machine(decoder, bounds)
+    shortened = replace(machine, decoder=first_layers(decoder, UNLIKE_LAYERS))
     rooms = all_rooms(bounds.max_running, bounds.graph_tokens, bounds.group_rows)
-    for inputs in inputs_of(machine, telling(rooms)):
-        compute_step(machine, inputs)
+    for inputs in inputs_of(shortened, telling(rooms)):
+        compute_step(shortened, inputs)
+
+
+def rehearse_copies(decoder: Decoder, bounds: Bounds) -> None:
+    """Copy a block within the pool, as a prompt wants it that parts from another within a block."""
+    pool = _machine(decoder, bounds).pool
+    block = torch.zeros(1, dtype=torch.int64, device=pool.device)
+    decoder.ops.copy_blocks(pool, block, block)
 
 
 def telling(rooms: Sequence[Room]) -> list[Room]:

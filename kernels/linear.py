@@ -54,7 +54,7 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x, weight, bias)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _kernel(
     x: tl.tensor,
     weight: tl.tensor,

@@ -12,15 +12,14 @@ from engine.batch import build_batch
 from engine.graphs.inputs import Room
 from engine.graphs.steps import all_rooms
 from engine.model.decoder import UNLIKE_LAYERS, Decoder, first_layers
-from engine.rehearsal import Bounds, rehearse_rooms, telling
+from engine.rehearsal import Bounds, rehearse_copies, rehearse_rooms, telling
 from engine.step import Row
-from kernels.batch_layout import BatchLayout
+from kernels.batch_layout import BatchLayout, layer_view
 from kernels.ops import torch_ops
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.hand_driven import BLOCK_SIZE, HandDriven, build_runner, random_prompt
 
 CPU = torch.device("cpu")
-MODEL_LAYERS = 3  # of the checkpoint
 BOUNDS = Bounds(0, max_running=12, max_model_len=64, block_size=16, graph_tokens=128, group_rows=4)
 
 
@@ -30,6 +29,7 @@ class Attentions:
 
     seen: list[tuple[int, int, int, bool]] = field(default_factory=list)
     kept: list[tuple[int, ...]] = field(default_factory=list)  # where keys were written, at most
+    strides: set[tuple[int, ...]] = field(default_factory=set)  # of the layers of the pool
 
     def __call__(self, q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
         decodes = layout.num_decodes
@@ -37,6 +37,7 @@ class Attentions:
         new = q.shape[0] - decodes
         self.seen.append((decodes, new, layout.num_rows - decodes, shares))
         self.kept.append((int(layout.slots.min()), int(layout.slots.max())))
+        self.strides.add(kv.stride())
         return torch_ops().paged_attention(q, kv, layout, scale)
 
 
@@ -80,9 +81,37 @@ def test_every_telling_room_is_computed_once_a_layer(checkpoint: MakeCheckpoint)
     expected = [
         (room.num_decodes, room.num_new, room.num_prefills, room.group_rows > 0) for room in rooms
     ]
-    assert attentions.seen[::MODEL_LAYERS] == expected
-    assert len(attentions.seen) == len(expected) * MODEL_LAYERS
+    assert attentions.seen[::UNLIKE_LAYERS] == expected
+    assert len(attentions.seen) == len(expected) * UNLIKE_LAYERS
     assert {kind for *_, kind in expected} == {True, False}
+
+
+def test_a_rehearsals_pool_has_the_strides_of_the_one_to_come(checkpoint: MakeCheckpoint) -> None:
+    """They are constants of kernels, which would be compiled again for others."""
+    attentions = Attentions()
+    runner = build_runner(
+        checkpoint("llama").model_dir, ops=replace(torch_ops(), paged_attention=attentions)
+    )
+    rehearse_rooms(runner.decoder, BOUNDS)
+    pool = runner.pool.tensor
+    assert pool.shape[1] > UNLIKE_LAYERS
+    assert attentions.strides == {layer_view(pool, 0).stride()}
+
+
+def test_a_copy_within_the_pool_is_rehearsed_with_blocks_of_the_same_size(
+    checkpoint: MakeCheckpoint,
+) -> None:
+    """Or the first prompt that parts from another within a block would wait for the compiler."""
+    sizes: list[int] = []
+
+    def copied(pool: Tensor, source: Tensor, target: Tensor) -> None:
+        sizes.append(pool.stride(0))
+        assert source.tolist() == target.tolist() == [0]
+
+    ops = replace(torch_ops(), copy_blocks=copied)
+    runner = build_runner(checkpoint("llama").model_dir, ops=ops)
+    rehearse_copies(runner.decoder, BOUNDS)
+    assert sizes == [runner.pool.tensor.stride(0)]
 
 
 def test_a_rehearsal_writes_to_its_own_block_alone(checkpoint: MakeCheckpoint) -> None:
