@@ -18,6 +18,7 @@ from engine.activation import activation_bytes
 from engine.config import EngineConfig
 from engine.device import dtype_name, free_bytes, resolve_device, resolve_dtype, usual_threads
 from engine.fingerprint import BlockOrigin, dummy_digest, tokenizer_digest, weights_digest
+from engine.first_products import compute_each_once
 from engine.graphs.block_tables import BlockTables
 from engine.graphs.recorder import cuda_recorder
 from engine.graphs.runner import GraphRunner
@@ -112,6 +113,7 @@ def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> Ope
     sampler = Sampler(planner, decoder.ops.draw, decoder.ops.keep_likeliest)
     if device.type == "cuda":
         compile_ahead(partial(rehearse, decoder, sampler, _bounds(config, decoder, limits)))
+        compute_each_once(decoder, max_rows=config.max_running, batch_tokens=limits.batch_tokens)
     num_blocks = _num_blocks(config, decoder, outline.shape, limits)
     late_bytes = decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
     pool = _pool(outline.shape, num_blocks + SCRATCH_BLOCKS, device, late_bytes)

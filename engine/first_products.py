@@ -1,0 +1,63 @@
+"""Computes products of all sizes once, before any step needs them.
+
+The library takes one of many kernels by the number of rows, and loads it when it is first wanted.
+Loading waits until the device has nothing to do: a step that is the first of its size would be held
+up until those before it are over, 150 ms and more, and nothing be decided meanwhile.
+
+    every number of rows that may sample    the last layer behind attention, and the head
+    every 24th number beyond                the other layers of a step of prompts
+
+Knows: which products a model has, and of how many rows they may be. Does not know: the kernels, or
+how one is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from engine.model.decoder import Decoder
+from engine.model.parameters import Linear
+from kernels import linear
+
+# Rows from one size to the next, where sizes are too many to compute them all. The library's tiles
+# are some multiple of 8 wide; with 3 x 8 most of them fit some size best.
+EVERY = 24
+
+
+@torch.inference_mode()
+def compute_each_once(decoder: Decoder, *, max_rows: int, batch_tokens: int) -> None:
+    """All products of steps of up to `batch_tokens` tokens, of which `max_rows` sample.
+
+    Waits for nothing, and keeps nothing.
+    """
+    parameters = decoder.parameters
+    counts = list(row_counts(max_rows, batch_tokens))
+    for compute, weights in products_of_layer(decoder):
+        _compute(compute, weights, counts)
+    head = Linear(parameters.head)
+    _compute(decoder.ops.linear, head, [count for count in counts if count <= max_rows])
+
+
+def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:
+    """The numbers of rows, in ascending order."""
+    yield from range(1, max_rows + 1)
+    yield from range(max_rows + EVERY, batch_tokens + 1, EVERY)
+
+
+def products_of_layer(decoder: Decoder) -> Iterator[tuple[linear.Linear, Linear]]:
+    """What computes each product of a layer, and its weights: those of all layers are alike."""
+    layer, ops = decoder.parameters.layers[0], decoder.ops
+    for weights in (layer.qkv, layer.output, layer.down):
+        yield ops.linear_in_parts, weights
+    yield ops.linear, layer.gate_up
+
+
+def _compute(compute: linear.Linear, weights: Linear, counts: list[int]) -> None:
+    if not counts:
+        return
+    weight = weights.weight
+    x = torch.zeros((counts[-1], weight.shape[1]), dtype=weight.dtype, device=weight.device)
+    for count in counts:
+        compute(x[:count], weight, weights.bias)
