@@ -14,14 +14,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import count
 
 import numpy as np
 
-from engine.assembly import Computer, Limits, ModelFacts, assemble
+from benchmarks.modelled_tiers import ModelledMover
+from benchmarks.modelled_time import Time
+from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.draft import StepLimits
 from engine.link import Incoming
+from engine.lower_tiers import LowerTiers
 from engine.messages import (
     Event,
     Finished,
@@ -36,6 +38,7 @@ from engine.queue import QueueLimits
 from engine.step import Sampled, Step
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.shelf import Tiers
 
 VOCAB = 128_000
 BLOCK_SIZE = 16
@@ -67,35 +70,6 @@ class StepModel:
         """How long the host takes to launch it."""
         is_replayed = sum(row.num_new for row in step.rows if row.num_new > 1) <= self.replayed
         return self.launch if is_replayed else self.eager_launch
-
-
-class Time:
-    """A simulated clock in seconds, with callbacks that are due at some time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
-        self._number = count()
-
-    def __call__(self) -> float:
-        """Seconds."""
-        return self.now
-
-    def at(self, when: float, happens: Callable[[], None]) -> None:
-        """Call `happens` when the clock reaches `when`."""
-        heappush(self._due, (when, next(self._number), happens))
-
-    def move(self, until: float) -> None:
-        """Advance to `until`, calling everything that is due before."""
-        while self._due and self._due[0][0] <= until:
-            when, _, happens = heappop(self._due)
-            self.now = max(self.now, when)
-            happens()
-        self.now = max(self.now, until)
-
-    def next_due(self) -> float:
-        """When something happens next."""
-        return self._due[0][0] if self._due else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +214,8 @@ class Replay:
         steps_ahead: int = 1,
         noise: float = 0.0,
         pool_tokens: int = POOL_TOKENS,
+        tiers: Tiers = Tiers(),  # noqa: B008 - frozen; by default there are none
+        disk_blocks_per_s: float = 300.0,
     ) -> None:
         self.time = Time()
         self.link = ModelledLink(self.time)
@@ -250,6 +226,7 @@ class Replay:
             Computer(self.device, facts, blocks, BLOCK_SIZE, MemoryError),
             self.link,
             Limits(step, QueueLimits(), 10.0, steps_ahead),
+            Keeping(lower=LowerTiers(tiers, ModelledMover(self.time, disk_blocks_per_s))),
             clock=self.time,
         )
         self._seeds = count(1)

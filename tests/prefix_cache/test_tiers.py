@@ -9,7 +9,9 @@ import pytest
 
 from prefix_cache.ascent import Whereabouts
 from prefix_cache.errors import LeaseError, UnknownMove
+from prefix_cache.eviction import LeastRecentlyUsed, SortKey
 from prefix_cache.lease import Lease
+from prefix_cache.node import Node
 from prefix_cache.traffic import Reason
 from prefix_cache.transit import Outcome
 from storage.move import Move, Tier
@@ -361,6 +363,17 @@ def test_a_disk_that_stalls_holds_up_no_more_than_so_many_writes() -> None:
         assert len(scene.under_way) <= 1
 
 
+class CountingPolicy(LeastRecentlyUsed):
+    """Counts how often a leaf is put in its place."""
+
+    def __init__(self) -> None:
+        self.placed = 0
+
+    def sort_key(self, node: Node) -> SortKey:
+        self.placed += 1
+        return super().sort_key(node)
+
+
 def with_a_disk_that_stalls(writes: int) -> TierScene:
     """Six prompts of two blocks on the device, three that were asked for twice in a full host."""
     scene = TierScene(13, host=6, disk=8, max_disk_writes=writes)
@@ -398,6 +411,31 @@ def test_room_that_is_coming_below_is_waited_for_by_one_and_not_by_all() -> None
     scene.release(lease)
     settle_all(scene)
     scene.cache.check_invariants()
+
+
+@pytest.mark.parametrize("leaves", [20, 100])
+def test_making_room_beside_a_stalled_disk_looks_at_few_leaves(leaves: int) -> None:
+    """However many could go: else each step would look at all of them, and put them back."""
+    policy = CountingPolicy()
+    blocks = 2 * leaves + 7  # for all of these prompts
+    scene = TierScene(blocks, host=6, disk=8, max_disk_writes=2, ahead=leaves, policy=policy)
+    for prompt in [tokens(*range(n, n + 9)) for n in (100, 200, 300)] * 2:
+        scene.run(A, prompt)
+    others = [tokens(*range(n, n + 9)) for n in range(1_000, 990 + 15 * leaves, 10)]
+    for prompt in others[:leaves]:
+        scene.run(A, prompt)
+    assert settle_all(scene) == 6  # the first three, to the host
+    for prompt in others[leaves:]:
+        scene.run(A, prompt)
+    looked = []
+    for _ in range(20):
+        scene.settle([(m, Outcome.DONE) for m in scene.under_way if m.target_tier is Tier.HOST])
+        before = policy.placed
+        scene.take_plan()
+        looked.append(policy.placed - before)
+    assert any(move.target_tier is Tier.DISK for move in scene.under_way)
+    assert scene.cache.pool().free >= leaves
+    assert max(looked[5:]) < 10
 
 
 def test_an_extension_does_not_wait() -> None:
