@@ -26,6 +26,7 @@ from engine.link import Incoming
 from engine.lower_tiers import LowerTiers
 from engine.messages import (
     Event,
+    Failed,
     Finished,
     FromEngine,
     Generate,
@@ -201,6 +202,8 @@ class Stream:
         elif isinstance(event, Finished):
             self.finished += 1
             self._later()
+        elif isinstance(event, Failed):
+            raise RuntimeError(f"a request of {self.flow} failed: {event.message}")
 
 
 class Replay:
