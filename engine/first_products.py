@@ -7,13 +7,16 @@ up until those before it are over, 150 ms and more, and nothing be decided meanw
     every number of rows that may sample    the last layer behind attention, and the head
     every 24th number beyond                the other layers of a step of prompts
 
+A device that is slow at it gets no further than it does within MOST_S, smallest sizes first.
+
 Knows: which products a model has, and of how many rows they may be. Does not know: the kernels, or
 how one is chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -24,20 +27,32 @@ from kernels import linear
 # Rows from one size to the next, where sizes are too many to compute them all. The library's tiles
 # are some multiple of 8 wide; with 3 x 8 most of them fit some size best.
 EVERY = 24
+MOST_S = 3.0
 
 
 @torch.inference_mode()
-def compute_each_once(decoder: Decoder, *, max_rows: int, batch_tokens: int) -> None:
+def compute_each_once(
+    decoder: Decoder,
+    *,
+    max_rows: int,
+    batch_tokens: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
     """All products of steps of up to `batch_tokens` tokens, of which `max_rows` sample.
 
-    Waits for nothing, and keeps nothing.
+    Keeps nothing. Waits for each size, so that the time it took is known.
     """
-    parameters = decoder.parameters
-    counts = list(row_counts(max_rows, batch_tokens))
-    for compute, weights in products_of_layer(decoder):
-        _compute(compute, weights, counts)
-    head = Linear(parameters.head)
-    _compute(decoder.ops.linear, head, [count for count in counts if count <= max_rows])
+    head = decoder.parameters.head
+    give_up = clock() + MOST_S
+    for rows in row_counts(max_rows, batch_tokens):
+        if clock() >= give_up:
+            return
+        for compute, weights in products_of_layer(decoder):
+            _compute(compute, weights, rows)
+        if rows <= max_rows:
+            _compute(decoder.ops.linear, Linear(head), rows)
+        if head.is_cuda:
+            torch.cuda.synchronize(head.device)
 
 
 def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:
@@ -54,10 +69,7 @@ def products_of_layer(decoder: Decoder) -> Iterator[tuple[linear.Linear, Linear]
     yield ops.linear, layer.gate_up
 
 
-def _compute(compute: linear.Linear, weights: Linear, counts: list[int]) -> None:
-    if not counts:
-        return
+def _compute(compute: linear.Linear, weights: Linear, rows: int) -> None:
     weight = weights.weight
-    x = torch.zeros((counts[-1], weight.shape[1]), dtype=weight.dtype, device=weight.device)
-    for count in counts:
-        compute(x[:count], weight, weights.bias)
+    x = torch.zeros((rows, weight.shape[1]), dtype=weight.dtype, device=weight.device)
+    compute(x, weight, weights.bias)

@@ -149,8 +149,8 @@ class Descent:
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
         """Free slots of the node's last blocks in `tier`, or begin to: then 0 is returned.
 
-        Else nothing has changed, and the node waits for so many slots of the tier below that are
-        being vacated. `awaited` of these are spoken for, by other nodes that wait.
+        Else the node stays as it is, and waits for so many slots of the tier below that are being
+        vacated. `awaited` of these are spoken for, by other nodes that wait.
         """
         below = self._below[tier]
         if below is None:

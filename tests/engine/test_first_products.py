@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from torch import Tensor
 
-from engine.first_products import EVERY, compute_each_once, row_counts
+from engine.first_products import EVERY, MOST_S, compute_each_once, row_counts
 from engine.model.decoder import Decoder
 from kernels.ops import torch_ops
 from tests.engine.conftest import MakeCheckpoint
@@ -43,6 +43,15 @@ def test_every_product_of_a_step_is_computed_in_all_sizes(
     assert dict(whole.rows) == {layer.gate_up.weight.data_ptr(): sizes, head.data_ptr(): sizes[:12]}
     in_parts = (layer.qkv, layer.output, layer.down)
     assert dict(parts.rows) == {one.weight.data_ptr(): sizes for one in in_parts}
+
+
+def test_a_slow_device_is_left_alone_after_a_while(checkpoint: MakeCheckpoint) -> None:
+    whole, parts = Computed(), Computed()
+    decoder = decoder_of(checkpoint, "llama", whole, parts)
+    times = iter([0.0, MOST_S / 2, MOST_S * 0.9, MOST_S])
+    compute_each_once(decoder, max_rows=12, batch_tokens=60, clock=lambda: next(times))
+    assert whole.rows[decoder.parameters.head.data_ptr()] == [1, 2]
+    assert set(map(tuple, parts.rows.values())) == {(1, 2)}
 
 
 def test_whatever_samples_is_among_them() -> None:
