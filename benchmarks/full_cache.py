@@ -19,6 +19,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.modelled import VOCAB, Replay, StepModel, Stream
+from benchmarks.modelled_tiers import DISK_BLOCKS_PER_S
 from benchmarks.record import emit
 from engine.draft import StepLimits
 from prefix_cache.shelf import Tiers
@@ -37,7 +38,7 @@ class Sizes:
 
 
 FULL = Sizes(880_000, Tiers(15_600, 512, ahead=1_024), 64, 2_000, 256, 1_024)
-QUICK = Sizes(8_000, Tiers(300, 40, ahead=50), 16, 64, 8, 128)
+QUICK = Sizes(3_200, Tiers(80, 20, ahead=20), 16, 64, 8, 128)
 
 
 def asked_twice(replay: Replay, sizes: Sizes, dice: random.Random) -> list[Stream]:
@@ -76,7 +77,9 @@ def ask_once(replay: Replay, streams: list[Stream]) -> float:
 
 def main(
     rounds: int = 7,
-    disk_blocks_per_s: Annotated[float, typer.Option(help="Blocks the disk writes.")] = 300.0,
+    disk_blocks_per_s: Annotated[
+        float, typer.Option(help="Blocks the disk writes.")
+    ] = DISK_BLOCKS_PER_S,
     quick: bool = False,
 ) -> None:
     """One JSON line a round."""

@@ -18,7 +18,7 @@ from itertools import count
 
 import numpy as np
 
-from benchmarks.modelled_tiers import ModelledMover
+from benchmarks.modelled_tiers import DISK_BLOCKS_PER_S, ModelledMover
 from benchmarks.modelled_time import Time
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.draft import StepLimits
@@ -37,6 +37,7 @@ from engine.messages import (
 )
 from engine.queue import QueueLimits
 from engine.step import Sampled, Step
+from prefix_cache.cache import DEVICE_ONLY
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.shelf import Tiers
@@ -217,8 +218,8 @@ class Replay:
         steps_ahead: int = 1,
         noise: float = 0.0,
         pool_tokens: int = POOL_TOKENS,
-        tiers: Tiers = Tiers(),  # noqa: B008 - frozen; by default there are none
-        disk_blocks_per_s: float = 300.0,
+        tiers: Tiers = DEVICE_ONLY,
+        disk_blocks_per_s: float = DISK_BLOCKS_PER_S,
     ) -> None:
         self.time = Time()
         self.link = ModelledLink(self.time)

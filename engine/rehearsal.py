@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from engine.activation import activation_bytes
 from engine.graphs.block_tables import BlockTables
@@ -58,10 +59,7 @@ def rehearse(decoder: Decoder, sampler: Sampler, bounds: Bounds) -> None:
 
 @torch.inference_mode()
 def rehearse_rooms(decoder: Decoder, bounds: Bounds) -> None:
-    """Compute a step of nothing but padding in each of the telling rooms.
-
-    A block of the pool has room for all layers: its strides are constants of kernels.
-    """
+    """Compute a step of nothing but padding in each of the telling rooms."""
     machine = _machine(decoder, bounds)
     shortened = replace(machine, decoder=first_layers(decoder, UNLIKE_LAYERS))
     rooms = all_rooms(bounds.max_running, bounds.graph_tokens, bounds.group_rows)
@@ -71,7 +69,7 @@ def rehearse_rooms(decoder: Decoder, bounds: Bounds) -> None:
 
 def rehearse_copies(decoder: Decoder, bounds: Bounds) -> None:
     """Copy a block within the pool, as a prompt wants it that parts from another within a block."""
-    pool = _machine(decoder, bounds).pool
+    pool = _pool(decoder, bounds)
     block = torch.zeros(1, dtype=torch.int64, device=pool.device)
     decoder.ops.copy_blocks(pool, block, block)
 
@@ -98,6 +96,22 @@ def _new_tokens(room: Room) -> int:
 
 
 def _machine(decoder: Decoder, bounds: Bounds) -> Machine:
+    pool = _pool(decoder, bounds)
+    return Machine(
+        decoder=decoder,
+        pool=pool,
+        last_tokens=torch.zeros(bounds.max_running + 1, dtype=torch.int64, device=pool.device),
+        tables=BlockTables(
+            num_seats=bounds.max_running,
+            num_blocks=-(-bounds.max_model_len // bounds.block_size),
+            scratch_block=0,
+            device=pool.device,
+        ),
+    )
+
+
+def _pool(decoder: Decoder, bounds: Bounds) -> Tensor:
+    """One block, with room for all layers: its strides are constants of kernels."""
     config, weights = decoder.config, decoder.parameters.embedding
     shape = kv_pool_shape(
         num_blocks=1,
@@ -106,14 +120,4 @@ def _machine(decoder: Decoder, bounds: Bounds) -> Machine:
         block_size=bounds.block_size,
         head_dim=config.head_dim,
     )
-    return Machine(
-        decoder=decoder,
-        pool=empty_pool(shape, weights.dtype, weights.device),
-        last_tokens=torch.zeros(bounds.max_running + 1, dtype=torch.int64, device=weights.device),
-        tables=BlockTables(
-            num_seats=bounds.max_running,
-            num_blocks=-(-bounds.max_model_len // bounds.block_size),
-            scratch_block=0,
-            device=weights.device,
-        ),
-    )
+    return empty_pool(shape, weights.dtype, weights.device)
