@@ -42,17 +42,22 @@ def compute_each_once(
 
     Keeps nothing. Waits for each size, so that the time it took is known.
     """
-    head = decoder.parameters.head
+    device = decoder.parameters.head.device
     give_up = clock() + MOST_S
     for rows in row_counts(max_rows, batch_tokens):
         if clock() >= give_up:
             return
-        for compute, weights in products_of_layer(decoder):
-            _compute(compute, weights, rows)
-        if rows <= max_rows:
-            _compute(decoder.ops.linear, Linear(head), rows)
-        if head.is_cuda:
-            torch.cuda.synchronize(head.device)
+        compute_products(decoder, rows, sampling=rows <= max_rows)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+
+def compute_products(decoder: Decoder, rows: int, *, sampling: bool) -> None:
+    """The products of a layer for `rows` tokens, and if they are sampling, that of the head."""
+    for compute, weights in products_of_layer(decoder):
+        _compute(compute, weights, rows)
+    if sampling:
+        _compute(decoder.ops.linear, Linear(decoder.parameters.head), rows)
 
 
 def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:

@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from engine.activation import activation_bytes
+from engine.first_products import compute_products
 from engine.graphs.block_tables import BlockTables
 from engine.graphs.inputs import Room
 from engine.graphs.steps import Machine, all_rooms, compute_step, inputs_of
 from engine.model.decoder import UNLIKE_LAYERS, Decoder, first_layers
 from engine.sampler.sampler import Sampler
+from kernels import linear
 from kernels.batch_layout import empty_pool, kv_pool_shape
 
 
@@ -52,6 +54,7 @@ def rehearse(decoder: Decoder, sampler: Sampler, bounds: Bounds) -> None:
         )
     if bounds.graph_tokens:
         rehearse_rooms(decoder, bounds)
+    rehearse_products(decoder, bounds)
     rehearse_copies(decoder, bounds)
     sampler.warm_up(decoder.config.vocab_size, decoder.parameters.embedding.device)
     torch.cuda.empty_cache()
@@ -65,6 +68,13 @@ def rehearse_rooms(decoder: Decoder, bounds: Bounds) -> None:
     rooms = all_rooms(bounds.max_running, bounds.graph_tokens, bounds.group_rows)
     for inputs in inputs_of(shortened, telling(rooms)):
         compute_step(shortened, inputs)
+
+
+@torch.inference_mode()
+def rehearse_products(decoder: Decoder, bounds: Bounds) -> None:
+    """Compute products of as few rows as kernels are compiled for, not taken from the library."""
+    for rows in range(1, min(linear.MAX_ROWS, bounds.max_running) + 1):
+        compute_products(decoder, rows, sampling=True)
 
 
 def rehearse_copies(decoder: Decoder, bounds: Bounds) -> None:

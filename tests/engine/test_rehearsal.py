@@ -12,8 +12,15 @@ from engine.batch import build_batch
 from engine.graphs.inputs import Room
 from engine.graphs.steps import all_rooms
 from engine.model.decoder import UNLIKE_LAYERS, Decoder, first_layers
-from engine.rehearsal import Bounds, rehearse_copies, rehearse_rooms, telling
+from engine.rehearsal import (
+    Bounds,
+    rehearse_copies,
+    rehearse_products,
+    rehearse_rooms,
+    telling,
+)
 from engine.step import Row
+from kernels import linear
 from kernels.batch_layout import BatchLayout, layer_view
 from kernels.ops import torch_ops
 from tests.engine.conftest import MakeCheckpoint
@@ -112,6 +119,24 @@ def test_a_copy_within_the_pool_is_rehearsed_with_blocks_of_the_same_size(
     runner = build_runner(checkpoint("llama").model_dir, ops=ops)
     rehearse_copies(runner.decoder, BOUNDS)
     assert sizes == [runner.pool.tensor.stride(0)]
+
+
+@pytest.mark.parametrize(("max_running", "most"), [(12, 12), (256, linear.MAX_ROWS)])
+def test_products_of_few_rows_are_rehearsed(
+    checkpoint: MakeCheckpoint, max_running: int, most: int
+) -> None:
+    """Kernels are compiled for these, and without recorded steps no room asks for them."""
+    rows: list[int] = []
+
+    def computed(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows.append(x.shape[0])
+        return linear.reference(x, weight, bias)
+
+    ops = replace(torch_ops(), linear=computed, linear_in_parts=computed)
+    runner = build_runner(checkpoint("llama").model_dir, ops=ops)
+    rehearse_products(runner.decoder, replace(BOUNDS, max_running=max_running))
+    assert set(rows) == set(range(1, most + 1))
+    assert len(rows) == 5 * most, "four products of a layer, and the head's"
 
 
 def test_a_rehearsal_writes_to_its_own_block_alone(checkpoint: MakeCheckpoint) -> None:
