@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels import parts, rms_norm
-from kernels.early_start import early_start, start_early
+from kernels.early_start import early_start, let_next_start, wait_for_last
 from kernels.limits import check_attention
 from kernels.parts import load_summed
 
@@ -114,11 +114,18 @@ def _kernel(
     HAS_K_NORM: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
-    start_early(EARLY)
+    let_next_start(EARLY)
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)[:, None]
     half = tl.arange(0, HALF)[None, :]
     inside = (head < HQ + 2 * HKV) & (half < D // 2)
+    # The step's inputs say where a token is: that can be read while qkv is being written.
+    table = cos_sin + tl.load(positions + token) * D + half
+    cos = tl.load(table, mask=half < D // 2, other=0.0)
+    sin = tl.load(table + D // 2, mask=half < D // 2, other=0.0)
+    slot = tl.load(slots + token)
+    wait_for_last(EARLY)
+
     source = qkv + token * qkv_stride + head * D + half
     dtype = q_out.dtype.element_ty
     raw_low = load_summed(source, part_stride, inside, PARTS).to(dtype)
@@ -133,9 +140,6 @@ def _kernel(
         is_key = (head >= HQ) & (head < HQ + HKV)
         low, high = tl.where(is_key, low_k, low), tl.where(is_key, high_k, high)
 
-    table = cos_sin + tl.load(positions + token) * D + half
-    cos = tl.load(table, mask=half < D // 2, other=0.0)
-    sin = tl.load(table + D // 2, mask=half < D // 2, other=0.0)
     out_low = tl.where(is_value, raw_low, (low * cos - high * sin).to(dtype))
     out_high = tl.where(is_value, raw_high, (high * cos + low * sin).to(dtype))
 
@@ -143,7 +147,6 @@ def _kernel(
     tl.store(goal, out_low, mask=inside & is_query)
     tl.store(goal + D // 2, out_high, mask=inside & is_query)
 
-    slot = tl.load(slots + token)
     kv_head = tl.where(is_value, head - HQ - HKV, head - HQ)
     kept = kv + (slot // B) * block_stride + (slot % B) * D
     kept = kept + is_value.to(tl.int64) * value_stride + kv_head * head_stride + half
