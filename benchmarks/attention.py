@@ -24,6 +24,7 @@ from triton.testing import do_bench, do_bench_cudagraph
 from benchmarks.shared_prefix import GROUPS_OF_FOUR, Forest, forest_lengths, make_shared
 from kernels.batch_layout import BatchLayout, kv_pool_shape, layer_view
 from kernels.ops import triton_ops
+from kernels.unit_sizes import with_units
 
 BLOCK, Q_HEADS, KV_HEADS, HEAD_DIM, DTYPE = 16, 32, 8, 128, torch.bfloat16
 SCALE = 1 / math.sqrt(HEAD_DIM)
@@ -73,7 +74,7 @@ def make_batch(
         max_context_len=max(lengths),
     )
     q = torch.randn(rows * new, Q_HEADS, HEAD_DIM, dtype=DTYPE, device=device)
-    return q, layer_view(pool, 0), layout
+    return q, layer_view(pool, 0), with_units(layout, pool, Q_HEADS)
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -159,7 +160,7 @@ def shared_seconds(forest: Forest) -> tuple[float, float, float]:
     times = []
     for levels in (0, 1, 2):
         tables, shared = make_shared(forest, levels, layout.block_tables, BLOCK)
-        grown = replace(layout, block_tables=tables, shared=shared)
+        grown = with_units(replace(layout, block_tables=tables, shared=shared), kv, Q_HEADS)
         times.append(attention_seconds((q, kv, grown)))
     return times[0], times[1], times[2]
 

@@ -52,6 +52,8 @@ from engine.shared_prefixes import SharedPrefixes, SharingRule
 from engine.step import Sampled, Step
 from gateway.config import GatewayConfig
 from gateway.first_start import ensure_first_start
+from kernels.tuning import decode_tuning, shared_tuning
+from kernels.unit_sizes import UnitSizes
 from tests.doubles.ports import free_port
 from tests.doubles.served import MODEL, config_of
 
@@ -61,6 +63,9 @@ WARM_UP = 3  # rounds; the first finds nothing cached
 MAX_TOKENS = 8
 VOCABULARY, CONTEXT = 128_256, 131_072
 BLOCK_SIZE, NUM_BLOCKS, SEATS = 16, 16_384, 256
+SIZES = UnitSizes(
+    decode_tuning(128, torch.bfloat16), shared_tuning(128, torch.bfloat16), kv_heads=8
+)
 TOKEN_BYTES = 4096  # of keys and values in a layer of an 8B
 CPU = torch.device("cpu")
 PARTS = (
@@ -151,7 +156,7 @@ class TimedDevice:
         )
         rooms = sorted(rooms_for(SEATS, 1024), key=lambda room: (room.num_tokens, room.num_rows))
         flat = torch.zeros(max(room.total for room in rooms), dtype=torch.int32)
-        self._inputs = [StepInputs(room, flat, self._tables, BLOCK_SIZE) for room in rooms]
+        self._inputs = [StepInputs(room, flat, self._tables, BLOCK_SIZE, SIZES) for room in rooms]
 
     def launch(self, step: Step) -> OnItsWay:
         """Begin after the step before it."""

@@ -16,7 +16,7 @@ from engine.model.config import ModelConfig
 from engine.model.decoder import Decoder
 from engine.shared_prefixes import most_groups
 from kernels.batch_layout import BatchLayout, empty_pool, kv_pool_shape
-from kernels.tuning import DecodeTuning, decode_tuning, shared_tuning
+from kernels.tuning import decode_tuning, shared_tuning
 
 # Copies of the sampled rows' logits, in float32, that the most demanding sampling holds at once:
 # sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks.
@@ -74,17 +74,12 @@ def partial_bytes(
     (`kernels.decode_attention`), in one layer: the next one writes over it.
     """
     own = decode_tuning(config.head_dim, dtype)
-    slots = _most_units(own, config.num_kv_heads) + max_rows
+    slots = own.most_units(config.num_kv_heads) + max_rows
     if group_rows:
         shared = shared_tuning(config.head_dim, dtype)
-        units = _most_units(shared, config.num_kv_heads) + most_groups(max_rows)
+        units = shared.most_units(config.num_kv_heads) + most_groups(max_rows)
         slots += units * group_rows
     return 4 * slots * config.num_heads * (config.head_dim + 1)
-
-
-def _most_units(tuning: DecodeTuning, num_kv_heads: int) -> int:
-    """How many units there may be at most, beyond one for each row or group."""
-    return max(tuning.fine, tuning.coarse, num_kv_heads) // num_kv_heads
 
 
 def _blocks_per_row(batch_tokens: int, max_model_len: int, block_size: int) -> int:

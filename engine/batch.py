@@ -23,6 +23,7 @@ from engine.shared_prefixes import Sharing
 from engine.staging import to_device
 from engine.step import Row
 from kernels.batch_layout import BatchLayout, SharedLevel, SharedPrefix
+from kernels.unit_sizes import UnitSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,19 @@ def build_batch(
     block_size: int,
     device: torch.device,
     sharing: Sharing | None = None,
+    sizes: UnitSizes | None = None,
 ) -> Batch:
     """The flat form of `rows`, at least one, those with one token first.
 
     With `sharing` the decode rows lie in its order; what is sampled is in the order of `rows` all
-    the same. Raises RuntimeError where a row's sequence has no lease or no seat.
+    the same. Without `sizes` the keys of no decode are cut. Raises RuntimeError where a row's
+    sequence has no lease or no seat.
     """
     host = _host_batch(rows, block_size, sharing)
     arrays = {field.name: getattr(host, field.name) for field in fields(host)}
     arrays |= _shared_fields(sharing, rows)
+    if sizes is not None:
+        arrays["units"] = units_of(sizes, host.context_lens[: count_decodes(rows)], sharing)
     tensors = dict(zip(arrays, to_device(list(arrays.values()), device), strict=True))
     shared = None if sharing is None else shared_prefix(tensors, sharing.most_rows)
     layout = BatchLayout(
@@ -88,6 +93,7 @@ def build_batch(
         max_query_len=max(row.num_new for row in rows),
         max_context_len=int(host.context_lens.max()),
         shared=shared,
+        units=tensors.pop("units", None),
     )
     return Batch(layout=layout, **tensors)
 
@@ -101,6 +107,16 @@ def shared_prefix(fields_of: dict[str, Tensor], most_rows: int) -> SharedPrefix:
         max_group_rows=most_rows,
     )
     return SharedPrefix((level,), fields_of.pop("own_starts"))
+
+
+def units_of(
+    sizes: UnitSizes, contexts: npt.NDArray[np.int32], sharing: Sharing | None
+) -> npt.NDArray[np.int32]:
+    """`BatchLayout.units` for decodes of these contexts (R,), in the order of the batch."""
+    if sharing is None:
+        return sizes.cut(contexts)
+    own_starts = sharing.fields(len(contexts)).own_starts
+    return sizes.cut(contexts - own_starts, [sharing.key_ends])
 
 
 def count_decodes(rows: Sequence[Row]) -> int:

@@ -22,6 +22,7 @@ from engine.model.decoder import Decoder
 from engine.sampler.sampler import Sampler
 from engine.shared_prefixes import SharedPrefixes, Sharing
 from engine.step import Launched, Row, Sampled, Step
+from kernels.unit_sizes import unit_sizes
 from storage.device_pool import DevicePool
 from storage.move import Move
 
@@ -60,7 +61,8 @@ class ModelRunner:
         pool = self.pool.tensor
         if not step.rows:
             return LaunchedWithoutOutput(mark(pool.device))
-        batch = build_batch(step.rows, pool.shape[4], pool.device, self.sharing(step.rows))
+        sharing, sizes = self.sharing(step.rows), unit_sizes(pool)
+        batch = build_batch(step.rows, pool.shape[4], pool.device, sharing, sizes)
         batch.feed(self.last_tokens)
         logits = self.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
         sampling = [row.sequence for row in step.rows if row.samples]

@@ -69,6 +69,10 @@ class BatchLayout:
     # (num_decodes * Hkv,) int32 zeros, in which a decode kernel counts the parts of an output that
     # are written (`decode_attention`); zeros again after each launch. None: allocated at a launch.
     arrivals: Tensor | None = None
+    # (levels + 1, 2) int32, level by level and then for the rows' own keys: how many keys one unit
+    # of decode attention holds at most, and how many units there are beyond one an item, chosen for
+    # these very lengths (`unit_sizes`). None: nothing is cut.
+    units: Tensor | None = None
 
     @property
     def num_rows(self) -> int:

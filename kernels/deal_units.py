@@ -1,8 +1,9 @@
 """Which keys a program reads, worked out from lengths in device memory.
 
 Item i is the (i % passes)-th run of ROWS rows of group i // passes, which read the group's keys;
-with ROWS 1 a group is a row. The keys of all items, in tiles, are dealt into units of about equal
-size, each within one item; every item has at least one unit, so that its output is written.
+with ROWS 1 a group is a row. The keys of all items, in tiles, are dealt into units of a size that
+the host has chosen (`unit_sizes`), each within one item; every item has at least one unit, so that
+its output is written.
 
 Device code only. Knows: counts. Does not know: queries, keys or where anything lies.
 """
@@ -42,8 +43,7 @@ def keys_of_items(
 def deal(
     unit: tl.tensor,
     items: tl.tensor,
-    fine: tl.tensor,
-    coarse: tl.tensor,
+    size: tl.tensor,
     group_starts: tl.tensor,
     key_starts: tl.tensor,
     key_ends: tl.tensor,
@@ -51,21 +51,10 @@ def deal(
     ROWS: tl.constexpr,
     HAS_STARTS: tl.constexpr,
     TILE: tl.constexpr,
-    USUAL_TILES: tl.constexpr,
-    LEAST_TILES: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> tl.tensor:
-    """(item of `unit`, its first unit, tiles a unit holds at most); item == items: no work."""
+    """(item of `unit`, its first unit) if a unit holds `size` tiles; item == items: no work."""
     lane = tl.arange(0, AT_ONCE)
-    tiles = tl.zeros([AT_ONCE], dtype=tl.int32)
-    for base in tl.range(0, items, AT_ONCE):
-        start, end = keys_of_items(
-            base + lane, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
-        )
-        tiles += tl.cdiv(end - start, TILE)
-    all_tiles = tl.sum(tiles, axis=0)
-    size = tl.maximum(tl.cdiv(all_tiles, fine), USUAL_TILES)
-    size = tl.maximum(tl.minimum(size, tl.cdiv(all_tiles, coarse)), LEAST_TILES)
     behind = unit * 0  # units of the items before `base`
     item, first = behind, behind
     for base in tl.range(0, items, AT_ONCE):
@@ -79,4 +68,4 @@ def deal(
         item += tl.sum(passed.to(tl.int32), axis=0)
         first = tl.maximum(first, tl.max(tl.where(passed, ends, 0), axis=0))
         behind += tl.sum(units, axis=0)
-    return item, first, size
+    return item, first

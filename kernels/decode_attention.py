@@ -3,7 +3,8 @@
 This is split-KV attention ("flash-decoding"), with the keys of shared prefixes read once for all
 rows that share them. Work comes in items: a range of keys, and the decode rows that read it. A
 row's own keys are an item of one row; the keys that several rows share (`SharedPrefix`) are an item
-of all of them. The keys of all items, in tiles, are dealt into units of about equal size:
+of all of them. The keys of all items, in tiles, are dealt into units of a size chosen once a step
+(`unit_sizes`), so that a batch of mixed lengths fills the device as an even one does:
 
     lengths     ########################################   ####   ############   #
     units       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
@@ -16,9 +17,8 @@ of a row finds all its parts written. Each unit counts itself in `BatchLayout.ar
 written its part, and so knows whether it is the last.
 
 How many units there may be follows from the number of items alone; which item a unit belongs
-to is worked out by each program from the lengths in device memory. So the launch can be
-captured in a CUDA graph, and a batch of mixed lengths fills the device as an even one does.
-A row whose context is 0 gives 0.
+to is worked out by each program from the lengths in device memory (`attend_unit`). So the launch
+can be captured in a CUDA graph. A row whose context is 0 gives 0.
 
 Knows: decode rows, their groups and lengths. Does not know: rows with several new tokens
 (`prefill_attention`).
@@ -30,141 +30,17 @@ from dataclasses import dataclass
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
-from kernels.attention_tile import LOG2_E, attend_tile, average
+from kernels.attend_unit import attend_unit
+from kernels.attention_tile import LOG2_E
 from kernels.batch_layout import BatchLayout, SharedLevel
-from kernels.deal_units import deal, keys_of_items
-from kernels.early_start import early_start, start_early
-from kernels.merge_attention import PARTS_AT_ONCE, merge_row
+from kernels.early_start import early_start
+from kernels.merge_attention import PARTS_AT_ONCE
 from kernels.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
 
 _ITEMS_AT_ONCE = 128  # lengths that a program reads in one go
 _MIN_QUERIES = 16  # rows of the smallest operand that the matrix units take
-
-
-@triton.jit(do_not_specialize=["table_stride", "items", "passes", "fine", "coarse", "first_slot"])
-def _attend_kernel(
-    q: tl.tensor,
-    kv: tl.tensor,
-    group_starts: tl.tensor,
-    key_starts: tl.tensor,
-    key_ends: tl.tensor,
-    block_tables: tl.tensor,
-    out: tl.tensor,
-    partial: tl.tensor,
-    partial_lse: tl.tensor,
-    spans: tl.tensor,
-    arrivals: tl.tensor,
-    log2_scale: tl.tensor,
-    items: tl.tensor,
-    passes: tl.tensor,
-    fine: tl.tensor,
-    coarse: tl.tensor,
-    first_slot: tl.tensor,
-    table_stride: tl.tensor,
-    head_stride: tl.tensor,
-    BLOCK_STRIDE: tl.constexpr,
-    VALUE_STRIDE: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    ROWS: tl.constexpr,
-    HAS_STARTS: tl.constexpr,
-    B: tl.constexpr,
-    D: tl.constexpr,
-    D_PADDED: tl.constexpr,
-    M: tl.constexpr,
-    TILE: tl.constexpr,
-    USUAL_TILES: tl.constexpr,
-    LEAST_TILES: tl.constexpr,
-    AT_ONCE: tl.constexpr,
-    SPLIT: tl.constexpr,
-    SHARED: tl.constexpr,
-    MEMBERS: tl.constexpr,
-    PARTS_AT_ONCE: tl.constexpr,
-    EARLY: tl.constexpr,
-) -> None:
-    start_early(EARLY)
-    kv_head, unit = tl.program_id(0), tl.program_id(1)
-    item, first, size = unit, unit, 0
-    if SPLIT:
-        item, first, size = deal(
-            unit, items, fine, coarse, group_starts, key_starts, key_ends,
-            passes, ROWS, HAS_STARTS, TILE, USUAL_TILES, LEAST_TILES, AT_ONCE,
-        )  # fmt: skip
-    if item < items:
-        start, end = keys_of_items(
-            item, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
-        )
-        row, behind = item, item + 1
-        if ROWS > 1:
-            row = tl.load(group_starts + item // passes) + item % passes * ROWS
-            behind = tl.minimum(tl.load(group_starts + item // passes + 1), row + ROWS)
-        units = unit * 0 + 1
-        if SPLIT:
-            tiles = tl.cdiv(end - start, TILE)
-            units = tl.maximum(tl.cdiv(tiles, size), 1)
-            keys = tl.cdiv(tiles, units) * TILE
-            start = start + (unit - first) * keys
-            end = tl.minimum(start + keys, end)
-
-        member, column = tl.arange(0, M), tl.arange(0, D_PADDED)
-        row_of = row + member // GROUP
-        real = (member < GROUP * ROWS) & (row_of < behind)
-        head = kv_head * GROUP + member % GROUP
-        inside = real[:, None] & (column < D)[None, :]
-        place = (row_of.to(tl.int64) * (KV_HEADS * GROUP) + head) * D
-        place = place[:, None] + column[None, :]
-        acc = tl.zeros([M, D_PADDED], dtype=tl.float32)
-        m = tl.full([M], float("-inf"), dtype=tl.float32)
-        total = tl.zeros([M], dtype=tl.float32)
-        if start < end:
-            queries = tl.load(q + place, mask=inside, other=0.0)
-            last_key = tl.zeros([M], dtype=tl.int32) + (end - 1)
-            keys_of_head = kv + kv_head.to(tl.int64) * head_stride
-            table = block_tables + row.to(tl.int64) * table_stride
-            whole = start + (end - start) // TILE * TILE
-            for tile in tl.range(start, whole, TILE):
-                acc, m, total = attend_tile(
-                    queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
-                    BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, False,
-                )  # fmt: skip
-            if whole < end:
-                acc, m, total = attend_tile(
-                    queries, acc, m, total, keys_of_head, table, whole, end, last_key, log2_scale,
-                    BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, True,
-                )  # fmt: skip
-        result = average(acc, total)
-        if (ROWS == 1) and (SHARED == 0) and units == 1:
-            tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
-        else:
-            slot = first_slot + unit * ROWS + member // GROUP
-            slot = slot.to(tl.int64) * (KV_HEADS * GROUP) + head
-            tl.store(partial + slot[:, None] * D + column[None, :], result, mask=inside)
-            tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
-        if ROWS > 1:
-            if (unit == first) and (kv_head == 0):
-                # Where each row's parts lie: first slot, slots from one to the next, how many.
-                index = tl.arange(0, ROWS)
-                into = spans + (row + index) * 4
-                written = row + index < behind
-                tl.store(into, first_slot + first * ROWS + index, mask=written)
-                tl.store(into + 1, index * 0 + ROWS, mask=written)
-                tl.store(into + 2, index * 0 + units, mask=written)
-        elif (SPLIT or SHARED > 0) and (SHARED > 0 or units > 1):
-            tl.debug_barrier()  # other threads read what this one has stored
-            arrived = units - 1
-            if units > 1:
-                counter = arrivals + row * KV_HEADS + kv_head
-                arrived = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
-                if arrived == units - 1:
-                    tl.store(counter, 0)
-            if arrived == units - 1:
-                merge_row(
-                    partial, partial_lse, spans, out, row, items, first_slot + first, units,
-                    kv_head, KV_HEADS, GROUP, MEMBERS, D, D_PADDED, SHARED, PARTS_AT_ONCE,
-                )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +57,8 @@ class _Items:
 
     def target(self, kv_heads: int, longest: int) -> int:
         """A bound on the units beyond one an item, if no item has more than `longest` keys."""
-        tuning = self.tuning
-        dealt = min(tuning.fine // kv_heads, self.count * (longest // tuning.usual_keys))
-        in_few = min(tuning.coarse // kv_heads, self.count * (longest // tuning.least_keys))
-        return max(dealt, in_few, 1)
+        longest_cut = longest // self.tuning.least_keys
+        return max(min(self.tuning.most_units(kv_heads), self.count * longest_cut), 1)
 
 
 def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
@@ -196,10 +70,12 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
     if not rows:
         return
     parts = _parts(q, kv, layout)
-    if len(parts) == 1 and layout.max_context_len <= parts[0].tuning.least_keys:
+    is_cut = layout.units is not None and layout.max_context_len > parts[-1].tuning.least_keys
+    if len(parts) == 1 and not is_cut:
         _attend(q, kv, layout, scale, parts[0], _Room(out, out, out, out, out, 0, 0))
         return
-    targets = [part.target(kv.shape[2], layout.max_context_len) for part in parts]
+    longest = layout.max_context_len
+    targets = [part.target(kv.shape[2], longest) if is_cut else 0 for part in parts]
     # A partial row for each row of each unit.
     slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
     levels = len(parts) - 1
@@ -213,7 +89,7 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
     for index, part in enumerate(parts):
         written = spans[index] if index < levels else spans
         room = _Room(out, partial, lse, written, arrivals, sum(slots[:index]), targets[index])
-        _attend(q, kv, layout, scale, part, room, levels if index == levels else 0)
+        _attend(q, kv, layout, scale, part, room, index, levels if index == levels else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,18 +133,20 @@ def _attend(
     scale: float,
     part: _Items,
     room: _Room,
-    levels: int = 0,
+    level: int = 0,
+    merged: int = 0,
 ) -> None:
-    """Launch one part; `levels`: of shared keys, whose partial outputs are to be merged in."""
+    """Launch one part, `level`; `merged`: levels whose partial outputs are to be merged in."""
     heads, head_dim = q.shape[1:]
     kv_heads, block_size = kv.shape[2:4]
     group, tuning = heads // kv_heads, part.tuning
-    _attend_kernel[(kv_heads, part.count + room.target)](
+    attend_unit[(kv_heads, part.count + room.target)](
         q,
         kv,
         part.group_starts,
         part.key_ends if part.key_starts is None else part.key_starts,
         part.key_ends,
+        part.key_ends if layout.units is None else layout.units,
         layout.block_tables,
         room.out,
         room.partial,
@@ -278,8 +156,7 @@ def _attend(
         scale * LOG2_E,
         part.count,
         part.passes,
-        max(tuning.fine // kv_heads, 1),
-        max(tuning.coarse // kv_heads, 1),
+        level,
         room.first_slot,
         layout.block_tables.stride(0),
         kv.stride(2),
@@ -294,11 +171,9 @@ def _attend(
         D_PADDED=triton.next_power_of_2(head_dim),
         M=max(triton.next_power_of_2(group * part.rows), _MIN_QUERIES),
         TILE=tuning.tile,
-        USUAL_TILES=tuning.usual_keys // tuning.tile,
-        LEAST_TILES=tuning.least_keys // tuning.tile,
         AT_ONCE=_ITEMS_AT_ONCE,
         SPLIT=room.target > 0,
-        SHARED=levels,
+        SHARED=merged,
         MEMBERS=triton.next_power_of_2(group),
         PARTS_AT_ONCE=PARTS_AT_ONCE,
         num_warps=tuning.warps,

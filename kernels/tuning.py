@@ -20,20 +20,20 @@ _PROGRAMS = 132  # multiprocessors of an H200
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
-    """How keys are dealt to programs that read them for few queries.
-
-    Of much work a unit has a `fine`-th, but at least `usual_keys` keys: so units are many, and the
-    last ones to end do not run alone for long. Of little work it has a `coarse`-th, but at least
-    `least_keys` keys: so every multiprocessor has a unit.
-    """
+    """How keys are dealt to programs that read them for few queries (`unit_sizes`)."""
 
     tile: int  # keys at a time
     warps: int
     stages: int  # tiles in flight, plus one
-    fine: int  # units over all KV heads
-    coarse: int
-    usual_keys: int
-    least_keys: int
+    at_once: int  # programs that run at once
+    alone: float  # a program's time if it runs by itself, in that of one among all that can
+    begin_keys: int  # that could be read in the time that a unit takes beside its keys
+    least_keys: int  # of a unit; a multiple of `tile`
+    units: int  # at most, over all KV heads, beyond one for each item
+
+    def most_units(self, kv_heads: int) -> int:
+        """Units of one KV head at most, beyond one for each item."""
+        return max(self.units // kv_heads, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,11 @@ def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
         # Two take half the instructions, as was measured for 16-bit numbers and 128 dims.
         warps=4 if dtype == torch.float32 or head_dim > 128 else 2,
         stages=2 if dtype == torch.float32 else 3,
-        fine=16 * _PROGRAMS,
-        coarse=4 * _PROGRAMS,
-        usual_keys=1536,
+        at_once=4 * _PROGRAMS,
+        alone=0.5,
+        begin_keys=128,
         least_keys=128,
+        units=16 * _PROGRAMS,
     )
 
 
@@ -85,7 +86,15 @@ def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     alone = decode_tuning(head_dim, dtype)
     if dtype == torch.float32 or head_dim > 128:
         return alone
-    return replace(alone, tile=max(alone.tile // 2, 16), warps=4, stages=5)
+    return replace(
+        alone,
+        tile=max(alone.tile // 2, 16),
+        warps=4,
+        stages=5,
+        at_once=3 * _PROGRAMS,
+        alone=0.3,
+        begin_keys=192,
+    )
 
 
 def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:

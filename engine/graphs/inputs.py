@@ -19,12 +19,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.batch import count_decodes, in_batch_order, seat_of
+from engine.batch import count_decodes, in_batch_order, seat_of, units_of
 from engine.graphs.block_tables import BlockTables
 from engine.sampler.plan import Draw
 from engine.shared_prefixes import Sharing, SharingFields, most_groups, nobody_shares
 from engine.staging import HostArray
 from engine.step import Row
+from kernels.unit_sizes import UnitSizes
 
 Ints = npt.NDArray[np.int32]
 
@@ -70,6 +71,7 @@ class Room:
             **dict.fromkeys(per_row, rows),
             "query_starts": rows + 1,
             "keys": 2 * rows,
+            "units": 4 if self.group_rows else 2,
             **self._shared_sizes(),
         }
 
@@ -101,8 +103,11 @@ class Room:
 class StepInputs:
     """Fills the inputs of recorded steps of one room. `flat` is shared by all rooms."""
 
-    def __init__(self, room: Room, flat: Tensor, tables: BlockTables, block_size: int) -> None:
+    def __init__(
+        self, room: Room, flat: Tensor, tables: BlockTables, block_size: int, sizes: UnitSizes
+    ) -> None:
         self.room = room
+        self._sizes = sizes
         self._places = room.offsets()
         self._flat = flat[: room.total]
         self._tables = tables
@@ -132,9 +137,10 @@ class StepInputs:
         np.copyto(numbers, self._padding)
         parts = {name: numbers[place] for name, place in self._places.items()}
         self._fill_rows(parts, rows, sharing)
-        if sharing is not None:
-            for name, values in _shared_fields(sharing, self.room).items():
-                parts[name][:] = values
+        for name, values in _shared_fields(sharing, self.room).items():
+            parts[name][:] = values
+        contexts = parts["context_lens"][: count_decodes(rows)]
+        parts["units"][:] = units_of(self._sizes, contexts, sharing).reshape(-1)
         if draw is not None:
             parts["keys"][: draw.keys.size] = draw.keys.reshape(-1)
             parts["temperature"].view(np.float32)[: len(draw.temperature)] = draw.temperature
@@ -144,6 +150,7 @@ class StepInputs:
         numbers = np.zeros(self.room.total, np.int32)
         nobody = self._tables.nobody
         scratch = int(self._tables.host[nobody, 0]) * self._block_size
+        nobody_together = nobody_shares(self.room.group_rows) if self.room.group_rows else None
         fillers: dict[str, int | Ints] = {
             "pending_seats": nobody,
             "table_seats": nobody,
@@ -152,7 +159,8 @@ class StepInputs:
             "query_starts": np.minimum(
                 np.arange(self.room.num_rows + 1, dtype=np.int32), np.int32(self.room.num_decodes)
             ),
-            **_shared_fields(nobody_shares(self.room.group_rows), self.room),
+            "units": units_of(self._sizes, np.zeros(0, np.int32), nobody_together).reshape(-1),
+            **_shared_fields(nobody_together, self.room),
         }
         for name, value in fillers.items():
             numbers[self._places[name]] = value
@@ -209,9 +217,9 @@ class StepInputs:
         parts["positions"][where] = positions
 
 
-def _shared_fields(sharing: Sharing, room: Room) -> dict[str, Ints]:
+def _shared_fields(sharing: Sharing | None, room: Room) -> dict[str, Ints]:
     """By name, what a room that shares has beside the rest."""
-    if not room.group_rows:
+    if sharing is None:
         return {}
     made = sharing.fields(room.num_decodes)
     return {field.name: getattr(made, field.name) for field in fields(SharingFields)}

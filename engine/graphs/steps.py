@@ -33,6 +33,7 @@ from engine.graphs.recorder import Launches, Recorded, Recorder
 from engine.model.decoder import UNLIKE_LAYERS, Decoder, first_layers
 from engine.shared_prefixes import SharingFields
 from kernels.batch_layout import BatchLayout, SharedPrefix, no_arrivals
+from kernels.unit_sizes import unit_sizes
 
 BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
 NEW_TOKENS = (64, 128, 256)
@@ -114,8 +115,9 @@ def inputs_of(machine: Machine, rooms: Sequence[Room]) -> Iterator[StepInputs]:
     """The inputs of each room in turn, all in one tensor, which is padding when they come."""
     total, device = max((room.total for room in rooms), default=0), machine.pool.device
     flat = torch.zeros(total, dtype=torch.int32, device=device)
+    block_size, sizes = machine.pool.shape[4], unit_sizes(machine.pool)
     for room in rooms:
-        yield StepInputs(room, flat, machine.tables, machine.pool.shape[4])
+        yield StepInputs(room, flat, machine.tables, block_size, sizes)
 
 
 def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
@@ -209,6 +211,7 @@ def _layout(machine: Machine, inputs: StepInputs) -> BatchLayout:
         max_context_len=tables.shape[1] * machine.pool.shape[4],
         shared=_shared(inputs),
         arrivals=no_arrivals(room.num_decodes, machine.pool),
+        units=inputs.field("units").view(-1, 2),
     )
 
 

@@ -17,6 +17,7 @@ from kernels import decode_attention
 from kernels.batch_layout import BatchLayout, kv_pool_shape, layer_view
 from kernels.ops import triton_ops
 from kernels.tuning import rows_together
+from kernels.unit_sizes import with_units
 from tests.engine.origins import ORIGIN
 
 BLOCK_SIZE = 16
@@ -108,6 +109,7 @@ def test_memory_allocated_on_a_device_is_within_the_bound(model: ModelConfig, sh
     rows, context = 256, 8192
     layout = decodes(model, rows, context, shares=shares, device="cuda")
     q, kv = query(model, rows, "cuda"), layer_view(pool(model, context, "cuda"), 0)
+    layout = with_units(layout, kv, model.num_heads)
     attend = triton_ops().paged_attention
     attend(q, kv, layout, 0.1)  # compiled, and whatever is kept is there
     torch.cuda.synchronize()

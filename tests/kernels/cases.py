@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kernels.batch_layout import BatchLayout, kv_pool_shape, layer_view
+from kernels.unit_sizes import with_units
 from tests.kernels import naive
 
 NO_BLOCK_IDS = (-1, 2**31 - 1, -(2**31), 10**9)
@@ -70,6 +71,7 @@ def make_case(
         behind.copy_(garbage.repeat(behind.numel())[: behind.numel()])
     leading = next((i for i, (new, _) in enumerate(rows) if new != 1), len(rows))
     layout = make_layout(rows, tables, geometry.block_size, leading if decodes is None else decodes)
+    layout = with_units(layout, kv, geometry.q_heads)
     scale = 1 / math.sqrt(geometry.head_dim)
     return Case(torch.cat([q for q, _, _ in plain]), kv, layout, scale, plain)
 

@@ -12,37 +12,32 @@ import triton.language as tl
 
 from kernels.deal_units import deal
 
-TILE, USUAL, LEAST, AT_ONCE = 16, 4, 2, 8
+TILE, AT_ONCE = 16, 8
 
 
-@triton.jit(do_not_specialize=["items", "fine", "coarse"])
+@triton.jit(do_not_specialize=["items", "size"])
 def _deal_one(
     lengths: tl.tensor,
     dealt: tl.tensor,
     items: tl.tensor,
-    fine: tl.tensor,
-    coarse: tl.tensor,
+    size: tl.tensor,
     TILE: tl.constexpr,
-    USUAL: tl.constexpr,
-    LEAST: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> None:
     unit = tl.program_id(0)
-    item, first, size = deal(
-        unit, items, fine, coarse, lengths, lengths, lengths, 1, 1, False, TILE, USUAL, LEAST,
-        AT_ONCE,
+    item, first = deal(
+        unit, items, size, lengths, lengths, lengths, 1, 1, False, TILE, AT_ONCE
     )  # fmt: skip
-    tl.store(dealt + unit * 3, item)
-    tl.store(dealt + unit * 3 + 1, first)
-    tl.store(dealt + unit * 3 + 2, size)
+    tl.store(dealt + unit * 2, item)
+    tl.store(dealt + unit * 2 + 1, first)
 
 
-def deal_all(lengths: list[int], fine: int, coarse: int) -> list[list[int]]:
-    """[item, first unit of the item, tiles at most] of each unit that a launch would have."""
-    units = max(fine, coarse) + len(lengths)
-    dealt = torch.full((units, 3), -1, dtype=torch.int32)
+def deal_all(lengths: list[int], size: int) -> list[list[int]]:
+    """[item, first unit of the item] of each unit, and of some more than there are."""
+    units = sum(max(math.ceil(length / TILE / size), 1) for length in lengths) + 5
+    dealt = torch.full((units, 2), -1, dtype=torch.int32)
     numbers = torch.tensor(lengths, dtype=torch.int32)
-    _deal_one[(units,)](numbers, dealt, len(lengths), fine, coarse, TILE, USUAL, LEAST, AT_ONCE)
+    _deal_one[(units,)](numbers, dealt, len(lengths), size, TILE, AT_ONCE)
     rows: list[list[int]] = dealt.tolist()
     return rows
 
@@ -53,7 +48,7 @@ def _interpreted() -> None:
         pytest.skip("kernels run on CPU tensors in the interpreter only")
 
 
-@pytest.mark.parametrize(("fine", "coarse"), [(1, 1), (12, 6)])
+@pytest.mark.parametrize("size", [1, 3, 8, 1000])
 @pytest.mark.parametrize(
     "lengths",
     [
@@ -68,24 +63,15 @@ def _interpreted() -> None:
     ],
     ids=str,
 )
-def test_each_item_has_its_tiles_in_consecutive_units(
-    lengths: list[int], fine: int, coarse: int
-) -> None:
-    dealt = deal_all(lengths, fine, coarse)
+def test_each_item_has_its_tiles_in_consecutive_units(lengths: list[int], size: int) -> None:
+    dealt = deal_all(lengths, size)
     expected_first = 0
     for item, length in enumerate(lengths):
-        units = [unit for unit, (owner, _, _) in enumerate(dealt) if owner == item]
-        size = dealt[units[0]][2]
+        units = [unit for unit, (owner, _) in enumerate(dealt) if owner == item]
         tiles = math.ceil(length / TILE)
         needed = max(math.ceil(tiles / size), 1)
         assert units == list(range(expected_first, expected_first + needed))
         assert all(dealt[unit][1] == expected_first for unit in units)
         expected_first += needed
-    assert all(item == len(lengths) for item, _, _ in dealt[expected_first:])
-
-
-def test_units_are_fine_where_work_is_plenty_and_few_where_it_is_little() -> None:
-    def size(tiles: int) -> int:
-        return deal_all([tiles * TILE], 10, 4)[0][2]
-
-    assert [size(tiles) for tiles in (1, 8, 12, 16, 40, 100)] == [2, 2, 3, 4, 4, 10]
+    assert len(dealt) > expected_first
+    assert all(item == len(lengths) for item, _ in dealt[expected_first:])

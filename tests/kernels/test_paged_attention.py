@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kernels.errors import UnsupportedShape
 from kernels.ops import Ops, torch_ops
+from kernels.tuning import decode_tuning
 from tests.kernels.cases import (
     NO_BLOCK_IDS,
     Case,
@@ -86,6 +87,32 @@ def test_the_bound_on_the_context_shapes_the_launch_not_the_result(ops: Ops) -> 
     case = make_case(Geometry(2, 1), [(1, 1), (1, 300)])
     wide = replace(case, layout=replace(case.layout, max_context_len=9_000))
     assert relative_error(attend(ops, wide), case.truth()) < 1e-5
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 5, 100])
+@pytest.mark.parametrize("idle", [0, 7])
+def test_where_rows_are_cut_does_not_change_the_result(ops: Ops, tiles: int, idle: int) -> None:
+    """`idle`: more units than there are, as where a launch was made for longer rows."""
+    case = make_case(Geometry(), [(1, 700), (1, 3), (1, 0), (1, 1_025), (1, 128)])
+    keys = tiles * decode_tuning(32, torch.float32).tile
+    more = sum(max(-(-length // keys), 1) - 1 for length in case.layout.context_lens.tolist())
+    units = torch.tensor([[keys, more + idle]], dtype=torch.int32)
+    cut = replace(case, layout=replace(case.layout, units=units))
+    truth = case.truth().nan_to_num()
+    assert relative_error(attend(ops, cut), truth) < 1e-5
+    whole = replace(case, layout=replace(case.layout, units=None))
+    assert relative_error(attend(ops, whole), truth) < 1e-5
+
+
+def test_the_kernel_has_no_more_units_than_it_is_told(ops: Ops) -> None:
+    """The control: one unit too few, and the last row is not written."""
+    case = make_case(Geometry(), [(1, 700), (1, 300)])
+    keys = decode_tuning(32, torch.float32).tile
+    more = sum(-(-length // keys) - 1 for length in (700, 300))
+    units = torch.tensor([[keys, more - 1]], dtype=torch.int32)
+    got = attend(ops, replace(case, layout=replace(case.layout, units=units)))
+    assert relative_error(got[:1], case.truth()[:1]) < 1e-5
+    assert (relative_error(got[1:], case.truth()[1:]) < 1e-5) == (ops == torch_ops())
 
 
 def test_the_scale_is_the_callers(ops: Ops) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kernels.batch_layout import SharedLevel, SharedPrefix
 from kernels.ops import Ops, torch_ops
+from kernels.unit_sizes import with_units
 from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
 
 Groups = list[tuple[int, int, int]]  # (rows, first key, end key)
@@ -49,6 +50,7 @@ def grow(case: Case, levels: list[Groups]) -> Case:
         plan.append(make_level(groups, tables.device))
     shared = SharedPrefix(levels=tuple(plan), own_starts=own_starts)
     layout = replace(case.layout, block_tables=tables, shared=shared)
+    layout = with_units(layout, case.kv, case.q.shape[1])
     return replace(case, layout=layout, rows=tuple(rows))
 
 
@@ -97,7 +99,8 @@ def test_the_kernel_goes_by_the_plan(ops: Ops) -> None:
     """The control: a plan that is not so shows in the kernel; the reference asks the tables."""
     lengths, levels = FORESTS["two-rows"]
     case = make_case(Geometry(), [(1, length) for length in lengths])
-    untrue = replace(case.layout, shared=grow(case, levels).layout.shared)
+    grown = grow(case, levels).layout
+    untrue = replace(grown, block_tables=case.layout.block_tables)
     got = attend(ops, replace(case, layout=untrue))
     assert relative_error(got[:1], case.truth()[:1]) < 1e-5
     assert (relative_error(got[1:], case.truth()[1:]) < 1e-5) == (ops == torch_ops())

@@ -27,11 +27,10 @@ def test_tiles_are_powers_of_two_and_divide_the_least_units(
         assert number >= 16
         assert number & (number - 1) == 0
     assert decode.least_keys % decode.tile == 0
-    assert decode.usual_keys % decode.tile == 0
-    assert decode.coarse <= decode.fine
+    assert decode.at_once <= decode.units
     shared = shared_tuning(head_dim, dtype)
     assert shared.tile >= 16
-    assert shared.least_keys % shared.tile == shared.usual_keys % shared.tile == 0
+    assert shared.least_keys % shared.tile == 0
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from kernels.batch_layout import BatchLayout
 from kernels.ops import Ops, torch_ops, triton_ops
 from tests.doubles.rerun import Rerun
 from tests.doubles.sharing_checker import SharingChecker
+from tests.doubles.units_checker import UnitsChecker
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.hand_driven import (
     BLOCK_SIZE,
@@ -104,6 +105,27 @@ def test_shared_layouts_are_true_and_rows_get_their_own_tokens(
     assert run(HandDriven(runner, launcher)) == expected
     assert checker.shared >= 5 * runner.decoder.config.num_layers
     assert len({tuple(tokens) for tokens in expected}) == len(expected), "else rows could swap"
+
+
+@pytest.mark.parametrize("shares", [False, True], ids=["alone", "together"])
+@pytest.mark.parametrize("max_tokens", [0, 128], ids=["eager", "recorded"])
+def test_units_hold_all_keys_of_each_step(
+    checkpoint: MakeCheckpoint, max_tokens: int, shares: bool
+) -> None:
+    """Of rows that are long enough to be cut, alone and behind a prefix that is, too."""
+    checker = UnitsChecker()
+    ops = replace(torch_ops(), paged_attention=checker)
+    runner = runner_of(checkpoint("llama").model_dir, ops, shares=shares)
+    launcher = with_graphs(runner, Rerun(), max_tokens=max_tokens) if max_tokens else runner
+    driven = HandDriven(runner, launcher)
+    stem = driven.add(random_prompt(260), sampling(4))
+    driven.step((stem, 260))
+    grown = [driven.grow(stem, 16, random_prompt(3 + 200 * n, seed=n), 4) for n in range(2)]
+    for sequence in grown:
+        driven.step((stem, 1), (sequence, sequence.num_tokens - sequence.num_computed))
+    driven.step(*((sequence, 1) for sequence in (stem, *grown)))
+    assert checker.own > 0
+    assert (checker.shared > 0) == shares
 
 
 @pytest.mark.parametrize("max_tokens", [0, 8], ids=["eager", "recorded"])
