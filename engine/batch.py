@@ -112,7 +112,10 @@ def shared_prefix(fields_of: dict[str, Tensor], most_rows: int) -> SharedPrefix:
 def units_of(
     sizes: UnitSizes, contexts: npt.NDArray[np.int32], sharing: Sharing | None
 ) -> npt.NDArray[np.int32]:
-    """`BatchLayout.units` for decodes of these contexts (R,), in the order of the batch."""
+    """`BatchLayout.units` for decodes of these contexts (R,), in the order of the batch.
+
+    A group of rows that share is one item: it has no more rows than `rows_together` lets it.
+    """
     if sharing is None:
         return sizes.cut(contexts)
     own_starts = sharing.fields(len(contexts)).own_starts
