@@ -31,7 +31,7 @@ Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.floating]
 
 _EVEN = 1.25  # times the mean: units that are not longer than that end together
-_TAIL = 0.45  # of the longest unit's time, which the device is not full if they do not
+_TAIL = 0.45  # of the longest unit's time is lost behind units that do not end together
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,11 @@ def best_cut(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int, i
 
 
 def _time(mean: Floats, most: Floats, waves: Floats, alone: float) -> Floats:
-    """Of units that take `mean` and `most` when the device is full; `alone`: faster, if alone."""
+    """How long each cut takes (C,), in the time of a tile when the device is full.
+
+    `mean`, `most` (C,): tiles of a unit, with its beginning; `waves` (C,) of units;
+    `alone`: as in `DecodeTuning`.
+    """
     rest = waves % 1
     in_waves = most * (waves - rest + np.where(rest > 0, alone + (1 - alone) * rest, 0))
     in_any_order = mean * waves + most * _TAIL
