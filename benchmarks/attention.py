@@ -21,10 +21,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 from triton.testing import do_bench, do_bench_cudagraph
 
-from benchmarks.shared_prefix import GROUPS_OF_FOUR, Forest, forest_lengths, make_shared
+from benchmarks.ceilings import seconds_of
+from benchmarks.shared_prefix import (
+    GROUPS_OF_FOUR,
+    Forest,
+    forest_lengths,
+    make_shared,
+    with_units,
+)
 from kernels.batch_layout import BatchLayout, kv_pool_shape, layer_view
-from kernels.ops import triton_ops
-from kernels.unit_sizes import with_units
+from kernels.ops import torch_ops, triton_ops
 
 BLOCK, Q_HEADS, KV_HEADS, HEAD_DIM, DTYPE = 16, 32, 8, 128, torch.bfloat16
 SCALE = 1 / math.sqrt(HEAD_DIM)
@@ -83,8 +89,11 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def attention_seconds(batch: tuple[Tensor, Tensor, BatchLayout]) -> float:
-    """Seconds of one call of the op that the engine uses."""
+    """Seconds of one call of the op that the engine uses on the batch's device."""
     q, kv, layout = batch
+    if not q.is_cuda:
+        reference = torch_ops().paged_attention
+        return seconds_of(lambda: reference(q, kv, layout, SCALE), "cpu")
     attention = triton_ops().paged_attention
     return seconds(lambda: attention(q, kv, layout, SCALE))
 

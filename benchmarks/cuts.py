@@ -11,29 +11,23 @@ Knows only kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import torch
 import typer
-from torch import Tensor
 
-from benchmarks.attention import DTYPE as KV_DTYPE
 from benchmarks.attention import (
+    DTYPE,
     HEAD_DIM,
     KV_HEADS,
-    SCALE,
     attention_seconds,
     make_batch,
     mixed_lengths,
 )
-from benchmarks.ceilings import seconds_of
 from benchmarks.record import emit
-from kernels.batch_layout import BatchLayout
-from kernels.ops import torch_ops
 from kernels.tuning import decode_tuning
-from kernels.unit_sizes import best_cut
+from kernels.unit_sizes import best_cut, possible_cuts
 
 EVEN = [
     *((rows, 8_000) for rows in (1, 2, 4, 8, 16)),
@@ -43,8 +37,6 @@ EVEN = [
     (1, 100_000),
 ]
 MOST_TRIED = 12  # sizes of a batch
-
-Batch = tuple[Tensor, Tensor, BatchLayout]
 
 
 def main(quick: bool = False) -> None:
@@ -62,40 +54,25 @@ def main(quick: bool = False) -> None:
 def emit_cuts(name: str, lengths: list[int], device: str) -> None:
     """Print the line of one batch."""
     q, kv, layout = make_batch(lengths, 1, device)
+    array, tuning = np.array(lengths, np.int32), decode_tuning(HEAD_DIM, DTYPE)
+    possible = possible_cuts(array, tuning, KV_HEADS)
+    spread = np.linspace(0, len(possible) - 1, MOST_TRIED).round().astype(int).tolist()
+    chosen = best_cut(array, tuning, KV_HEADS)
     took: dict[int, float] = {}
-    for keys, more in cuts_of(lengths):
-        units = torch.tensor([[keys, more]], dtype=torch.int32, device=device)
-        took[-(-max(lengths) // keys)] = _seconds((q, kv, replace(layout, units=units)), device)
-    keys, _ = best_cut(np.array(lengths, np.int32), decode_tuning(HEAD_DIM, KV_DTYPE), KV_HEADS)
-    chosen = -(-max(lengths) // keys)
+    for cut in sorted({chosen, *(possible[index] for index in spread)}, reverse=True):
+        units = torch.tensor([cut], dtype=torch.int32, device=device)
+        took[_pieces(lengths, cut)] = attention_seconds((q, kv, replace(layout, units=units)))
     emit(
         name,
         us={pieces: round(time * 1e6, 1) for pieces, time in took.items()},
-        chosen=chosen,
-        over_best=took[chosen] / min(took.values()),
+        chosen=_pieces(lengths, chosen),
+        over_best=took[_pieces(lengths, chosen)] / min(took.values()),
     )
 
 
-def cuts_of(lengths: list[int]) -> Iterator[tuple[int, int]]:
-    """Some of the cuts that a launch has room for, and the one that is chosen, coarse to fine."""
-    tuning = decode_tuning(HEAD_DIM, KV_DTYPE)
-    array = np.array(lengths, np.int32)
-    tiles = -(-array // tuning.tile)
-    finest = max(
-        -(-int(tiles.sum()) // tuning.most_units(KV_HEADS)), tuning.least_keys // tuning.tile
-    )
-    longest = int(tiles.max())
-    pieces = np.unique(np.geomspace(1, max(longest // finest, 1), MOST_TRIED).round().astype(int))
-    sizes = {-(-longest // int(count)) * tuning.tile for count in pieces}
-    for keys in sorted({*sizes, best_cut(array, tuning, KV_HEADS)[0]}, reverse=True):
-        yield keys, int((-(-array // keys) - 1).sum())
-
-
-def _seconds(batch: Batch, device: str) -> float:
-    if device == "cuda":
-        return attention_seconds(batch)
-    attention = torch_ops().paged_attention
-    return seconds_of(lambda: attention(*batch, SCALE), device)
+def _pieces(lengths: list[int], cut: tuple[int, int]) -> int:
+    """Units of the longest row."""
+    return -(-max(lengths) // cut[0])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import torch
 import typer
-from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from benchmarks.attention import (
@@ -21,19 +20,16 @@ from benchmarks.attention import (
     KEY_BYTES,
     PREFILLS,
     Q_HEADS,
-    SCALE,
     attention_seconds,
     make_batch,
     mixed_lengths,
     shared_seconds,
     torch_seconds,
 )
-from benchmarks.ceilings import Ceilings, measured_ceilings, seconds_of
+from benchmarks.ceilings import Ceilings, measured_ceilings
 from benchmarks.filters import emit_filters
 from benchmarks.record import emit, progress
 from benchmarks.shared_prefix import GROUPS_OF_FOUR, Forest
-from kernels.batch_layout import BatchLayout
-from kernels.ops import torch_ops
 
 SMALL_DECODES, SMALL_PREFILLS = [(1, 64), (4, 96)], [(1, 48, 64)]
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -62,15 +58,8 @@ def main(quick: bool = False) -> None:
     emit_filters(device, small=small)
 
 
-def _seconds(batch: tuple[Tensor, Tensor, BatchLayout], device: str) -> float:
-    if device == "cuda":
-        return attention_seconds(batch)
-    attention = torch_ops().paged_attention
-    return seconds_of(lambda: attention(*batch, SCALE), device)
-
-
 def _emit_decode(name: str, lengths: list[int], ceilings: Ceilings, device: str) -> None:
-    took, size = _seconds(make_batch(lengths, 1, device), device), sum(lengths) * KEY_BYTES
+    took, size = attention_seconds(make_batch(lengths, 1, device)), sum(lengths) * KEY_BYTES
     beside = _beside(len(lengths), 1, lengths[0], device) if len(set(lengths)) == 1 else {}
     emit(
         name,
@@ -82,7 +71,7 @@ def _emit_decode(name: str, lengths: list[int], ceilings: Ceilings, device: str)
 
 
 def _emit_prefill(rows: int, new: int, context: int, ceilings: Ceilings, device: str) -> None:
-    took = _seconds(make_batch([context] * rows, new, device), device)
+    took = attention_seconds(make_batch([context] * rows, new, device))
     work = 4 * rows * new * (context - (new - 1) / 2) * Q_HEADS * HEAD_DIM
     emit(
         f"prefill {rows} x {new} of {context}",

@@ -1,16 +1,19 @@
-"""Decode batches whose rows share prefixes, and their block tables.
+"""Decode batches whose rows share prefixes, their block tables, and how their keys are cut.
 
 Knows only layouts; `benchmarks.attention` times them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.batch_layout import SharedLevel, SharedPrefix
+from kernels.batch_layout import BatchLayout, SharedLevel, SharedPrefix
+from kernels.tuning import rows_together
+from kernels.unit_sizes import unit_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,19 @@ def make_shared(
     plan = (of_all, per_group) if levels == 2 else (per_group,)
     starts = torch.full_like(tables[:, 0], grouped)
     return shared, SharedPrefix(levels=plan, own_starts=starts)
+
+
+def with_units(layout: BatchLayout, kv: Tensor, num_q_heads: int) -> BatchLayout:
+    """The layout with units for its lengths, which are fetched from the device, as no step does."""
+    own = layout.context_lens[: layout.num_decodes].cpu().numpy()
+    shared = []
+    if layout.shared is not None:
+        own = own - layout.shared.own_starts.cpu().numpy()
+        for level in layout.shared.levels:
+            passes = -(-level.max_group_rows // rows_together(num_q_heads // kv.shape[-3]))
+            shared.append(np.repeat((level.key_ends - level.key_starts).cpu().numpy(), passes))
+    units = torch.from_numpy(unit_sizes(kv).cut(own, shared))
+    return replace(layout, units=units.to(kv.device))
 
 
 def _level(groups: int, rows_each: int, start: int, end: int, tables: Tensor) -> SharedLevel:

@@ -1,6 +1,8 @@
 """The time of one step on this device, compared with the least that memory and arithmetic allow.
 
-Run as `python -m benchmarks.step --model llama-3.1-8b [--quick] [--kernels]`; weights are random.
+    python -m benchmarks.step --model llama-3.1-8b [--quick] [--kernels] [--batch 48x2030 ...]
+
+Weights are random. `--batch` has steps of so many decodes with that context in place of the usual.
 A line has a step's rows and contexts, the time between two steps on the device, the lower bound
 (floor) by this machine's measured copies and products, and the host's time of a launch. There are
 steps with and without shared prefixes. Knows the runner; `benchmarks.serving` includes scheduling
@@ -9,11 +11,13 @@ and HTTP.
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -73,6 +77,15 @@ def shapes() -> list[Shape]:
         Shape("64 new of 8k", (), ((64, 8_256),)),
         Shape("8,192 new", (), ((8_192, 8_192),)),
     ]
+
+
+def even_shape(batch: str) -> Shape:
+    """Of "rows x context" without spaces; BadParameter where it is not that."""
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", batch)
+    if found is None:
+        raise typer.BadParameter(f"{batch!r} is not like 48x2030", param_hint="--batch")
+    rows, context = map(int, found.groups())
+    return Shape(f"{rows} x {context}", (context,) * rows)
 
 
 def rows_of(shape: Shape, cache: PrefixCache) -> tuple[Row, ...]:
@@ -179,8 +192,14 @@ def _emit_kernels(step: Step, opened: OpenedModel) -> None:
         progress(f"    {one.device_time_total / 3e3:7.3f} ms {one.count // 3:>5} x {one.key[:90]}")
 
 
-def main(model: str = "handbook", quick: bool = False, kernels: bool = False) -> None:
+def main(
+    model: str = "handbook",
+    quick: bool = False,
+    kernels: bool = False,
+    batch: Annotated[list[str] | None, typer.Option(help="Rows and context: 48x2030.")] = None,
+) -> None:
     """One JSON line a shape."""
+    wanted = [even_shape(one) for one in batch or ()]
     on_gpu = torch.cuda.is_available()
     ceilings = measured_ceilings("cuda" if on_gpu else "cpu", small=quick or not on_gpu)
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
@@ -196,7 +215,7 @@ def main(model: str = "handbook", quick: bool = False, kernels: bool = False) ->
     if on_gpu:
         torch.cuda.synchronize()
     emit("opened and recorded", seconds=time.perf_counter() - before, device=opened.device)
-    for shape in quick_shapes() if quick else shapes():
+    for shape in wanted or (quick_shapes() if quick else shapes()):
         progress(f"step {shape.name}")
         step = measure(shape, opened, ceilings)
         if kernels:

@@ -118,8 +118,7 @@ def units_of(
     """
     if sharing is None:
         return sizes.cut(contexts)
-    own_starts = sharing.fields(len(contexts)).own_starts
-    return sizes.cut(contexts - own_starts, [sharing.key_ends])
+    return sizes.cut(contexts - sharing.own_starts(len(contexts)), [sharing.key_ends])
 
 
 def count_decodes(rows: Sequence[Row]) -> int:

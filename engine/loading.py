@@ -40,6 +40,7 @@ from kernels.errors import UnsupportedShape
 from kernels.limits import check_attention, check_hidden_size
 from kernels.ops import ops_for
 from kernels.tuning import LEAST_SHARED_TOKENS, rows_together
+from kernels.unit_sizes import unit_sizes
 from storage.device_pool import BlockShape, DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.mover import Mover
@@ -144,6 +145,7 @@ def _runner(
         Mover(pool, decoder.ops.copy_blocks),
         torch.zeros(config.max_running + 1, dtype=torch.int64, device=pool.tensor.device),
         None if sharing is None else SharedPrefixes(sharing),
+        unit_sizes(pool.tensor) if pool.tensor.is_cuda else None,
     )
 
 

@@ -22,7 +22,7 @@ from engine.model.decoder import Decoder
 from engine.sampler.sampler import Sampler
 from engine.shared_prefixes import SharedPrefixes, Sharing
 from engine.step import Launched, Row, Sampled, Step
-from kernels.unit_sizes import unit_sizes
+from kernels.unit_sizes import UnitSizes
 from storage.device_pool import DevicePool
 from storage.move import Move
 
@@ -48,6 +48,7 @@ class ModelRunner:
     mover: Mover
     last_tokens: Tensor
     prefixes: SharedPrefixes | None = None  # None: every row reads its keys by itself
+    sizes: UnitSizes | None = None  # None: no row's keys are cut
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
         """How the decode rows of a step are to lie; None where each reads by itself."""
@@ -61,8 +62,8 @@ class ModelRunner:
         pool = self.pool.tensor
         if not step.rows:
             return LaunchedWithoutOutput(mark(pool.device))
-        sharing, sizes = self.sharing(step.rows), unit_sizes(pool)
-        batch = build_batch(step.rows, pool.shape[4], pool.device, sharing, sizes)
+        sharing = self.sharing(step.rows)
+        batch = build_batch(step.rows, pool.shape[4], pool.device, sharing, self.sizes)
         batch.feed(self.last_tokens)
         logits = self.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
         sampling = [row.sequence for row in step.rows if row.samples]

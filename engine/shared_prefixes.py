@@ -97,9 +97,13 @@ class Sharing:
         starts[len(self.key_ends) : len(self.key_ends) + len(alone)] = alone
         key_ends = np.zeros(groups, np.int32)
         key_ends[: len(self.key_ends)] = self.key_ends
+        return SharingFields(starts, np.zeros_like(key_ends), key_ends, self.own_starts(num_rows))
+
+    def own_starts(self, num_rows: int) -> Ints:
+        """How many tokens each of `num_rows` decode rows reads with others, in batch order."""
         own_starts = np.zeros(num_rows, np.int32)
-        own_starts[:shared] = np.repeat(self.key_ends, np.diff(self.starts))
-        return SharingFields(starts, np.zeros_like(key_ends), key_ends, own_starts)
+        own_starts[: self.starts[-1]] = np.repeat(self.key_ends, np.diff(self.starts))
+        return own_starts
 
 
 def nobody_shares(most_rows: int) -> Sharing:

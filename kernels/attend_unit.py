@@ -67,7 +67,8 @@ def attend_unit(
         size = tl.load(units_of_level + 2 * level) // TILE
         more = tl.load(units_of_level + 2 * level + 1)
         if more > 0:
-            # Most programs of a recorded launch have no unit, and are to be gone at once.
+            # Most programs of a recorded launch have no unit, and are to be gone at once. They need
+            # not wait: those that have one do, so this kernel does not end before the last one.
             item = items + 0
             if unit < items + more:
                 item, first = deal(

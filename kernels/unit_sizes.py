@@ -17,18 +17,16 @@ or the device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
-from kernels.batch_layout import BatchLayout
-from kernels.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
+from kernels.tuning import DecodeTuning, decode_tuning, shared_tuning
 
 Ints = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.floating]
+Numbers = npt.NDArray[np.number]
 
 _EVEN = 1.25  # times the mean: units that are not longer than that end together
 _TAIL = 0.45  # of the longest unit's time is lost behind units that do not end together
@@ -58,39 +56,48 @@ def unit_sizes(pool: Tensor) -> UnitSizes:
     return UnitSizes(own, shared, kv_heads)
 
 
-def with_units(layout: BatchLayout, kv: Tensor, num_q_heads: int) -> BatchLayout:
-    """The layout with units for its lengths, which are fetched from the device: not for a step."""
-    own = layout.context_lens[: layout.num_decodes].cpu().numpy()
-    shared = []
-    if layout.shared is not None:
-        own = own - layout.shared.own_starts.cpu().numpy()
-        for level in layout.shared.levels:
-            passes = -(-level.max_group_rows // rows_together(num_q_heads // kv.shape[-3]))
-            shared.append(np.repeat((level.key_ends - level.key_starts).cpu().numpy(), passes))
-    units = torch.from_numpy(unit_sizes(kv).cut(own, shared))
-    return replace(layout, units=units.to(kv.device))
-
-
 def best_cut(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int, int]:
     """(keys a unit, units beyond one an item) with which items of `lengths` (I,) take least time.
 
     The keys are a multiple of `tuning.tile`; there are at most `tuning.most_units` such units.
     """
-    tiles = -(-lengths[lengths > 0] // tuning.tile)
-    work, longest = int(tiles.sum()), int(tiles.max(initial=0))
-    least = max(-(-work // tuning.most_units(kv_heads)), tuning.least_keys // tuning.tile)
-    if longest <= least:
-        return least * tuning.tile, 0
-    sizes = np.unique(-(-longest // np.arange(1, longest // least + 1)))
-    units = np.ceil(tiles / sizes[:, None]).sum(axis=1)  # faster than whole numbers, and exact
-    begin = tuning.begin_keys / tuning.tile
-    waves = units * kv_heads / tuning.at_once
-    time = _time(work / units + begin, sizes + begin, waves, tuning.alone)
-    best = int(time.argmin())
+    tiles = _tiles(lengths, tuning)
+    sizes, units = _cuts(tiles, tuning, kv_heads)
+    best = 0
+    if len(sizes) > 1:
+        begin = tuning.begin_keys / tuning.tile
+        waves = units * kv_heads / tuning.at_once
+        time = _time(tiles.sum() / units + begin, sizes + begin, waves, tuning.alone)
+        best = int(time.argmin())
     return int(sizes[best]) * tuning.tile, int(units[best]) - len(tiles)
 
 
-def _time(mean: Floats, most: Floats, waves: Floats, alone: float) -> Floats:
+def possible_cuts(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> list[tuple[int, int]]:
+    """What `best_cut` chooses from: all that a launch has room for, the finest first."""
+    tiles = _tiles(lengths, tuning)
+    sizes, units = _cuts(tiles, tuning, kv_heads)
+    more = units - len(tiles)
+    return [(int(size) * tuning.tile, int(m)) for size, m in zip(sizes, more, strict=True)]
+
+
+def _tiles(lengths: Ints, tuning: DecodeTuning) -> Ints:
+    """Of each item that has any."""
+    tiles: Ints = -(-lengths[lengths > 0] // tuning.tile)
+    return tiles
+
+
+def _cuts(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[Numbers, Numbers]:
+    """Tiles of a unit and number of units (C,), if the longest item has 1, 2, 3... of one size."""
+    fewest = -(-int(tiles.sum()) // tuning.most_units(kv_heads))
+    least, longest = max(fewest, tuning.least_keys // tuning.tile), int(tiles.max(initial=0))
+    if longest <= least:
+        return np.array([least]), np.array([len(tiles)])
+    sizes = np.unique(-(-longest // np.arange(1, longest // least + 1)))
+    units = np.ceil(tiles / sizes[:, None]).sum(axis=1)  # faster than whole numbers, and exact
+    return sizes, units
+
+
+def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers:
     """How long each cut takes (C,), in the time of a tile when the device is full.
 
     `mean`, `most` (C,): tiles of a unit, with its beginning; `waves` (C,) of units;

@@ -139,8 +139,6 @@ class StepInputs:
         self._fill_rows(parts, rows, sharing)
         for name, values in _shared_fields(sharing, self.room).items():
             parts[name][:] = values
-        contexts = parts["context_lens"][: count_decodes(rows)]
-        parts["units"][:] = units_of(self._sizes, contexts, sharing).reshape(-1)
         if draw is not None:
             parts["keys"][: draw.keys.size] = draw.keys.reshape(-1)
             parts["temperature"].view(np.float32)[: len(draw.temperature)] = draw.temperature
@@ -181,6 +179,7 @@ class StepInputs:
         last = self._fill_tokens(parts, rows, decodes, seats)
         parts["pending_seats"][last[pending]] = seats[pending]
         parts["context_lens"][place] = ends
+        parts["units"][:] = units_of(self._sizes, ends[:decodes], sharing).reshape(-1)
         parts["table_seats"][place] = seats
         parts["outputs"][: len(sampling)] = last[sampling]
         parts["output_seats"][: len(sampling)] = seats[sampling]

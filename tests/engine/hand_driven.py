@@ -23,6 +23,7 @@ from engine.sampler.sampler import Sampler
 from engine.sequence import Sequence
 from engine.step import Row, Runner, Sampled, Step
 from kernels.ops import Ops, ops_for
+from kernels.unit_sizes import unit_sizes
 from prefix_cache.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.node import Node
@@ -121,6 +122,7 @@ def build_runner(
         pool,
         Mover(pool, decoder.ops.copy_blocks),
         torch.zeros(SEATS + 1, dtype=torch.int64, device=device),
+        sizes=unit_sizes(pool.tensor),
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.shared_prefix import with_units
 from engine.activation import partial_bytes
 from engine.batch import shared_prefix
 from engine.model.config import ModelConfig
@@ -17,7 +18,6 @@ from kernels import decode_attention
 from kernels.batch_layout import BatchLayout, kv_pool_shape, layer_view
 from kernels.ops import triton_ops
 from kernels.tuning import rows_together
-from kernels.unit_sizes import with_units
 from tests.engine.origins import ORIGIN
 
 BLOCK_SIZE = 16

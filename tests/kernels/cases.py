@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from benchmarks.shared_prefix import with_units
 from kernels.batch_layout import BatchLayout, kv_pool_shape, layer_view
-from kernels.unit_sizes import with_units
 from tests.kernels import naive
 
 NO_BLOCK_IDS = (-1, 2**31 - 1, -(2**31), 10**9)

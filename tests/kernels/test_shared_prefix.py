@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.shared_prefix import with_units
 from kernels.batch_layout import SharedLevel, SharedPrefix
 from kernels.ops import Ops, torch_ops
-from kernels.unit_sizes import with_units
 from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
 
 Groups = list[tuple[int, int, int]]  # (rows, first key, end key)
