@@ -5,8 +5,8 @@
 A line has a batch of decodes, the time by the number of units that its longest row is cut in, the
 number that `kernels.unit_sizes` chooses, and how much longer that takes than the fastest. The
 numbers that it chooses by (`kernels.tuning`) were fitted to such times, of whole steps of an 8B.
-Without a GPU, and with --quick, a few small batches; there nothing is cut, and times say nothing.
-Knows only kernels.
+Without a GPU, and with --quick, a few small batches; without one nothing is cut, and times say
+nothing. Knows only kernels.
 """
 
 from __future__ import annotations
