@@ -33,6 +33,7 @@ from cli.flags import flattened
 from engine.codec import Codec
 from engine.link import SocketLink
 from engine.messages import Cancel, Finished, Generate, Hello, StepReply, Tokens, Welcome
+from engine.pulse import Echo
 from gateway.config import GatewayConfig
 from gateway.first_start import ensure_first_start
 from tests.doubles.served import MODEL
@@ -72,6 +73,7 @@ class PacedEngine:
 
     def __init__(self, socket: str, step_s: float) -> None:
         self._link = SocketLink(socket, codec=Codec())
+        self._echo = Echo(socket)  # without it the gateway takes this engine for stopped
         self._step_s = step_s
         self._running: dict[bytes, dict[str, Running]] = {}
 

@@ -9,6 +9,9 @@ This thread does: so a process that is stopped, swapped out or starved is notice
 and a health check can say so. Nothing fails for it: when requests are given up is a matter of the
 connection's own silence (`connection`).
 
+An engine opens its echo before it welcomes anybody, so beats count from the welcome on, also for
+one that stops before its first echo was felt.
+
 Knows: one socket beside the engine's. Does not know: requests, steps, or what follows.
 """
 
@@ -68,16 +71,15 @@ class Pulse:
     def __init__(self, beat_s: float = BEAT_S) -> None:
         self._beat_s = beat_s
         self._missed = 0
-        self.was_felt = False  # the engine has echoed
 
     @property
     def is_lost(self) -> bool:
-        """Whether an engine that once echoed has stopped to."""
-        return self.was_felt and self._missed >= MISSED
+        """Whether the last beats had no echo; without an engine they have none either."""
+        return self._missed >= MISSED
 
     def begin_anew(self) -> None:
-        """Another engine has come, which has not echoed yet."""
-        self._missed, self.was_felt = 0, False
+        """Another engine has come: what the one before missed says nothing of it."""
+        self._missed = 0
 
     async def watch(self, context: zmq.Context[zmq.Socket[bytes]], socket_path: str) -> None:
         """Beat until cancelled.
@@ -93,9 +95,7 @@ class Pulse:
                 with suppress(zmq.Again):
                     socket.send(b"", zmq.NOBLOCK)
                 await asyncio.sleep(self._beat_s)
-                is_felt = _has_echo(socket)
-                self._missed = 0 if is_felt else self._missed + 1
-                self.was_felt = self.was_felt or is_felt
+                self._missed = 0 if _has_echo(socket) else self._missed + 1
         finally:
             socket.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 
 from engine.assembly import Computer, Limits, ModelFacts, assemble
@@ -17,6 +18,7 @@ from engine.core import EngineCore
 from engine.draft import StepLimits
 from engine.link import Link, SocketLink
 from engine.process import StopSignal, serve
+from engine.pulse import Echo
 from engine.queue import QueueLimits
 from engine.step import Launched, Runner, Step
 from tests.doubles.fake_runner import VOCAB_SIZE, FakeRunner
@@ -62,12 +64,9 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     stop = StopSignal()
     stop.listen()
-    link = SocketLink(options.socket, codec=Codec())
-    core = fake_engine(link, pace_s=options.pace, break_at_step=options.break_at_step)
-    try:
+    with closing(SocketLink(options.socket, codec=Codec())) as link, closing(Echo(options.socket)):
+        core = fake_engine(link, pace_s=options.pace, break_at_step=options.break_at_step)
         return serve(core, stop, grace_s=options.grace)
-    finally:
-        link.close()
 
 
 if __name__ == "__main__":

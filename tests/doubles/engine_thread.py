@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from types import TracebackType
 
 from engine.codec import Codec
 from engine.link import SocketLink
 from engine.process import StopSignal, serve
+from engine.pulse import Echo
 from tests.doubles.engine_process import fake_engine
 
 
@@ -38,9 +40,8 @@ class EngineThread:
         self._thread.join(20)
 
     def _serve(self) -> None:
-        link = SocketLink(self._path, codec=Codec())
-        self._bound.set()
-        core = fake_engine(link, pace_s=self._pace_s)
-        self.exit_code = serve(core, self._stop, grace_s=0.0)
-        self.dropped_frames = link.dropped_frames
-        link.close()
+        with closing(SocketLink(self._path, codec=Codec())) as link, closing(Echo(self._path)):
+            self._bound.set()
+            core = fake_engine(link, pace_s=self._pace_s)
+            self.exit_code = serve(core, self._stop, grace_s=0.0)
+            self.dropped_frames = link.dropped_frames

@@ -42,6 +42,7 @@ from engine.messages import (
     Tokens,
     Unpin,
 )
+from engine.pulse import Echo
 from engine.stats_messages import EngineStats
 from tests.doubles.engine_thread import EngineThread
 from tests.doubles.fake_engine import WELCOME
@@ -114,6 +115,7 @@ async def answering(path: str, answer: Callable[[ToEngine], FromEngine]) -> Asyn
     context = zmq.asyncio.Context()
     engine = context.socket(zmq.ROUTER)
     engine.bind(f"ipc://{path}")
+    echo = Echo(path)
     codec = Codec()
 
     async def answer_all() -> None:
@@ -128,6 +130,7 @@ async def answering(path: str, answer: Callable[[ToEngine], FromEngine]) -> Asyn
     finally:
         answers.cancel()
         await asyncio.wait([answers])
+        echo.close()
         engine.close(linger=0)
         context.destroy(linger=0)
 
@@ -159,6 +162,12 @@ async def in_one_message(path: str, *events: Event) -> AsyncIterator[None]:
 async def _until_lost(client: EngineClient) -> None:
     while client.welcome is not None:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
+
+
+async def _until_stalled(client: EngineClient, is_so: bool) -> None:
+    async with asyncio.timeout(10):  # a bound on hanging, not a measurement
+        while client.is_stalled is not is_so:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 class TestStreams:
@@ -477,6 +486,22 @@ class TestDeath:
             tokens, _ = await collect(client, generate("0", range(5), max_tokens=5))
             assert tokens == expected_output(range(5), 5)
             await until(client, at_rest)
+
+    async def test_one_that_is_stopped_as_soon_as_it_is_there_is_stalled_until_it_goes_on(
+        self, socket_path: str
+    ) -> None:
+        """Before an echo of it may have been felt."""
+        async with connected(socket_path) as client, engine_process(socket_path) as process:
+            await client.wait_until_welcome()
+            process.send_signal(signal.SIGSTOP)
+            assert not client.is_stalled
+            await _until_stalled(client, True)
+            with pytest.raises(EngineUnavailable, match="does not answer"):
+                await collect(client, generate("stopped", range(5)))
+            process.send_signal(signal.SIGCONT)
+            await _until_stalled(client, False)
+            tokens, _ = await collect(client, generate("0", range(5), max_tokens=5))
+            assert tokens == expected_output(range(5), 5)
 
     async def test_an_idle_engine_is_not_given_up(self, socket_path: str) -> None:
         async with connected(socket_path, 1.0) as client, engine_process(socket_path):

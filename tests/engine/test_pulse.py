@@ -44,11 +44,18 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "e")
 
 
-async def test_an_engine_that_stops_to_echo_is_lost_until_it_echoes_again(path: str) -> None:
+@asynccontextmanager
+async def felt(path: str) -> AsyncIterator[tuple[Pulse, Echo]]:
+    """A gateway's end that has felt the engine's; the echo is closed by who asked for it."""
     async with felt_at(path) as pulse:
+        await until(lambda: pulse.is_lost)  # nobody is there yet
         echo = Echo(path)
-        await until(lambda: pulse.was_felt)
-        assert not pulse.is_lost
+        await until(lambda: not pulse.is_lost)
+        yield pulse, echo
+
+
+async def test_an_engine_that_stops_to_echo_is_lost_until_it_echoes_again(path: str) -> None:
+    async with felt(path) as (pulse, echo):
         echo.close()
         await until(lambda: pulse.is_lost)
         echo = Echo(path)
@@ -56,32 +63,28 @@ async def test_an_engine_that_stops_to_echo_is_lost_until_it_echoes_again(path: 
         echo.close()
 
 
-async def test_who_never_echoed_is_not_lost(path: str) -> None:
-    """An engine of an older version has no echo."""
+async def test_who_never_echoes_is_lost_but_not_at_once(path: str) -> None:
     async with felt_at(path) as pulse:
-        await asyncio.sleep(20 * BEAT_S)
         assert not pulse.is_lost
+        await until(lambda: pulse.is_lost)
 
 
 async def test_one_beat_missed_is_not_enough(path: str) -> None:
-    echo = Echo(path)
-    async with felt_at(path) as pulse:
-        await until(lambda: pulse.was_felt)
+    async with felt(path) as (pulse, echo):
         for _ in range(3):
             time.sleep(10 * BEAT_S)  # noqa: ASYNC251 - this very process stands still
             await asyncio.sleep(0)
             assert not pulse.is_lost
-    echo.close()
+        echo.close()
 
 
-async def test_another_engine_begins_anew(path: str) -> None:
-    echo = Echo(path)
-    async with felt_at(path) as pulse:
-        await until(lambda: pulse.was_felt)
+async def test_another_engine_begins_anew_and_has_to_echo_as_well(path: str) -> None:
+    async with felt(path) as (pulse, echo):
         echo.close()
         await until(lambda: pulse.is_lost)
         pulse.begin_anew()
         assert not pulse.is_lost
+        await until(lambda: pulse.is_lost)
 
 
 def test_the_socket_is_private_and_goes_with_the_engine(path: str) -> None:
@@ -92,7 +95,8 @@ def test_the_socket_is_private_and_goes_with_the_engine(path: str) -> None:
 
 
 async def test_several_gateways_feel_one_engine(path: str) -> None:
-    echo = Echo(path)
     async with felt_at(path) as first, felt_at(path) as second:
-        await until(lambda: first.was_felt and second.was_felt)
-    echo.close()
+        await until(lambda: first.is_lost and second.is_lost)
+        echo = Echo(path)
+        await until(lambda: not (first.is_lost or second.is_lost))
+        echo.close()
