@@ -247,13 +247,17 @@ class EngineCore:
     def _begin(self, step: Step) -> bool:
         """Launch the step and begin the copies planned with it; whether the step is on its way.
 
-        The copies are begun first, so that they run beside the step. Where the step copies within
-        the device itself, it is launched first: it may read blocks that were given to a load since.
+        The copies are begun first, so that they run beside the step. It is launched first where it
+        copies within the device itself, since it may read blocks that were given to a load since;
+        and where the device has nothing else to do and only copies down are planned, which have
+        time. (Without a step ahead it is over when it has been launched.)
         """
-        if not step.moves:
+        device_waits = not self._launches and not self.parts.cache.plans_loads
+        launches_first = bool(step.moves) or (device_waits and self.parts.steps_ahead > 0)
+        if not launches_first:
             self.parts.copies.start(self.parts.clock())
         is_ahead = bool(step.rows) and self._launch(step)
-        if step.moves:
+        if launches_first:
             self.parts.copies.start(self.parts.clock())
         self._is_still = not self._launches
         return is_ahead

@@ -94,6 +94,11 @@ class PrefixCache:
         """Copies between tiers that were planned and not settled."""
         return len(self._transit)
 
+    @property
+    def plans_loads(self) -> bool:
+        """Whether the next plan has copies to the device, which somebody waits for."""
+        return self._transit.plans_loads
+
     def set_quota(self, owner: str, quota: Quota) -> None:
         """Set `owner`'s share of each tier; from the first call on every owner has a quota.
 

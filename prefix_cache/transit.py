@@ -16,7 +16,7 @@ from prefix_cache.allocator import BlockIds
 from prefix_cache.errors import UnknownMove
 from prefix_cache.hashing import ROOT_KEY
 from prefix_cache.node import Node, Shipment
-from storage.move import DISK_TIER, Move, Plan, Record, Tier
+from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan, Record, Tier
 
 NOTHING = Plan()
 
@@ -41,6 +41,7 @@ class Transit:
         self._moves: list[Move] = []
         self._records: dict[Move, Record] = {}
         self._erase: list[int] = []
+        self.plans_loads = False  # read only: the next plan has copies to the device
         # By tier, read only: copies under way that will make room in it, and copies into it.
         self.leaving = dict.fromkeys(Tier, 0)
         self.arriving = dict.fromkeys(Tier, 0)
@@ -79,6 +80,7 @@ class Transit:
         self._shipments[shipment] = None
         self._whole[moves[0]] = shipment
         self._moves += moves
+        self.plans_loads |= target is DEVICE_TIER
         if DISK_TIER in ends:
             self._records.update((move, _record(node, at)) for at, move in enumerate(moves, start))
         self.arriving[target] += count
@@ -152,6 +154,7 @@ class Transit:
             return NOTHING
         plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))
         self._moves, self._records, self._erase = [], {}, []
+        self.plans_loads = False
         return plan
 
 

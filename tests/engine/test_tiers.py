@@ -42,6 +42,15 @@ def step_until_loading(rig: Rig, names: str = "a") -> None:
     raise AssertionError("nothing loads")
 
 
+def begun_at_launches(rig: Rig) -> list[int]:
+    """How many moves have been begun from now on, at each launch from now on."""
+    counts, plans = list[int](), len(rig.mover.plans)
+    rig.runner.takes = lambda _: counts.append(
+        sum(len(plan.moves) for plan in rig.mover.plans[plans:])
+    )
+    return counts
+
+
 def loads(rig: Rig) -> int:
     return sum(len(rig.mover.moves(tier, Tier.DEVICE)) for tier in (Tier.HOST, Tier.DISK))
 
@@ -70,6 +79,47 @@ class TestThereAndBack:
         rig.submit(generate("again", PROMPT, max_tokens=6))
         rig.run()
         assert rig.finished("again").cached_tokens == 0
+
+
+class TestOrderOfAStep:
+    """Whether a step's copies are begun before it is launched."""
+
+    AHEAD = Tiers(host_blocks=64, ahead=8)
+
+    @pytest.mark.parametrize(("steps_ahead", "begun"), [(1, False), (0, True)])
+    def test_a_device_with_nothing_to_do_gets_its_step_before_copies_down_begin(
+        self, steps_ahead: int, begun: bool
+    ) -> None:
+        """Without steps ahead the step would be over before they began."""
+        rig = lowered(self.AHEAD, steps_ahead=steps_ahead)
+        before = begun_at_launches(rig)
+        rig.submit(generate("a", range(50, 62), max_tokens=1))
+        rig.step()
+        down = sum(len(plan.moves) for plan in rig.mover.plans[-1:])
+        assert down == 3
+        assert before == [down if begun else 0]
+
+    def test_beside_a_step_on_its_way_they_begin_first(self) -> None:
+        rig = lowered(self.AHEAD, steps_ahead=1)
+        rig.submit(generate("running", range(50, 54), max_tokens=8))
+        rig.step(2)
+        before, plans = begun_at_launches(rig), len(rig.mover.plans)
+        rig.submit(generate("a", range(40, 52), max_tokens=1))
+        while len(rig.mover.plans) == plans:
+            rig.step()
+        down = len(rig.mover.plans[-1].moves)
+        assert down
+        assert before[-1] == down
+
+    def test_loads_begin_first_in_any_case(self) -> None:
+        rig = lowered(self.AHEAD, steps_ahead=1)
+        before = begun_at_launches(rig)
+        rig.submit(generate("loading", [*PROMPT[:16], 1], max_tokens=1))
+        rig.submit(generate("a", range(50, 54), max_tokens=1, flow="other"))
+        rig.step()
+        assert loads(rig) == 4
+        assert len(before) == 1
+        assert before[0] >= 4
 
 
 class TestWaiting:
