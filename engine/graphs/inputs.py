@@ -179,7 +179,8 @@ class StepInputs:
         last = self._fill_tokens(parts, rows, decodes, seats)
         parts["pending_seats"][last[pending]] = seats[pending]
         parts["context_lens"][place] = ends
-        parts["units"][:] = units_of(self._sizes, ends[:decodes], sharing).reshape(-1)
+        if decodes:
+            parts["units"][:] = units_of(self._sizes, ends[:decodes], sharing).reshape(-1)
         parts["table_seats"][place] = seats
         parts["outputs"][: len(sampling)] = last[sampling]
         parts["output_seats"][: len(sampling)] = seats[sampling]
@@ -190,8 +191,10 @@ class StepInputs:
         """Everything by token; returns where each row's last token lies."""
         starts = np.array([row.start for row in rows], np.int32)
         last = np.arange(len(rows), dtype=np.int32)
-        self._place(parts, slice(0, decodes), seats[:decodes], starts[:decodes])
-        parts["token_ids"][:decodes] = [row.sequence.tokens[row.start] for row in rows[:decodes]]
+        if decodes:
+            self._place(parts, slice(0, decodes), seats[:decodes], starts[:decodes])
+            tokens = [row.sequence.tokens[row.start] for row in rows[:decodes]]
+            parts["token_ids"][:decodes] = tokens
         if decodes < len(rows):
             chunks, first = rows[decodes:], self.room.num_decodes
             num_new = np.array([row.num_new for row in chunks], np.int32)
