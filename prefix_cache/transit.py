@@ -41,13 +41,17 @@ class Transit:
         self._moves: list[Move] = []
         self._records: dict[Move, Record] = {}
         self._erase: list[int] = []
-        self.plans_loads = False  # read only: the next plan has copies to the device
         # By tier, read only: copies under way that will make room in it, and copies into it.
         self.leaving = dict.fromkeys(Tier, 0)
         self.arriving = dict.fromkeys(Tier, 0)
 
     def __len__(self) -> int:
         return sum(self.arriving.values())
+
+    @property
+    def plans_loads(self) -> bool:
+        """Whether the next plan has copies to the device. Goes through the whole plan."""
+        return any(move.target_tier is DEVICE_TIER for move in self._moves)
 
     def shipments(self) -> list[Shipment]:
         """Return the shipments that have not been settled, for checks."""
@@ -80,7 +84,6 @@ class Transit:
         self._shipments[shipment] = None
         self._whole[moves[0]] = shipment
         self._moves += moves
-        self.plans_loads |= target is DEVICE_TIER
         if DISK_TIER in ends:
             self._records.update((move, _record(node, at)) for at, move in enumerate(moves, start))
         self.arriving[target] += count
@@ -154,7 +157,6 @@ class Transit:
             return NOTHING
         plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))
         self._moves, self._records, self._erase = [], {}, []
-        self.plans_loads = False
         return plan
 
 
