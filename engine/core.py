@@ -1,4 +1,4 @@
-"""The step: take -> settle copies -> schedule -> launch -> settle tokens -> reply.
+"""The step: take -> settle copies -> schedule -> launch -> settle tokens -> reply -> commit.
 
 With `steps_ahead` 1 a step is settled after the next one was launched, so that the device
 computes while tokens are appended, stops found and messages written; with 0 each step is settled
@@ -91,6 +91,7 @@ class EngineCore:
                 self._launches.decided(self.parts.clock() - began)
             self._settle(leaving=self.parts.steps_ahead if is_ahead else 0)
         self._reply()
+        self._settler.commit(self.parts.clock())
 
     def warm_up(self) -> int:
         """Restore the tree from disk and load its hottest blocks; returns how many it restored.

@@ -1,4 +1,8 @@
-"""Apply what a step produced: computed blocks to the tree, tokens to sequences, events out.
+"""Apply what a step produced: tokens to sequences, events out, computed blocks to the tree.
+
+    settle    tokens are appended, events made
+    commit    the blocks that they completed go to the tree: after the events have been sent, since
+              a client waits for these and nobody can ask for a block before the next step
 
 Steps begin here too: from its launch on a step's tokens count as computed and what it samples
 as pending, so that the next one can be decided. This is the one place where these counts
@@ -70,6 +74,7 @@ class Settler:
         self._meter = meter
         self._prefill = prefill
         self._eos_token_ids = frozenset(eos_token_ids)
+        self._uncommitted: list[Row] = []  # settled; their sequences hold their leases
 
     def begin(self, step: Step) -> None:
         """Advance the counts by what a launched step will compute and sample."""
@@ -82,7 +87,8 @@ class Settler:
     ) -> list[Reply]:
         """Apply a computed step; `sampled` has one entry per row that samples, in row order.
 
-        `seconds` is what the step took; every row has its share of it, by tokens.
+        `seconds` is what the step took; every row has its part of it, by tokens. To be followed
+        by `commit`, before a next step is decided.
         """
         replies: list[Reply] = []
         per_token = seconds / max(step.num_tokens, 1)
@@ -106,8 +112,15 @@ class Settler:
             self._meter.generated(flow, tokens)
         return replies
 
+    def commit(self, now: float) -> None:
+        """Put the blocks that the rows settled last have completed into the tree."""
+        rows, self._uncommitted = self._uncommitted, []
+        for row in rows:
+            self._holdings.commit(row.sequence, row.start, row.end, now)
+
     def cancel(self, sequence: Sequence, now: float) -> Reply:
         """End a sequence whose client left, at whatever stage it is."""
+        self.commit(now)  # it may be found gone by what it was just told
         self._scheduler.active.stop(sequence, now)
         return self._finished(sequence, "cancelled")
 
@@ -117,10 +130,9 @@ class Settler:
         return _failed(sequence, error)
 
     def _advance(self, row: Row, now: float) -> None:
-        sequence = row.sequence
-        self._holdings.commit(sequence, row.start, row.end, now)
-        if row.start < sequence.prompt_len:
-            self._meter.computed(min(row.end, sequence.prompt_len) - row.start, now)
+        self._uncommitted.append(row)
+        if row.start < row.sequence.prompt_len:
+            self._meter.computed(min(row.end, row.sequence.prompt_len) - row.start, now)
 
     def _append(
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
@@ -147,6 +159,7 @@ class Settler:
         *,
         stop_token_id: int | None = None,
     ) -> Reply:
+        self.commit(now)  # while it has its lease
         self._scheduler.active.stop(sequence, now)
         return self._finished(sequence, reason, stop_token_id)
 

@@ -1,0 +1,86 @@
+"""Blocks are committed when their step's tokens have been told, and before anybody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from engine.messages import Cancel, FromEngine, WrittenAndRead
+from prefix_cache.namespace import NamespacePath
+from tests.doubles.fake_runner import VOCAB_SIZE
+from tests.doubles.memory_link import MemoryLink
+from tests.engine.rig import CLIENT, NAMESPACE, Rig, generate
+
+
+class WatchedLink(MemoryLink):
+    """Writes down how many blocks can be found when a message is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = list[int]()
+        self.look: Callable[[], int] | None = None
+
+    def send(self, client: bytes, message: FromEngine) -> bool:
+        if self.look is not None:
+            self.found.append(self.look())
+        return super().send(client, message)
+
+
+PROMPT = tuple(range(12))
+
+
+def watched(steps_ahead: int = 0) -> tuple[Rig, WatchedLink]:
+    """An engine, and a link that sees how much of `PROMPT` is in the tree."""
+    link = WatchedLink()
+    rig = Rig(link=link, steps_ahead=steps_ahead)
+    path, tokens = NamespacePath.single(NAMESPACE), np.array(PROMPT, np.int32)
+    link.look = lambda: rig.cache.match_length(path, tokens)
+    return rig, link
+
+
+@pytest.mark.parametrize("steps_ahead", [0, 1])
+def test_a_token_is_told_before_its_prompt_can_be_found(steps_ahead: int) -> None:
+    rig, link = watched(steps_ahead)
+    rig.submit(generate("a", PROMPT, max_tokens=3))
+    while not link.found:
+        rig.step()
+    assert link.look is not None
+    assert (link.found, link.look()) == ([0], 12)
+    rig.run()
+    assert link.found == [0, 12, 12]
+
+
+@pytest.mark.parametrize("steps_ahead", [0, 1])
+def test_one_that_ends_with_its_first_token_has_committed(steps_ahead: int) -> None:
+    rig, link = watched(steps_ahead)
+    rig.submit(generate("a", PROMPT, max_tokens=1, writer="ann"))
+    rig.run()
+    assert link.found == [12]
+    assert rig.finished("a").cache == WrittenAndRead(12)
+
+
+def test_of_a_client_that_is_gone_what_was_computed_stays() -> None:
+    """Its requests end while their blocks are still to be committed."""
+    rig, link = watched()
+    for name in ("a", "b"):
+        rig.submit(generate(name, [*PROMPT, ord(name) % VOCAB_SIZE], max_tokens=30))
+    link.gone.add(CLIENT)
+    rig.step(3)
+    assert rig.core.is_idle
+    assert link.look is not None
+    assert link.look() == 12
+    rig.expect_nothing_left()
+
+
+def test_what_a_cancelled_request_computed_stays() -> None:
+    """Its end comes while a step with a row of it is on its way."""
+    rig, link = watched(steps_ahead=1)
+    rig.submit(generate("a", PROMPT, max_tokens=50))
+    rig.step(2)
+    rig.link.say(Cancel("a"))
+    rig.run()
+    assert link.look is not None
+    assert link.look() == 12
+    rig.expect_nothing_left()
