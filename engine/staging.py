@@ -22,6 +22,14 @@ HostArray = npt.NDArray[Any]
 ALIGNMENT = 16  # bytes; every dtype in use may be viewed at a multiple of it
 
 
+def host_buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory of the host that nothing has to wait for when it is copied to `device` or from it.
+
+    On CUDA it is pinned, and not handed out again before copies under way have ended.
+    """
+    return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
+
+
 def to_device(arrays: Sequence[HostArray], device: torch.device) -> list[Tensor]:
     """The contiguous `arrays` as tensors on `device`, of the same shapes and dtypes.
 
@@ -30,7 +38,7 @@ def to_device(arrays: Sequence[HostArray], device: torch.device) -> list[Tensor]
     if device.type == "cpu":
         return [torch.from_numpy(array) for array in arrays]
     offsets = byte_offsets(arrays)
-    staging = torch.empty(offsets[-1], dtype=torch.uint8, pin_memory=True)
+    staging = host_buffer(offsets[-1:], torch.uint8, device)
     _fill(staging.numpy(), arrays, offsets)
     on_device = staging.to(device, non_blocking=True)
     return [_cut(on_device, offset, array) for offset, array in zip(offsets, arrays, strict=False)]

@@ -7,16 +7,25 @@ Knows: seats, leases' block ids. Does not know: which rows a step has, or what r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from engine.batch import blocks_of, seat_of
-from engine.staging import to_device
+from engine.staging import host_buffer, to_device
 from engine.step import Row
 from prefix_cache.lease import Lease
+
+
+class Run(NamedTuple):
+    """Blocks of the row of a seat that lie next to each other; the first is its block `first`."""
+
+    seat: int
+    first: int
+    blocks: npt.NDArray[np.int32]
 
 
 class BlockTables:
@@ -40,17 +49,12 @@ class BlockTables:
     def update(self, rows: Iterable[Row]) -> None:
         """Bring the tables up to what the rows' leases hold now; waits for nothing."""
         news = [(seat_of(row), row) for row in rows if self._is_new(row)]
-        if not news:
-            return
-        width = self.host.shape[1]
-        places, blocks = [], []
-        for seat, row in news:
-            first, ids = self._first_new(seat, row), blocks_of(row)
-            self.host[seat, first : len(ids)] = ids[first:]
-            places.append(np.arange(seat * width + first, seat * width + len(ids)))
-            blocks.append(ids[first:])
-        self._send(np.concatenate(places), np.concatenate(blocks))
-        for seat, row in news:  # only now: where `_send` raises, nothing counts as sent
+        runs = [self._new_run(seat, row) for seat, row in news]
+        if len(runs) == 1:
+            self._send_run(runs[0])
+        elif runs:
+            self._send_scattered(runs)
+        for seat, row in news:  # only now: where sending raises, nothing counts as sent
             self._leases[seat], self._known[seat] = row.lease, len(blocks_of(row))
 
     def _is_new(self, row: Row) -> bool:
@@ -59,9 +63,27 @@ class BlockTables:
             return True
         return self._leases[seat] is not lease or self._known[seat] != lease.num_blocks
 
-    def _first_new(self, seat: int, row: Row) -> int:
-        return self._known[seat] if self._leases[seat] is row.lease else 0
+    def _new_run(self, seat: int, row: Row) -> Run:
+        """What the device does not have of a row, which the host's table has from now on."""
+        blocks = blocks_of(row)
+        first = self._known[seat] if self._leases[seat] is row.lease else 0
+        self.host[seat, first : len(blocks)] = blocks[first:]
+        return Run(seat, first, blocks[first:])
 
-    def _send(self, places: npt.NDArray[np.int64], blocks: npt.NDArray[np.int32]) -> None:
-        on_device = to_device((places, blocks), self.device.device)
-        self.device.view(-1).index_copy_(0, *on_device)
+    def _send_run(self, run: Run) -> None:
+        """A prompt's blocks, or one of a sequence that grew: copied into place, no kernel."""
+        staging = host_buffer(run.blocks.shape, torch.int32, self.device.device)
+        staging.numpy()[:] = run.blocks
+        end = run.first + len(run.blocks)
+        self.device[run.seat, run.first : end].copy_(staging, non_blocking=True)
+
+    def _send_scattered(self, runs: Sequence[Run]) -> None:
+        """Runs of several rows, in one copy and one kernel."""
+        width = self.host.shape[1]
+        starts = [run.seat * width + run.first for run in runs]
+        places = [
+            np.arange(start, start + len(run.blocks))
+            for start, run in zip(starts, runs, strict=True)
+        ]
+        arrays = np.concatenate(places), np.concatenate([run.blocks for run in runs])
+        self.device.view(-1).index_copy_(0, *to_device(arrays, self.device.device))

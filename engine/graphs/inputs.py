@@ -23,7 +23,7 @@ from engine.batch import count_decodes, in_batch_order, seat_of, units_of
 from engine.graphs.block_tables import BlockTables
 from engine.sampler.plan import Draw
 from engine.shared_prefixes import Sharing, SharingFields, most_groups, nobody_shares
-from engine.staging import HostArray
+from engine.staging import HostArray, host_buffer
 from engine.step import Row
 from kernels.unit_sizes import UnitSizes
 
@@ -130,9 +130,7 @@ class StepInputs:
         `sharing` is given where the room shares. The decodes lie in its order; outputs and
         `draw` are in the order of `rows`.
         """
-        staging = torch.empty(
-            self.room.total, dtype=torch.int32, pin_memory=self._flat.device.type == "cuda"
-        )
+        staging = host_buffer(self._flat.shape, torch.int32, self._flat.device)
         numbers = staging.numpy()
         np.copyto(numbers, self._padding)
         parts = {name: numbers[place] for name, place in self._places.items()}

@@ -15,6 +15,7 @@ from torch import Tensor
 from engine.device import mark
 from engine.messages import TokenLogprobs
 from engine.sampler.logprobs import Report
+from engine.staging import host_buffer
 from engine.step import Sampled
 
 Packed = npt.NDArray[np.int32]
@@ -32,9 +33,7 @@ class Transfer:
     """A device tensor on its way to the host, as it is now; it may be written again at once."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self._host = torch.empty(
-            tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda"
-        )
+        self._host = host_buffer(tensor.shape, tensor.dtype, tensor.device)
         self._host.copy_(tensor, non_blocking=True)
         self._arrived = mark(tensor.device)
 
