@@ -125,6 +125,17 @@ class EngineFlags:
             min=1,
         ),
     ] = ENGINE_DEFAULTS.max_batch_tokens_beside_decodes
+    backlog_steps: Annotated[
+        int | None,
+        engine_flag(
+            "--backlog-steps",
+            "Spread prompts that wait over about so many steps beside decodes: shorter gaps "
+            "between the tokens of running answers, and a step's weights are read for both. Large "
+            "backlogs are computed in large steps all the same, and tenants that had nothing "
+            "running wait for nobody. Left out: each step takes as much as it can.",
+            min=1,
+        ),
+    ] = ENGINE_DEFAULTS.backlog_steps
     max_batch_tokens_beside_visitors: Annotated[
         int | None,
         engine_flag(

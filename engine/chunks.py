@@ -72,6 +72,10 @@ class Chunks:
         flows = max(len(set(begun)), self._queue.num_flows)
         return is_flood(flows, len(begun) + len(self._queue))
 
+    def left(self, draft: Draft, sequences: Iterable[Sequence]) -> int:
+        """Tokens of prompts that were admitted and have no row in `draft`."""
+        return sum(tokens_to_go(one) for one in _without_row(draft, sequences))
+
     def wait(self, running: Iterable[Sequence], *, besides: Iterable[Sequence]) -> bool:
         """Whether a sequence other than `besides` has a prompt to be computed, begun or waiting."""
         known = {id(one) for one in besides}

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.step_sizes import MOST_NEW
 from prefix_cache.policy_name import PolicyName
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -39,6 +40,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
     # Prompt tokens of a step that has decodes too, at most. None: what these leave of the budget.
     max_batch_tokens_beside_decodes: int | None = None
+    # Steps over which prompts that wait are spread beside decodes. None: as few as possible.
+    backlog_steps: int | None = None
     # Prompt tokens of a step, at most, while occasional tenants come and go beside others that
     # never stop asking; more where the occasional ones' own prompts are long (`visitors.py`).
     # None: 64 on cpu, 256 on cuda.
@@ -53,4 +56,4 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     # On cuda a prefix of at least this many tokens that decodes have in common is read once for
     # all of them, where that saves enough. None: as many as were measured to pay; 0: never.
     least_shared_tokens: int | None = None
-    graph_tokens: int = 1024  # on cuda, steps of up to this many are replayed as graphs; 0: none
+    graph_tokens: int = MOST_NEW  # on cuda, steps of up to so many are replayed as graphs; 0: none

@@ -129,5 +129,6 @@ def _step_limits(config: EngineConfig, model: OpenedModel) -> StepLimits:
         max_batch_tokens=model.max_batch_tokens,
         max_running=min(config.max_running, model.max_batch_tokens),
         beside_decodes=config.max_batch_tokens_beside_decodes,
+        backlog_steps=config.backlog_steps,
         beside_visitors=config.max_batch_tokens_beside_visitors or beside_visitors,
     )

@@ -12,11 +12,13 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
        the newcomers, or a small part of it.
     3. the rest of what visitors began (`visitors.py`). While there are any, or some may return to
        a flood, others get less of the step from here on.
-    4. running sequences with more to go (`chunks.py`): chunks of what the budget leaves, of half
+    4. from here on the budget may be lowered again, so that what waits is spread over some steps
+       (`backlog.py`).
+    5. running sequences with more to go (`chunks.py`): chunks of what the budget leaves, of half
        of it while other flows wait that have no chunk running, so that nobody's long prompts hold
        up the others.
-    5. sequences whose prefix has come up from a lower tier: they hold their blocks already.
-    6. waiting sequences, in the queue's order, while budget, places and blocks last. One whose
+    6. sequences whose prefix has come up from a lower tier: they hold their blocks already.
+    7. waiting sequences, in the queue's order, while budget, places and blocks last. One whose
        prefix has to come up first is set aside with its lease and holds up nobody: it takes
        neither budget nor a row before all is there.
 
@@ -42,6 +44,7 @@ from functools import partial
 from operator import attrgetter
 
 from engine.active import ActiveSequences
+from engine.backlog import Backlog
 from engine.charges import charge_decodes
 from engine.chunks import Chunks
 from engine.crowd import begun_by_flow, who_gives
@@ -80,6 +83,7 @@ class Scheduler:
         )
         self._limits = limits
         self._chunks = Chunks(queue)
+        self._backlog = Backlog(limits.backlog_steps)
 
     @property
     def running(self) -> list[Sequence]:
@@ -107,6 +111,7 @@ class Scheduler:
             budget = max(min(budget, max_tokens), self._limits.max_running)
         draft = Draft(budget)
         has_room = self._continue_decodes(draft, now)
+        decodes = len(draft.rows)
         if draft.rows and self._limits.beside_decodes is not None:
             draft.budget = min(draft.budget, self._limits.beside_decodes)
         kept = self.visitors.kept_for_others(draft.budget)
@@ -116,6 +121,7 @@ class Scheduler:
         else:
             self._continue_visits(draft, now)
         draft.budget += kept
+        self._spread(draft, decodes)
         if self._chunks.are_a_flood(self.running):
             draft.budget = self.visitors.for_others(draft, now)
         chunks = self._chunks.go_on(draft, self.running)
@@ -128,6 +134,15 @@ class Scheduler:
         others_wait = self._chunks.wait(self.running, besides=self.visitors.present())
         self.visitors.decided(draft, others_wait=others_wait)
         return draft.step()
+
+    def _spread(self, draft: Draft, decodes: int) -> None:
+        """Lower the budget to what the step should have of the prompts that wait, if any do."""
+        if self._limits.backlog_steps is None or not (self.queue or len(self.running) > decodes):
+            return
+        begun = self._chunks.left(draft, self.running)
+        part = self._backlog.part(decodes, begun, len(self.queue))
+        if part is not None:
+            draft.budget = min(draft.budget, part)
 
     def _continue_decodes(self, draft: Draft, now: float) -> bool:
         """Rows for sequences with one token to go, the eldest first.
@@ -238,6 +253,7 @@ class Scheduler:
             sequence = self.queue.select(rank)
             if sequence is None or not self.active.take(sequence, now, before):
                 break
+            self._backlog.admitted(tokens_to_go(sequence))
             self.active.admit(sequence, draft, now)
         is_still = not (self.running or self.loading or self.holdings.copies_under_way)
         if self.queue and is_still:

@@ -32,12 +32,10 @@ from engine.graphs.inputs import Room, StepInputs
 from engine.graphs.recorder import Launches, Recorded, Recorder
 from engine.model.decoder import UNLIKE_LAYERS, Decoder, first_layers
 from engine.shared_prefixes import SharingFields
+from engine.step_sizes import BESIDE, NEW_TOKENS, TOTALS
 from kernels.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 from kernels.unit_sizes import unit_sizes
 
-BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
-NEW_TOKENS = (64, 128, 256)
-TOTALS = (384, 512, 640, 768, 1024, 1280)  # decodes and new tokens together, in larger rooms
 FEW_DECODES, MANY_DECODES = 32, 64  # between them no room for decodes alone pays
 FEW_PREFILLS = (1, 2)
 MIN_PREFILLS, MAX_PREFILLS = 8, 32  # rows of new tokens in the other rooms

@@ -68,6 +68,7 @@ def test_every_engine_flag_arrives() -> None:
         graph_tokens=7,
         least_shared_tokens=9,
         max_batch_tokens_beside_decodes=33,
+        backlog_steps=35,
         max_batch_tokens_beside_visitors=34,
         num_threads=2,
     )

@@ -81,6 +81,7 @@ class Rig:
     max_batch_tokens: int = 16
     max_running: int = 8
     beside_decodes: int | None = None
+    backlog_steps: int | None = None
     max_waiting: int = 1000
     context_len: int = 10_000
     deadline_s: float = 10.0
@@ -105,7 +106,12 @@ class Rig:
             Computer(self.runner, facts, self.num_blocks, self.block_size, MemoryError),
             self.link,
             Limits(
-                StepLimits(self.max_batch_tokens, self.max_running, self.beside_decodes),
+                StepLimits(
+                    self.max_batch_tokens,
+                    self.max_running,
+                    self.beside_decodes,
+                    self.backlog_steps,
+                ),
                 QueueLimits(capacity=self.max_waiting, quantum=self.quantum),
                 self.deadline_s,
                 self.steps_ahead,

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from engine.graphs.inputs import Room
 from engine.graphs.runner import GraphRunner
-from engine.graphs.steps import NEW_TOKENS, TOTALS, rooms_for, sharing_rooms
+from engine.graphs.steps import rooms_for, sharing_rooms
 from engine.runner import ModelRunner
 from engine.sequence import Sequence
 from engine.shared_prefixes import SharedPrefixes, SharingRule
+from engine.step_sizes import NEW_TOKENS, TOTALS
 from kernels.batch_layout import BatchLayout
 from kernels.ops import Ops, torch_ops, triton_ops
 from tests.doubles.rerun import Rerun

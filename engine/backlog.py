@@ -1,0 +1,47 @@
+"""How many tokens of waiting prompts a step has beside decodes, where they may take several steps.
+
+A step reads all weights for its decodes, however few they are. Tokens that come along cost little
+more until the products are bound by arithmetic, from some hundred rows on; and all decodes wait for
+the whole step. So what waits is spread over some steps:
+
+    tokens of a step = what waits / steps, no fewer than the products have room for at that price
+
+A large backlog, as when a crowd begins, is computed in large steps all the same: a sequence that
+waits for its first token is missing among the decodes.
+
+Knows: counts of tokens. Does not know: whose they are, or who goes first (`scheduler.py`).
+"""
+
+from __future__ import annotations
+
+from engine.step_sizes import filled
+
+LEAST = 320  # tokens: with 64 decodes the products of 384 rows, which cost the least a token
+DECODES_A_STEP = 2  # fewer decodes than this for each step have prompts wait for less
+ADAPTS = 0.2  # weight of the prompt that was admitted last among those before
+
+
+class Backlog:
+    """Prompts that wait, as a number of tokens. One owner thread."""
+
+    def __init__(self, steps: int | None) -> None:
+        """`steps`: over how many it is spread; None: over as few as the budget allows."""
+        self._steps = steps
+        self._usual: float | None = None  # tokens that a prompt has to compute
+
+    def admitted(self, tokens: int) -> None:
+        """A prompt that has so many tokens to compute has left the queue."""
+        usual = tokens if self._usual is None else self._usual
+        self._usual = usual + ADAPTS * (tokens - usual)
+
+    def part(self, decodes: int, begun: int, waiting: int) -> int | None:
+        """Tokens of prompts beside so many decodes; None: as many as the budget has.
+
+        `begun`: tokens that admitted prompts have left; `waiting`: prompts in the queue, of which
+        nobody knows yet how much is cached: they are taken to be like those before.
+        """
+        if self._steps is None or not decodes or (waiting and self._usual is None):
+            return None
+        tokens = begun + waiting * (self._usual or 0.0)
+        steps = min(self._steps, decodes / DECODES_A_STEP)
+        return filled(decodes, max(int(tokens / steps), LEAST))

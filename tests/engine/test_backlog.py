@@ -1,0 +1,144 @@
+"""How what waits is spread over steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.backlog import LEAST, Backlog
+from engine.draft import StepLimits
+from engine.messages import Tokens
+from tests.engine.rig import OTHER, Rig, generate
+
+STEPS = 16
+
+
+def backlog(usual: int | None = 400) -> Backlog:
+    made = Backlog(STEPS)
+    if usual is not None:
+        made.admitted(usual)
+    return made
+
+
+class TestPart:
+    def test_without_a_number_of_steps_nothing_is_spread(self) -> None:
+        made = Backlog(None)
+        made.admitted(400)
+        assert made.part(64, 100_000, 10) is None
+
+    def test_without_decodes_nobody_would_wait_for_the_step(self) -> None:
+        assert backlog().part(0, 100_000, 10) is None
+
+    def test_prompts_of_which_nothing_is_known_are_not_held_up(self) -> None:
+        assert backlog(None).part(64, 100_000, 10) is None
+        assert backlog(None).part(64, 100_000, 0) == 100_000 // STEPS
+
+    def test_what_waits_is_divided_by_the_steps(self) -> None:
+        assert backlog().part(64, 96_000, 0) == 6_000
+        assert backlog(400).part(64, 80_000, 40) == 6_000
+
+    @pytest.mark.parametrize("decodes", [2, 20, 64])
+    def test_little_that_waits_fills_the_cheapest_room(self, decodes: int) -> None:
+        part = backlog().part(decodes, 600, 0)
+        assert part is not None
+        assert LEAST <= part < 2 * LEAST
+
+    def test_for_few_decodes_prompts_wait_for_less(self) -> None:
+        parts = [backlog().part(decodes, 64_000, 0) for decodes in (1, 2, 8, 32, 256)]
+        assert parts == [128_000, 64_000, 16_000, 4_000, 4_000]
+
+    def test_the_last_prompts_say_what_the_next_is_like(self) -> None:
+        made = backlog(10_000)
+        for _ in range(40):
+            made.admitted(1_000)
+        part = made.part(64, 0, 160)
+        assert part is not None
+        assert 10_000 <= part <= 10_100
+
+
+def tokens_of_steps(rig: Rig) -> list[list[int]]:
+    """The numbers of new tokens of the rows of each step, those of one token left out."""
+    return [[row.num_new for row in step.rows if row.num_new > 1] for step in rig.runner.steps]
+
+
+def decoding(rows: int, backlog_steps: int | None, answer: int = 100) -> Rig:
+    """So many sequences of one flow that decode."""
+    rig = Rig(
+        num_blocks=4096,
+        max_batch_tokens=8192,
+        max_running=128,
+        backlog_steps=backlog_steps,
+        check_every=50,
+    )
+    for number in range(rows):
+        rig.submit(generate(f"decodes-{number}", [number] * 3, max_tokens=answer))
+    rig.step(2)
+    return rig
+
+
+def ask(rig: Rig, prompts: int, tokens: int, flow: str = "flow", first: int = 0) -> None:
+    """Prompts that have nothing in common, neither with each other nor with those that decode."""
+    for number in range(first, first + prompts):
+        prompt = [number, *((number + at * at) % 61 for at in range(1, tokens))]
+        asked = generate(f"{flow}-{number}", prompt, max_tokens=2, flow=flow, namespace=OTHER)
+        rig.submit(asked)
+
+
+class TestScheduler:
+    def test_a_turn_of_eight_prompts_goes_beside_the_decodes_step_by_step(self) -> None:
+        rig = decoding(56, STEPS)
+        before = len(rig.runner.steps)
+        ask(rig, 8, 384)
+        rig.step(11)
+        new = [sum(rows) for rows in tokens_of_steps(rig)[before:]]
+        assert max(new) == LEAST
+        assert sum(new) == 8 * 384
+        assert new[:9] == [LEAST] * 9
+        for number in range(8):
+            assert rig.link.tokens(f"flow-{number}")
+
+    def test_without_it_they_are_computed_at_once(self) -> None:
+        rig = decoding(56, None)
+        before = len(rig.runner.steps)
+        ask(rig, 8, 384)
+        rig.step()
+        assert sum(tokens_of_steps(rig)[before]) == 8 * 384
+
+    def test_every_decode_goes_on_in_every_step(self) -> None:
+        rig = decoding(56, STEPS)
+        told = len(rig.link.tokens("decodes-0"))
+        ask(rig, 8, 384)
+        rig.step(10)
+        for number in range(56):
+            assert len(rig.link.tokens(f"decodes-{number}")) == told + 10
+
+    def test_a_crowd_beside_few_is_computed_in_large_steps(self) -> None:
+        rig = decoding(4, STEPS)
+        ask(rig, 20, 384)  # by which it is known how much prompts have to compute
+        rig.step(45)
+        before = len(rig.runner.steps)
+        ask(rig, 20, 384, first=20)
+        rig.step()
+        assert sum(tokens_of_steps(rig)[before]) > 3_000
+
+    def test_a_flow_that_had_nothing_running_waits_for_nobody(self) -> None:
+        rig = decoding(56, STEPS)
+        ask(rig, 1, 2_000, flow="newcomer")
+        rig.step()
+        assert tokens_of_steps(rig)[-1] == [2_000]
+        [first] = [e for e in rig.link.events("newcomer-0") if isinstance(e, Tokens)]
+        assert first.cached_tokens == 0
+
+    def test_all_get_the_tokens_that_they_get_without_it(self) -> None:
+        told = []
+        for steps in (None, STEPS, 1):
+            rig = decoding(30, steps, answer=30)
+            ask(rig, 12, 300)
+            rig.run()
+            told.append([rig.link.tokens(f"flow-{number}") for number in range(12)])
+            rig.expect_nothing_left()
+        assert told[0] == told[1] == told[2]
+
+
+def test_at_least_one_step_is_asked_for() -> None:
+    with pytest.raises(ValueError, match="backlog_steps"):
+        StepLimits(4, 4, backlog_steps=0)
