@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.modelled import StepModel
 from engine.step import Step
-from engine.step_sizes import BESIDE, MOST_NEW, NEW_TOKENS, TOTALS
+from engine.step_sizes import MOST_NEW, filled, places_for
 
 # Microseconds of a layer's four products (`python -m benchmarks.products`); from 256 rows on what
 # they take for seconds on end, at the power limit.
@@ -53,6 +53,4 @@ def _rows(decodes: int, new: int) -> int:
     """Of the room that a step is replayed in; of the step itself where it is too large for one."""
     if not new or new > MOST_NEW:
         return decodes + new
-    places = next((count for count in BESIDE if count >= decodes), decodes)
-    sizes = [places + few for few in NEW_TOKENS if places + few < TOTALS[0]] + [*TOTALS]
-    return next((size for size in sizes if size >= places + new), places + new)
+    return places_for(decodes) + filled(decodes, new)

@@ -12,11 +12,22 @@ TOTALS = (384, 512, 640, 768, 1024, 1280)  # decodes and new tokens together, in
 MOST_NEW = 1024  # in steps that are recorded, unless the config says otherwise
 
 
+def places_for(decodes: int) -> int:
+    """Places of the rooms that hold so many decodes; these themselves where there is none."""
+    return next((count for count in BESIDE if count >= decodes), decodes)
+
+
+def new_tokens(places: int) -> list[int]:
+    """For how many new tokens rooms are recorded beside so many places for decodes, ascending."""
+    few = {new for new in NEW_TOKENS if places + new < TOTALS[0]}
+    many = {total - places for total in TOTALS if total - places >= NEW_TOKENS[0]}
+    return sorted(few | many)
+
+
 def filled(decodes: int, new: int) -> int:
     """The most tokens beside so many decodes that have the room in which `new` are computed.
 
     `new` itself where a step is too large for any.
     """
-    places = next((count for count in BESIDE if count >= decodes), decodes)
-    total = next((total for total in TOTALS if total >= places + new), places + new)
-    return max(new, min(total - places, MOST_NEW))
+    rooms = new_tokens(places_for(decodes))
+    return next((most for most in rooms if new <= most <= MOST_NEW), new)

@@ -32,7 +32,7 @@ from engine.graphs.inputs import Room, StepInputs
 from engine.graphs.recorder import Launches, Recorded, Recorder
 from engine.model.decoder import UNLIKE_LAYERS, Decoder, first_layers
 from engine.shared_prefixes import SharingFields
-from engine.step_sizes import BESIDE, NEW_TOKENS, TOTALS
+from engine.step_sizes import BESIDE, new_tokens
 from kernels.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 from kernels.unit_sizes import unit_sizes
 
@@ -127,9 +127,10 @@ def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
             yield Room(decodes)
     for decodes in sorted({*BESIDE, num_seats}):
         if decodes <= num_seats:
-            for new in sorted(_new_tokens(decodes, max_tokens)):
-                for prefills in (*FEW_PREFILLS, _many_prefills(new)):
-                    yield Room(decodes, new, prefills)
+            for new in new_tokens(decodes):
+                if new <= max_tokens:
+                    for prefills in (*FEW_PREFILLS, _many_prefills(new)):
+                        yield Room(decodes, new, prefills)
 
 
 def sharing_rooms(num_seats: int, max_tokens: int, group_rows: int) -> Iterator[Room]:
@@ -145,13 +146,6 @@ def sharing_rooms(num_seats: int, max_tokens: int, group_rows: int) -> Iterator[
         if new <= max_tokens and 1 < decodes <= num_seats:
             for prefills in (FEW_PREFILLS[-1], _many_prefills(new)):
                 yield Room(decodes, new, prefills, group_rows)
-
-
-def _new_tokens(decodes: int, max_tokens: int) -> set[int]:
-    """The numbers of new tokens of the rooms that have `decodes` decodes beside them."""
-    few = {new for new in NEW_TOKENS if decodes + new < TOTALS[0]}
-    many = {total - decodes for total in TOTALS if total - decodes >= NEW_TOKENS[0]}
-    return {new for new in few | many if new <= max_tokens}
 
 
 def _many_prefills(new: int) -> int:

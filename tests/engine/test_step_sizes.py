@@ -6,7 +6,7 @@ import pytest
 
 from engine.graphs.inputs import Room
 from engine.graphs.steps import rooms_for
-from engine.step_sizes import BESIDE, MOST_NEW, TOTALS, filled
+from engine.step_sizes import MOST_NEW, TOTALS, filled, new_tokens, places_for
 
 SEATS = 256
 ROOMS = sorted(rooms_for(SEATS, MOST_NEW), key=lambda room: room.num_tokens)
@@ -20,15 +20,19 @@ def room_of(decodes: int, new: int) -> Room | None:
 
 @pytest.mark.parametrize("decodes", [0, 1, 8, 9, 57, 64, 65, 128, 200, 256])
 def test_filled_up_it_has_the_room_it_had_before(decodes: int) -> None:
-    """From 320 tokens on, below which rooms are not made by their totals."""
-    places = min(count for count in BESIDE if count >= decodes)
-    for new in range(320, 1024 - places + 1, 7):
+    for new in range(1, 1024 - places_for(decodes) + 1, 7):
         before = room_of(decodes, new)
         most = filled(decodes, new)
         assert most >= new
         assert before is not None
         assert room_of(decodes, most) == before
         assert room_of(decodes, most + 1) != before
+
+
+def test_rooms_have_the_new_tokens_that_are_listed() -> None:
+    for places in (0, 8, 64, 256):
+        recorded = {room.num_new for room in ROOMS if room.num_new and room.num_decodes == places}
+        assert sorted(recorded) == [new for new in new_tokens(places) if new <= MOST_NEW]
 
 
 def test_beside_64_decodes_320_tokens_fill_a_room_of_384() -> None:
