@@ -1,8 +1,9 @@
 """The time of one step on this device, compared with the least that memory and arithmetic allow.
 
-    python -m benchmarks.step --model llama-3.1-8b [--quick] [--kernels] [--batch 48x2030 ...]
+    python -m benchmarks.step --model llama-3.1-8b [--quick] [--kernels] [--batch 48x2030+2x320 ...]
 
-Weights are random. `--batch` has steps of so many decodes with that context in place of the usual.
+Weights are random. `--batch` has steps of so many decodes with that context, and of so many
+prompts with that many new tokens beside them, in place of the usual.
 A line has a step's rows and contexts, the time between two steps on the device, the lower bound
 (floor) by this machine's measured copies and products, and the host's time of a launch. There are
 steps with and without shared prefixes. Knows the runner; `benchmarks.serving` includes scheduling
@@ -80,12 +81,21 @@ def shapes() -> list[Shape]:
 
 
 def even_shape(batch: str) -> Shape:
-    """Of "rows x context" without spaces; BadParameter where it is not that."""
-    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", batch)
-    if found is None:
-        raise typer.BadParameter(f"{batch!r} is not like 48x2030", param_hint="--batch")
-    rows, context = map(int, found.groups())
-    return Shape(f"{rows} x {context}", (context,) * rows)
+    """Of "decodes x context", "+ prompts x new tokens" behind it, without spaces.
+
+    The prompts' new tokens are the last of as large a context. BadParameter where it is not that.
+    """
+    found = re.fullmatch(r"(\d+)x([1-9]\d*)(?:\+([1-9]\d*)x([1-9]\d*))?", batch)
+    decodes, context, prompts, new = (
+        (int(part or 0) for part in found.groups()) if found else [0] * 4
+    )
+    if not decodes + prompts or new > context:
+        raise typer.BadParameter(
+            f"{batch!r} is not like 48x2030 or 48x2030+2x320", param_hint="--batch"
+        )
+    beside = f" + {prompts} x {new} new" if prompts else ""
+    chunks = ((new, context),) * prompts
+    return Shape(f"{decodes} x {context}{beside}", (context,) * decodes, chunks)
 
 
 def rows_of(shape: Shape, cache: PrefixCache) -> tuple[Row, ...]:
@@ -196,7 +206,9 @@ def main(
     model: str = "handbook",
     quick: bool = False,
     kernels: bool = False,
-    batch: Annotated[list[str] | None, typer.Option(help="Rows and context: 48x2030.")] = None,
+    batch: Annotated[
+        list[str] | None, typer.Option(help="Decodes and context: 48x2030, 48x2030+2x320.")
+    ] = None,
 ) -> None:
     """One JSON line a shape."""
     wanted = [even_shape(one) for one in batch or ()]
