@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.modelled_tiers import DISK_BLOCKS_PER_S, ModelledMover
 from benchmarks.modelled_time import Time
@@ -56,6 +57,7 @@ class StepModel:
     token: float = 17.9e-6  # of a prompt: its products
     pair: float = 1.2e-9  # of a prompt's token and a key before it
     decode_key: float = 31e-9
+    read_once: float = 0.0  # share of the decodes' keys that are read together with others'
     replayed: int = 1024  # tokens of prompts in a step that the host launches at once
     launch: float = 1.0e-3  # of the host, and of one that is not replayed
     eager_launch: float = 6.0e-3
@@ -64,9 +66,15 @@ class StepModel:
         """How long the device takes."""
         chunks = [row for row in step.rows if row.num_new > 1]
         pairs = sum(row.num_new * (row.start + row.num_new / 2) for row in chunks)
-        keys = sum(row.end for row in step.rows if row.num_new == 1)
+        keys = sum(row.end for row in step.rows if row.num_new == 1) * (1 - self.read_once)
         new = sum(row.num_new for row in chunks)
-        return self.of_itself + self.token * new + self.pair * pairs + self.decode_key * keys
+        products = self.products(len(step.rows) - len(chunks), new)
+        return self.of_itself + products + self.pair * pairs + self.decode_key * keys
+
+    def products(self, decodes: int, new: int) -> float:
+        """Seconds of what is done for each token alone; that of decodes is in `of_itself`."""
+        del decodes
+        return self.token * new
 
     def launch_seconds(self, step: Step) -> float:
         """How long the host takes to launch it."""
@@ -147,6 +155,20 @@ class ModelledLink:
         return True
 
 
+def request(request_id: str, flow: str, prompt: npt.NDArray[np.int32], max_tokens: int) -> Generate:
+    """What a gateway would ask for a flow, in a namespace of the flow's own."""
+    path = NamespacePath.single(Namespace(flow.encode().ljust(16, b".")[:16]))
+    return Generate(
+        request_id=request_id,
+        token_ids=pack_token_ids(prompt.tolist()),
+        namespaces=path.spans,
+        block_keys=block_keys(path, prompt, BLOCK_SIZE),
+        flow=flow,
+        weight=1.0,
+        sampling=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
+    )
+
+
 @dataclass
 class Stream:
     """A client that asks, reads to the end, pauses, and asks again."""
@@ -182,20 +204,9 @@ class Stream:
             return
         own = self._dice.integers(10, VOCAB, self.prompt_tokens - len(self.shared))
         prompt = np.concatenate([np.array(self.shared, np.int64), own]).astype(np.int32)
-        path = NamespacePath.single(Namespace(self.flow.encode().ljust(16, b".")[:16]))
         self.asked_at.append(self.time.now)
-        self.link.say(
-            Generate(
-                request_id=f"{self.flow}/{self.seed}/{next(self._number)}",
-                token_ids=pack_token_ids(prompt.tolist()),
-                namespaces=path.spans,
-                block_keys=block_keys(path, prompt, BLOCK_SIZE),
-                flow=self.flow,
-                weight=1.0,
-                sampling=SamplingParams(max_tokens=self.max_tokens, ignore_eos=True),
-            ),
-            self._hear,
-        )
+        request_id = f"{self.flow}/{self.seed}/{next(self._number)}"
+        self.link.say(request(request_id, self.flow, prompt, self.max_tokens), self._hear)
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, Tokens) and event.cached_tokens is not None:

@@ -86,9 +86,8 @@ def even_shape(batch: str) -> Shape:
     The prompts' new tokens are the last of as large a context. BadParameter where it is not that.
     """
     found = re.fullmatch(r"(\d+)x([1-9]\d*)(?:\+([1-9]\d*)x([1-9]\d*))?", batch)
-    decodes, context, prompts, new = (
-        (int(part or 0) for part in found.groups()) if found else [0] * 4
-    )
+    numbers = found.groups("0") if found else ("0",) * 4
+    decodes, context, prompts, new = map(int, numbers)
     if not decodes + prompts or new > context:
         raise typer.BadParameter(
             f"{batch!r} is not like 48x2030 or 48x2030+2x320", param_hint="--batch"

@@ -4,7 +4,7 @@ A step reads all weights for its decodes, however few they are. Tokens that come
 more until the products are bound by arithmetic, from some hundred rows on; and all decodes wait for
 the whole step. So what waits is spread over some steps:
 
-    tokens of a step = what waits / steps, no fewer than the products have room for at that price
+    tokens of a step = what waits / steps, and at least `LEAST`, filled up to a recorded step
 
 A large backlog, as when a crowd begins, is computed in large steps all the same: a sequence that
 waits for its first token is missing among the decodes.
@@ -25,7 +25,7 @@ class Backlog:
     """Prompts that wait, as a number of tokens. One owner thread."""
 
     def __init__(self, steps: int | None) -> None:
-        """`steps`: over how many it is spread; None: over as few as the budget allows."""
+        """`steps`: over how many they are spread; None: over as few as the budget allows."""
         self._steps = steps
         self._usual: float | None = None  # tokens that a prompt has to compute
 

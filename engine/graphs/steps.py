@@ -125,12 +125,10 @@ def rooms_for(num_seats: int, max_tokens: int) -> Iterator[Room]:
     for decodes in sorted({1, 2, 4, *small, *range(MANY_DECODES, most + 1, 8), most}):
         if 0 < decodes <= most:
             yield Room(decodes)
-    for decodes in sorted({*BESIDE, num_seats}):
-        if decodes <= num_seats:
-            for new in new_tokens(decodes):
-                if new <= max_tokens:
-                    for prefills in (*FEW_PREFILLS, _many_prefills(new)):
-                        yield Room(decodes, new, prefills)
+    for decodes in [count for count in sorted({*BESIDE, num_seats}) if count <= num_seats]:
+        for new in [size for size in new_tokens(decodes) if size <= max_tokens]:
+            for prefills in (*FEW_PREFILLS, _many_prefills(new)):
+                yield Room(decodes, new, prefills)
 
 
 def sharing_rooms(num_seats: int, max_tokens: int, group_rows: int) -> Iterator[Room]:

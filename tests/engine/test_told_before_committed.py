@@ -15,7 +15,7 @@ from tests.engine.rig import CLIENT, NAMESPACE, Rig, generate
 
 
 class WatchedLink(MemoryLink):
-    """Writes down how many blocks can be found when a message is sent."""
+    """Writes down how many tokens can be found when a message is sent."""
 
     def __init__(self) -> None:
         super().__init__()
