@@ -235,7 +235,21 @@ def test_a_published_prefix_survives_pressure_a_flush_and_a_new_engine(house: Se
 
 
 def test_tenants_cannot_publish(house: Server) -> None:
+    made = publish(house, system_prompt(14))
+    one = f"{PREFIXES}/{made['id']}"
+    messages = [{"role": "system", "content": system_prompt(15)}]
+    wanted = {"name": f"handbook-{uuid.uuid4().hex[:8]}", "scope": "all", "messages": messages}
+    asked = (("GET", PREFIXES, None), ("GET", one, None), ("POST", PREFIXES, wanted))
     with house.client() as client:
-        for method, path in (("GET", PREFIXES), ("POST", PREFIXES), ("DELETE", f"{PREFIXES}/px")):
-            assert client.request(method, path).status_code == httpx.codes.UNAUTHORIZED
-    assert admin(house, "GET", PREFIXES)["prefixes"]
+        for method, path, sent in (*asked, ("DELETE", one, None)):
+            answer = client.request(method, path, json=sent)
+            assert answer.status_code == httpx.codes.UNAUTHORIZED
+    listed = {prefix["name"] for prefix in admin(house, "GET", PREFIXES)["prefixes"]}
+    assert made["name"] in listed
+    assert wanted["name"] not in listed
+    for method, path, sent in asked:
+        admin(house, method, path, json=sent)  # raises unless it is allowed
+    admin(house, "DELETE", one)
+    listed = {prefix["name"] for prefix in admin(house, "GET", PREFIXES)["prefixes"]}
+    assert made["name"] not in listed
+    assert wanted["name"] in listed
