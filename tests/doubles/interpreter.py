@@ -4,7 +4,8 @@ For a launch the interpreter replaces the operations of `triton.language` by one
 its end it puts them back. It looks for operations to replace again whenever one device function
 calls another, in every program of the grid; there are none left then, but this search was half of
 the time that kernels took on a CPU. Here it is done once a launch, and once again where a function
-sees the language's other module, `triton.language.core`, too.
+sees the language's other module, `triton.language.core`, too. What that replaces the interpreter
+never puts back, and no kernel could be compiled in this process afterwards; here all is put back.
 
 Knows: one private name of the interpreter. Does not know: any kernel.
 """
@@ -34,23 +35,20 @@ class PreparedOnce:
 
     def __init__(self, prepare: Prepare) -> None:
         self._prepare = prepare
-        self._launch: Replaced | None = None
+        self._replaced: list[Replaced] = []
         self._prepared: set[frozenset[int]] = set()
 
     def __call__(self, function: FunctionType) -> Replaced:
         seen = frozenset(id(m) for m in function.__globals__.values() if m is tl or m is tl.core)
-        if self._launch is None:
-            self._launch = self._prepare(function)
-        elif seen not in self._prepared:
-            self._prepare(function)
-        self._prepared.add(seen)
+        if seen not in self._prepared:
+            self._replaced.append(self._prepare(function))
+            self._prepared.add(seen)
         return self
 
     def restore(self) -> None:
-        """The launch has ended."""
-        assert self._launch is not None
-        self._launch.restore()
-        self._launch = None
+        """The launch has ended: everything is put back, the last replaced first."""
+        while self._replaced:
+            self._replaced.pop().restore()
         self._prepared.clear()
 
 

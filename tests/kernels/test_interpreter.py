@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from types import FunctionType
+from typing import Any
 
 import pytest
 import torch
@@ -49,34 +51,62 @@ def own_prepare() -> Prepare:
     return installed._prepare
 
 
-def sums(rows: int, *, once: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], int]:
-    """The sums, and how often something was prepared."""
-    counted = Counted(own_prepare())
+PLACES: tuple[Any, ...] = (tl, tl.core, tl.math, tl.tensor)
+
+
+def language() -> list[dict[str, object]]:
+    """All that the language's modules have, and its tensors."""
+    return [{name: getattr(place, name) for name in dir(place)} for place in PLACES]
+
+
+@pytest.fixture(autouse=True)
+def language_put_back() -> Iterator[None]:
+    """For tests that let the interpreter prepare by itself, which puts back a part only."""
+    before = [dict(vars(place)) for place in PLACES]
+    yield
+    for place, defined in zip(PLACES, before, strict=True):
+        for name, one in dict(vars(place)).items():
+            if name not in defined:
+                delattr(place, name)
+            elif one is not defined[name]:
+                setattr(place, name, defined[name])
+
+
+def sums(rows: int, prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What the kernel computes with the language prepared by this."""
+    numbers, into = torch.arange(rows * 4), torch.zeros(rows, dtype=torch.int64)
     with monkeypatch.context() as patch:
-        patch.setattr(interpreter, "_patch_lang", PreparedOnce(counted) if once else counted)
-        numbers, into = torch.arange(rows * 4), torch.zeros(rows, dtype=torch.int64)
+        patch.setattr(interpreter, "_patch_lang", prepare)
         _sum_kernel[(rows,)](numbers, into, SIZE=4)
-        return into.tolist(), counted.count
+    return into.tolist()
 
 
 def test_each_launch_is_prepared_for_and_none_of_its_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sums(1, once=True, monkeypatch=monkeypatch)  # the very first launch rewrites the functions
-    few, for_few = sums(2, once=True, monkeypatch=monkeypatch)
-    many, for_many = sums(9, once=True, monkeypatch=monkeypatch)
-    assert (few, many) == ([24, 88], [4 * (16 * row + 6) for row in range(9)])
-    assert 0 < for_few == for_many < 9
+    sums(1, PreparedOnce(own_prepare()), monkeypatch)  # the very first one rewrites the functions
+    for_few, for_many = Counted(own_prepare()), Counted(own_prepare())
+    assert sums(2, PreparedOnce(for_few), monkeypatch) == [24, 88]
+    assert sums(9, PreparedOnce(for_many), monkeypatch) == [4 * (16 * row + 6) for row in range(9)]
+    assert 0 < for_few.count == for_many.count < 9
 
 
 def test_the_interpreter_by_itself_prepares_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control."""
-    many, for_many = sums(9, once=False, monkeypatch=monkeypatch)
-    assert many == sums(9, once=True, monkeypatch=monkeypatch)[0]
-    assert for_many > 9 * 3
+    alone = Counted(own_prepare())
+    assert sums(9, alone, monkeypatch) == sums(9, PreparedOnce(own_prepare()), monkeypatch)
+    assert alone.count > 9 * 3
 
 
 def test_what_a_launch_replaced_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    sums(2, once=True, monkeypatch=monkeypatch)
+    before = language()
+    assert sums(2, PreparedOnce(own_prepare()), monkeypatch) == [24, 88]
+    assert language() == before
     assert tl.core.is_builtin(tl.load), "Triton's own, which it marks"
-    assert tl.core.is_builtin(tl.program_id)
+
+
+def test_the_interpreter_by_itself_leaves_a_part_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control, and why no kernel could be compiled in the same process afterwards."""
+    before = language()
+    assert sums(2, own_prepare(), monkeypatch) == [24, 88]
+    assert language() != before
