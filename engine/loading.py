@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,9 @@ from engine.sampler.planner import Planner
 from engine.sampler.sampler import Sampler
 from engine.shared_prefixes import MIN_GROUP_ROWS, SharedPrefixes, SharingRule
 from engine.step import Runner
+from engine.timed import timed
 from kernels.compile_ahead import compile_ahead
+from kernels.compiler_key import begin_key
 from kernels.errors import UnsupportedShape
 from kernels.limits import check_attention, check_hidden_size
 from kernels.ops import ops_for
@@ -109,12 +112,13 @@ def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> Ope
     torch.set_num_threads(config.num_threads or usual_threads(len(os.sched_getaffinity(0))))
     outline = outline or outline_model(config)
     model, device, dtype, limits = outline.model, outline.device, outline.dtype, outline.limits
-    decoder = _decoder(config, model, dtype, limits.model_len, device)
+    compiler_key = begin_key() if device.type == "cuda" else None
+    with timed("weights"):
+        decoder = _decoder(config, model, dtype, limits.model_len, device)
     planner = Planner(model.vocab_size, model.eos_token_ids, partial(secrets.randbits, 64))
     sampler = Sampler(planner, decoder.ops.draw, decoder.ops.keep_likeliest)
-    if device.type == "cuda":
-        compile_ahead(partial(rehearse, decoder, sampler, _bounds(config, decoder, limits)))
-        compute_each_once(decoder, max_rows=config.max_running, batch_tokens=limits.batch_tokens)
+    if compiler_key is not None:
+        _make_kernels_ready(config, decoder, sampler, limits, compiler_key)
     num_blocks = _num_blocks(config, decoder, outline.shape, limits)
     late_bytes = decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
     pool = _pool(outline.shape, num_blocks + SCRATCH_BLOCKS, device, late_bytes)
@@ -132,6 +136,20 @@ def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> Ope
         device=str(device),
         dtype=dtype_name(dtype),
     )
+
+
+def _make_kernels_ready(
+    config: EngineConfig,
+    decoder: Decoder,
+    sampler: Sampler,
+    limits: _Limits,
+    compiler_key: Future[str],
+) -> None:
+    """Ours by a rehearsal, the library's by using them."""
+    rehearsal = partial(rehearse, decoder, sampler, _bounds(config, decoder, limits))
+    compile_ahead(rehearsal, compiler_key)
+    with timed("products of all sizes"):
+        compute_each_once(decoder, max_rows=config.max_running, batch_tokens=limits.batch_tokens)
 
 
 def _runner(
@@ -191,7 +209,7 @@ def _with_graphs(config: EngineConfig, runner: ModelRunner, max_model_len: int) 
     )
     machine = Machine(runner.decoder, pool, runner.last_tokens, tables)
     group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
-    with cuda_recorder() as recorder:
+    with timed("recorded steps"), cuda_recorder() as recorder:
         steps = RecordedSteps(
             machine, recorder, max_tokens=config.graph_tokens, group_rows=group_rows
         )

@@ -4,7 +4,8 @@ Triton compiles a variant of a kernel when it is first launched, so a process co
 after the other. Here it is first found out which ones a process will want:
 
     rehearse   what is launched is left out, and what is not in memory is noted      milliseconds
-    make       each noted variant compiled in a thread of its own, into memory and Triton's cache
+    make       each noted variant compiled in a thread of its own, into memory and Triton's cache,
+               once the compiler's key is there (`compiler_key`)
     start      finds them all
 
 Triton's passes, LLVM, ptxas and the C compiler run without Python's lock. A variant that cannot be
@@ -19,7 +20,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -88,8 +89,11 @@ class Notes:
         return list(self._variants.values())
 
 
-def compile_ahead(rehearsal: Callable[[], object]) -> int:
+def compile_ahead(rehearsal: Callable[[], object], key: Future[str] | None = None) -> int:
     """Make all kernels that `rehearsal` would launch; return how many were not in memory.
+
+    `key` is the compiler's, where it is under way (`compiler_key.begin_key`); without it the
+    threads make it, each for itself.
 
     No kernel runs in `rehearsal`, so what they would have written is undefined: it may be computed
     with, but must not become an index or a loop's bound. Meanwhile no other thread may launch any.
@@ -98,11 +102,12 @@ def compile_ahead(rehearsal: Callable[[], object]) -> int:
         return 0
     began = time.perf_counter()
     notes = Notes()
-    with _leaving_out_launches(notes):
+    with leaving_out_launches(notes):
         rehearsal()
     noted = time.perf_counter()
     variants = notes.variants
     if variants:
+        wait((key,) if key else ())
         _make(variants)
         _log.info(
             "%d kernels made ready in %.1f s, noted in %.2f s",
@@ -119,7 +124,7 @@ def _can_take_notes() -> bool:
 
 
 @contextmanager
-def _leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
+def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
     """Have launches only ask for their kernel, and `hook` told of those that are not there.
 
     The hook alone would not do: a kernel that is in memory already would run, on what others that

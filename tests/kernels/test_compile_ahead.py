@@ -11,16 +11,17 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, KernelInterface, driver
+from triton.runtime.cache import triton_key
 
 from kernels.compile_ahead import compile_ahead
+from kernels.compiler_key import begin_key
+from tests.doubles.no_device import NoDevice
 
 GRID = (1,)
 DEVICE = 3
@@ -28,34 +29,6 @@ DEVICE = 3
 
 class CannotCompile(Exception):
     """A kernel that no compiler takes."""
-
-
-class NoDevice(threading.local):
-    """In place of Triton's driver: a Hopper that no kernel ever runs on; 0 in a new thread."""
-
-    device = 0
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self) -> int:
-        return self.device
-
-    def set_current_device(self, device: int) -> None:
-        self.device = device
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def launcher_cls(self, source: Any, metadata: Any) -> None:
-        return None
-
-    @property
-    def utils(self) -> Any:
-        return SimpleNamespace(
-            get_device_properties=lambda device: {"max_shared_mem": 1 << 18},
-            load_binary=lambda *binary: (1, 1, 0, 0, 1024),
-        )
 
 
 @dataclass
@@ -182,6 +155,41 @@ def test_a_rehearsal_that_raises_leaves_triton_as_it_was() -> None:
     assert kernel.done == ["launch a"]
 
 
+def test_kernels_are_made_once_the_compilers_key_is_there() -> None:
+    """It is made beside the rehearsal, not after it."""
+    rehearsed, made = threading.Event(), []
+
+    def make_key() -> str:
+        assert rehearsed.wait(10)
+        made.append("key")
+        return "key"
+
+    class Ordered(NamedKernel):
+        def preload(self, data: str) -> Compiled | None:
+            made.append(data)
+            return super().preload(data)
+
+    kernel, key = Ordered("kernel"), begin_key(make_key)
+
+    def rehearsal() -> None:
+        kernel[GRID]("a")
+        assert not key.done()
+        rehearsed.set()
+
+    assert compile_ahead(rehearsal, key) == 1
+    assert made == ["key", "data of a"]
+
+
+def test_a_key_that_cannot_be_made_holds_up_nothing() -> None:
+    def make_key() -> str:
+        raise CannotCompile
+
+    kernel, key = NamedKernel("kernel"), begin_key(make_key)
+    assert compile_ahead(lambda: kernel[GRID]("a"), key) == 1
+    assert kernel.compiled == ["a"]
+    assert isinstance(key.exception(), CannotCompile), "the control"
+
+
 @pytest.mark.parametrize("collects", [True, False])
 def test_the_garbage_collector_is_left_as_it_was(collects: bool) -> None:
     seen: list[bool] = []
@@ -224,9 +232,26 @@ def test_with_tritons_own_compiler(
         for out, least, count in ((x, None, 1), (x, None, 7), (x, 0.5, 64), (half, 2, 64)):
             kernel.warmup(x, out, least, count, SIZE=size, grid=GRID)
 
-    assert compile_ahead(ask) == 4
+    assert compile_ahead(ask, begin_key()) == 4
     assert len(compilations) == 4
     ask()
     assert len(compilations) == 4, "all were found"
     ask(size=16)
     assert len(compilations) == 8, "the control: constants that nobody has asked for"
+
+
+def test_tritons_key_is_made_once_for_all_threads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    kernel, x = JITFunction(_floor), torch.zeros(64)
+
+    def ask() -> None:
+        for size in (32, 64, 128):
+            kernel.warmup(x, x, None, 1, SIZE=size, grid=GRID)
+
+    triton_key.cache_clear()
+    assert compile_ahead(ask, begin_key()) == 3
+    asked = triton_key.cache_info()
+    assert asked.misses == 1
+    assert asked.hits >= 3, "the control: it is what kernels are looked up by"

@@ -1,0 +1,36 @@
+"""Triton's key of itself, made by a thread while something else is waited for.
+
+Triton finds a compiled kernel on disk by a key that covers the compiler too: some 400 MB, which are
+hashed when a process looks for its first kernel. Threads that look for theirs meanwhile do not wait
+for that, but hash all of it as well, each for itself and each in the others' way.
+
+    looked for by eight threads    load, rehearse | hash x 8        | kernels
+    made ahead                     load, rehearse | kernels
+                                   hash ......
+
+Knows: where Triton keeps the key. Does not know: kernels, or what is done meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from triton.runtime import cache
+
+
+def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
+    """Begin to make the key; it is there for all threads once this is done.
+
+    `make` does it: by default Triton's own function, which remembers what it has made.
+    """
+    thread = ThreadPoolExecutor(1, thread_name_prefix="compiler-key")
+    key = thread.submit(make or _triton_key())
+    thread.shutdown(wait=False)
+    return key
+
+
+def _triton_key() -> Callable[[], str]:
+    """It belongs to Triton's internals; a release without it hashes when it has to."""
+    make: Callable[[], str] = getattr(cache, "triton_key", str)
+    return make

@@ -1,0 +1,37 @@
+"""Triton's driver of a device that is not there: kernels are compiled for it and never run."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from triton.backends.compiler import GPUTarget
+
+
+class NoDevice(threading.local):
+    """In place of Triton's driver: a Hopper that no kernel ever runs on; 0 in a new thread."""
+
+    device = 0
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return self.device
+
+    def set_current_device(self, device: int) -> None:
+        self.device = device
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def launcher_cls(self, source: Any, metadata: Any) -> None:
+        return None
+
+    @property
+    def utils(self) -> Any:
+        return SimpleNamespace(
+            get_device_properties=lambda device: {"max_shared_mem": 1 << 18},
+            load_binary=lambda *binary: (1, 1, 0, 0, 1024),
+        )
