@@ -19,7 +19,7 @@ from engine.activation import activation_bytes
 from engine.first_products import compute_products
 from engine.graphs.block_tables import BlockTables
 from engine.graphs.inputs import Room
-from engine.graphs.steps import Machine, all_rooms, compute_step, inputs_of
+from engine.graphs.steps import MANY_DECODES, Machine, all_rooms, compute_step, inputs_of
 from engine.model.decoder import UNLIKE_LAYERS, Decoder, first_layers
 from engine.sampler.sampler import Sampler
 from kernels import linear
@@ -85,10 +85,11 @@ def rehearse_copies(decoder: Decoder, bounds: Bounds) -> None:
 
 
 def telling(rooms: Sequence[Room]) -> list[Room]:
-    """Rooms of decodes alone, and of those with other rows the ones with the fewest decodes.
+    """Rooms of few decodes alone, and of those with other rows the ones with the fewest decodes.
 
-    How many decodes there are beside other rows changes how much is launched, not what. Those with
-    the most new tokens come first: their attention takes longest to compile.
+    How many decodes there are beside other rows changes how much is launched, not what, and so it
+    is with more than a few alone. Those with the most new tokens come first: their attention takes
+    longest to compile.
     """
     fewest: dict[int, int] = {}
     for room in rooms:
@@ -96,7 +97,9 @@ def telling(rooms: Sequence[Room]) -> list[Room]:
             least = fewest.get(room.group_rows, room.num_decodes)
             fewest[room.group_rows] = min(least, room.num_decodes)
     kept = [
-        room for room in rooms if not room.num_new or room.num_decodes == fewest[room.group_rows]
+        room
+        for room in rooms
+        if room.num_decodes <= (fewest[room.group_rows] if room.num_new else MANY_DECODES)
     ]
     return sorted(kept, key=_new_tokens, reverse=True)
 

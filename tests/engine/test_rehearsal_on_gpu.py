@@ -30,7 +30,7 @@ def compiled(**what):
 triton.knobs.runtime.jit_post_compile_hook = compiled
 config = EngineConfig(
     model_dir=sys.argv[1], socket="", device="cuda", dtype="bfloat16", memory_fraction=0.2,
-    max_running=48, graph_tokens=int(sys.argv[2]), load_format=sys.argv[3],
+    max_running=256, graph_tokens=int(sys.argv[2]), load_format=sys.argv[3],
 )
 open_model(config)
 print(json.dumps([ahead, late]))

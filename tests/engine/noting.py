@@ -1,0 +1,116 @@
+"""Which kernels rooms ask for by Triton's own rules, without a device, a compiler or a launch.
+
+Triton compiles a kernel anew for other dtypes and constants, and for numbers that are 1 or
+multiples of 16. To be run in a process of its own, since what is interpreted is never compiled:
+
+    python -m tests.engine.noting       prints {name of a set of rooms: kernels} as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from triton.runtime import driver
+
+from benchmarks.shapes import model_directory
+from engine.graphs.block_tables import BlockTables
+from engine.graphs.inputs import Room
+from engine.graphs.steps import Machine, all_rooms, compute_step, inputs_of
+from engine.model.config import read_model_config
+from engine.model.decoder import UNLIKE_LAYERS, Decoder, build_decoder, first_layers
+from engine.model.parameters import empty_parameters
+from engine.rehearsal import Bounds, rehearse_rooms, telling
+from kernels.batch_layout import empty_pool, kv_pool_shape
+from kernels.compile_ahead import Notes, leaving_out_launches
+from kernels.ops import triton_ops
+from tests.doubles.no_device import NoDevice
+
+CPU = torch.device("cpu")
+BOUNDS = Bounds(
+    batch_tokens=0,
+    max_running=256,
+    max_model_len=40_960,
+    block_size=16,
+    graph_tokens=1024,
+    group_rows=8,
+)
+
+
+def product_of_shape(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """In place of a product: of these every number of rows is rehearsed by itself."""
+    del bias
+    return x.new_empty((x.shape[0], weight.shape[0]))
+
+
+def two_layers(model_dir: Path) -> Decoder:
+    """The first layers of a model, with weights that nobody has written."""
+    config = read_model_config(model_dir)
+    parameters = empty_parameters(config, torch.bfloat16, CPU)
+    ops = replace(triton_ops(), linear=product_of_shape, linear_in_parts=product_of_shape)
+    decoder = build_decoder(config, parameters, ops, BOUNDS.max_model_len)
+    return first_layers(decoder, UNLIKE_LAYERS)
+
+
+def machine_of(decoder: Decoder) -> Machine:
+    """As an engine's, with a pool of one block."""
+    config, seats = decoder.config, BOUNDS.max_running
+    shape = kv_pool_shape(
+        num_blocks=1,
+        num_layers=config.num_layers,
+        num_kv_heads=config.num_kv_heads,
+        block_size=BOUNDS.block_size,
+        head_dim=config.head_dim,
+    )
+    num_blocks = BOUNDS.max_model_len // BOUNDS.block_size
+    return Machine(
+        decoder=decoder,
+        pool=empty_pool(shape, torch.bfloat16, CPU),
+        last_tokens=torch.zeros(seats + 1, dtype=torch.int64),
+        tables=BlockTables(num_seats=seats, num_blocks=num_blocks, scratch_block=0, device=CPU),
+    )
+
+
+def noted(launch: Callable[[], object]) -> list[str]:
+    """The kernels that `launch` asks for, by name and by what they are specialised for."""
+    notes = Notes()
+    with leaving_out_launches(notes), torch.inference_mode():
+        launch()
+    return [f"{variant.name} {variant.data}" for variant in notes.variants]
+
+
+def compute(decoder: Decoder, rooms: Sequence[Room]) -> None:
+    """A step of padding in each of these rooms."""
+    machine = machine_of(decoder)
+    for inputs in inputs_of(machine, rooms):
+        compute_step(machine, inputs)
+
+
+def main() -> None:
+    """Print what all rooms ask for, what a rehearsal does, and what it would with fewer kinds."""
+    driver.set_active(NoDevice())
+    rooms = all_rooms(BOUNDS.max_running, BOUNDS.graph_tokens, BOUNDS.group_rows)
+    kept = telling(rooms)
+    kinds = {
+        "all": rooms,
+        "telling": kept,
+        "without decodes alone": [room for room in kept if room.num_new],
+        "without new tokens": [room for room in kept if not room.num_new],
+        "without sharing": [room for room in kept if not room.group_rows],
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        decoder = two_layers(model_directory("qwen3-0.6b", Path(directory)))
+    found = {name: noted(partial(compute, decoder, some)) for name, some in kinds.items()}
+    found["rehearsal"] = noted(partial(rehearse_rooms, decoder, BOUNDS))
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
