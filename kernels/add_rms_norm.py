@@ -17,6 +17,7 @@ from kernels.early_start import early_start, start_early
 from kernels.limits import check_hidden_size
 from kernels.parts import load_summed
 from kernels.rms_norm import row_warps, scaled_rows
+from kernels.rounding import next_power_of_2
 
 
 def reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -64,7 +65,7 @@ def launch(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Ten
     normed = torch.empty((tokens, hidden), dtype=residual.dtype, device=x.device)
     total = torch.empty((tokens, hidden), dtype=residual.dtype, device=x.device)
     if tokens:
-        padded = triton.next_power_of_2(hidden)
+        padded = next_power_of_2(hidden)
         num_parts, *strides = parts.layout(x)
         _kernel[(tokens,)](
             x,

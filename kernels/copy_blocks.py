@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.rounding import cdiv
+
 _CHUNK = 8192  # elements one program copies
 
 
@@ -44,7 +46,7 @@ def launch(pool: Tensor, source: Tensor, target: Tensor) -> None:
     """As `reference`, on the device; the pool is contiguous. One launch for all copies."""
     if copies := source.shape[0]:
         size = pool.stride(0)
-        chunks = triton.cdiv(size, _CHUNK)
+        chunks = cdiv(size, _CHUNK)
         _kernel[(copies * chunks,)](
             pool, source, target, SIZE=size, CHUNKS=chunks, CHUNK=_CHUNK, num_warps=8
         )

@@ -29,7 +29,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 
 from kernels.attend_unit import attend_unit
@@ -37,6 +36,7 @@ from kernels.attention_tile import LOG2_E
 from kernels.batch_layout import BatchLayout, SharedLevel
 from kernels.early_start import early_start
 from kernels.merge_attention import PARTS_AT_ONCE
+from kernels.rounding import next_power_of_2
 from kernels.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
 
 _ITEMS_AT_ONCE = 128  # lengths that a program reads in one go
@@ -119,7 +119,7 @@ def _parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
 
 def _shared_items(level: SharedLevel, q: Tensor, kv: Tensor) -> _Items:
     most = rows_together(q.shape[1] // kv.shape[2])
-    rows = min(max(triton.next_power_of_2(level.max_group_rows), 2), most)
+    rows = min(max(next_power_of_2(level.max_group_rows), 2), most)
     passes = -(-level.max_group_rows // rows)
     count = level.key_ends.shape[0] * passes
     tuning = shared_tuning(q.shape[2], q.dtype)
@@ -168,13 +168,13 @@ def _attend(
         HAS_STARTS=part.key_starts is not None,
         B=block_size,
         D=head_dim,
-        D_PADDED=triton.next_power_of_2(head_dim),
-        M=max(triton.next_power_of_2(group * part.rows), _MIN_QUERIES),
+        D_PADDED=next_power_of_2(head_dim),
+        M=max(next_power_of_2(group * part.rows), _MIN_QUERIES),
         TILE=tuning.tile,
         AT_ONCE=_ITEMS_AT_ONCE,
         SPLIT=room.target > 0,
         SHARED=merged,
-        MEMBERS=triton.next_power_of_2(group),
+        MEMBERS=next_power_of_2(group),
         PARTS_AT_ONCE=PARTS_AT_ONCE,
         num_warps=tuning.warps,
         num_stages=tuning.stages,

@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.noise import log_exponential
+from kernels.rounding import cdiv, next_power_of_2
 
 _PART = 8192  # tokens one program looks at
 _CHUNK = 1024  # of them at a time
@@ -126,7 +127,7 @@ def _whole_kernel(
 def launch(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """As `reference`, on the device."""
     rows, vocabulary = logits.shape
-    parts, device = triton.cdiv(vocabulary, _PART), logits.device
+    parts, device = cdiv(vocabulary, _PART), logits.device
     tokens = torch.empty(rows, dtype=torch.int64, device=device)
     finite = torch.empty(rows, dtype=torch.bool, device=device)
     if not rows:
@@ -143,7 +144,7 @@ def launch(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor, T
         tokens,
         finite,
         PARTS=parts,
-        PARTS_PADDED=triton.next_power_of_2(parts),
+        PARTS_PADDED=next_power_of_2(parts),
         num_warps=1,
     )
     return tokens, finite

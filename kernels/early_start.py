@@ -21,6 +21,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.capability import capability
+
 _MIN_CAPABILITY = (9, 0)
 
 
@@ -47,6 +49,6 @@ def wait_for_last(EARLY: tl.constexpr) -> None:
 
 def early_start(device: torch.device) -> dict[str, bool]:
     """The launch arguments of a kernel that begins with `start_early` or `let_next_start`."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < _MIN_CAPABILITY:
+    if capability(device) < _MIN_CAPABILITY:
         return {"EARLY": False}
     return {"EARLY": True, "launch_pdl": True}

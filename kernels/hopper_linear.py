@@ -24,6 +24,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.capability import HOPPER, capability
+
 MAX_ROWS = 8  # N of the smallest WGMMA instruction
 TILE = 64  # columns: the 128 bytes that shared memory is swizzled by
 _STRIP = 128  # rows of the weight in a program: M = 64 of WGMMA, twice
@@ -32,6 +34,7 @@ _STAGES = 12  # tiles in flight in a program that has all shared memory of a mul
 _MIN_TILES = 8  # of a share of K
 _MAX_SHARES = 8
 _REGISTERS = 152  # of a thread at launch; the copier keeps 40 of them
+_BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # how copied boxes lie in shared memory
 
 
 @gluon.jit
@@ -169,14 +172,13 @@ def serves(x: Tensor, weight: Tensor) -> bool:
     """Whether `product` can compute x (T, K) by weight (N, K) with all programs running at once."""
     rows, width = x.shape
     return (
-        x.is_cuda
-        and 0 < rows <= MAX_ROWS
+        0 < rows <= MAX_ROWS
+        and capability(x.device) == HOPPER
         and x.dtype == weight.dtype
         and x.dtype.itemsize == 2
         and width % TILE == 0
         and x.stride(0) % 8 == 0  # TMA takes strides in multiples of 16 bytes
         and strips_of(weight.shape[0]) <= 2 * _PROGRAMS
-        and torch.cuda.get_device_capability(x.device) == (9, 0)
     )
 
 
@@ -199,9 +201,8 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
         out = x.new_empty((rows, features))
     else:
         out = x.new_empty((shares, rows, features), dtype=torch.float32)
-    layout = gl.NVMMASharedLayout(128, 16, rank=2)
-    weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [_STRIP, TILE], layout)
-    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [MAX_ROWS, TILE], layout)
+    weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [_STRIP, TILE], _BOXES)
+    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [MAX_ROWS, TILE], _BOXES)
     _kernel[(strips, shares)](
         weight_boxes,
         x_boxes,

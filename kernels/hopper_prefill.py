@@ -21,6 +21,7 @@ from kernels.hopper_warps import attender, copier
 from kernels.tuning import PrefillTuning
 
 _COLUMNS = 64  # of one copied box: the 128 bytes that shared memory is swizzled by
+_BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # how copied boxes lie in shared memory
 _REGISTERS = 168  # of a thread at launch; the copier keeps 40 of them, attenders get up to 232
 
 
@@ -156,7 +157,7 @@ def attend(
         [rows, head_dim],
         [head_dim, 1],
         [min(block_size, tuning.tile), _COLUMNS],
-        gl.NVMMASharedLayout(128, 16, rank=2),
+        _BOXES,
     )
     blocks, splits = grid
     _kernel[(blocks, kv_heads, splits)](

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from kernels import hopper_linear
 from kernels.early_start import early_start, start_early
+from kernels.rounding import cdiv, next_power_of_2
 
 MAX_ROWS = 32
 MIN_STRIPS, MAX_STRIPS = 48, 128
@@ -107,7 +108,7 @@ def _is_for_hopper(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 def _anywhere(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     (rows, width), features = x.shape, weight.shape[0]
-    strips = triton.cdiv(features, _STRIP)
+    strips = cdiv(features, _STRIP)
     if not (_is_for_few_rows(x) and MIN_STRIPS <= strips <= MAX_STRIPS):
         return _by_library(x, weight, bias)
     out = x.new_empty((rows, features))
@@ -120,7 +121,7 @@ def _anywhere(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         x.stride(0),
         N=features,
         K=width,
-        ROWS=max(triton.next_power_of_2(rows), _MIN_ROWS),
+        ROWS=max(next_power_of_2(rows), _MIN_ROWS),
         STRIP=_STRIP,
         TILE=_TILE,
         STAGES=_STAGES,

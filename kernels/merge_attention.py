@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.rounding import cdiv, next_power_of_2
+
 PARTS_AT_ONCE = 8  # parts that a program loads in one go
 _ROWS_AT_ONCE = 4
 
@@ -142,16 +144,16 @@ def merge_splits(partial: Tensor, lse: Tensor, out: Tensor) -> None:
     """
     splits, head_dim = partial.shape[0], out.shape[2]
     rows = out.shape[0] * out.shape[1]
-    _merge_kernel[(triton.cdiv(rows, _ROWS_AT_ONCE),)](
+    _merge_kernel[(cdiv(rows, _ROWS_AT_ONCE),)](
         partial,
         lse,
         out,
         rows,
         splits,
         D=head_dim,
-        D_PADDED=triton.next_power_of_2(head_dim),
+        D_PADDED=next_power_of_2(head_dim),
         MEMBERS=_ROWS_AT_ONCE,
-        AT_ONCE=min(triton.next_power_of_2(splits), PARTS_AT_ONCE),
+        AT_ONCE=min(next_power_of_2(splits), PARTS_AT_ONCE),
         num_warps=2,
     )
 

@@ -28,6 +28,8 @@ from torch import Tensor
 from kernels import hopper_prefill, merge_attention
 from kernels.attention_tile import LOG2_E, attend_tile, average
 from kernels.batch_layout import BatchLayout
+from kernels.capability import HOPPER, capability
+from kernels.rounding import next_power_of_2
 from kernels.tuning import PrefillTuning, hopper_tuning, prefill_tuning
 
 _MAX_SPLITS = 64
@@ -165,11 +167,10 @@ def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor
 
 def _is_for_hopper(q: Tensor, kv: Tensor) -> bool:
     return (
-        q.is_cuda
+        capability(q.device) == HOPPER
         and q.dtype.itemsize == 2
         and q.shape[2] in (64, 128)
         and kv.shape[0] * kv.stride(0) // q.shape[2] < 2**31  # rows are counted in 32 bits
-        and torch.cuda.get_device_capability(q.device)[0] == 9
     )
 
 
@@ -214,7 +215,7 @@ def _attend(
         GROUP=heads // kv_heads,
         B=block_size,
         D=head_dim,
-        D_PADDED=triton.next_power_of_2(head_dim),
+        D_PADDED=next_power_of_2(head_dim),
         BLOCK_M=tuning.queries,
         TILE=tuning.tile,
         SPLIT=splits > 1,

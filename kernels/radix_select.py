@@ -22,6 +22,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.rounding import cdiv, next_power_of_2
+
 _SEGMENT = 2048  # tokens of a program
 _CHUNK = 256  # of these at a time
 _PART_BITS = 4  # a pass cuts a range of scores into 2^4 parts
@@ -62,7 +64,7 @@ def _launch(
     rows, vocabulary = scores.shape
     if not rows:
         return
-    segments, device = triton.cdiv(vocabulary, _SEGMENT), scores.device
+    segments, device = cdiv(vocabulary, _SEGMENT), scores.device
     sums = torch.zeros((_PASSES, rows, 1 << _PART_BITS), dtype=torch.int64, device=device)
     ties = torch.empty((rows, segments), dtype=torch.int32, device=device)
     each = torch.ones(rows, dtype=torch.int32, device=device)
@@ -86,7 +88,7 @@ def _launch(
         logits,
         rows,
         vocabulary,
-        SEGMENTS=triton.next_power_of_2(segments),
+        SEGMENTS=next_power_of_2(segments),
         **constants,
     )
 

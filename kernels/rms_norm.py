@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.limits import check_hidden_size
+from kernels.rounding import next_power_of_2
 
 
 def reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -58,7 +59,7 @@ def launch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     check_hidden_size(hidden)
     out = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)
     if tokens:
-        padded = triton.next_power_of_2(hidden)
+        padded = next_power_of_2(hidden)
         warps = row_warps(padded)
         _kernel[(tokens,)](
             x, weight, out, eps, x.stride(0), H=hidden, H_PADDED=padded, num_warps=warps

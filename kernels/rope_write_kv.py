@@ -24,6 +24,7 @@ from kernels import parts, rms_norm
 from kernels.early_start import early_start, let_next_start, wait_for_last
 from kernels.limits import check_attention
 from kernels.parts import load_summed
+from kernels.rounding import cdiv, next_power_of_2
 
 _HEADS = 8  # heads one program handles
 
@@ -172,7 +173,7 @@ def launch(
     q_out = torch.empty((tokens, num_q_heads, head_dim), dtype=kv.dtype, device=qkv.device)
     if tokens:
         num_parts, *strides = parts.layout(qkv)
-        grid = (tokens, triton.cdiv(num_q_heads + 2 * num_kv_heads, _HEADS))
+        grid = (tokens, cdiv(num_q_heads + 2 * num_kv_heads, _HEADS))
         _kernel[grid](
             qkv,
             positions,
@@ -190,7 +191,7 @@ def launch(
             HKV=num_kv_heads,
             B=block_size,
             D=head_dim,
-            HALF=triton.next_power_of_2(head_dim // 2),
+            HALF=next_power_of_2(head_dim // 2),
             HEADS=_HEADS,
             HAS_Q_NORM=q_norm is not None,
             HAS_K_NORM=k_norm is not None,

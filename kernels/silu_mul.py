@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.early_start import early_start, start_early
+from kernels.rounding import cdiv
 
 _COLUMNS = 1024
 
@@ -49,7 +50,7 @@ def launch(gate_up: Tensor) -> Tensor:
     tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((tokens, size), dtype=gate_up.dtype, device=gate_up.device)
     if tokens:
-        grid = (tokens, triton.cdiv(size, _COLUMNS))
+        grid = (tokens, cdiv(size, _COLUMNS))
         early = early_start(gate_up.device)
         _kernel[grid](gate_up, out, gate_up.stride(0), SIZE=size, C=_COLUMNS, **early)
     return out

@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from kernels.capability import HOPPER, capability
 from kernels.cublaslt import Config, Product, open_cublaslt
 from kernels.errors import LibraryRefused
 from kernels.linear import Linear
@@ -71,7 +72,7 @@ def _is_plain(x: Tensor, weight: Tensor) -> bool:
 
 def open_tuned_products(device: torch.device) -> TunedProducts | None:
     """The table's products on a CUDA `device`; None: the table is for another one or version."""
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability(device) != (9, 0):
+    if not torch.cuda.is_available() or capability(device) != HOPPER:
         return None
     with torch.cuda.device(device):
         return tuned_products(open_cublaslt)

@@ -1,0 +1,23 @@
+"""What generation of chip a device is, looked up once.
+
+Launches ask for it, some ten of a layer, and torch takes several microseconds to answer.
+
+Knows: devices. Does not know: what is launched on them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+HOPPER = (9, 0)
+
+
+@cache
+def capability(device: torch.device) -> tuple[int, int]:
+    """CUDA's compute capability (major, minor); (0, 0) of a device that is not CUDA's.
+
+    A CUDA device is named by its number, as those of tensors are: "cuda" alone may become another.
+    """
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
