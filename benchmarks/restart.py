@@ -37,6 +37,7 @@ from engine.draft import StepLimits
 from engine.lower_tiers import GIB, LowerTiers, open_tiers
 from engine.queue import QueueLimits
 from engine.step import Launched, Step
+from engine.warm_up import warm_up
 from storage.device_pool import BlockShape, DevicePool
 from storage.disk.config import DiskConfig
 
@@ -88,7 +89,7 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> Started:
     clock = NotedClock()
     core = core_over(pool, tiers.lower, clock)
     clock.said = []
-    blocks = core.warm_up()
+    blocks = warm_up(core.parts)
     ready = time.monotonic()
     restored = clock.said[1] if len(clock.said) > 1 else ready  # asked again once loads are begun
     ways = core.parts.copies.ways.values()

@@ -175,7 +175,7 @@ class Copies:
         """Put into the cache what an earlier engine left on disk; returns how many blocks."""
         if self.disk is None:
             return 0
-        blocks = self._cache.restore(self.disk.scan(), now=now)
+        blocks = self._cache.restart.restore(self.disk.scan(), now=now)
         self._look_after_disk()
         return blocks
 

@@ -49,9 +49,6 @@ from engine.step import Step
 from prefix_cache.namespace import Namespace
 
 IDLE_WAIT_S = 0.1
-WARM_S = 1.0  # the longest that a start waits for the tree to be restored and its hottest blocks
-WARM_AT_ONCE = 32  # blocks under way: few, so that none delays a request when the time is up
-WARM_PART = 2  # one device block in this many is filled with blocks from disk
 SAVED_AT_ONCE = 256  # blocks begun in one turn of `spill`
 COPY_WAIT_S = 0.001  # while there is nothing to do but wait for copies
 RETRY_AFTER_S = 2.0  # told to clients of an engine that drains: its successor is up by then
@@ -93,23 +90,6 @@ class EngineCore:
         self._reply()
         self._settler.commit(self.parts.clock())
 
-    def warm_up(self) -> int:
-        """Restore the tree from disk and load its hottest blocks; returns how many it restored.
-
-        Called before the first step. Waits for `WARM_S` at most.
-        """
-        cache, copies, now = self.parts.cache, self.parts.copies, self.parts.clock()
-        give_up = now + WARM_S
-        restored = copies.restore(now)
-        left = cache.pool().free // WARM_PART if restored else 0
-        while (left or copies.pending) and self.parts.clock() < give_up:
-            begun = cache.hottest(min(left, WARM_AT_ONCE - copies.pending))
-            left = left - begun if begun or copies.pending else 0
-            copies.start(self.parts.clock())
-            self.parts.pause(COPY_WAIT_S)
-            copies.settle(self.parts.clock())
-        return restored
-
     def spill(self, seconds: float) -> None:
         """Write blocks to disk that are not there, hottest first, for at most `seconds`.
 
@@ -119,7 +99,7 @@ class EngineCore:
         give_up = self.parts.clock() + seconds
         while self.parts.clock() < give_up:
             copies.settle(self.parts.clock())
-            begun = cache.save(SAVED_AT_ONCE)
+            begun = cache.restart.save(SAVED_AT_ONCE)
             copies.start(self.parts.clock())
             if not begun and not copies.pending:
                 return

@@ -28,6 +28,7 @@ from engine.model.errors import ModelError
 from engine.process import EXIT_CANNOT_START, StopSignal, serve
 from engine.pulse import Echo
 from engine.queue import QueueLimits
+from engine.warm_up import warm_up
 from prefix_cache.policies import by_name
 
 CPU_BESIDE_VISITORS = 64
@@ -81,7 +82,7 @@ def _serve(config: EngineConfig, model: OpenedModel, link: Link, ahead: HostAhea
 
 
 def _run(config: EngineConfig, core: EngineCore) -> int:
-    restored = core.warm_up()
+    restored = warm_up(core.parts)
     if restored:
         _log.info("restored %d blocks from disk", restored)
     stop = StopSignal()

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from prefix_cache.ascent import Ascent, Whereabouts, whereabouts
 from prefix_cache.commit import Committer
-from prefix_cache.errors import LeaseError, RestoreError
+from prefix_cache.errors import LeaseError
 from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
 from prefix_cache.holds import Holds
@@ -37,7 +37,7 @@ from prefix_cache.supply import Supply
 from prefix_cache.traffic import Reason
 from prefix_cache.transit import Outcome, Transit
 from prefix_cache.tree import RadixTree
-from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan, Record, Tier
+from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan, Tier
 
 DEVICE_ONLY = Tiers()
 
@@ -65,8 +65,8 @@ class PrefixCache:
         self.quotas = Quotas(self._holds, self._supply)
         self._ascent = Ascent(self._holds, self._supply, self._transit)
         self.readership = Readership()  # to be read alone
-        self._restart = Restart(self._tree, self._holds, self._ascent, self._supply, digest)
         parts = (self._tree, self._holds, self._supply)
+        self.restart = Restart(*parts, self._ascent, self._transit, digest)
         self._leasing = Leasing(*parts, self._ascent, self.readership)
         self._committer = Committer(*parts, digest, self.readership)
         self._pruning = Pruning(*parts)
@@ -261,35 +261,6 @@ class PrefixCache:
             if gone:
                 self._pruning.forget_all(gone, Reason.LOST)
 
-    def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
-        """Rebuild the tree after a start from what is on disk: (slot, record) in any order.
-
-        Whole chains from position 0 are put into the tree. All other slots are erased by the next
-        plan: records whose prefix is missing, that lie beyond the disk tier's size, or that are not
-        what their key says. Returns how many blocks were restored. Raises RestoreError unless the
-        cache is empty and has a disk tier.
-        """
-        if DISK_TIER not in self._supply.shelves or self._tree.num_nodes or len(self._transit):
-            raise RestoreError("only a cache with a disk tier and nothing in it can be restored")
-        return self._restart.restore(found, now)
-
-    def hottest(self, blocks: int) -> int:
-        """Begin to load the prefixes that were found most often, up to `blocks` blocks of them.
-
-        They are copied to free blocks of the device, and stay below as well; nothing is evicted.
-        The copies are in the next plan. Returns how many were begun.
-        """
-        return self._restart.hottest(blocks, self._supply.allocator.num_free)
-
-    def save(self, blocks: int) -> int:
-        """Before a stop: begin to copy to disk up to `blocks` blocks that are not there.
-
-        Blocks that the policy values most come first, and every block after its prefix. At most
-        `Tiers.max_disk_writes` are under way at once: take the plan, settle, call again. Returns
-        how many were begun; once it is 0 and none is under way, all is saved that can be.
-        """
-        return self._restart.save(blocks) if DISK_TIER in self._supply.shelves else 0
-
     def forget_disk(self) -> int:
         """Forget all copies on disk: its file was emptied or is gone.
 
@@ -299,9 +270,9 @@ class PrefixCache:
         forgot.
         """
         self._transit.void(DISK_TIER)
-        gone = self._pruning.forget_all(self._restart.on_disk_alone(), Reason.TIER_GONE)
+        gone = self._pruning.forget_all(self.restart.on_disk_alone(), Reason.TIER_GONE)
         if DISK_TIER in self._supply.shelves:
-            self._restart.forget_copies()
+            self.restart.forget_copies()
         return gone
 
     def pool(self) -> PoolUse:

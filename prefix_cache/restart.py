@@ -21,6 +21,7 @@ import numpy as np
 
 from prefix_cache.ascent import Ascent, reachable, to_load
 from prefix_cache.edge import Edge
+from prefix_cache.errors import RestoreError
 from prefix_cache.hashing import ROOT_KEY, Digest
 from prefix_cache.holds import Holds
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace
@@ -28,6 +29,7 @@ from prefix_cache.node import Node, Position
 from prefix_cache.residency import DISK, WAY
 from prefix_cache.supply import Supply
 from prefix_cache.traffic import Reason
+from prefix_cache.transit import Transit
 from prefix_cache.tree import RadixTree
 from storage.move import Record, Tier
 
@@ -38,16 +40,32 @@ class Restart:
     """Reads and fills the tree as a whole, so it is not for use between steps."""
 
     def __init__(
-        self, tree: RadixTree, holds: Holds, ascent: Ascent, supply: Supply, digest: Digest
+        self,
+        tree: RadixTree,
+        holds: Holds,
+        supply: Supply,
+        ascent: Ascent,
+        transit: Transit,
+        digest: Digest,
     ) -> None:
         self._tree = tree
         self._holds = holds
-        self._ascent = ascent
         self._supply = supply
+        self._ascent = ascent
+        self._transit = transit
         self._digest = digest
 
-    def restore(self, found: Iterable[Stored], now: float) -> int:
-        """Put whole chains from position 0 into the empty tree; erase the slots of the rest."""
+    def restore(self, found: Iterable[Stored], *, now: float) -> int:
+        """Rebuild the tree after a start from what is on disk: (slot, record) in any order.
+
+        Whole chains from position 0 are put into the tree. All other slots are erased by the next
+        plan: records whose prefix is missing, that lie beyond the disk tier's size, or that are not
+        what their key says. Returns how many blocks were restored. Raises RestoreError unless the
+        cache is empty and has a disk tier.
+        """
+        is_empty = not self._tree.num_nodes and not len(self._transit)
+        if Tier.DISK not in self._supply.shelves or not is_empty:
+            raise RestoreError("only a cache with a disk tier and nothing in it can be restored")
         below: defaultdict[bytes, list[Stored]] = defaultdict(list)
         slots: set[int] = set()
         sound = self._sound(found, slots)
@@ -64,9 +82,13 @@ class Restart:
         self._supply.took_on_disk(taken, slots.difference(taken))
         return len(taken)
 
-    def hottest(self, blocks: int, free: int) -> int:
-        """Begin to load up to `blocks` blocks into the `free` ones of the device."""
-        left = room = min(blocks, free)
+    def hottest(self, blocks: int) -> int:
+        """Begin to load the prefixes that were found most often, up to `blocks` blocks of them.
+
+        They are copied to free blocks of the device, and stay below as well; nothing is evicted.
+        The copies are in the next plan. Returns how many were begun.
+        """
+        left = room = min(blocks, self._supply.allocator.num_free)
         lower = [node for node in self._tree.nodes() if not node.edge.is_on_device]
         for node in sorted(lower, key=lambda n: (-n.hits - n.seen, -n.last_used, n.start)):
             end = reachable(Position(node, len(node.edge), node.end), left)
@@ -81,7 +103,14 @@ class Restart:
         return room - left
 
     def save(self, blocks: int) -> int:
-        """Begin to copy to disk up to `blocks` blocks, hottest first, each behind its prefix."""
+        """Before a stop: begin to copy to disk up to `blocks` blocks that are not there.
+
+        Blocks that the policy values most come first, and every block after its prefix. At most
+        `Tiers.max_disk_writes` are under way at once: take the plan, settle, call again. Returns
+        how many were begun; once it is 0 and none is under way, all is saved that can be.
+        """
+        if Tier.DISK not in self._supply.shelves:
+            return 0
         left, key = blocks, self._holds.policy.sort_key
         for node in sorted(self._tree.nodes(), key=key, reverse=True):
             for part in _way_to(node):

@@ -10,6 +10,7 @@ import pytest
 from engine.copies import Copies, NoTiers
 from prefix_cache.cache import PrefixCache
 from prefix_cache.recompute import LoadOrRecompute
+from prefix_cache.restart import Restart
 from storage.disk.stats import DiskState, DiskStats
 from storage.move import Move, Plan, Record, Tier
 from storage.settled import Copied, Settled
@@ -22,6 +23,17 @@ def moves(source: Tier, target: Tier, count: int, first: int = 0) -> tuple[Move,
     return tuple(Move(source, n, target, n) for n in range(first, first + count))
 
 
+class TellingRestart(Restart):
+    """Notes what was found on disk."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, Record]] = []
+
+    def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
+        self.found = list(found)
+        return len(self.found)
+
+
 class TellingCache(PrefixCache):
     """Has plans to give, and notes what it is told."""
 
@@ -31,7 +43,7 @@ class TellingCache(PrefixCache):
         self.told: list[tuple[tuple[Move, ...], ...]] = []
         self.promised: list[tuple[Move, ...]] = []
         self.forgotten = 0
-        self.restored: list[tuple[int, Record]] = []
+        self.restart = self.told_restart = TellingRestart()
 
     def take_plan(self) -> Plan:
         return self.plans.popleft() if self.plans else Plan(())
@@ -47,10 +59,6 @@ class TellingCache(PrefixCache):
     def forget_disk(self) -> int:
         self.forgotten += 1
         return 0
-
-    def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
-        self.restored = list(found)
-        return len(self.restored)
 
 
 class ScriptedMover:
@@ -239,7 +247,7 @@ class TestDisk:
     def test_records_on_disk_are_restored_at_the_start(self) -> None:
         bench = Bench(LossyDisk())
         assert bench.copies.restore(1.0) == 2
-        assert [slot for slot, _ in bench.cache.restored] == [0, 1]
+        assert [slot for slot, _ in bench.cache.told_restart.found] == [0, 1]
         assert bench.cache.forgotten == 0
         assert Bench().copies.restore(1.0) == 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.core import WARM_AT_ONCE, WARM_PART, WARM_S
+from engine.warm_up import WARM_AT_ONCE, WARM_PART, WARM_S, warm_up
 from prefix_cache.shelf import Tiers
 from storage.disk.stats import DiskState, DiskStats
 from storage.move import Record, Tier
@@ -69,7 +69,7 @@ def ask(rig: Rig) -> int:
 
 def test_half_of_the_device_is_filled_from_the_front() -> None:
     rig, _ = started()
-    assert rig.core.warm_up() == BLOCKS
+    assert warm_up(rig.core.parts) == BLOCKS
     assert rig.cache.pool().used == 160 // WARM_PART
     assert not rig.mover.pending
     assert ask(rig) == 4 * 80
@@ -78,21 +78,21 @@ def test_half_of_the_device_is_filled_from_the_front() -> None:
 
 def test_no_more_is_loaded_than_there_is() -> None:
     rig, _ = started(num_blocks=400)
-    assert rig.core.warm_up() == BLOCKS
+    assert warm_up(rig.core.parts) == BLOCKS
     assert rig.cache.pool().used == BLOCKS
     assert ask(rig) == 4 * BLOCKS - 1  # the last token is always computed
 
 
 def test_few_are_under_way_at_once() -> None:
     rig, under_way = started()
-    rig.core.warm_up()
+    warm_up(rig.core.parts)
     assert max(under_way) == WARM_AT_ONCE < 80
 
 
 def test_a_disk_that_does_not_answer_delays_the_start_for_so_long_and_nobody_after() -> None:
     rig, under_way = started(held=True)
     began = rig.clock.now
-    assert rig.core.warm_up() == BLOCKS
+    assert warm_up(rig.core.parts) == BLOCKS
     assert WARM_S <= rig.clock.now - began < 1.1 * WARM_S
     assert rig.mover.pending == max(under_way) == WARM_AT_ONCE
     other = generate("other", range(30), max_tokens=4)
@@ -107,7 +107,7 @@ def test_a_disk_that_does_not_answer_delays_the_start_for_so_long_and_nobody_aft
 def test_loads_that_fail_are_not_tried_until_the_time_is_up() -> None:
     rig, _ = started()
     rig.mover.choose_fate = lambda _: "failed"
-    assert rig.core.warm_up() == BLOCKS
+    assert warm_up(rig.core.parts) == BLOCKS
     assert sum(rig.mover.ended.values()) <= 160 // WARM_PART
     assert rig.cache.pool().used == 0
     rig.mover.choose_fate = lambda _: "done"
@@ -119,6 +119,6 @@ def test_with_an_empty_disk_nothing_is_waited_for() -> None:
     """The control of all that takes time here."""
     rig = Rig(tiers=Tiers(disk_blocks=64), disk=FoundDisk([]))
     began = rig.clock.now
-    assert rig.core.warm_up() == 0
+    assert warm_up(rig.core.parts) == 0
     assert rig.clock.now == began
     assert not rig.mover.plans

@@ -216,7 +216,7 @@ def test_blocks_restored_from_disk_are_counted_with_their_uses(name: str) -> Non
         for slot, (before, key) in enumerate(pairwise(keys))
     ]
     cache = PrefixCache(num_blocks=4, block_size=1, policy=policy, tiers=Tiers(disk_blocks=4))
-    assert cache.restore(records, now=1.0) == 3
+    assert cache.restart.restore(records, now=1.0) == 3
     (node,) = cache._tree.nodes()
     assert (policy.live, policy.pace, node.seen) == (3, 3, 3)
     assert node.worth > 3.0

@@ -243,7 +243,7 @@ def in_time(scene: TierScene, where: NamespacePath, ids: TokenIds, writer: str =
 def test_what_an_earlier_engine_wrote_has_no_label() -> None:
     scene = TierScene(16, disk=16)
     told(scene, A, IDS[:16], "ann")
-    while scene.cache.save(100):
+    while scene.cache.restart.save(100):
         scene.end_copies()
     assert scene.restart() == 4
     found = in_time(scene, A, IDS[:17], "ben")

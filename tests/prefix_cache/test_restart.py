@@ -25,7 +25,7 @@ THROUGH = path("pub", "group", "a")  # a namespace a block
 
 def saved(scene: TierScene) -> None:
     """Bring all there is to disk."""
-    while scene.cache.save(100) or scene.cache.num_copies:
+    while scene.cache.restart.save(100) or scene.cache.num_copies:
         scene.take_plan()
         scene.settle([(move, Outcome.DONE) for move in scene.under_way])
         scene.cache.check_invariants()
@@ -84,7 +84,7 @@ def test_records_that_do_not_fit_are_erased() -> None:
     scene = stopped()
     found = list(scene.records.items())
     smaller = PrefixCache(num_blocks=16, block_size=4, tiers=Tiers(0, 3))
-    taken = smaller.restore(found, now=1.0)
+    taken = smaller.restart.restore(found, now=1.0)
     erase = smaller.take_plan().erase
     assert taken <= 3
     assert len(erase) == len(found) - taken
@@ -138,9 +138,9 @@ def test_where_keys_collide_neither_is_believed() -> None:
 def test_only_an_empty_cache_with_a_disk_is_restored() -> None:
     scene = stopped()
     with pytest.raises(RestoreError):
-        scene.cache.restore(scene.records.items(), now=1.0)
+        scene.cache.restart.restore(scene.records.items(), now=1.0)
     with pytest.raises(RestoreError):
-        PrefixCache(num_blocks=4, block_size=4).restore([], now=1.0)
+        PrefixCache(num_blocks=4, block_size=4).restart.restore([], now=1.0)
 
 
 def test_the_hottest_come_to_the_device_first() -> None:
@@ -150,13 +150,13 @@ def test_the_hottest_come_to_the_device_first() -> None:
             scene.run(A, ids)
     saved(scene)
     scene.restart()
-    assert scene.cache.hottest(5) == 5
+    assert scene.cache.restart.hottest(5) == 5
     scene.copy_all()
     scene.cache.check_invariants()
     assert scene.cache.locate(A, tokens(*range(40, 57))).device == 4
     assert scene.cache.locate(A, LONG).device == 1
-    assert scene.cache.hottest(100) == 3
-    assert scene.cache.hottest(100) == 0
+    assert scene.cache.restart.hottest(100) == 3
+    assert scene.cache.restart.hottest(100) == 0
 
 
 def test_no_more_is_warmed_than_there_is_free_room_for() -> None:
@@ -165,8 +165,8 @@ def test_no_more_is_warmed_than_there_is_free_room_for() -> None:
     saved(scene)
     scene.restart()
     lease = scene.must_acquire(path("b"), tokens(*range(60, 75)))
-    assert scene.cache.hottest(100) == 2
-    assert scene.cache.hottest(100) == 0
+    assert scene.cache.restart.hottest(100) == 2
+    assert scene.cache.restart.hottest(100) == 0
     scene.copy_all()
     assert lease.ready
     assert scene.cache.pool().free == 0
@@ -177,7 +177,7 @@ def test_save_writes_the_hottest_first_each_behind_its_prefix() -> None:
     scene.run(A, LONG)
     scene.run(path("b"), LONG)
     scene.run(A, LONG)  # used last
-    assert scene.cache.save(3) == 3
+    assert scene.cache.restart.save(3) == 3
     records = scene.take_plan().records.values()
     assert {r.namespace for r in records} == {A.at(0)}
     assert {r.key for r in records} == {scene.keys(A, LONG)[i : i + 16] for i in (0, 16, 32)}
@@ -186,18 +186,18 @@ def test_save_writes_the_hottest_first_each_behind_its_prefix() -> None:
 def test_save_obeys_the_limit_of_writes_and_gives_up_what_fails() -> None:
     scene = TierScene(16, disk=16, max_disk_writes=2)
     scene.run(A, LONG)
-    assert scene.cache.save(100) == 2
-    assert scene.cache.save(100) == 0
+    assert scene.cache.restart.save(100) == 2
+    assert scene.cache.restart.save(100) == 0
     scene.take_plan()
     scene.settle([(move, Outcome.FAILED) for move in scene.under_way])
-    assert scene.cache.save(100) == 0
+    assert scene.cache.restart.save(100) == 0
     scene.cache.check_invariants()
 
 
 def test_without_a_disk_nothing_is_saved() -> None:
     scene = TierScene(16, host=4)
     scene.run(A, LONG)
-    assert scene.cache.save(100) == 0
+    assert scene.cache.restart.save(100) == 0
     assert scene.cache.forget_disk() == 0
 
 
@@ -242,7 +242,7 @@ def test_a_load_under_way_from_a_disk_that_is_gone_may_still_arrive_or_not() -> 
 def test_a_write_to_a_disk_that_is_gone_has_not_arrived_whatever_is_reported() -> None:
     scene = TierScene(16, disk=16)
     scene.run(A, LONG)
-    scene.cache.save(100)
+    scene.cache.restart.save(100)
     scene.take_plan()
     first, *others = list(scene.under_way)
     scene.settle([(first, Outcome.DONE)])

@@ -217,10 +217,10 @@ class TiersDriver:
         return outcome
 
     def warm(self) -> None:
-        self.seen["warmed"] += self.scene.cache.hottest(self.random.randint(1, 6))
+        self.seen["warmed"] += self.scene.cache.restart.hottest(self.random.randint(1, 6))
 
     def save(self) -> None:
-        self.seen["saved"] += self.scene.cache.save(self.random.randint(1, 6))
+        self.seen["saved"] += self.scene.cache.restart.save(self.random.randint(1, 6))
 
     def lose_disk(self) -> None:
         self.seen["gone with the disk"] += self.scene.empty_disk()

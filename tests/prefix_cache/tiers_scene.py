@@ -169,7 +169,7 @@ class TierScene(Scene):
             self.places[tier][:] = [self._nothing() for _ in self.places[tier]]
         self.cache = self._new_cache()
         stored = list(self.records.items()) if found is None else found
-        return self.cache.restore(stored, now=self.tick())
+        return self.cache.restart.restore(stored, now=self.tick())
 
     def empty_disk(self) -> int:
         """The disk's file is gone and a new one there. Copies under way to it may yet come."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from engine.fingerprint import BlockOrigin
 from engine.messages import SamplingParams
 from engine.stats_messages import EngineStats
+from engine.warm_up import warm_up
 from storage.disk.config import DiskConfig
 from tests.engine.checkpoints import Checkpoint
 from tests.engine.origins import ORIGIN, another
@@ -144,7 +145,7 @@ def restarted(
     engine.core.spill(5.0)
     engine.close()
     engine = engine_on(checkpoint, after, tmp_path)
-    engine.core.warm_up()
+    warm_up(engine.core.parts)
     second = ask_for(engine, "a", PROMPT)
     stats = engine.core.stats()
     engine.close()
@@ -211,7 +212,7 @@ def test_each_of_eight_changes_makes_the_disk_unreachable(
         disk=disk,
         fingerprint=CHANGES[change].fingerprint(),
     )
-    restored = engine.core.warm_up()
+    restored = warm_up(engine.core.parts)
     ask_for(engine, "again", PROMPT)
     assert engine.finished("again").cached_tokens == (64 if change == "nothing" else 0)
     assert bool(restored) == (change == "nothing")
