@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from engine.pool_size import HOST_SHARE, OPENING_BYTES
 from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
 from storage.host_pool import HostPool
+from tests.doubles.open_files import open_files
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 BLOCK_BYTES = 4096
@@ -56,10 +56,6 @@ def at_once(fails: Exception | None = None) -> HeldPools:
 
 def settings(**fields: Any) -> EngineConfig:
     return EngineConfig(model_dir="", socket="", **fields)
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def is_open(pool: HostPool) -> bool:

@@ -13,6 +13,7 @@ from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
 from storage.host_pool import HostPool
 from storage.shared_memory import SharedMemory
+from tests.doubles.open_files import open_files
 from tests.storage.scene import CPU
 
 
@@ -35,17 +36,17 @@ def test_refuses_a_pool_without_a_block(blocks: int) -> None:
 
 
 def test_refuses_more_than_there_is_before_it_takes_any() -> None:
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = open_files()
     with pytest.raises(PoolDoesNotFit, match="20480 bytes"):
         HostPool(5, 4096, CPU, available=20479)
     with pytest.raises(PoolDoesNotFit):
         HostPool(host_free_bytes(), 4096, CPU)
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_files() == open_before
     HostPool(5, 4096, CPU, available=20480).close()
 
 
 def test_an_allocation_that_fails_is_typed_and_leaves_nothing_open() -> None:
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = open_files()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))  # memory files have it too
     try:
@@ -54,7 +55,7 @@ def test_an_allocation_that_fails_is_typed_and_leaves_nothing_open() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     SharedMemory(2, 1 << 20).close()
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_files() == open_before
 
 
 @pytest.mark.parametrize("num_blocks", [1, 3, 255, 256, 257, 1300])
@@ -75,11 +76,11 @@ def test_another_mapping_sees_the_same_bytes() -> None:
 
 
 def test_closing_gives_the_memory_back_and_may_be_repeated() -> None:
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = open_files()
     pool = HostPool(3, 4096, CPU)
     pool.close()
     pool.close()
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_files() == open_before
     with pytest.raises(PoolDoesNotFit, match="given back"):
         _ = pool.memory.descriptor
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
 from storage.disk.wire import Erase, Open, Opened
 from storage.host_pool import HostPool
+from tests.doubles.open_files import open_files
 from tests.storage.scene import BLOCK_BYTES, CPU, disk_config
 
 
@@ -59,12 +59,12 @@ def test_a_dead_process_is_noticed_when_it_is_spoken_to(tmp_path: Path) -> None:
 
 def test_closing_leaves_neither_process_nor_descriptor(tmp_path: Path) -> None:
     DiskTier(disk_config(tmp_path)).close()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     disk = DiskTier(disk_config(tmp_path))
     pid = disk.process_id
-    assert len(os.listdir("/proc/self/fd")) > before
+    assert open_files() > before
     disk.close()
     disk.close()
     assert disk.state is DiskState.OFF
     assert not Path(f"/proc/{pid}").exists()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
