@@ -15,14 +15,13 @@ from multiprocessing import get_context
 from typing import Annotated
 
 import typer
+from triton.runtime.cache import triton_key
 
 from benchmarks.record import emit
 
 
 def seconds(threads: int) -> float:
     """Until the last of them has it; to be called once in a process."""
-    from triton.runtime.cache import triton_key
-
     with ThreadPoolExecutor(threads) as pool:
         began = time.perf_counter()
         for made in [pool.submit(triton_key) for _ in range(threads)]:

@@ -31,6 +31,8 @@ from storage.disk.stats import DiskState, DiskStats
 from storage.move import Move, Plan, Record, Tier
 from storage.settled import Settled
 
+COPY_WAIT_S = 0.001  # between looks, where there is nothing to do but wait for copies
+
 
 class TierMover(Protocol):
     """Copies blocks between tiers while steps are computed."""

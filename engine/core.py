@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from engine.copies import COPY_WAIT_S
 from engine.errors import EngineError, EngineUnavailable, InvalidRequest
 from engine.intake import quota_of
 from engine.launches import Launches
@@ -50,7 +51,6 @@ from prefix_cache.namespace import Namespace
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256  # blocks begun in one turn of `spill`
-COPY_WAIT_S = 0.001  # while there is nothing to do but wait for copies
 RETRY_AFTER_S = 2.0  # told to clients of an engine that drains: its successor is up by then
 
 

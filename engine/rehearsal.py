@@ -63,7 +63,7 @@ def rehearse(decoder: Decoder, sampler: Sampler, bounds: Bounds) -> None:
 @torch.inference_mode()
 def rehearse_rooms(decoder: Decoder, bounds: Bounds) -> None:
     """Compute a step of nothing but padding in each of the telling rooms."""
-    machine = _machine(decoder, bounds)
+    machine = small_machine(decoder, bounds)
     shortened = replace(machine, decoder=first_layers(decoder, UNLIKE_LAYERS))
     rooms = all_rooms(bounds.max_running, bounds.graph_tokens, bounds.group_rows)
     for inputs in inputs_of(shortened, telling(rooms)):
@@ -108,7 +108,8 @@ def _new_tokens(room: Room) -> int:
     return room.num_new
 
 
-def _machine(decoder: Decoder, bounds: Bounds) -> Machine:
+def small_machine(decoder: Decoder, bounds: Bounds) -> Machine:
+    """What steps are rehearsed on: as the engine's, with a pool of one block."""
     pool = _pool(decoder, bounds)
     return Machine(
         decoder=decoder,

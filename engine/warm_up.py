@@ -5,12 +5,12 @@ Knows: for how long a start waits for that. Does not know: what lies on disk, or
 
 from __future__ import annotations
 
+from engine.copies import COPY_WAIT_S
 from engine.parts import Parts
 
 WARM_S = 1.0  # the longest that a start waits for the tree to be restored and its hottest blocks
 WARM_AT_ONCE = 32  # blocks under way: few, so that none delays a request when the time is up
 WARM_PART = 2  # one device block in this many is filled with blocks from disk
-COPY_WAIT_S = 0.001  # between looks at the copies
 
 
 def warm_up(parts: Parts) -> int:

@@ -1,6 +1,6 @@
 """What generation of chip a device is, looked up once.
 
-Launches ask for it, some ten of a layer, and torch takes several microseconds to answer.
+Launches ask for it, some ten of a layer, and torch looks it up anew each time.
 
 Knows: devices. Does not know: what is launched on them.
 """

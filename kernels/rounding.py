@@ -1,7 +1,7 @@
 """Rounding of sizes on the host.
 
-Triton has functions of the same names, which kernels use while they are compiled; called from the
-host they take 4 us each, a hundred times these, and a step that is launched calls 300.
+Triton has functions of the same names, which kernels use while they are compiled. Called from the
+host they unwrap constants and take microseconds, and a step that is launched calls some 290.
 
 Knows: integers. Does not know: what is rounded.
 """

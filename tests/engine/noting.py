@@ -21,14 +21,12 @@ from torch import Tensor
 from triton.runtime import driver
 
 from benchmarks.shapes import model_directory
-from engine.graphs.block_tables import BlockTables
 from engine.graphs.inputs import Room
-from engine.graphs.steps import Machine, all_rooms, compute_step, inputs_of
+from engine.graphs.steps import all_rooms, compute_step, inputs_of
 from engine.model.config import read_model_config
 from engine.model.decoder import UNLIKE_LAYERS, Decoder, build_decoder, first_layers
 from engine.model.parameters import empty_parameters
-from engine.rehearsal import Bounds, rehearse_rooms, telling
-from kernels.batch_layout import empty_pool, kv_pool_shape
+from engine.rehearsal import Bounds, rehearse_rooms, small_machine, telling
 from kernels.compile_ahead import Notes, leaving_out_launches
 from kernels.ops import triton_ops
 from tests.doubles.no_device import NoDevice
@@ -59,25 +57,6 @@ def two_layers(model_dir: Path) -> Decoder:
     return first_layers(decoder, UNLIKE_LAYERS)
 
 
-def machine_of(decoder: Decoder) -> Machine:
-    """As an engine's, with a pool of one block."""
-    config, seats = decoder.config, BOUNDS.max_running
-    shape = kv_pool_shape(
-        num_blocks=1,
-        num_layers=config.num_layers,
-        num_kv_heads=config.num_kv_heads,
-        block_size=BOUNDS.block_size,
-        head_dim=config.head_dim,
-    )
-    num_blocks = BOUNDS.max_model_len // BOUNDS.block_size
-    return Machine(
-        decoder=decoder,
-        pool=empty_pool(shape, torch.bfloat16, CPU),
-        last_tokens=torch.zeros(seats + 1, dtype=torch.int64),
-        tables=BlockTables(num_seats=seats, num_blocks=num_blocks, scratch_block=0, device=CPU),
-    )
-
-
 def noted(launch: Callable[[], object]) -> list[str]:
     """The kernels that `launch` asks for, by name and by what they are specialised for."""
     notes = Notes()
@@ -88,7 +67,7 @@ def noted(launch: Callable[[], object]) -> list[str]:
 
 def compute(decoder: Decoder, rooms: Sequence[Room]) -> None:
     """A step of padding in each of these rooms."""
-    machine = machine_of(decoder)
+    machine = small_machine(decoder, BOUNDS)
     for inputs in inputs_of(machine, rooms):
         compute_step(machine, inputs)
 

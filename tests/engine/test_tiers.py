@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.core import COPY_WAIT_S, IDLE_WAIT_S
+from engine.copies import COPY_WAIT_S
+from engine.core import IDLE_WAIT_S
 from engine.errors import EngineUnavailable
 from engine.messages import Cancel, Flush
 from engine.stats_messages import TierTokens

@@ -11,7 +11,8 @@ import numpy as np
 
 from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
 from engine.config import DeviceName, EngineConfig
-from engine.core import COPY_WAIT_S, EngineCore
+from engine.copies import COPY_WAIT_S
+from engine.core import EngineCore
 from engine.draft import StepLimits
 from engine.loading import OpenedModel, open_model
 from engine.lower_tiers import GIB, open_tiers
