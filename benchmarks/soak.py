@@ -1,6 +1,7 @@
 """Mixed load for minutes, with clients that leave early: are memory and blocks all returned?
 
     python -m benchmarks.soak --model llama-3.1-8b --seconds 600 [--quick]
+                              [--callers 64] [--memory-fraction 0.6]
 
 Clients send prompts of all lengths, half of them with a common prefix; about every third leaves in
 the middle of its stream. Reports the memory of gateway and engine ten times, and at the end whether
@@ -15,8 +16,9 @@ import random
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 import aiohttp
 import typer
@@ -55,11 +57,19 @@ FULL = Load(callers=128, longest=8_192, prefix=2_048, output=512, seconds=600)
 QUICK = Load(callers=4, longest=96, prefix=48, output=12, seconds=4)
 
 
-def main(model: str = "handbook", seconds: float | None = None, quick: bool = False) -> None:
+def main(
+    model: str = "handbook",
+    seconds: float | None = None,
+    callers: Annotated[int | None, typer.Option(min=1)] = None,
+    memory_fraction: Annotated[float | None, typer.Option(min=0.0, max=1.0)] = None,
+    quick: bool = False,
+) -> None:
     """Print JSON lines: memory as it goes, then the account."""
     load = QUICK if quick else FULL
-    load = Load(load.callers, load.longest, load.prefix, load.output, seconds or load.seconds)
+    load = replace(load, callers=callers or load.callers, seconds=seconds or load.seconds)
     settings = {"load_format": "dummy"} | ({"cache_tokens": "8192"} if quick else {})
+    if memory_fraction is not None:
+        settings["memory_fraction"] = str(memory_fraction)
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         directory = model_directory(model, Path(scratch))
         with running(directory, Path(scratch, "data"), start_s=START_S, **settings) as server:
