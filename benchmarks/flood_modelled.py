@@ -49,6 +49,9 @@ class Engine:
         int | None,
         typer.Option("--beside-visitors", help="Left out: visitors are treated like everybody."),
     ] = None
+    backlog_steps: Annotated[
+        int, typer.Option("--backlog-steps", min=0, help="As of `ratoon serve`.")
+    ] = 0
     eager_launch_ms: Annotated[
         float,
         typer.Option("--eager-launch-ms", help="Launch time of a step that is not a CUDA graph."),
@@ -59,7 +62,12 @@ class Engine:
 
     def replay(self) -> Replay:
         """A replay of this engine, without clients yet."""
-        limits = StepLimits(self.max_batch_tokens, 256, beside_visitors=self.beside_visitors)
+        limits = StepLimits(
+            self.max_batch_tokens,
+            256,
+            backlog_steps=self.backlog_steps,
+            beside_visitors=self.beside_visitors,
+        )
         model = StepModel(eager_launch=self.eager_launch_ms / 1e3)
         return Replay(limits, model=model, noise=self.noise)
 

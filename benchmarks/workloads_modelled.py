@@ -38,8 +38,8 @@ class Options:
     """The engine, and the conversations of *multiturn*."""
 
     backlog_steps: Annotated[
-        int | None, typer.Option("--backlog-steps", help="As of `ratoon serve`.")
-    ] = None
+        int, typer.Option("--backlog-steps", min=0, help="As of `ratoon serve`.")
+    ] = 0
     beside_decodes: Annotated[
         int | None,
         typer.Option("--beside-decodes", help="Its --max-batch-tokens-beside-decodes."),

@@ -132,8 +132,9 @@ class EngineFlags:
             "Spread prompts that wait over about so many steps beside decodes: shorter gaps "
             "between the tokens of running answers, and a step's weights are read for both. Large "
             "backlogs are computed in large steps all the same, and tenants that had nothing "
-            "running wait for nobody. Left out: each step takes as much as it can.",
-            min=1,
+            "running wait for nobody. 0: each step takes as much as it can. Left out: 0 on cpu, 24 "
+            "on cuda.",
+            min=0,
         ),
     ] = ENGINE_DEFAULTS.backlog_steps
     max_batch_tokens_beside_visitors: Annotated[

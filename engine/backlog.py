@@ -6,8 +6,9 @@ the whole step. So what waits is spread over some steps:
 
     tokens of a step = what waits / steps, and at least `LEAST`, filled up to a recorded step
 
-A large backlog, as when a crowd begins, is computed in large steps all the same: a sequence that
-waits for its first token is missing among the decodes.
+A large backlog, as when many begin, is computed in large steps all the same: a sequence that waits
+for its first token is missing among the decodes. Of a crowd some always wait, and its decodes alone
+are rows enough for the products: what waits is not spread then.
 
 Knows: counts of tokens. Does not know: whose they are, or who goes first (`scheduler.py`).
 """
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 from engine.step_sizes import filled
 
-LEAST = 320  # tokens: with 64 decodes the products of 384 rows, which cost the least a token
+LEAST = 256  # tokens: beside decodes of all kinds there is a room for just so many
+CROWD = 72  # sequences: so many and more gain nothing (`benchmarks.workloads_modelled`)
 DECODES_A_STEP = 2  # fewer decodes than this for each step have prompts wait for less
 ADAPTS = 0.2  # weight of the prompt that was admitted last among those before
 
@@ -24,8 +26,8 @@ ADAPTS = 0.2  # weight of the prompt that was admitted last among those before
 class Backlog:
     """Prompts that wait, as a number of tokens. One owner thread."""
 
-    def __init__(self, steps: int | None) -> None:
-        """`steps`: over how many they are spread; None: over as few as the budget allows."""
+    def __init__(self, steps: int) -> None:
+        """`steps`: over how many they are spread; 0: over as few as the budget allows."""
         self._steps = steps
         self._usual: float | None = None  # tokens that a prompt has to compute
 
@@ -34,13 +36,16 @@ class Backlog:
         usual = tokens if self._usual is None else self._usual
         self._usual = usual + ADAPTS * (tokens - usual)
 
-    def part(self, decodes: int, begun: int, waiting: int) -> int | None:
+    def part(self, decodes: int, present: int, begun: int, waiting: int) -> int | None:
         """Tokens of prompts beside so many decodes; None: as many as the budget has.
 
-        `begun`: tokens that admitted prompts have left; `waiting`: prompts in the queue, of which
-        nobody knows yet how much is cached: they are taken to be like those before.
+        `present`: sequences, those that wait too; `begun`: tokens that admitted prompts have left;
+        `waiting`: prompts in the queue, of which nobody knows yet how much is cached: they are
+        taken to be like those before.
         """
-        if self._steps is None or not decodes or (waiting and self._usual is None):
+        if not self._steps or not decodes or present >= CROWD:
+            return None
+        if waiting and self._usual is None:
             return None
         tokens = begun + waiting * (self._usual or 0.0)
         steps = min(self._steps, decodes / DECODES_A_STEP)

@@ -40,7 +40,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
     # Prompt tokens of a step that has decodes too, at most. None: what these leave of the budget.
     max_batch_tokens_beside_decodes: int | None = None
-    # Steps over which prompts that wait are spread beside decodes. None: as few as possible.
+    # Steps over which prompts that wait are spread beside decodes; 0: as few as possible.
+    # None: 0 on cpu, 24 on cuda.
     backlog_steps: int | None = None
     # Prompt tokens of a step, at most, while occasional tenants come and go beside others that
     # never stop asking; more where the occasional ones' own prompts are long (`visitors.py`).

@@ -19,8 +19,8 @@ class StepLimits:
     max_batch_tokens: int
     max_running: int
     beside_decodes: int | None = None  # tokens of all other rows; None: what decodes leave
-    # Steps over which waiting prompts are spread beside decodes (`backlog.py`); None: not at all.
-    backlog_steps: int | None = None
+    # Steps over which waiting prompts are spread beside decodes (`backlog.py`); 0: not at all.
+    backlog_steps: int = 0
     # Tokens of the other flows' prompts while visitors may come (`visitors.py`): the least upper
     # bound. None: flows are never taken for visitors.
     beside_visitors: int | None = None
@@ -28,8 +28,8 @@ class StepLimits:
     def __post_init__(self) -> None:
         if self.beside_decodes is not None and self.beside_decodes < 1:
             raise ValueError("beside_decodes must be at least 1 token, or prompts never get on")
-        if self.backlog_steps is not None and self.backlog_steps < 1:
-            raise ValueError("backlog_steps must be at least 1")
+        if self.backlog_steps < 0:
+            raise ValueError("backlog_steps must be 0 or more")
         if self.beside_visitors is not None and self.beside_visitors < 1:
             raise ValueError("beside_visitors must be at least 1 token, or prompts never get on")
         if not 0 < self.max_running <= self.max_batch_tokens:

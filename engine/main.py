@@ -33,6 +33,8 @@ from prefix_cache.policies import by_name
 
 CPU_BESIDE_VISITORS = 64
 CUDA_BESIDE_VISITORS = 256
+CPU_BACKLOG_STEPS = 0  # what it would gain there was not measured
+CUDA_BACKLOG_STEPS = 24
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +115,7 @@ def build_core(
         out_of_memory=torch.OutOfMemoryError,
     )
     limits = Limits(
-        step=_step_limits(config, model),
+        step=step_limits(config, model.device, model.max_batch_tokens),
         queue=QueueLimits(capacity=config.max_waiting),
         single_flight_deadline_s=config.single_flight_deadline_s,
         # A CPU computes a step while it is launched: a step ahead would only delay its tokens.
@@ -124,12 +126,15 @@ def build_core(
     return assemble(computer, link, limits, keeping)
 
 
-def _step_limits(config: EngineConfig, model: OpenedModel) -> StepLimits:
-    beside_visitors = CPU_BESIDE_VISITORS if model.device == "cpu" else CUDA_BESIDE_VISITORS
+def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:
+    """The bounds of a step on `device`, those that `config` leaves open as they were measured."""
+    is_cpu = device == "cpu"
+    beside_visitors = CPU_BESIDE_VISITORS if is_cpu else CUDA_BESIDE_VISITORS
+    backlog_steps = CPU_BACKLOG_STEPS if is_cpu else CUDA_BACKLOG_STEPS
     return StepLimits(
-        max_batch_tokens=model.max_batch_tokens,
-        max_running=min(config.max_running, model.max_batch_tokens),
+        max_batch_tokens=max_batch_tokens,
+        max_running=min(config.max_running, max_batch_tokens),
         beside_decodes=config.max_batch_tokens_beside_decodes,
-        backlog_steps=config.backlog_steps,
+        backlog_steps=backlog_steps if config.backlog_steps is None else config.backlog_steps,
         beside_visitors=config.max_batch_tokens_beside_visitors or beside_visitors,
     )

@@ -10,6 +10,7 @@ BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
 NEW_TOKENS = (64, 128, 256)
 TOTALS = (384, 512, 640, 768, 1024, 1280)  # decodes and new tokens together, in larger rooms
 MOST_NEW = 1024  # in steps that are recorded, unless the config says otherwise
+SHARING_NEW_TOKENS = (128, 256, 512)  # beside decodes that read prefixes together
 
 
 def places_for(decodes: int) -> int:

@@ -32,7 +32,7 @@ from engine.graphs.inputs import Room, StepInputs
 from engine.graphs.recorder import Launches, Recorded, Recorder
 from engine.model.decoder import UNLIKE_LAYERS, Decoder, first_layers
 from engine.shared_prefixes import SharingFields
-from engine.step_sizes import BESIDE, new_tokens
+from engine.step_sizes import BESIDE, SHARING_NEW_TOKENS, new_tokens
 from kernels.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 from kernels.unit_sizes import unit_sizes
 
@@ -41,7 +41,6 @@ FEW_PREFILLS = (1, 2)
 MIN_PREFILLS, MAX_PREFILLS = 8, 32  # rows of new tokens in the other rooms
 SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # decodes that read together
 SHARING_BESIDE = (16, 64, 128, 256)  # the same beside other rows
-SHARING_NEW_TOKENS = (128, 256, 512)
 TOKENS_PER_PREFILL = 16
 
 

@@ -81,7 +81,7 @@ class Rig:
     max_batch_tokens: int = 16
     max_running: int = 8
     beside_decodes: int | None = None
-    backlog_steps: int | None = None
+    backlog_steps: int = 0
     max_waiting: int = 1000
     context_len: int = 10_000
     deadline_s: float = 10.0

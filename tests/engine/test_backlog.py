@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.backlog import LEAST, Backlog
+from engine.backlog import CROWD, LEAST, Backlog
 from engine.draft import StepLimits
 from engine.messages import Tokens
 from tests.engine.rig import OTHER, Rig, generate
@@ -20,37 +20,42 @@ def backlog(usual: int | None = 400) -> Backlog:
 
 
 class TestPart:
-    def test_without_a_number_of_steps_nothing_is_spread(self) -> None:
-        made = Backlog(None)
+    def test_with_no_steps_nothing_is_spread(self) -> None:
+        made = Backlog(0)
         made.admitted(400)
-        assert made.part(64, 100_000, 10) is None
+        assert made.part(40, 50, 100_000, 10) is None
 
     def test_without_decodes_nobody_would_wait_for_the_step(self) -> None:
-        assert backlog().part(0, 100_000, 10) is None
+        assert backlog().part(0, 10, 100_000, 10) is None
 
     def test_prompts_of_which_nothing_is_known_are_not_held_up(self) -> None:
-        assert backlog(None).part(64, 100_000, 10) is None
-        assert backlog(None).part(64, 100_000, 0) == 100_000 // STEPS
+        assert backlog(None).part(40, 50, 100_000, 10) is None
+        assert backlog(None).part(40, 50, 100_000, 0) == 100_000 // STEPS
 
     def test_what_waits_is_divided_by_the_steps(self) -> None:
-        assert backlog().part(64, 96_000, 0) == 6_000
-        assert backlog(400).part(64, 80_000, 40) == 6_000
+        assert backlog().part(60, 70, 96_000, 0) == 6_000
+        assert backlog(400).part(32, 71, 80_000, 39) == (80_000 + 39 * 400) // STEPS
 
     @pytest.mark.parametrize("decodes", [2, 20, 64])
     def test_little_that_waits_fills_the_cheapest_room(self, decodes: int) -> None:
-        part = backlog().part(decodes, 600, 0)
+        part = backlog().part(decodes, decodes + 2, 200, 0)
         assert part is not None
         assert LEAST <= part < 2 * LEAST
 
     def test_for_few_decodes_prompts_wait_for_less(self) -> None:
-        parts = [backlog().part(decodes, 64_000, 0) for decodes in (1, 2, 8, 32, 256)]
+        parts = [backlog().part(decodes, decodes, 64_000, 0) for decodes in (1, 2, 8, 32, 64)]
         assert parts == [128_000, 64_000, 16_000, 4_000, 4_000]
+
+    @pytest.mark.parametrize("decodes", [1, 20, CROWD - 1])
+    def test_what_a_crowd_waits_for_is_not_spread(self, decodes: int) -> None:
+        assert backlog().part(decodes, CROWD, 64_000, 0) is None
+        assert backlog().part(decodes, CROWD - 1, 64_000, 0) is not None
 
     def test_the_last_prompts_say_what_the_next_is_like(self) -> None:
         made = backlog(10_000)
         for _ in range(40):
             made.admitted(1_000)
-        part = made.part(64, 0, 160)
+        part = made.part(64, 70, 0, 160)
         assert part is not None
         assert 10_000 <= part <= 10_100
 
@@ -60,7 +65,7 @@ def tokens_of_steps(rig: Rig) -> list[list[int]]:
     return [[row.num_new for row in step.rows if row.num_new > 1] for step in rig.runner.steps]
 
 
-def decoding(rows: int, backlog_steps: int | None, answer: int = 100) -> Rig:
+def decoding(rows: int, backlog_steps: int, answer: int = 100) -> Rig:
     """So many sequences of one flow that decode."""
     rig = Rig(
         num_blocks=4096,
@@ -88,16 +93,16 @@ class TestScheduler:
         rig = decoding(56, STEPS)
         before = len(rig.runner.steps)
         ask(rig, 8, 384)
-        rig.step(11)
+        rig.step(13)
         new = [sum(rows) for rows in tokens_of_steps(rig)[before:]]
         assert max(new) == LEAST
         assert sum(new) == 8 * 384
-        assert new[:9] == [LEAST] * 9
+        assert new[:11] == [LEAST] * 11
         for number in range(8):
             assert rig.link.tokens(f"flow-{number}")
 
     def test_without_it_they_are_computed_at_once(self) -> None:
-        rig = decoding(56, None)
+        rig = decoding(56, 0)
         before = len(rig.runner.steps)
         ask(rig, 8, 384)
         rig.step()
@@ -120,6 +125,13 @@ class TestScheduler:
         rig.step()
         assert sum(tokens_of_steps(rig)[before]) > 3_000
 
+    def test_of_a_crowd_a_step_takes_as_much_as_it_can(self) -> None:
+        rig = decoding(56, STEPS)
+        before = len(rig.runner.steps)
+        ask(rig, CROWD - 56, 384)
+        rig.step()
+        assert sum(tokens_of_steps(rig)[before]) > 5_000
+
     def test_a_flow_that_had_nothing_running_waits_for_nobody(self) -> None:
         rig = decoding(56, STEPS)
         ask(rig, 1, 2_000, flow="newcomer")
@@ -130,7 +142,7 @@ class TestScheduler:
 
     def test_all_get_the_tokens_that_they_get_without_it(self) -> None:
         told = []
-        for steps in (None, STEPS, 1):
+        for steps in (0, STEPS, 1):
             rig = decoding(30, steps, answer=30)
             ask(rig, 12, 300)
             rig.run()
@@ -139,6 +151,7 @@ class TestScheduler:
         assert told[0] == told[1] == told[2]
 
 
-def test_at_least_one_step_is_asked_for() -> None:
+def test_steps_are_not_less_than_none() -> None:
     with pytest.raises(ValueError, match="backlog_steps"):
-        StepLimits(4, 4, backlog_steps=0)
+        StepLimits(4, 4, backlog_steps=-1)
+    assert StepLimits(4, 4, backlog_steps=0).backlog_steps == 0

@@ -15,7 +15,8 @@ import pytest
 
 from engine.client import EngineClient
 from engine.config import EngineConfig
-from engine.main import main
+from engine.draft import StepLimits
+from engine.main import main, step_limits
 from engine.messages import Generate, SamplingParams
 from engine.process import EXIT_CANNOT_START, EXIT_STOPPED
 from tests.engine.rig import generate
@@ -111,6 +112,27 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+class TestStepLimits:
+    def limits(self, device: str, *, backlog_steps: int | None = None) -> StepLimits:
+        settings = EngineConfig(model_dir="", socket="", backlog_steps=backlog_steps)
+        return step_limits(settings, device, 8_192)
+
+    def test_waiting_prompts_are_spread_where_that_was_measured(self) -> None:
+        assert self.limits("cpu").backlog_steps == 0
+        assert self.limits("cuda:0").backlog_steps > 1
+
+    @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+    @pytest.mark.parametrize("steps", [0, 5])
+    def test_what_is_asked_for_is_what_they_are(self, device: str, steps: int) -> None:
+        assert self.limits(device, backlog_steps=steps).backlog_steps == steps
+
+    def test_visitors_wait_for_less_of_others_on_a_slow_device(self) -> None:
+        slow, fast = (self.limits(device).beside_visitors for device in ("cpu", "cuda:0"))
+        assert slow is not None
+        assert fast is not None
+        assert slow < fast
 
 
 @pytest.mark.parametrize("arguments", [[], ["not json"], ["{}"], ["{}", "{}"]])
