@@ -1,25 +1,34 @@
 """Seconds of a step of an 8B on one H200, products by a table.
 
 `StepModel` has a price a token. But a product reads its weight once for all of a step's tokens:
-few beside decodes cost little, and this model says how little.
+few beside decodes cost little, and this model says how little. And a step is computed in the room
+that it is replayed in.
 
-Knows: what fits measured steps. Does not know: queues, or who is in a step.
+Knows: what fits measured steps, which rooms there are. Does not know: queues, or who is in a step.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from benchmarks.modelled import StepModel
-from engine.step_sizes import MOST_NEW, filled, places_for
+from engine.step import Step
+from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, filled, places_for
 
-# Microseconds of a layer's four products. From 64 rows on those of `python -m benchmarks.products`,
-# 2 to 15 % up, so that steps and whole workloads take what they were measured to: for seconds on
-# end the machine computes at its power limit. Below 64 rows from steps alone.
-ROWS = (1, 32, 64, 112, 128, 256, 384, 512, 640, 768, 1024, 3072, 8192)
-PRODUCTS_US = (108, 118, 128, 133, 141, 212, 250, 325, 420, 505, 740, 1940, 5110)
+# Microseconds of a layer's four products: what is left of the steps of *multiturn*, eight times
+# with several bounds, once the rest of this model is taken away. For seconds on end the machine
+# computes at its power limit, so these are up to 15 % above what `python -m benchmarks.products`
+# has. At 112, 128 and 256 rows, of which there were no steps, between the two.
+ROWS = (
+    *(1, 8, 16, 24, 32, 40, 64, 112, 128, 192, 256, 320),
+    *(384, 512, 640, 768, 1024, 1392, 2729, 3113, 8192),
+)
+PRODUCTS_US = (
+    *(108, 113, 122, 126, 129, 133, 134, 146, 153, 195, 232, 266),
+    *(306, 369, 448, 518, 636, 1060, 1752, 2050, 4850),
+)
 LAYERS = 32
 
 
@@ -32,14 +41,22 @@ class ProductModel(StepModel):
     pair: float = 1.05e-9
     decode_key: float = 28.5e-9
 
+    def seconds(self, step: Step) -> float:
+        """How long the device takes. In some rooms decodes do not read together."""
+        new = sum(row.num_new for row in step.rows if row.num_new > 1)
+        is_together = new <= SHARING_NEW_TOKENS[-1] or new > MOST_NEW
+        model = self if is_together else replace(self, read_once=0.0)
+        return StepModel.seconds(model, step)
+
     def products(self, decodes: int, new: int) -> float:
         """By the table, of the room in which the step is replayed."""
-        rows = _rows(decodes, new)
+        rows = _rows(decodes, new, is_together=self.read_once > 0)
         return LAYERS * 1e-6 * float(np.interp(rows, ROWS, PRODUCTS_US)) + self.token * rows
 
 
-def _rows(decodes: int, new: int) -> int:
+def _rows(decodes: int, new: int, *, is_together: bool) -> int:
     """Of the room that a step is replayed in; of the step itself where it is too large for one."""
     if not new or new > MOST_NEW:
         return decodes + new
-    return places_for(decodes) + filled(decodes, new)
+    together = (size for size in SHARING_NEW_TOKENS if is_together and size >= new)
+    return places_for(decodes) + next(together, filled(decodes, new))
