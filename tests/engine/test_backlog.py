@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from engine.backlog import CROWD, LEAST, Backlog
 from engine.draft import StepLimits
-from engine.messages import Tokens
+from engine.messages import Cancel, Generate, Tokens
 from tests.engine.rig import OTHER, Rig, generate
 
 STEPS = 16
@@ -149,6 +151,55 @@ class TestScheduler:
             told.append([rig.link.tokens(f"flow-{number}") for number in range(12)])
             rig.expect_nothing_left()
         assert told[0] == told[1] == told[2]
+
+
+def any_mix(seed: int) -> list[Generate]:
+    """Prompts of some tokens to many, of which some begin alike, of two flows."""
+    drawn, asked = Random(seed), list[Generate]()
+    for number in range(40):
+        shared = [(7 * at) % 61 for at in range(drawn.choice([0, 100, 500]))]
+        own = [drawn.randrange(1, 61) for _ in range(drawn.choice([1, 60, 300, 700]))]
+        flow, most = drawn.choice("xxxy"), drawn.choice([1, 8, 40])
+        asked.append(generate(f"asked-{number}", shared + own, max_tokens=most, flow=flow))
+    return asked
+
+
+def serve(asked: list[Generate], seed: int, backlog_steps: int) -> Rig:
+    """Ask them beside decodes of a pool that is too small for all, and let every fifth leave."""
+    drawn = Random(seed)
+    rig = Rig(
+        num_blocks=drawn.choice([500, 1_000]),
+        max_batch_tokens=2_048,
+        max_running=24,
+        steps_ahead=drawn.choice([0, 1]),
+        backlog_steps=backlog_steps,
+        check_every=10,
+    )
+    for number, request in enumerate(asked):
+        rig.submit(request)
+        rig.step(drawn.randrange(2))
+        if number % 5 == 4:
+            rig.link.say(Cancel(asked[drawn.randrange(number + 1)].request_id))
+    rig.run()
+    return rig
+
+
+def is_whole(rig: Rig, request: Generate) -> bool:
+    """Whether it was told all that it asked for, and not left."""
+    return rig.finished(request.request_id).reason == "length"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_mix_is_served_whole_and_nothing_is_left(seed: int) -> None:
+    asked = any_mix(seed)
+    spread, whole = (serve(asked, seed, steps) for steps in (24, 0))
+    assert tokens_of_steps(spread) != tokens_of_steps(whole)
+    for rig in (spread, whole):
+        ended = [request for request in asked if is_whole(rig, request)]
+        assert len(ended) >= len(asked) * 4 // 5
+        for request in ended:
+            rig.expect_output(request)
+        rig.expect_nothing_left()
 
 
 def test_steps_are_not_less_than_none() -> None:
