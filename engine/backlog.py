@@ -36,15 +36,19 @@ class Backlog:
         usual = tokens if self._usual is None else self._usual
         self._usual = usual + ADAPTS * (tokens - usual)
 
-    def part(self, decodes: int, present: int, begun: int, waiting: int) -> int | None:
-        """Tokens of prompts beside so many decodes; None: as many as the budget has.
+    def is_spread(self, decodes: int, present: int) -> bool:
+        """Whether so many decodes have a part of what waits beside them, and no more.
 
-        `present`: sequences, those that wait too; `begun`: tokens that admitted prompts have left;
-        `waiting`: prompts in the queue, of which nobody knows yet how much is cached: they are
-        taken to be like those before.
+        `present`: sequences, those that wait too.
         """
-        if not self._steps or not decodes or present >= CROWD:
-            return None
+        return self._steps > 0 and decodes > 0 and present < CROWD
+
+    def part(self, decodes: int, begun: int, waiting: int) -> int | None:
+        """Tokens of prompts beside decodes, where what waits is spread; None: nobody can say yet.
+
+        `begun`: tokens that admitted prompts have left; `waiting`: prompts in the queue, of which
+        nobody knows yet how much is cached: they are taken to be like those before.
+        """
         if waiting and self._usual is None:
             return None
         tokens = begun + waiting * (self._usual or 0.0)

@@ -137,11 +137,13 @@ class Scheduler:
 
     def _spread(self, draft: Draft, decodes: int) -> None:
         """Lower the budget to what the step should have of the prompts that wait, if any do."""
-        if not self._limits.backlog_steps or not (self.queue or len(self.running) > decodes):
+        if not (self.queue or len(self.running) > decodes):
             return
         present = len(self.running) + len(self.loading) + len(self.queue)
+        if not self._backlog.is_spread(decodes, present):
+            return
         begun = self._chunks.left(draft, self.running)
-        part = self._backlog.part(decodes, present, begun, len(self.queue))
+        part = self._backlog.part(decodes, begun, len(self.queue))
         if part is not None:
             draft.budget = min(draft.budget, part)
 

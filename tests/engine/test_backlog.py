@@ -9,6 +9,7 @@ import pytest
 from engine.backlog import CROWD, LEAST, Backlog
 from engine.draft import StepLimits
 from engine.messages import Cancel, Generate, Tokens
+from engine.step_sizes import SHARING_NEW_TOKENS
 from tests.engine.rig import OTHER, Rig, generate
 
 STEPS = 16
@@ -21,43 +22,50 @@ def backlog(usual: int | None = 400) -> Backlog:
     return made
 
 
-class TestPart:
-    def test_with_no_steps_nothing_is_spread(self) -> None:
-        made = Backlog(0)
-        made.admitted(400)
-        assert made.part(40, 50, 100_000, 10) is None
+class TestIsSpread:
+    def test_with_no_steps_nothing_is(self) -> None:
+        assert not Backlog(0).is_spread(40, 50)
+        assert Backlog(1).is_spread(40, 50)
 
     def test_without_decodes_nobody_would_wait_for_the_step(self) -> None:
-        assert backlog().part(0, 10, 100_000, 10) is None
+        assert not backlog().is_spread(0, 10)
+        assert backlog().is_spread(1, 10)
 
+    @pytest.mark.parametrize("decodes", [1, 20, CROWD - 1])
+    def test_what_a_crowd_waits_for_is_not(self, decodes: int) -> None:
+        assert not backlog().is_spread(decodes, CROWD)
+        assert backlog().is_spread(decodes, CROWD - 1)
+
+
+class TestPart:
     def test_prompts_of_which_nothing_is_known_are_not_held_up(self) -> None:
-        assert backlog(None).part(40, 50, 100_000, 10) is None
-        assert backlog(None).part(40, 50, 100_000, 0) == 100_000 // STEPS
+        assert backlog(None).part(40, 100_000, 10) is None
+        assert backlog(None).part(40, 100_000, 0) == 100_000 // STEPS
 
     def test_what_waits_is_divided_by_the_steps(self) -> None:
-        assert backlog().part(60, 70, 96_000, 0) == 6_000
-        assert backlog(400).part(32, 71, 80_000, 39) == (80_000 + 39 * 400) // STEPS
+        assert backlog().part(60, 96_000, 0) == 6_000
+        assert backlog(400).part(32, 80_000, 39) == (80_000 + 39 * 400) // STEPS
 
     @pytest.mark.parametrize("decodes", [2, 20, 64])
     def test_little_that_waits_fills_the_cheapest_room(self, decodes: int) -> None:
-        part = backlog().part(decodes, decodes + 2, 200, 0)
+        part = backlog().part(decodes, 200, 0)
         assert part is not None
         assert LEAST <= part < 2 * LEAST
 
-    def test_for_few_decodes_prompts_wait_for_less(self) -> None:
-        parts = [backlog().part(decodes, decodes, 64_000, 0) for decodes in (1, 2, 8, 32, 64)]
-        assert parts == [128_000, 64_000, 16_000, 4_000, 4_000]
+    @pytest.mark.parametrize("decodes", range(1, CROWD))
+    def test_the_least_is_a_whole_room_whether_decodes_share_or_not(self, decodes: int) -> None:
+        assert backlog().part(decodes, 1, 0) == LEAST
+        assert LEAST in SHARING_NEW_TOKENS
 
-    @pytest.mark.parametrize("decodes", [1, 20, CROWD - 1])
-    def test_what_a_crowd_waits_for_is_not_spread(self, decodes: int) -> None:
-        assert backlog().part(decodes, CROWD, 64_000, 0) is None
-        assert backlog().part(decodes, CROWD - 1, 64_000, 0) is not None
+    def test_for_few_decodes_prompts_wait_for_less(self) -> None:
+        parts = [backlog().part(decodes, 64_000, 0) for decodes in (1, 2, 8, 32, 64)]
+        assert parts == [128_000, 64_000, 16_000, 4_000, 4_000]
 
     def test_the_last_prompts_say_what_the_next_is_like(self) -> None:
         made = backlog(10_000)
         for _ in range(40):
             made.admitted(1_000)
-        part = made.part(64, 70, 0, 160)
+        part = made.part(64, 0, 160)
         assert part is not None
         assert 10_000 <= part <= 10_100
 
