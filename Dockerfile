@@ -5,10 +5,11 @@
 #   gateway   HTTP, keys, tenants, prompts; no torch
 #   engine    the gateway's image with torch: owns the accelerator and the cache
 #
-# All run as unprivileged users, and none needs a writable root file system.
+# All run as unprivileged users, and none needs a writable root file system. Base images are named by
+# digest, Python packages are locked by hash in requirements/.
 
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
-ARG REDIS_IMAGE=redis:7-bookworm
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+ARG REDIS_IMAGE=redis:7-bookworm@sha256:595cc6f2bb3af6e03347b90deb6123c6aa2c81dea05ce08128de8a174b6ac67b
 
 FROM ${REDIS_IMAGE} AS state
 COPY deploy/redis.conf /etc/ratoon/redis.conf
@@ -36,15 +37,20 @@ ENTRYPOINT ["haproxy", "-db", "-f", "/etc/ratoon/haproxy.cfg"]
 # Dependencies are installed before the code, because they change less often.
 FROM ${PYTHON_IMAGE} AS environment
 RUN python -m venv /opt/ratoon
-ENV PATH=/opt/ratoon/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+ENV PATH=/opt/ratoon/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_REQUIRE_HASHES=1
 WORKDIR /src
-COPY pyproject.toml ./
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > base.txt \
-    && pip install -r base.txt
+COPY requirements requirements
+RUN pip install -r requirements/gateway.txt
+
+# The package is built with the locked setuptools, and only its wheel goes on.
+FROM environment AS wheel
+RUN pip install -r requirements/build.txt
+COPY . .
+RUN PIP_REQUIRE_HASHES=0 pip wheel --no-deps --no-build-isolation --wheel-dir /wheel .
 
 FROM environment AS gateway-environment
-COPY . .
-RUN pip install --no-deps .
+COPY --from=wheel /wheel /wheel
+RUN PIP_REQUIRE_HASHES=0 pip install --no-deps --no-index /wheel/*.whl
 
 FROM ${PYTHON_IMAGE} AS gateway
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp --shell /usr/sbin/nologin ratoon \
@@ -64,13 +70,15 @@ EXPOSE 8000 8001
 ENTRYPOINT ["ratoon"]
 CMD ["gateway"]
 
-# torch may come from `TORCH_INDEX`: the wheels for CPUs are a tenth of the size of those for GPUs.
+# TORCH is `torch-cpu`, whose wheels are a tenth of the size and come from an index of their own, or
+# `torch`, PyPI's, for CUDA. No command reads two indexes, so that no package can be taken from the wrong one.
 FROM environment AS engine-environment
+ARG TORCH=torch
 ARG TORCH_INDEX=
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['engine'], sep='\n')" > engine.txt \
-    && pip install ${TORCH_INDEX:+--extra-index-url $TORCH_INDEX} -r engine.txt
-COPY . .
-RUN pip install --no-deps .
+RUN pip install -r requirements/engine.txt \
+    && pip install --no-deps ${TORCH_INDEX:+--index-url $TORCH_INDEX} -r requirements/$TORCH.txt
+COPY --from=wheel /wheel /wheel
+RUN PIP_REQUIRE_HASHES=0 pip install --no-deps --no-index /wheel/*.whl
 
 FROM gateway AS engine
 COPY --from=engine-environment /opt/ratoon /opt/ratoon

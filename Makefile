@@ -1,5 +1,5 @@
 # `make serve`, `make test` and `make check` set up the environment by themselves: they depend on
-# the stamp file, which is made when pyproject.toml has changed.
+# the stamp file, which is made when what is locked in requirements/ has changed.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -15,7 +15,17 @@ export RATOON_PORT ?= $(PORT)
 export RATOON_DATA_DIR ?= $(DATA_DIR)
 export RATOON_MODEL ?= $(MODEL)
 
-.PHONY: serve test test-gpu check format clean redis
+# torch for CPUs is far smaller than torch for CUDA. It is not on PyPI: pip finds it in
+# TORCH_INDEX, or where its own settings say. Without it, and for GPUs, PyPI's torch is installed.
+TORCH_INDEX ?=
+INSTALL := $(BIN)/python -m pip install --quiet --require-hashes
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-annotate --no-emit-index-url --custom-compile-command 'make lock'
+WITHOUT_TORCH := --excludes requirements/cuda.in --no-emit-package torch
+# A link or an anchor that leads nowhere is an error. The variable turns off an advertisement.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+.PHONY: serve test test-gpu check docs audit sbom lock format clean redis
 
 serve: $(STAMP)
 	$(BIN)/ratoon serve
@@ -34,6 +44,35 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MKDOCS) --quiet
+
+# The pages of docs/ as a site in build/site; those of docs/reference are made from the code first.
+docs: $(STAMP)
+	$(BIN)/python -m docs.generate
+	$(MKDOCS)
+
+# Known vulnerabilities of everything that is locked. Fails for one; a package that the service
+# does not know is named and passed over.
+audit: $(STAMP)
+	$(BIN)/pip-audit --progress-spinner off --disable-pip --require-hashes \
+		$(patsubst %,-r requirements/%.txt,gateway engine dev torch)
+
+# What the engine's image contains, as CycloneDX, in build/ratoon.cdx.json.
+sbom: $(STAMP)
+	mkdir -p build
+	cat requirements/engine.txt requirements/torch.txt | $(BIN)/python -W ignore -m cyclonedx_py \
+		requirements --pyproject pyproject.toml --output-file build/ratoon.cdx.json -
+
+# Everything that is installed, by version and hash. `make lock UPGRADE=--upgrade` takes what is new.
+# torch is kept apart, because there is one for CPUs and one for CUDA; torch-cpu.txt is kept by hand.
+lock: $(STAMP)
+	$(LOCK) $(UPGRADE) --extra engine --extra dev $(WITHOUT_TORCH) \
+		-o requirements/dev.txt pyproject.toml
+	$(LOCK) -c requirements/dev.txt --extra engine $(WITHOUT_TORCH) \
+		-o requirements/engine.txt pyproject.toml
+	$(LOCK) -c requirements/dev.txt -o requirements/gateway.txt pyproject.toml
+	$(LOCK) -c requirements/dev.txt -o requirements/build.txt requirements/build.in
+	$(LOCK) -c requirements/dev.txt $(UPGRADE) -o requirements/torch.txt requirements/torch.in
 
 # Tests of the Redis code start a real server.
 redis:
@@ -47,10 +86,12 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(wildcard requirements/*.txt)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet 'torch>=2.11,<2.14'
-	$(BIN)/python -m pip install --quiet --editable '.[engine,dev]'
+	$(INSTALL) -r requirements/dev.txt
+	{ ! command -v nvidia-smi && $(INSTALL) --no-deps $(TORCH_INDEX:%=--index-url %) \
+		-r requirements/torch-cpu.txt; } || $(INSTALL) -r requirements/torch.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 clean:
