@@ -1,12 +1,10 @@
-"""All benchmarks with one command, and one JSON file of what they found.
+"""The benchmarks of docs/performance.md with one command, and one JSON file of what they found.
 
-    python -m benchmarks [--model llama-3.1-8b] [--only kernels,step,server,cache] [--quick]
+    python -m benchmarks [--model llama-3.1-8b] [--only kernels,step] [--only all] [--quick]
 
 Each part is a process with a time limit; what it printed before the limit is kept. The file also
 has the hardware, the versions and the commit. Without --model it is the embedded model on a CPU
 and the shape of an 8B on a GPU; weights are random. --quick uses the smallest sizes.
-
-Knows: parts, limits, the file. Does not know: what a part measures.
 """
 
 from __future__ import annotations
@@ -34,29 +32,43 @@ LIBRARIES = ("torch", "triton", "numpy", "msgspec", "uvicorn", "aiohttp")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One process. `limit_s` and `quick_s`: how long it may take."""
+class BenchmarkPart:
+    """One process: a module, its words for --quick, and the seconds it may take."""
 
     name: str
     module: str
-    limit_s: float
-    quick_s: float
-    takes_model: bool = True
+    quick: str
+    limit_s: float = 300
+    takes_model: bool = False
 
 
-PARTS = (
-    Part("kernels", "benchmarks.kernels", 300, 120, takes_model=False),
-    Part("step", "benchmarks.step", 300, 120),
-    Part("gaps", "benchmarks.gaps", 180, 120),
-    Part("server", "benchmarks.serving", 900, 240),
-    Part("cache", "benchmarks.cache_cost", 300, 120),
-    Part("soak", "benchmarks.soak", 960, 240),
+MAIN = (
+    BenchmarkPart("kernels", "engine.kernels", "--quick"),
+    BenchmarkPart("step", "engine.step", "--quick", takes_model=True),
+    BenchmarkPart("gaps", "engine.gaps", "--quick", 180, takes_model=True),
+    BenchmarkPart("server", "serving", "--quick", 900, takes_model=True),
+    BenchmarkPart("cache", "engine.cache_cost", "--quick", takes_model=True),
 )
-USUAL = "kernels,step,gaps,server,cache"  # a soak takes ten minutes: it is asked for by name
+ROOMS = (
+    BenchmarkPart("tree", "engine.tree", "--num-tokens 2048 --prefixes 100"),
+    BenchmarkPart("grammars", "engine.grammars", "--tokens 5000 --fields 10 --schemas 4"),
+    BenchmarkPart("tiers", "engine.tiers", "--blocks 16 --block-kib 128"),
+    BenchmarkPart("restart", "restart", "--gib 0.1 --block-kib 128 --device-gib 0.05", 600),
+    BenchmarkPart("requests", "gateway.requests", "--rate 20 --seconds 2"),
+    BenchmarkPart("idle", "gateway.idle_connections", "--connections 100"),
+    BenchmarkPart("limits", "gateway.limits", "--requests 200"),
+    BenchmarkPart("streams", "gateway.streams", "--connections 8 --step-ms 40 --seconds 2"),
+    BenchmarkPart("published", "published", "--tenants 6"),
+    BenchmarkPart("flood", "flood", "--asks 4 --rounds 2 --streams 4", 1200),
+    BenchmarkPart("hostile", "gateway.hostile", "--seconds 1 --only texts", 3600),
+)
+PARTS = (*MAIN, *ROOMS)
+USUAL = ",".join(part.name for part in MAIN)
+ALL = ",".join(part.name for part in PARTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PartOutcome:
     """The outcome of a part."""
 
     name: str
@@ -67,7 +79,9 @@ class Outcome:
 
 def main(
     model: Annotated[str, typer.Option(help="A shape's name, 'handbook' or a directory.")] = "",
-    only: Annotated[str, typer.Option(help="Parts to run, separated by commas.")] = USUAL,
+    only: Annotated[
+        str, typer.Option(help=f"Parts to run, separated by commas, of {ALL}; or 'all'.")
+    ] = USUAL,
     quick: Annotated[bool, typer.Option("--quick", help="Use the smallest sizes.")] = False,
     limit_s: Annotated[
         float, typer.Option(help="Time limit of each part, in seconds; 0: its own.")
@@ -79,7 +93,7 @@ def main(
     model = model or ("llama-3.1-8b" if torch.cuda.is_available() and not quick else "handbook")
     outcomes = []
     for number, part in enumerate(parts, 1):
-        limit = limit_s or (part.quick_s if quick else part.limit_s)
+        limit = limit_s or part.limit_s
         progress(f"[{number}/{len(parts)}] {part.name}, at most {limit:.0f} s")
         outcomes.append(run_part(part.name, command_of(part, model, quick=quick), limit))
         # Written after each part, so that nothing is lost if a later one fails.
@@ -89,23 +103,23 @@ def main(
         raise typer.Exit(1)
 
 
-def chosen(only: str) -> list[Part]:
+def chosen(only: str) -> list[BenchmarkPart]:
     """The parts with these names, in the order in which they run; raises BadParameter."""
-    names = {name.strip() for name in only.split(",")}
+    names = {name.strip() for name in (ALL if only == "all" else only).split(",")}
     unknown = names - {part.name for part in PARTS}
     if unknown:
         raise typer.BadParameter(f"no part is called {', '.join(sorted(unknown))}")
     return [part for part in PARTS if part.name in names]
 
 
-def command_of(part: Part, model: str, *, quick: bool) -> list[str]:
+def command_of(part: BenchmarkPart, model: str, *, quick: bool) -> list[str]:
     """The command line of a part."""
-    command = [sys.executable, "-m", part.module]
+    command = [sys.executable, "-m", f"benchmarks.{part.module}"]
     command += ["--model", model] if part.takes_model else []
-    return [*command, "--quick"] if quick else command
+    return [*command, *part.quick.split()] if quick else command
 
 
-def run_part(name: str, command: list[str], limit_s: float) -> Outcome:
+def run_part(name: str, command: list[str], limit_s: float) -> PartOutcome:
     """Run a command for at most `limit_s`; collect and show its lines of JSON."""
     started = time.perf_counter()
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
@@ -127,10 +141,10 @@ def run_part(name: str, command: list[str], limit_s: float) -> Outcome:
     else:
         progress(f"{name}: its {limit_s:.0f} s were up")
         exit_status = None
-    return Outcome(name, seconds, exit_status, records)
+    return PartOutcome(name, seconds, exit_status, records)
 
 
-def write(out: Path, model: str, outcomes: list[Outcome]) -> None:
+def write(out: Path, model: str, outcomes: list[PartOutcome]) -> None:
     """Write the whole file."""
     report = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -15,26 +15,24 @@ import json
 import os
 import statistics
 import time
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import httpx
 import typer
 
+from benchmarks.record import emit
 from handbook.text import make_handbook, make_questions
 
 
-@dataclass(frozen=True)
-class Answer:
+class TimedAnswer(NamedTuple):
     """One streamed answer."""
 
     seconds: float  # from sending the request to the first content
     prompt_tokens: int
-    cached_tokens: int
     text: str
 
 
-def ask(client: httpx.Client, handbook: str, question: str) -> Answer:
+def ask(client: httpx.Client, handbook: str, question: str) -> TimedAnswer:
     """Stream one chat and time its first content."""
     body = {
         "model": "handbook",
@@ -47,8 +45,7 @@ def ask(client: httpx.Client, handbook: str, question: str) -> Answer:
             {"role": "user", "content": question},
         ],
     }
-    first: float | None = None
-    text, usage = "", dict[str, Any]()
+    text, seconds, prompt_tokens = "", 0.0, 0
     start = time.perf_counter()
     with client.stream("POST", "/v1/chat/completions", json=body) as answer:
         answer.raise_for_status()
@@ -57,16 +54,11 @@ def ask(client: httpx.Client, handbook: str, question: str) -> Answer:
                 continue
             chunk = json.loads(line[6:])
             content = chunk["choices"][0]["delta"].get("content") if chunk["choices"] else None
-            if content and first is None:
-                first = time.perf_counter()
+            if content and not text:
+                seconds = time.perf_counter() - start
             text += content or ""
-            usage = chunk.get("usage") or usage
-    return Answer(
-        seconds=(first or time.perf_counter()) - start,
-        prompt_tokens=usage["prompt_tokens"],
-        cached_tokens=usage["prompt_tokens_details"]["cached_tokens"],
-        text=text,
-    )
+            prompt_tokens = (chunk.get("usage") or {}).get("prompt_tokens", prompt_tokens)
+    return TimedAnswer(seconds, prompt_tokens, text)
 
 
 def main(
@@ -76,34 +68,29 @@ def main(
     rounds: int = 8,
     warm: int = 4,
 ) -> None:
-    """Print one JSON object with the medians."""
-    cold_s: list[float] = []
-    warm_s: list[float] = []
-    asked = right = 0
-    sizes: list[int] = []
-    seed = time.time_ns()
-    with httpx.Client(
-        base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=120
-    ) as client:
+    """Print one JSON line with the medians."""
+    answers: list[list[TimedAnswer]] = []  # of each round, the cold one first
+    right, seed = 0, time.time_ns()
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=url, headers=headers, timeout=120) as client:
         for number in range(rounds):
             handbook = make_handbook(seed + number, facts=tokens // 20)
             questions = make_questions(handbook, seed + number, 1 + warm)
-            for index, question in enumerate(questions):
-                answer = ask(client, handbook.text, question.text)
-                (warm_s if index else cold_s).append(answer.seconds)
-                sizes.append(answer.prompt_tokens)
-                asked += 1
-                right += answer.text == question.answer
-    cold_ms, warm_ms = (1e3 * statistics.median(times) for times in (cold_s, warm_s))
-    report = {
-        "prompt_tokens": round(statistics.mean(sizes)),
-        "cold_ttft_ms": round(cold_ms, 1),
-        "warm_ttft_ms": round(warm_ms, 1),
-        "warm_over_cold": round(warm_ms / cold_ms, 4),
-        "right": right,
-        "asked": asked,
-    }
-    print(json.dumps(report))
+            answers.append([ask(client, handbook.text, one.text) for one in questions])
+            asked = zip(answers[-1], questions, strict=True)
+            right += sum(answer.text == question.answer for answer, question in asked)
+    every = [answer for one in answers for answer in one]
+    cold_s = statistics.median(one[0].seconds for one in answers)
+    warm_s = statistics.median(answer.seconds for one in answers for answer in one[1:])
+    emit(
+        "handbook",
+        prompt_tokens=round(statistics.mean(answer.prompt_tokens for answer in every)),
+        cold_ttft_ms=1e3 * cold_s,
+        warm_ttft_ms=1e3 * warm_s,
+        warm_over_cold=warm_s / cold_s,
+        right=right,
+        asked=len(every),
+    )
 
 
 if __name__ == "__main__":

@@ -1,261 +1,251 @@
-"""A modelled H200: the engine's own core with a device that computes nothing but takes time.
+"""Predicts what workloads and floods take on a GPU: the engine's core before a modelled device.
 
-Queue, scheduler, cache and core are the engine's. A step takes as long as a model of an 8B on one
-H200 says (`StepModel`), on a simulated clock that the clients use too. So the cost of a policy can
-be predicted before it is measured, as far as the model goes: the gateway and the clients take
-constant times.
+    python -m benchmarks.modelled [--max-step-ms 60]
+    python -m benchmarks.modelled --flood --streams 64 --flood-prompt 8000 --victim-prompt 2000
+    python -m benchmarks.modelled --equals
 
-Knows: seconds of steps, who asks when. Does not know: how steps are scheduled
-(`engine.scheduler`), or what is to be predicted (`flood_modelled`).
+`ratoon bench --workload NAME` and `benchmarks.flood` measure the same requests on a real server.
+The first command replays the named workloads, with steps as long as those of
+`tests.doubles.modelled.products`; the others have a price a token (`StepModel`). --flood has a
+visitor's times, and the throughput that they cost; --equals replays 16 equal tenants with 4 streams
+each, and prints their requests a second. Prints one JSON line a prediction.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
+import typer
 
-from benchmarks.modelled_tiers import DISK_BLOCKS_PER_S, ModelledMover
-from benchmarks.modelled_time import Time
-from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
-from engine.draft import StepLimits
-from engine.link import Incoming
-from engine.lower_tiers import LowerTiers
-from engine.messages import (
-    Event,
-    Failed,
-    Finished,
-    FromEngine,
-    Generate,
-    SamplingParams,
-    StepReply,
-    Tokens,
-    pack_token_ids,
+from benchmarks.record import emit
+from cli.load.percentiles import percentile
+from cli.load.phases import (
+    Chain,
+    LoadPhase,
+    WorkloadName,
+    WorkloadSizes,
+    draw_phases,
+    prompts_of,
 )
-from engine.queue import QueueLimits
-from engine.step import Sampled, Step
-from prefix_cache.cache import DEVICE_ONLY
-from prefix_cache.hashing import block_keys
-from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.shelf import Tiers
+from cli.options.flags import flattened
+from engine.link.messages import Event, Failed, Finished
+from engine.main import CUDA_MAX_STEP_MS
+from engine.scheduling.step_builder import StepLimits
+from tests.doubles.modelled.products import ProductModel
+from tests.doubles.modelled.replay import VOCAB, Replay, StepModel, request
 
-VOCAB = 128_000
-BLOCK_SIZE = 16
-POOL_TOKENS = 800_000
-CLIENT = b"modelled"
-
-
-@dataclass(frozen=True, slots=True)
-class StepModel:
-    """Seconds of a step of an 8B on one H200, fitted to `benchmarks.step` and `.attention`."""
-
-    of_itself: float = 4.0e-3
-    token: float = 17.9e-6  # of a prompt: its products
-    pair: float = 1.2e-9  # of a prompt's token and a key before it
-    decode_key: float = 31e-9
-    read_once: float = 0.0  # share of the decodes' keys that are read together with others'
-    replayed: int = 1024  # tokens of prompts in a step that the host launches at once
-    launch: float = 1.0e-3  # of the host, and of one that is not replayed
-    eager_launch: float = 6.0e-3
-
-    def seconds(self, step: Step) -> float:
-        """How long the device takes."""
-        chunks = [row for row in step.rows if row.num_new > 1]
-        pairs = sum(row.num_new * (row.start + row.num_new / 2) for row in chunks)
-        keys = sum(row.end for row in step.rows if row.num_new == 1) * (1 - self.read_once)
-        new = sum(row.num_new for row in chunks)
-        products = self.products(len(step.rows) - len(chunks), new)
-        return self.of_itself + products + self.pair * pairs + self.decode_key * keys
-
-    def products(self, decodes: int, new: int) -> float:
-        """Seconds of what is done for each token alone; that of decodes is in `of_itself`."""
-        del decodes
-        return self.token * new
-
-    def launch_seconds(self, step: Step) -> float:
-        """How long the host takes to launch it."""
-        is_replayed = sum(row.num_new for row in step.rows if row.num_new > 1) <= self.replayed
-        return self.launch if is_replayed else self.eager_launch
+NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
+# Of the keys that decodes of *tenants* read 1,024 are all rows' and 3,072 those of some four rows:
+# a little less than these would give, since rows of a tenant do not always meet.
+READ_ONCE = {"tenants": 0.72}
+ON_THE_WAY_S = 5e-3  # from a last token through the client to the engine
+FLOW = "tenant"  # one for all, as with one key
+WARM_UP_S = 2.0  # of a flood, as in `benchmarks.flood`
+EQUALS, EACH = 16, 4  # tenants that ask alike, and streams of each
+EQUAL_REQUESTS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class OnItsWay:
-    """A step that the device computes until `over`."""
+class WorkloadOptions:
+    """The conversations of *multiturn*, and the seed of what is drawn."""
 
-    time: Time
-    over: float
-    sampled: list[Sampled]
+    conversations: int = 64
+    seed: int = 7
 
-    def collect(self) -> list[Sampled]:
-        """Wait for it."""
-        self.time.move(self.over)
-        return self.sampled
+
+@dataclass(frozen=True, slots=True)
+class FloodOptions:
+    """The requests of flood and victim."""
+
+    streams: Annotated[int, typer.Option(help="Of the flood, at once.")] = 64
+    floods: Annotated[int, typer.Option(help="Tenants that the flood comes from.")] = 1
+    flood_prompt: Annotated[int, typer.Option(help="Tokens of each.")] = 8000
+    flood_output: Annotated[int, typer.Option(help="Tokens of each.")] = 32
+    victim_output: Annotated[int, typer.Option(help="Tokens.")] = 8
+    asks: Annotated[int, typer.Option(help="Of the victim beside the flood.")] = 60
+    pause: Annotated[float, typer.Option(help="Seconds, before each ask.")] = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledEngine:
+    """The engine whose behaviour is predicted. The last two: of floods and equals."""
+
+    max_batch_tokens: int = 8192
+    max_step_ms: Annotated[float, typer.Option(min=0, help="As of `ratoon serve`.")] = (
+        CUDA_MAX_STEP_MS
+    )
+    eager_launch_ms: Annotated[
+        float, typer.Option(help="Launch time of a step that is not a CUDA graph.")
+    ] = 6.0
+    noise: Annotated[
+        float, typer.Option(help="Largest random delay of a step, as a share of it.")
+    ] = 0.02
+
+    @property
+    def limits(self) -> StepLimits:
+        """What bounds its steps."""
+        return StepLimits(self.max_batch_tokens, 256, self.max_step_ms / 1e3 or None)
+
+    def replay(self) -> Replay:
+        """A replay of this engine with a price a token, without clients yet."""
+        model = StepModel(eager_launch=self.eager_launch_ms / 1e3)
+        return Replay(self.limits, model=model, noise=self.noise)
 
 
 @dataclass
-class ModelledDevice:
-    """A runner that computes nothing, one step after the other, for as long as the model says."""
+class WorkloadDrive:
+    """Chains of a phase, `concurrency` of them at once."""
 
-    time: Time
-    model: StepModel
-    noise: float = 0.0  # largest random delay of a step, as a share
-    idle: float = 0.0  # seconds in which it had no step
-    steps: list[tuple[float, Step]] = field(default_factory=list)  # when it was begun
-    launched_at: list[float] = field(default_factory=list)  # the same steps
-    _over: float = 0.0
-    _dice: random.Random = field(default_factory=lambda: random.Random(5))
+    replay: Replay
+    chains: Iterator[Chain]
+    firsts: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    running: int = 0
+    _number: count[int] = field(default_factory=count)
 
-    def launch(self, step: Step) -> OnItsWay:
-        """Begin after the step before it."""
-        self.launched_at.append(self.time.now)
-        begun = max(self.time.now + self.model.launch, self._over)
-        if self._over:
-            self.idle += begun - self._over
-        self.time.move(self.time.now + self.model.launch_seconds(step))
-        seconds = self.model.seconds(step) * (1 + self.noise * self._dice.random())
-        self._over = max(begun + seconds, self.time.now)
-        self.steps.append((begun, step))
-        return OnItsWay(self.time, self._over, [Sampled(1) for row in step.rows if row.samples])
+    def start(self) -> None:
+        """Begin the next chain, if there is one."""
+        chain = next(self.chains, None)
+        if chain is not None:
+            self.running += 1
+            self._ask(prompts_of(chain))
 
+    def _ask(self, prompts: Iterator[tuple[list[int], int]]) -> None:
+        """Ask the next request of a chain; at its end start another."""
+        asked = next(prompts, None)
+        if asked is None:
+            self.running -= 1
+            self.start()
+            return
+        time = self.replay.time
+        time.at(time.now + ON_THE_WAY_S, lambda: self._say(*asked, prompts))
 
-class ModelledLink:
-    """A link to clients on the same clock."""
+    def _say(
+        self, prompt: list[int], output: int, prompts: Iterator[tuple[list[int], int]]
+    ) -> None:
+        last = self.replay.time.now
+        is_first = True
 
-    dropped_frames = 0
+        def hear(event: Event) -> None:
+            nonlocal last, is_first
+            if isinstance(event, Failed):
+                raise RuntimeError(f"a request failed: {event.message}")
+            if isinstance(event, Finished):
+                self._ask(prompts)
+                return
+            now = self.replay.time.now
+            (self.firsts if is_first else self.gaps).append(now - last)
+            last, is_first = now, False
 
-    def __init__(self, time: Time) -> None:
-        self._time = time
-        self._incoming: list[Incoming] = []
-        self.hears: dict[str, Callable[[Event], None]] = {}
-
-    def say(self, message: Generate, hears: Callable[[Event], None]) -> None:
-        """Ask the engine."""
-        self.hears[message.request_id] = hears
-        self._incoming.append(Incoming(CLIENT, message))
-
-    def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """The messages that have come, or come within `timeout_s`."""
-        self._time.move(self._time.now)
-        give_up = self._time.now + timeout_s
-        while not self._incoming and self._time.now < give_up:
-            self._time.move(min(give_up, self._time.next_due()))
-        incoming, self._incoming = self._incoming, []
-        return incoming
-
-    def send(self, client: bytes, message: FromEngine) -> bool:
-        """Deliver events to the clients."""
-        del client
-        if isinstance(message, StepReply):
-            for event in message.events:
-                self.hears[event.request_id](event)
-        return True
+        asked = request(str(next(self._number)), FLOW, np.array(prompt, np.int32), output)
+        self.replay.link.say(asked, hear)
 
 
-def request(request_id: str, flow: str, prompt: npt.NDArray[np.int32], max_tokens: int) -> Generate:
-    """What a gateway would ask for a flow, in a namespace of the flow's own."""
-    path = NamespacePath.single(Namespace(flow.encode().ljust(16, b".")[:16]))
-    return Generate(
-        request_id=request_id,
-        token_ids=pack_token_ids(prompt.tolist()),
-        namespaces=path.spans,
-        block_keys=block_keys(path, prompt, BLOCK_SIZE),
-        flow=flow,
-        weight=1.0,
-        sampling=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
+def predict(phase: LoadPhase, limits: StepLimits) -> None:
+    """Replay one phase and tell one line."""
+    replay = Replay(limits, model=ProductModel(read_once=READ_ONCE.get(phase.name, 0.0)))
+    one = replay.stream(FLOW, 4096, 8)  # every server has answered something before
+    one.start()
+    replay.run(lambda: one.finished > 0)
+    one.is_asking = False
+    load = WorkloadDrive(replay, iter(phase.chains))
+    begun = replay.time.now
+    for _ in range(phase.concurrency):
+        load.start()
+    replay.run(lambda: not load.running)
+    seconds = replay.time.now - begun
+    firsts, gaps = sorted(load.firsts), sorted(load.gaps)
+    emit(
+        phase.name,
+        seconds=seconds,
+        tokens_per_s=(len(firsts) + len(gaps)) / seconds,
+        steps=len(replay.device.steps),
+        ttft_p50_ms=1e3 * percentile(firsts, 50),
+        ttft_p95_ms=1e3 * percentile(firsts, 95),
+        itl_p50_ms=1e3 * percentile(gaps, 50),
+        itl_p99_ms=1e3 * percentile(gaps, 99),
+        itl_max_ms=1e3 * gaps[-1],
     )
 
 
-@dataclass
-class Stream:
-    """A client that asks, reads to the end, pauses, and asks again."""
-
-    time: Time
-    link: ModelledLink
-    flow: str
-    prompt_tokens: int
-    max_tokens: int
-    pause_s: float
-    seed: int
-    shared: tuple[int, ...] = ()  # what each prompt begins with
-    on_the_way_s: float = 2e-3  # from the client to the engine and back
-    firsts: list[float] = field(default_factory=list)  # seconds to the first tokens
-    asked_at: list[float] = field(default_factory=list)
-    finished: int = 0
-    is_asking: bool = True
-
-    def __post_init__(self) -> None:
-        self._dice = np.random.default_rng(self.seed)
-        self._number = count()
-
-    def start(self) -> None:
-        """Ask for the first time after a part of the pause."""
-        self._later()
-
-    def _later(self) -> None:
-        pause = self.pause_s * (0.5 + float(self._dice.random())) + self.on_the_way_s
-        self.time.at(self.time.now + pause, self._ask)
-
-    def _ask(self) -> None:
-        if not self.is_asking:
-            return
-        own = self._dice.integers(10, VOCAB, self.prompt_tokens - len(self.shared))
-        prompt = np.concatenate([np.array(self.shared, np.int64), own]).astype(np.int32)
-        self.asked_at.append(self.time.now)
-        request_id = f"{self.flow}/{self.seed}/{next(self._number)}"
-        self.link.say(request(request_id, self.flow, prompt, self.max_tokens), self._hear)
-
-    def _hear(self, event: Event) -> None:
-        if isinstance(event, Tokens) and event.cached_tokens is not None:
-            self.firsts.append(self.time.now - self.asked_at[-1] + self.on_the_way_s)
-        elif isinstance(event, Finished):
-            self.finished += 1
-            self._later()
-        elif isinstance(event, Failed):
-            raise RuntimeError(f"a request of {self.flow} failed: {event.message}")
+def predict_flood(replay: Replay, asked: FloodOptions, prompt: int) -> None:
+    """The victim alone, then beside the flood: its first tokens, and what is computed meanwhile."""
+    alone = replay.stream("victim", prompt, asked.victim_output, asked.pause)
+    alone.start()
+    replay.run(lambda: alone.finished >= asked.asks // 3)
+    alone.is_asking = False
+    for number in range(asked.streams):
+        flow = f"flood{number % asked.floods}"
+        replay.stream(flow, asked.flood_prompt, asked.flood_output).start()
+    replay.run_for(WARM_UP_S)
+    victim = replay.stream("victim", prompt, asked.victim_output, asked.pause)
+    victim.start()
+    device = replay.device
+    since, done, idle = replay.time.now, len(device.steps), device.idle
+    replay.run(lambda: len(victim.firsts) >= asked.asks)
+    seconds = replay.time.now - since
+    rows = [row for _, step in device.steps[done:] for row in step.rows]
+    owners = [owner for step in device.owners[done:] for owner in step]
+    others = zip(rows, owners, strict=True)
+    tokens = sum(row.num_new for row, owner in others if owner.flow != "victim")
+    usual, beside = sorted(alone.firsts), sorted(victim.firsts)
+    times = {
+        f"p{percent}_times_alone": percentile(beside, percent) / percentile(usual, percent)
+        for percent in (50, 90, 99)
+    }
+    emit(
+        f"a prompt of {prompt} tokens",
+        alone_ms=1e3 * percentile(usual, 50),
+        **times,
+        all_tokens_per_s=sum(row.num_new for row in rows) / seconds,
+        flood_tokens_per_s=tokens / seconds,
+        idle_share=(device.idle - idle) / seconds,  # of the time in which the device stood still
+    )
 
 
-class Replay:
-    """The engine, its device and its clients."""
+def requests_a_second(replay: Replay, *, pause_s: float) -> float:
+    """Of equal tenants, each with a prefix of its own."""
+    dice = random.Random(3)
+    all_of_them = []
+    for flow in range(EQUALS):
+        prefix = tuple(dice.choices(range(10, VOCAB), k=4096))
+        for _ in range(EACH):
+            one = replay.stream(f"tenant{flow}", 4096 + 128, 64, pause_s)
+            one.shared = prefix
+            one.start()
+            all_of_them.append(one)
+    replay.run(lambda: sum(one.finished for one in all_of_them) >= EQUAL_REQUESTS)
+    return EQUAL_REQUESTS / replay.time.now
 
-    def __init__(
-        self,
-        step: StepLimits,
-        *,
-        model: StepModel | None = None,
-        steps_ahead: int = 1,
-        noise: float = 0.0,
-        pool_tokens: int = POOL_TOKENS,
-        tiers: Tiers = DEVICE_ONLY,
-        disk_blocks_per_s: float = DISK_BLOCKS_PER_S,
-    ) -> None:
-        self.time = Time()
-        self.link = ModelledLink(self.time)
-        self.device = ModelledDevice(self.time, model or StepModel(), noise)
-        facts = ModelFacts(b"f" * 32, VOCAB, 100_000, (0,), "cuda", "bfloat16")
-        blocks = pool_tokens // BLOCK_SIZE
-        self.core = assemble(
-            Computer(self.device, facts, blocks, BLOCK_SIZE, MemoryError),
-            self.link,
-            Limits(step, QueueLimits(), 10.0, steps_ahead),
-            Keeping(lower=LowerTiers(tiers, ModelledMover(self.time, disk_blocks_per_s))),
-            clock=self.time,
-        )
-        self._seeds = count(1)
 
-    def stream(self, flow: str, prompt: int, output: int, pause_s: float = 0.0) -> Stream:
-        """A client, which starts to ask with `start`."""
-        return Stream(self.time, self.link, flow, prompt, output, pause_s, next(self._seeds))
+def main(
+    engine: ModelledEngine,
+    workloads: WorkloadOptions,
+    asked: FloodOptions,
+    victim_prompt: Annotated[
+        list[int] | None, typer.Option(help="Tokens; may be given several times.")
+    ] = None,
+    flood: Annotated[bool, typer.Option("--flood", help="A visitor beside a flood.")] = False,
+    equals: Annotated[bool, typer.Option("--equals", help="Tenants that all ask alike.")] = False,
+) -> None:
+    """Predict workloads, or a flood, or equal tenants; print a line of JSON for each."""
+    if equals:
+        per_s = requests_a_second(engine.replay(), pause_s=asked.pause)
+        emit(f"{EQUALS} equal tenants", requests_per_s=per_s)
+    elif flood:
+        for prompt in victim_prompt or [2000, 8000]:
+            predict_flood(engine.replay(), asked, prompt)
+    else:
+        sizes = WorkloadSizes(conversations=workloads.conversations)
+        for name in NAMES:
+            for phase in draw_phases(name, sizes, VOCAB, workloads.seed):
+                predict(phase, engine.limits)
 
-    def run(self, until: Callable[[], bool]) -> None:
-        """Step until `until` returns True."""
-        while not until():
-            self.core.step()
 
-    def run_for(self, seconds: float) -> None:
-        """Step for `seconds` of the clock."""
-        over = self.time.now + seconds
-        self.run(lambda: self.time.now >= over)
+if __name__ == "__main__":
+    typer.run(flattened(main))

@@ -1,159 +1,115 @@
 """Time to the first token behind a published system prompt, compared with sharing everything.
 
-    python -m benchmarks.published
+    python -m benchmarks.published [--tenants 60] [--system 714] [--question 15]
 
-Many tenants ask one question each behind one system prompt, one after another, with the handbook
-model in this process. With `published` the system prompt is a published prefix, pinned, and the
-rest is in the tenant's own namespace; with `all` there is one namespace for everyone; with
-`private` each tenant has its own. The three alternate from tenant to tenant, so that other load
-affects all alike. Choosing the namespaces and hashing the blocks are part of the time.
+Many tenants ask once each behind one system prompt, one after another, with the handbook model in
+this process. With `published` the system prompt is a published prefix, pinned, and the rest is in
+the tenant's own namespace; with `all` there is one namespace for everyone; with `private` each
+tenant has its own. The three alternate from tenant to tenant, so that other load affects all alike.
+Tokens are drawn at random. Choosing the namespaces and hashing the blocks are part of the time.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from benchmarks.shapes import EMBEDDED
-from engine.messages import Generate, Pin, SamplingParams, Tokens, pack_token_ids
-from gateway.caller import Caller
-from gateway.chat_template import ChatTemplate
-from gateway.namespaces import Namespaces
-from gateway.prefix_tokens import PrefixTokens
-from gateway.published import filled_up
-from gateway.published_index import Entry, PublishedIndex
-from gateway.state.records import EVERYONE, PrefixSource
-from gateway.tokenizer import TokenIds, Tokenizer
-from handbook.text import make_handbook, make_questions
-from prefix_cache.hashing import block_keys
+from benchmarks.record import emit
+from engine.link.messages import Generate, SamplingParams, Tokens, pack_token_ids
+from engine.link.query_messages import Pin
+from gateway.auth.caller import Caller
+from gateway.sharing.namespaces import Namespaces, PublishedIndex
+from gateway.sharing.published import filled_up
+from gateway.state.records import EVERYONE
+from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.namespace import NamespacePath
-from tests.seams.real_engine import CLIENT, Bounds, RealEngine
+from tests.doubles.engine.shapes import EMBEDDED
+from tests.seams.support.real_engine import CLIENT, Bounds, RealEngine
 
-BOUNDS = Bounds(num_blocks=1024, block_size=16, max_batch_tokens=512, max_running=8, steps_ahead=1)
+SIZE = 16
+BOUNDS = Bounds(
+    num_blocks=1024, block_size=SIZE, max_batch_tokens=512, max_running=8, overlap_scheduling=True
+)
 SECRET = b"s" * 32
-FIRST_OF_ITS_OWN = 300  # an id; each tenant has the one behind the one before
+FIRST_ID = 300  # below lie special tokens and bytes
+VOCABULARY = 2000
 SAMPLING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 WARM_UP = 5  # tenants whose times are not counted
 
 
-@dataclass(frozen=True)
-class Way:
-    """How prompts are shared."""
-
-    name: str
-    namespaces: Namespaces
-
-
-class Bench:
-    """The engine, and what is asked of it."""
-
-    def __init__(self, facts: int) -> None:
-        self.engine = RealEngine(str(EMBEDDED), BOUNDS)
-        self.tokenizer = Tokenizer.load(EMBEDDED)
-        template = ChatTemplate.load(EMBEDDED)
-        if template is None:
-            raise ValueError("the model has no chat template")
-        self.template = template
-        self.handbook = make_handbook(0, facts)
-        self.system = {"role": "system", "content": self.handbook.text}
-        self.index = PublishedIndex()
-        self.asked = 0
-        self.published = 0  # tokens of the system prompt, once it is
-
-    def publish(self, way: Way) -> int:
-        """Publish and pin the system prompt; returns its tokens."""
-        reader = PrefixTokens(self.tokenizer, self.template)
-        tokens = reader.of(PrefixSource(messages=[self.system]))
-        size = BOUNDS.block_size
-        whole = filled_up(tokens, size)
-        self.index.renew(size, [Entry(EVERYONE, tokens)])
-        namespace = way.namespaces.published(EVERYONE, self.engine.fingerprint)
-        keys = block_keys(NamespacePath.single(namespace), whole, size)
-        ids = pack_token_ids(whole)
-        pin = Pin(query_id="q", pin_id="p", token_ids=ids, namespace=namespace, block_keys=keys)
-        self.engine.link.say(pin, CLIENT)
-        self.engine.run()
-        self.published = len(tokens)
-        return self.published
-
-    def prompt(self, number: int) -> TokenIds:
-        """Tenant `number`'s chat.
-
-        The first token of its question is like no other's: what is published is all that
-        tenants have in common.
-        """
-        [question] = make_questions(self.handbook, number)
-        chat = [self.system, {"role": "user", "content": question.text}]
-        text = self.template.render(chat, add_generation_prompt=True)
-        tokens = self.tokenizer.encode(text, add_special_tokens=False)
-        tokens[self.published] = FIRST_OF_ITS_OWN + number
-        return tokens
-
-    def first_token(self, way: Way, tenant: str, prompt: TokenIds) -> tuple[float, int]:
-        """Seconds to the first token, and the prompt's cached tokens."""
-        self.asked += 1
-        request_id, size = f"r{self.asked}", BOUNDS.block_size
-        caller = Caller(tenant, "key")
-        began = time.perf_counter()
-        path = way.namespaces.path(caller, None, prompt, self.engine.fingerprint, size)
-        request = Generate(
-            request_id=request_id,
-            token_ids=pack_token_ids(prompt),
-            namespaces=path.spans,
-            block_keys=block_keys(path, prompt, size),
-            flow=tenant,
-            sampling=SAMPLING,
-        )
-        self.engine.link.say(request, CLIENT)
-        while not any(isinstance(e, Tokens) for e in self.engine.link.events(request_id)):
-            self.engine.core.step()
-        seconds = time.perf_counter() - began
-        while not self.engine.core.is_idle:
-            self.engine.core.step()
-        return seconds, self.engine.finished(request_id).cached_tokens
+def publish(engine: RealEngine, namespaces: Namespaces, system: TokenIds) -> None:
+    """Pin the system prompt, as a gateway does with what is published."""
+    whole = filled_up(system, SIZE)
+    namespace = namespaces.published(EVERYONE, engine.fingerprint)
+    keys = block_keys(NamespacePath.single(namespace), whole, SIZE)
+    ids = pack_token_ids(whole)
+    pin = Pin(query_id="q", pin_id="p", token_ids=ids, namespace=namespace, block_keys=keys)
+    engine.link.say(pin, CLIENT)
+    engine.run()
 
 
-def measure(tenants: int, facts: int, say: Callable[[str], None]) -> None:
-    """Ask and print."""
-    bench = Bench(facts)
-    published = Way("published", Namespaces(SECRET, published=bench.index))
-    ways = [
-        published,
-        Way("all", Namespaces(SECRET, share_all=True)),
-        Way("private", Namespaces(SECRET)),
-    ]
-    shared = bench.publish(published)
-    seconds: dict[str, list[float]] = {way.name: [] for way in ways}
-    cached: dict[str, list[int]] = {way.name: [] for way in ways}
-    for number in range(tenants + WARM_UP):
-        prompt = bench.prompt(number)
-        turn = number % len(ways)
-        for way in (*ways[turn:], *ways[:turn]):
-            taken, found = bench.first_token(way, f"{way.name}-{number}", prompt)
-            if number >= WARM_UP:
-                seconds[way.name].append(taken)
-                cached[way.name].append(found)
-    say(f"{tenants} tenants, {shared} of {len(prompt)} tokens published")
-    base = np.median(seconds["all"])
-    for way in ways:
-        times = np.array(seconds[way.name]) * 1e3
-        p50, p95 = np.percentile(times, (50, 95))
-        found_tokens = np.median(cached[way.name])
-        say(f"{way.name:10} TTFT p50 {p50:.2f} ms, p95 {p95:.2f} ms, cached {found_tokens:.0f}")
-        say(f"{'':10} p50 {p50 / base / 1e3:.3f} of sharing everything")
+def first_token(
+    engine: RealEngine, namespaces: Namespaces, tenant: str, prompt: TokenIds
+) -> tuple[float, int]:
+    """Seconds to the first token of a request called as its tenant, and its cached tokens."""
+    began = time.perf_counter()
+    path = namespaces.path(Caller(tenant, "key"), None, prompt, engine.fingerprint, SIZE)
+    request = Generate(
+        request_id=tenant,
+        token_ids=pack_token_ids(prompt),
+        namespaces=path.spans,
+        block_keys=block_keys(path, prompt, SIZE),
+        flow=tenant,
+        sampling=SAMPLING,
+    )
+    engine.link.say(request, CLIENT)
+    while not any(isinstance(event, Tokens) for event in engine.link.events(tenant)):
+        engine.core.step()
+    seconds = time.perf_counter() - began
+    while not engine.core.is_idle:
+        engine.core.step()
+    return seconds, engine.finished(tenant).reused.tokens
 
 
 def main(
-    tenants: Annotated[int, typer.Option(help="Who ask, one after another.")] = 200,
-    facts: Annotated[int, typer.Option(help="Of the system prompt, 20 tokens each.")] = 60,
+    tenants: Annotated[int, typer.Option(help="Who ask, one after another.")] = 60,
+    system: Annotated[int, typer.Option(help="Tokens of the system prompt.")] = 714,
+    question: Annotated[int, typer.Option(help="Tokens of each question.")] = 15,
 ) -> None:
-    """Print one line a way of sharing."""
-    measure(tenants, facts, print)
+    """Print one JSON line a way of sharing."""
+    random, engine = np.random.default_rng(0), RealEngine(str(EMBEDDED), BOUNDS)
+    prefix = random.integers(FIRST_ID, VOCABULARY, system, np.int32)
+    index = PublishedIndex()
+    index.renew(SIZE, [(EVERYONE, prefix)])
+    ways = [
+        ("published", Namespaces(SECRET, published=index)),
+        ("all", Namespaces(SECRET, share_all=True)),
+        ("private", Namespaces(SECRET)),
+    ]
+    publish(engine, ways[0][1], prefix)
+    answers: dict[str, list[tuple[float, int]]] = {name: [] for name, _ in ways}
+    for number in range(tenants + WARM_UP):
+        own = random.integers(FIRST_ID, VOCABULARY, question, np.int32)
+        own[0] = FIRST_ID + number  # what is published is all that two prompts have in common
+        turn = number % len(ways)
+        for name, namespaces in (*ways[turn:], *ways[:turn]):
+            prompt = np.concatenate([prefix, own])
+            answers[name].append(first_token(engine, namespaces, f"{name}-{number}", prompt))
+    base, _ = np.median(answers["all"][WARM_UP:], axis=0)
+    for name, found in answers.items():
+        seconds, cached = np.array(found[WARM_UP:]).T
+        p50, p95 = np.percentile(seconds, (50, 95)) * 1e3
+        times = p50 / 1e3 / base
+        emit(
+            name,
+            ttft_p50_ms=p50,
+            ttft_p95_ms=p95,
+            times_sharing_all=times,
+            cached_tokens=int(np.median(cached)),
+        )
 
 
 if __name__ == "__main__":

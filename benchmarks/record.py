@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
+
+from cli.load.percentiles import percentile
 
 
 def emit(name: str, **numbers: Any) -> None:
@@ -20,6 +23,12 @@ def emit(name: str, **numbers: Any) -> None:
 def progress(words: str) -> None:
     """Print a line for people."""
     print(words, file=sys.stderr, flush=True)
+
+
+def p50_and_p99(seconds: Sequence[float]) -> dict[str, float]:
+    """Two percentiles of times, in milliseconds."""
+    ordered = sorted(seconds)
+    return {f"p{percent}_ms": percentile(ordered, percent) * 1e3 for percent in (50, 99)}
 
 
 def _short(value: Any) -> Any:

@@ -2,123 +2,162 @@
 
     python -m benchmarks.restart --gib 10 [--block-kib 2048] [--device-gib 2] [--directory D]
 
-A disk tier is filled with --gib of conversations' prefixes and closed. Then the engine's lower
-tiers are opened, the tree is rebuilt and the hottest blocks are loaded, as the engine does before
-it is ready: with an empty directory (a cold start), with the full one and its file in the page
-cache, and with the file's pages dropped from it. There is no model, because loading one takes the
-same time in all three cases.
-
-Knows: the engine's parts that start with a disk. Does not know: models, HTTP.
+A disk tier is filled with --gib of prefixes as conversations would leave them, and closed: there
+are system prompts that many conversations share, and conversations that continue them; some were
+hit again, most never. Then the engine's lower tiers are opened, the tree is rebuilt and the hottest
+blocks are loaded, as the engine does before it is ready: with an empty directory (a cold start),
+with the full one and its file in the page cache, and with the file's pages dropped from it. There
+is no model, because loading one takes the same time in all three cases.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import mmap
 import os
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from pathlib import Path
+from struct import iter_unpack
 from typing import Annotated
 
 import msgspec
+import numpy as np
 import torch
 import typer
 
-from benchmarks.disk_chains import BLOCK_SIZE, fill
-from benchmarks.local_link import LocalLink
-from benchmarks.record import progress
-from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
+from benchmarks.record import emit, progress
 from engine.config import EngineConfig
-from engine.core import EngineCore
-from engine.draft import StepLimits
-from engine.lower_tiers import GIB, LowerTiers, open_tiers
-from engine.queue import QueueLimits
-from engine.step import Launched, Step
-from engine.warm_up import warm_up
-from storage.device_pool import BlockShape, DevicePool
+from engine.link.messages import Welcome
+from engine.scheduling.queue import QueueLimits
+from engine.scheduling.step_builder import StepLimits
+from engine.startup.assembly import CacheParts, EngineLimits, LoadedRunner, assemble
+from engine.startup.lower_tiers import GIB, open_tiers
+from engine.startup.warm_up import warm_up
+from prefix_cache.hashing import KEY_BYTES, ROOT_KEY, block_keys
+from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
+from storage.device_pool import DevicePool
 from storage.disk.config import DiskConfig
+from storage.disk.tier import DiskTier
+from storage.disk.wire import DiskOutcome, Segment
+from storage.host_pool import HostPool
+from storage.move import BlockRecord
+from tests.doubles.engine.fake_runner import FakeRunner
+from tests.doubles.engine.memory_link import MemoryLink
+from tests.doubles.layouts import alike_layers
 
 FINGERPRINT = bytes(32)
+CPU = torch.device("cpu")
+BLOCK_SIZE = 16  # tokens
+TENANTS = 20
+TRUNK_BLOCKS = 60  # of a tenant's system prompt
+CONVERSATION_BLOCKS = (10, 400)
+AT_ONCE = 32  # blocks being written
+Trunk = tuple[NamespacePath, bytes, int]  # the last block's key, and how many blocks there are
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """One start. Seconds but for the counts; `cached_gib` is what of the file was in memory."""
-
-    name: str
-    cached_gib: float
-    open_s: float  # shared memory, the disk's process, its file
-    restore_s: float  # all headers read and checked, the tree made
-    load_s: float  # the hottest blocks, read, checked and copied; cut off after a while
-    ready_s: float
-    blocks: int
-    loaded: int  # when it was ready
-    under_way: int  # then
-    failed: int
-
-
-class NoModel:
-    """A runner that is never asked for anything."""
-
-    def launch(self, step: Step) -> Launched:
-        """Refuse."""
-        raise NotImplementedError(step)
+def chains(num_blocks: int) -> Iterator[BlockRecord]:
+    """`num_blocks` records, parents before children, as a cache would have written them."""
+    random, trunks = np.random.default_rng(0), dict[int, Trunk]()
+    left = num_blocks
+    while left:
+        tenant = int(random.integers(TENANTS))
+        length, hits = TRUNK_BLOCKS, 1000 - tenant
+        if tenant in trunks:
+            length, hits = (
+                int(random.integers(*CONVERSATION_BLOCKS)),
+                int(random.geometric(0.6)) - 1,
+            )
+        namespace = Namespace(tenant.to_bytes(NAMESPACE_BYTES, "big"))
+        trunk = trunks.get(tenant, (NamespacePath.single(namespace), ROOT_KEY, 0))
+        run = list(_run(trunk, min(length, left), hits, random))
+        trunks.setdefault(tenant, (trunk[0], run[-1].key, len(run)))
+        left -= len(run)
+        yield from run
 
 
-class NotedClock:
-    """The usual clock, which keeps what it said."""
+def _run(
+    trunk: Trunk, length: int, hits: int, random: np.random.Generator
+) -> Iterator[BlockRecord]:
+    """`length` blocks after those of the trunk."""
+    path, parent, first = trunk
+    ids = random.integers(0, 128_000, length * BLOCK_SIZE).astype(np.int32)
+    keys = block_keys(path, ids, BLOCK_SIZE, parent=parent, first_block=first)
+    blocks, namespace = ids.astype("<i4").reshape(length, BLOCK_SIZE), path.at(first)
+    for (key,), tokens in zip(iter_unpack(f"{KEY_BYTES}s", keys), blocks, strict=True):
+        yield BlockRecord(key, parent, namespace, f"flow {namespace.hex()}", tokens.tobytes(), hits)
+        parent = key
 
-    def __init__(self) -> None:
-        self.said: list[float] = []
 
-    def __call__(self) -> float:
-        """Seconds, monotonic."""
-        self.said.append(time.monotonic())
-        return self.said[-1]
+def fill(config: DiskConfig) -> int:
+    """Write a record into every slot, with noise for its content; returns how many there are."""
+    host = HostPool(AT_ONCE, config.block_bytes, CPU)
+    host.tensor.random_()
+    disk = DiskTier(config, host, CPU)
+    waiting = 0
+    for slot, record in enumerate(chains(disk.num_blocks)):
+        disk.write(slot, record, Segment.HOST, slot % AT_ONCE)
+        waiting += 1
+        while waiting >= AT_ONCE or (waiting and slot + 1 == disk.num_blocks):
+            disk.wait(0.05)
+            ended = disk.poll()
+            if any(end.outcome is not DiskOutcome.DONE for end in ended):
+                raise RuntimeError("a block was not written")
+            waiting -= len(ended)
+    disk.close()
+    host.close()
+    return disk.num_blocks
 
 
-def start(name: str, config: EngineConfig, pool: DevicePool) -> Started:
-    """Start as `engine.main` does, and end without writing anything."""
+def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
+    """Start as `engine.main` does, print, and end without writing; seconds until it was ready."""
+    said: list[float] = []
+
+    def clock() -> float:
+        said.append(time.monotonic())
+        return said[-1]
+
     cached = cached_bytes(data_of(config)) / GIB
-    began = time.monotonic()
+    began = clock()
     tiers = open_tiers(config, pool, pool.num_blocks, FINGERPRINT)
-    opened = time.monotonic()
-    clock = NotedClock()
-    core = core_over(pool, tiers.lower, clock)
-    clock.said = []
-    blocks = warm_up(core.parts)
+    opened = clock()
+    welcome = Welcome(
+        engine_id="engine",
+        fingerprint=FINGERPRINT,
+        vocab_size=128_256,
+        block_size=BLOCK_SIZE,
+        max_model_len=min(131_072, pool.num_blocks * BLOCK_SIZE),
+        eos_token_ids=(0,),
+        device="cpu",
+        dtype="bfloat16",
+    )
+    core = assemble(
+        LoadedRunner(FakeRunner(1, 1), welcome, pool.num_blocks, torch.OutOfMemoryError),
+        MemoryLink(),
+        EngineLimits(StepLimits(512, 8), QueueLimits(8), 1.0),
+        CacheParts(lower=tiers.lower),
+        clock=clock,
+    )
+    said.clear()
+    blocks = warm_up(core.components)
     ready = time.monotonic()
-    restored = clock.said[1] if len(clock.said) > 1 else ready  # asked again once loads are begun
-    ways = core.parts.copies.ways.values()
-    started = Started(
-        name=name,
-        cached_gib=cached,
-        open_s=opened - began,
-        restore_s=restored - opened,
-        load_s=ready - restored,
+    restored = said[1] if len(said) > 1 else ready  # asked again once loads are begun
+    ways = core.components.copies.ways.values()
+    emit(
+        name,
+        cached_gib=cached,  # what of the file was in memory
+        open_s=opened - began,  # shared memory, the disk's process, its file
+        restore_s=restored - opened,  # all headers read and checked, the tree made
+        load_s=ready - restored,  # the hottest blocks, read, checked and copied; cut off in time
         ready_s=ready - began,
         blocks=blocks,
-        loaded=sum(way.moves for way in ways),
+        loaded=sum(way.moves for way in ways),  # when it was ready
         under_way=sum(way.under_way for way in ways),
         failed=sum(way.failed for way in ways),
     )
     tiers.close()
-    return started
-
-
-def core_over(pool: DevicePool, lower: LowerTiers, clock: NotedClock) -> EngineCore:
-    """An engine that could serve, but for its model."""
-    facts = ModelFacts(FINGERPRINT, 128_256, 131_072, (0,), "cpu", "bfloat16")
-    return assemble(
-        Computer(NoModel(), facts, pool.num_blocks, BLOCK_SIZE, torch.OutOfMemoryError),
-        LocalLink(),
-        Limits(StepLimits(512, 8), QueueLimits(8), 1.0),
-        Keeping(lower=lower),
-        clock=clock,
-    )
+    return ready - began
 
 
 def data_of(config: EngineConfig) -> Path:
@@ -148,30 +187,30 @@ def cached_bytes(path: Path) -> int:
         return sum(page & 1 for page in present) * mmap.PAGESIZE
 
 
-def measure(directory: Path, gib: float, block_kib: int, device_gib: float) -> list[Started]:
+def measure(directory: Path, gib: float, block_kib: int, device_gib: float) -> None:
     """A cold start, and starts on a full disk; `gib` is what its blocks come to."""
     per_block = block_kib << 10
-    shape = BlockShape(per_block // (2 * BLOCK_SIZE * 2 * 64), 1, BLOCK_SIZE, 64, torch.bfloat16)
-    pool = DevicePool(shape, int(device_gib * GIB) // per_block, torch.device("cpu"))
+    layer = alike_layers(1, 1, 64, "bfloat16", BLOCK_SIZE)
+    layout = alike_layers(per_block // layer.block_bytes, 1, 64, "bfloat16", BLOCK_SIZE)
+    pool = DevicePool(layout, int(device_gib * GIB) // per_block, CPU)
     bound = gib / 0.85 + 0.01  # slots take 85 % of the file
-    disk = DiskConfig(
+    began = time.monotonic()
+    full = DiskConfig(
         directory=directory / "full",
         max_bytes=int(bound * GIB),
         block_bytes=per_block,
         fingerprint=FINGERPRINT,
     )
-    began = time.monotonic()
-    blocks = fill(disk)
-    progress(f"{blocks} blocks written in {time.monotonic() - began:.0f} s")
+    progress(f"{fill(full)} blocks written in {time.monotonic() - began:.0f} s")
     config = EngineConfig(
-        model_dir="", socket="", disk_cache_dir=str(disk.directory), disk_cache_gib=bound
+        model_dir="", socket="", disk_cache_dir=str(full.directory), disk_cache_gib=bound
     )
     empty = msgspec.structs.replace(config, disk_cache_dir=str(directory / "empty"))
-    found = [start("cold start, nothing on disk", empty, pool)]
-    found.append(start("file in the page cache", config, pool))
+    cold = start("cold start, nothing on disk", empty, pool)
+    cached = start("file in the page cache", config, pool)
     drop_from_memory(data_of(config))
-    found.append(start("file not in memory", config, pool))
-    return found
+    dropped = start("file not in memory", config, pool)
+    emit("beyond a cold start", cached_s=cached - cold, not_in_memory_s=dropped - cold)
 
 
 def main(
@@ -179,22 +218,10 @@ def main(
     block_kib: Annotated[int, typer.Option(help="A block; 2048 is an 8B's.")] = 2048,
     device_gib: Annotated[float, typer.Option(help="The device's pool.")] = 2.0,
     directory: Annotated[Path, typer.Option(help="Where to write.")] = Path("/tmp"),
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Measure and print."""
+    """Print one JSON line a start."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        found = measure(Path(scratch), gib, block_kib, device_gib)
-    if as_json:
-        print(json.dumps([asdict(one) for one in found]))
-        return
-    cold = found[0].ready_s
-    print(f"{'':<28}{'GiB cached':>11}{'open':>7}{'tree':>7}{'load':>7}{'ready':>7}{'beyond':>8}")
-    for one in found:
-        parts = (one.open_s, one.restore_s, one.load_s, one.ready_s)
-        numbers = "".join(f"{seconds:>7.2f}" for seconds in parts)
-        print(f"{one.name:<28}{one.cached_gib:>11.2f}{numbers}{one.ready_s - cold:>8.2f}", end="")
-        print(f"   {one.blocks} blocks: {one.loaded} loaded, {one.under_way} coming", end="")
-        print(f", {one.failed} failed")
+        measure(Path(scratch), gib, block_kib, device_gib)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
-"""A server under measurement: `ratoon serve` as its users start it, in a directory of its own.
-
-Knows: how it is started and stopped, its key, its counters and its memory. Does not know: what
-it is asked.
-"""
+"""A server under measurement: `ratoon serve` as its users start it, in a directory of its own."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -19,8 +16,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.processes import descendants, resident_mib
-from gateway.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
+from gateway.auth.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
 from tests.doubles.ports import free_port
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")
@@ -39,36 +35,30 @@ class Running:
 
     def model(self) -> str:
         """The name of what it serves."""
-        headers = {"Authorization": f"Bearer {self.key}"}
-        answer = httpx.get(self.url + "/v1/models", headers=headers, timeout=60)
-        answer.raise_for_status()
-        return str(answer.json()["data"][0]["id"])
+        return str(self._ask(self.key, "GET", "/v1/models")["data"][0]["id"])
 
-    def pool(self) -> dict[str, int]:
-        """The blocks of the cache: total, free, used, evictable, leased."""
-        blocks: dict[str, int] = self._admin("GET", "/admin/cache/stats")["pool"]["blocks"]
-        return blocks
+    def admin(self, method: str, path: str, body: object = None) -> Any:
+        """What an administrative route answers."""
+        return self._ask(self.admin_key, method, f"/admin/{path}", body)
 
-    def queue(self) -> dict[str, int]:
-        """How many requests run and wait."""
-        queue: dict[str, int] = self._admin("GET", "/admin/cache/stats")["queue"]
-        return queue
+    @contextmanager
+    def tenants(self, count: int) -> Iterator[list[str]]:
+        """Keys of so many new tenants, which are removed after the block."""
+        made: list[str] = []
+        try:
+            keys = []
+            for _ in range(count):
+                name = {"name": f"benchmark-{secrets.token_hex(4)}"}
+                made.append(self.admin("POST", "tenants", name)["id"])
+                keys.append(self.admin("POST", f"tenants/{made[-1]}/keys", {})["key"])
+            yield keys
+        finally:
+            for tenant in made:
+                self.admin("DELETE", f"tenants/{tenant}")
 
-    def flush(self) -> None:
-        """Forget every cached prefix."""
-        self._admin("POST", "/admin/cache/flush")
-
-    def resident_mib(self) -> dict[str, float]:
-        """Memory of its processes, by role; those of one role added up."""
-        sizes: dict[str, float] = {}
-        for pid, command in descendants(self.pid):
-            role = next((name for name in ("engine", "gateway") if name in command), "other")
-            sizes[role] = sizes.get(role, 0.0) + resident_mib(pid)
-        return sizes
-
-    def _admin(self, method: str, path: str) -> Any:
-        headers = {"Authorization": f"Bearer {self.admin_key}"}
-        answer = httpx.request(method, self.url + path, headers=headers, timeout=60)
+    def _ask(self, key: str, method: str, path: str, body: object = None) -> Any:
+        headers = {"Authorization": f"Bearer {key}"}
+        answer = httpx.request(method, self.url + path, headers=headers, json=body, timeout=60)
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
@@ -77,7 +67,7 @@ class Running:
 def running(
     model_dir: Path, data_dir: Path, *, start_s: float, **settings: str
 ) -> Iterator[Running]:
-    """Start a server with `RATOON_*` settings (in lower case), and stop it behind the block.
+    """Start a server with `RATOON_*` settings (in lower case), and stop it after the block.
 
     Raises TimeoutError when it is not ready after `start_s`, RuntimeError when it ends.
     """

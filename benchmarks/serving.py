@@ -18,11 +18,12 @@ import typer
 
 from benchmarks.record import emit, progress
 from benchmarks.running import RATOON, Running, running
-from benchmarks.shapes import model_directory
-from cli.phases import WORKLOADS
+from cli.load.phases import WORKLOADS
+from tests.doubles.engine.shapes import model_directory
 
 START_S = 180.0
 QUICK = "mixed,ttft-hot"
+COMPARED = ("requests", "succeeded", "errors", "wall_s", "output_tokens_per_s", "hit_rate")
 
 
 def main(model: str = "handbook", quick: bool = False, workloads: str = "") -> None:
@@ -32,19 +33,14 @@ def main(model: str = "handbook", quick: bool = False, workloads: str = "") -> N
         directory = model_directory(model, Path(scratch))
         vocab = json.loads((directory / "config.json").read_text())["vocab_size"]
         progress("starting the server")
-        with running(
-            directory, Path(scratch, "data"), start_s=START_S, **_settings(quick)
-        ) as server:
+        settings = {"cache_tokens": "16384"} if quick else {}
+        data = Path(scratch, "data")
+        with running(directory, data, start_s=START_S, load_format="dummy", **settings) as server:
             emit("ready", model=model, ready_s=server.ready_s)
             for name in names:
                 progress(f"workload {name}")
-                server.flush()
+                server.admin("POST", "cache/flush")
                 _run(server, name, vocab, small=quick)
-
-
-def _settings(quick: bool) -> dict[str, str]:
-    settings = {"load_format": "dummy"}
-    return settings | {"cache_tokens": "16384"} if quick else settings
 
 
 def _run(server: Running, name: str, vocab: int, *, small: bool) -> None:
@@ -61,14 +57,7 @@ def _run(server: Running, name: str, vocab: int, *, small: bool) -> None:
 
 def _numbers(report: dict[str, Any]) -> dict[str, Any]:
     """What the tables compare."""
-    numbers = {
-        "requests": report["requests"],
-        "succeeded": report["succeeded"],
-        "errors": report["errors"],
-        "wall_s": report["wall_s"],
-        "output_tokens_per_s": report["output_tokens_per_s"],
-        "hit_rate": report["hit_rate"],
-    }
+    numbers = {name: report[name] for name in COMPARED}
     for kind in ("ttft", "itl"):
         summary = report[f"{kind}_s"]
         if summary is not None:

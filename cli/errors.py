@@ -3,12 +3,10 @@
 CliError                exit 1
  |- BadSetting          exit 2  a flag or variable has a value that cannot work; `flag` names it
  |- ModelNotFound       exit 2  MODEL names nothing that can be loaded
- |- ServerUnreachable   exit 1  nobody answers at the URL
+ |- ServerUnreachable   exit 1  no server answers at the URL
  |- ServerRefused       exit 1  the server answered, with an error
  |- NotRatoon           exit 1  the server at the URL is not Ratoon
  `- ServingFailed       exit 1  a process that `ratoon serve` watches could not be kept alive
-
-Knows: messages and exit codes. Does not know: how they are shown (`flags`).
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class ModelNotFound(CliError):
 
 
 class ServerUnreachable(CliError):
-    """Nobody answers at the URL."""
+    """No server answers at the URL."""
 
 
 class ServerRefused(CliError):

@@ -3,8 +3,6 @@
 Each is named as `module:function` and imported only when it is asked for. The libraries of all
 commands together take more than a second to load, and `ratoon serve` is to start its engine at
 once.
-
-Knows: names. Does not know: what the commands do, nor their flags.
 """
 
 from __future__ import annotations
@@ -12,93 +10,95 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version as distribution_version
 from pkgutil import resolve_name
 
 import typer
 
-from cli.flags import flattened
+from cli.options.flags import flattened
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """Commands that begin with the same word."""
 
     help_text: str
     commands: Commands
 
 
-Commands = Mapping[str, str | Group]
+Commands = Mapping[str, str | CommandGroup]
 
-KEYS = Group(
+KEYS = CommandGroup(
     "A tenant's keys. An issued key is shown once.",
     {
-        "create": "cli.tenant_keys:create",
-        "list": "cli.tenant_keys:list_all",
-        "rotate": "cli.tenant_keys:rotate",
-        "revoke": "cli.tenant_keys:revoke",
+        "create": "cli.operating.tenant_keys:create",
+        "list": "cli.operating.tenant_keys:list_all",
+        "rotate": "cli.operating.tenant_keys:rotate",
+        "revoke": "cli.operating.tenant_keys:revoke",
     },
 )
-TENANTS = Group(
+TENANTS = CommandGroup(
     "Tenants of a running server, their keys, limits and cache quotas.",
     {
-        "create": "cli.tenants:create",
-        "list": "cli.tenants:list_all",
-        "limits": "cli.tenant_limits:limits",
-        "quota": "cli.tenant_quota:quota",
-        "disable": "cli.tenants:disable",
-        "enable": "cli.tenants:enable",
-        "delete": "cli.tenants:delete",
+        "create": "cli.operating.tenants:create",
+        "list": "cli.operating.tenants:list_all",
+        "limits": "cli.operating.tenants:limits",
+        "quota": "cli.operating.tenants:quota",
+        "usage-tiers": "cli.operating.tenants:usage_tiers",
+        "disable": "cli.operating.tenants:disable",
+        "enable": "cli.operating.tenants:enable",
+        "delete": "cli.operating.tenants:delete",
         "keys": KEYS,
     },
 )
-GROUPS = Group(
+GROUPS = CommandGroup(
     "Groups of tenants that trust each other and share the cache.",
     {
-        "create": "cli.groups:create",
-        "list": "cli.groups:list_all",
-        "join": "cli.groups:join",
-        "leave": "cli.groups:leave",
-        "delete": "cli.groups:delete",
+        "create": "cli.operating.groups:create",
+        "list": "cli.operating.groups:list_all",
+        "join": "cli.operating.groups:join",
+        "leave": "cli.operating.groups:leave",
+        "delete": "cli.operating.groups:delete",
     },
 )
-PREFIXES = Group(
+PREFIXES = CommandGroup(
     "Published prefixes: prompts that many tenants begin with.",
     {
-        "create": "cli.prefixes:create",
-        "list": "cli.prefixes:list_all",
-        "show": "cli.prefixes:show",
-        "delete": "cli.prefixes:delete",
+        "create": "cli.operating.prefixes:create",
+        "list": "cli.operating.prefixes:list_all",
+        "show": "cli.operating.prefixes:show",
+        "delete": "cli.operating.prefixes:delete",
     },
 )
-CACHE = Group(
+CACHE = CommandGroup(
     "The prefix cache of a running server.",
     {
-        "stats": "cli.cache:stats",
-        "evictions": "cli.cache:evictions",
-        "flush": "cli.cache:flush",
+        "stats": "cli.operating.cache:stats",
+        "evictions": "cli.operating.cache:evictions",
+        "flush": "cli.operating.cache:flush",
     },
 )
 # By the panel of the help in which they are listed.
 COMMANDS: Mapping[str, Commands] = {
     "Serve": {
-        "serve": "cli.serve:serve",
-        "gateway": "cli.standalone:gateway",
-        "engine": "cli.standalone:engine",
+        "serve": "cli.serving.serve:serve",
+        "gateway": "cli.serving.serve:gateway",
+        "engine": "cli.serving.serve:engine",
     },
     "Operate": {
-        "usage": "cli.ledger:usage",
-        "audit": "cli.ledger:audit",
-        "verify-isolation": "cli.verify_isolation:verify_isolation",
+        "usage": "cli.operating.usage:usage",
+        "audit": "cli.operating.usage:audit",
+        "verify-isolation": "cli.isolation.verify_isolation:verify_isolation",
         "tenants": TENANTS,
         "groups": GROUPS,
         "prefixes": PREFIXES,
         "cache": CACHE,
     },
     "Measure": {
-        "bench": "cli.bench:bench",
-        "simulate": "cli.simulate:simulate",
-        "plan": "cli.plan:plan",
-        "version": "cli.version:version",
+        "bench": "cli.load.bench:bench",
+        "simulate": "cli.simulation.simulate:simulate",
+        "plan": "cli.simulation.plan:plan",
+        "version": "cli.main:version",
     },
 }
 
@@ -106,6 +106,16 @@ COMMANDS: Mapping[str, Commands] = {
 def main() -> None:
     """Entry point of the `ratoon` script."""
     build_app(sys.argv[1:])()
+
+
+def version() -> None:
+    """Print the version.
+
+    Example:
+
+        ratoon version
+    """
+    typer.echo(f"ratoon {distribution_version('ratoon')}")
 
 
 def build_app(words: Sequence[str] = ()) -> typer.Typer:
@@ -136,7 +146,7 @@ def _asked_for(words: Sequence[str]) -> Mapping[str, Commands]:
 def _add(app: typer.Typer, commands: Commands, panel: str | None = None) -> None:
     """Add commands to `app`, listed in its help under `panel`."""
     for name, command in commands.items():
-        if isinstance(command, Group):
+        if isinstance(command, CommandGroup):
             group = _typer(command.help_text)
             _add(group, command.commands)
             app.add_typer(group, name=name, rich_help_panel=panel)

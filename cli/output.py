@@ -1,19 +1,18 @@
-"""How commands print results: tables, JSON, and single values that can be piped.
-
-Knows: rich and standard output. Does not know: what is shown.
-"""
+"""How commands print results: tables, JSON, and single values that can be piped."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+
+Shown = TypeVar("Shown")
 
 
 def print_json(value: Any) -> None:
@@ -21,22 +20,41 @@ def print_json(value: Any) -> None:
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
+def print_result(value: Shown, show: Callable[[Shown], None], *, as_json: bool) -> None:
+    """`value` as JSON, or as `show` puts it for people."""
+    if as_json:
+        print_json(value)
+    else:
+        show(value)
+
+
 def print_answer(answer: Any, words: str, *, as_json: bool) -> None:
     """The server's answer to a change: as JSON, or as a sentence."""
-    if as_json:
-        print_json(answer)
-    else:
-        typer.echo(words)
+    print_result(answer, lambda _: typer.echo(words), as_json=as_json)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     """A table on standard output; every row has a cell for each column."""
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(str, row))
     Console().print(table, markup=False)
+
+
+def print_rows(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[dict[str, Any]],
+    as_cells: Callable[[dict[str, Any]], Iterable[object]],
+    *,
+    as_json: bool,
+) -> None:
+    """What the server lists: as JSON, or as a table with what `as_cells` gives of each."""
+    print_result(
+        rows, lambda rows: print_table(title, columns, map(as_cells, rows)), as_json=as_json
+    )
 
 
 def utc_now() -> str:

@@ -1,7 +1,4 @@
-"""Progress bars, on standard error.
-
-Knows: rich. Does not know: what is counted.
-"""
+"""Progress bars, on standard error."""
 
 from __future__ import annotations
 
@@ -10,7 +7,13 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 
 class Advance(Protocol):
@@ -20,11 +23,8 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress_bar(name: str, total: int, *, at_once: int = 1) -> Iterator[Advance]:
-    """A bar of `total` steps; hidden if standard error is not a terminal.
-
-    It is redrawn every `at_once` steps, because redrawing takes longer than a small step.
-    """
+def progress_bar(name: str, total: int) -> Iterator[Advance]:
+    """A bar of `total` steps; hidden if standard error is not a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -34,14 +34,8 @@ def progress_bar(name: str, total: int, *, at_once: int = 1) -> Iterator[Advance
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(name, total=total)
-        untold = 0
 
         def advance(count: int, *, name: str | None = None) -> None:
-            nonlocal untold
-            untold += count
-            if untold >= at_once:
-                progress.update(task, advance=untold, description=name)
-                untold = 0
+            progress.update(task, advance=count, description=name)
 
         yield advance
-        progress.update(task, advance=untold)

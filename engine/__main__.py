@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from engine.main import main
+_CANNOT_START = 2  # as `engine.process` has it, which may be what cannot be imported
 
 if __name__ == "__main__":
+    try:
+        from engine.main import main
+    except (ImportError, MemoryError) as error:  # torch is absent, or does not fit into memory
+        print(f"ERROR the engine cannot start: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(_CANNOT_START)
     sys.exit(main(sys.argv[1:]))

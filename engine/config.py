@@ -1,7 +1,7 @@
-"""The engine's settings, composed by the command line and handed to the engine process whole.
+"""The engine's settings, composed by the command line and passed whole to the engine process.
 
 Knows: names, defaults and units. Does not know: flags or environment variables (`cli`), nor
-anything derived: numbers worked out from these are returned by whoever works them out.
+derived numbers: the functions that derive them return them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from engine.step_sizes import MOST_NEW
-from prefix_cache.policy_name import PolicyName
+from prefix_cache.names import PolicyName
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
@@ -38,23 +38,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_fraction: float = 0.9  # on cuda, of its free memory, when cache_tokens is None
     max_model_len: int | None = None  # None: the model's own
     max_batch_tokens: int | None = None  # a step's budget; None: 512 on cpu, 8192 on cuda
-    # Prompt tokens of a step that has decodes too, at most. None: what these leave of the budget.
-    max_batch_tokens_beside_decodes: int | None = None
-    # Steps over which prompts that wait are spread beside decodes; 0: as few as possible.
-    # None: 0 on cpu, 24 on cuda.
-    backlog_steps: int | None = None
-    # Prompt tokens of a step, at most, while occasional tenants come and go beside others that
-    # never stop asking; more where the occasional ones' own prompts are long (`visitors.py`).
-    # None: 64 on cpu, 256 on cuda.
-    max_batch_tokens_beside_visitors: int | None = None
+    # Milliseconds of a step that has decodes, at most, unless many prompts wait
+    # (`prefill_budget.py`); 0: no bound. None: 1000 on cpu, 60 on cuda.
+    max_step_ms: float | None = None
     max_running: int = 256
     max_waiting: int = 1024
     single_flight_deadline_s: float = 10.0
     grace_s: float = 5.0  # how long running requests may go on after SIGTERM
     spill_grace_s: float = 5.0  # how long blocks may then be written to disk, hottest first
     num_threads: int | None = None  # of the CPU; None: one core fewer than there are
-    steps_ahead: int = 1  # steps that may be on their way when the next is decided: 0 or 1
+    overlap_scheduling: bool = True  # on cuda, decide a step while the one before is computed
     # On cuda a prefix of at least this many tokens that decodes have in common is read once for
     # all of them, where that saves enough. None: as many as were measured to pay; 0: never.
     least_shared_tokens: int | None = None
-    graph_tokens: int = MOST_NEW  # on cuda, steps of up to so many are replayed as graphs; 0: none
+    graph_tokens: int = MOST_NEW  # largest step that is replayed as a graph on cuda; 0: none

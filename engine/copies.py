@@ -1,22 +1,20 @@
-"""Copies between tiers, as the engine's step sees them: begun, ended, timed.
+"""Copies between tiers, as the engine's step sees them: started, ended, timed.
 
-    settle   copies that have ended are reported to the cache    before a step is scheduled
-    start    copies that the cache has planned since are begun   after it is scheduled
+    complete   copies that have ended are reported to the cache       before a step is scheduled
+    start      copies that the cache has planned since are started    after it is scheduled
 
-Why a copy never conflicts with a step that is on its way:
-- Only blocks of the tree are copied down. They came there when their step was settled, so the host
-  has waited for the step that wrote them, and nobody writes a block of the tree again.
-- A block that is read or filled by a copy has its slot to itself until the copy is settled: that
-  is the cache's promise (`prefix_cache.residency`).
+Why a copy never conflicts with a launched step:
+- Only blocks of the tree are copied down. They entered the tree when their step was settled, so the
+  host has waited for the step that wrote them, and no step writes a block of the tree again.
+- A block that a copy reads or fills keeps its slot until the copy is complete: the cache
+  guarantees it (`prefix_cache.tree.residency`).
 - A block is loaded into a slot that was free when the plan was made. A stray row, or a copy
-  within the device, of a step launched before may still use it. So a load begins behind all that
-  has been launched so far, which is the mover's promise (`TierMover.start`); and a plan is begun
+  within the device, of a step launched before may still use it. So a load begins after all that
+  has been launched so far, which is the mover's promise (`BlockMover.start`); and a plan is begun
   after the launch of its own step where that step copies within the device.
 - What was loaded is read only when its lease is ready, that is when the copy has been seen to
-  have ended, or is promised: then steps wait for what is missing before they read it, and by the
-  time such a step is settled the copy is over.
-
-Knows: moves, seconds, counts. Does not know: bytes, slots, or why a block moves.
+  have ended, or is released early: then steps wait for what is missing before they read it, and by
+  the time such a step is settled the copy is over.
 """
 
 from __future__ import annotations
@@ -26,15 +24,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from prefix_cache.cache import PrefixCache
-from prefix_cache.recompute import LoadOrRecompute
-from storage.disk.stats import DiskState, DiskStats
-from storage.move import Move, Plan, Record, Tier
-from storage.settled import Settled
+from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
+from storage.disk.stats import DiskProcessStats, DiskState
+from storage.move import BlockRecord, Completed, Move, Plan, Tier
 
 COPY_WAIT_S = 0.001  # between looks, where there is nothing to do but wait for copies
 
 
-class TierMover(Protocol):
+class BlockMover(Protocol):
     """Copies blocks between tiers while steps are computed."""
 
     @property
@@ -43,10 +40,10 @@ class TierMover(Protocol):
         ...
 
     def start(self, plan: Plan) -> None:
-        """Begin a plan's moves, behind whatever was launched on the device before. No waiting."""
+        """Begin a plan's moves, after whatever was launched on the device before. No waiting."""
         ...
 
-    def poll(self) -> Settled:
+    def poll(self) -> Completed:
         """Return what has ended, each move once. No waiting."""
         ...
 
@@ -56,7 +53,7 @@ class TierMover(Protocol):
 
 
 class Disk(Protocol):
-    """What the engine asks of a disk beside moves."""
+    """What the engine uses of a disk beside moves."""
 
     @property
     def generation(self) -> int:
@@ -69,11 +66,11 @@ class Disk(Protocol):
         ...
 
     @property
-    def stats(self) -> DiskStats:
-        """What it holds and has been through."""
+    def stats(self) -> DiskProcessStats:
+        """The disk's state and counters."""
         ...
 
-    def scan(self) -> Iterable[tuple[int, Record]]:
+    def scan(self) -> Iterable[tuple[int, BlockRecord]]:
         """Every slot that holds a record, with its record; at the start."""
         ...
 
@@ -91,16 +88,16 @@ class NoTiers:
         """Refuse: where there is no tier, nothing is to be moved."""
         raise ValueError(f"no tier for {plan}")
 
-    def poll(self) -> Settled:
+    def poll(self) -> Completed:
         """Nothing has ended."""
-        return Settled()
+        return Completed()
 
     def close(self) -> None:
         """Nothing to close."""
 
 
 @dataclass(slots=True)
-class Way:
+class CopyCounts:
     """The copies from one tier to another: how many there were, and how many are under way."""
 
     moves: int = 0
@@ -110,56 +107,56 @@ class Way:
     busy_since: float = 0.0  # when the first of those under way began, or one ended after that
 
 
-class Copies:
+class TierCopies:
     """The copies of one engine. One owner thread."""
 
     def __init__(
         self,
         cache: PrefixCache,
-        mover: TierMover,
+        mover: BlockMover,
         disk: Disk | None,
         rates: LoadOrRecompute,
     ) -> None:
-        self.ways: dict[tuple[Tier, Tier], Way] = {}
+        self.ways: dict[tuple[Tier, Tier], CopyCounts] = {}
         self.disk = disk
         self._cache = cache
         self._mover = mover
         self._rates = rates
-        self._promised: set[Move] = set()  # moves under way that steps wait for themselves
+        self._released: set[Move] = set()  # moves under way that steps wait for themselves
         self._generation = 0 if disk is None else disk.generation
 
     @property
     def pending(self) -> int:
-        """Moves that have not been settled."""
+        """Moves that are not complete."""
         return self._mover.pending
 
     def up_from(self, tier: Tier) -> int:
-        """Blocks on their way from `tier` to the device."""
+        """Blocks being loaded from `tier` to the device."""
         way = self.ways.get((tier, Tier.DEVICE))
         return 0 if way is None else way.under_way
 
-    def settle(self, now: float) -> bool:
-        """Report to the cache what has ended or is promised by now; whether anything has."""
+    def complete(self, now: float) -> bool:
+        """Report to the cache what has ended or is released early by now; whether anything has."""
         if self.disk is None and not self._mover.pending:
             return False  # (a disk is polled even then: its process may have died)
         ended = self._mover.poll()
         self._look_after_disk()
-        self._cache.promise(ended.promised)
-        self._promised.update(ended.promised)
-        self._promised.difference_update(ended.done)
+        self._cache.release_early(ended.released)
+        self._released.update(ended.released)
+        self._released.difference_update(ended.done)
         if not (ended.done or ended.failed or ended.lost):
-            return bool(ended.promised)
-        self._cache.settle(done=ended.done, failed=ended.failed, lost=ended.lost)
+            return bool(ended.released)
+        self._cache.complete(done=ended.done, failed=ended.failed, lost=ended.lost)
         self._count(ended, now)
         return True
 
-    def settle_promised(self, now: float) -> None:
-        """Report the ends of loads that were promised to a step which is over.
+    def complete_released(self, now: float) -> None:
+        """Report the ends of loads that were released early to a step which is over.
 
-        Called before the step is settled: what it computed goes into the tree behind those blocks.
+        Called before the step is settled: what it computed goes into the tree after those blocks.
         """
-        if self._promised:
-            self.settle(now)
+        if self._released:
+            self.complete(now)
 
     def start(self, now: float) -> None:
         """Begin what the cache has planned."""
@@ -167,7 +164,7 @@ class Copies:
         if not (plan.moves or plan.erase):
             return
         for direction, moves in _by_direction(plan.moves).items():
-            way = self.ways.setdefault(direction, Way())
+            way = self.ways.setdefault(direction, CopyCounts())
             if not way.under_way:
                 way.busy_since = now
             way.under_way += len(moves)
@@ -191,7 +188,7 @@ class Copies:
             self._generation = self.disk.generation
             self._cache.forget_disk()
 
-    def _count(self, ended: Settled, now: float) -> None:
+    def _count(self, ended: Completed, now: float) -> None:
         timed: dict[tuple[Tier, Tier], float] = {}
         for copied in ended.copied:
             ends = copied.source, copied.target

@@ -3,8 +3,10 @@
 EngineError
  |- RequestRefused          this request can never be served as it is
  |   |- InvalidRequest      a bound or a type that admission should have caught
+ |   |   `- InvalidGrammar  its grammar does not compile, or not within its bounds
  |   |- PromptTooLong       more tokens than the context or the pool holds
- |   `- PinTooLarge         more blocks than may be pinned, even alone
+ |   |- PinTooLarge         more blocks than may be pinned, even alone
+ |   `- ConstraintUnsatisfied  its constraint allows no token that could be next
  |- NoRoomToPin             not now: what is pinned already leaves too few blocks
  |- QueueFull               not now: the bounded queue is full; retry later
  |- EngineUnavailable       not now: no engine is connected, or it is starting or draining
@@ -19,11 +21,14 @@ Knows: codes, and which error a code stands for. Does not know: statuses of HTTP
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class EngineError(Exception):
     """Base of everything the engine reports about one request."""
 
     code = "engine_error"
+    param: str | None = None  # the field of the request that is wrong, where the gateway knows it
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -43,6 +48,12 @@ class InvalidRequest(RequestRefused):
     code = "invalid_request"
 
 
+class InvalidGrammar(InvalidRequest):
+    """The grammar is none of its kind, uses what is not supported, or is too large or slow."""
+
+    code = "invalid_grammar"
+
+
 class PromptTooLong(RequestRefused):
     """More tokens than the context or the pool holds."""
 
@@ -53,6 +64,12 @@ class PinTooLarge(RequestRefused):
     """More blocks than may be pinned, even if nothing else were."""
 
     code = "pin_too_large"
+
+
+class ConstraintUnsatisfied(RequestRefused):
+    """The constraint allows no token, or only those that the request rules out otherwise."""
+
+    code = "constraint_unsatisfied"
 
 
 class NoRoomToPin(EngineError):
@@ -91,22 +108,13 @@ class NumericFailure(EngineFailure):
     code = "numeric_failure"
 
 
-_BY_CODE: dict[str, type[EngineError]] = {
-    error.code: error
-    for error in (
-        EngineError,
-        RequestRefused,
-        InvalidRequest,
-        PromptTooLong,
-        PinTooLarge,
-        NoRoomToPin,
-        QueueFull,
-        EngineUnavailable,
-        EngineFailure,
-        EngineDied,
-        NumericFailure,
-    )
-}
+def _family(base: type[EngineError]) -> Iterator[type[EngineError]]:
+    yield base
+    for kind in base.__subclasses__():
+        yield from _family(kind)
+
+
+_BY_CODE = {kind.code: kind for kind in _family(EngineError)}
 
 
 def error_from_code(code: str, message: str, retry_after_s: float | None = None) -> EngineError:

@@ -1,113 +1,117 @@
-"""Steps on their way: launched, waited for in order, timed; and a device without room for one.
+"""Launched steps, collected in order and timed; and steps for which the device has no memory.
 
 Knows: which steps are on the device, how long steps took, how large one may be, and when the next
-has to be decided (`timetable`). Does not know: what a step is made of (`scheduler`), what its
+has to be decided. Does not know: what a step is made of (`scheduler`), what its
 tokens mean (`settle`), or which requests may come before it is decided (`core`).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from statistics import median
 
+from engine.components import Components
 from engine.errors import EngineFailure
-from engine.holdings import lease_of
-from engine.parts import Parts
-from engine.settle import Reply
-from engine.step import Launched, Step
-from engine.timetable import Timetable
+from engine.scheduling.sequence_cache import lease_of
+from engine.scheduling.settle import AddressedEvent
+from engine.scheduling.step_builder import Scheduled, unsent
+from engine.scheduling.step_times import StepShape
+from engine.step import Launched
 
-# Prompt tokens from which on a step's time is used as a measurement: with fewer it is mostly the
-# fixed cost of a step.
-MEASURED_TOKENS = 64
 OVER_S = 1e-4  # if the host waited for less, the step was over already
+NUM_REMEMBERED = 8  # launches, for how long one takes
+MARGIN_S = 0.001  # beyond the time that a launch takes
+SHORT = 4  # times as long as a launch: a step that takes no longer is not worth a delay
 
 
 class Launches:
-    """The steps on their way of one engine. One owner thread."""
+    """The launched steps of one engine. One owner thread."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.budget: int | None = None  # tokens of a step; lowered when the device had no room
-        self._parts = parts
-        self._under_way: deque[tuple[Step, Launched, float]] = deque()  # with its launch time
-        self._timetable = Timetable()
+    def __init__(self, components: Components) -> None:
+        self.budget: int | None = None  # tokens of a step; lowered when the device had no memory
+        self._components = components
+        self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # with its launch time
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds
         self._settled_at = 0.0  # when the last step was settled
         self._ended_at: float | None = 0.0  # when it ended; None: before the host looked
-        self._num_refused = 0  # steps in a row for which the device had no room
+        self._num_refused = 0  # steps in a row for which the device had no memory
 
     def __len__(self) -> int:
         return len(self._under_way)
 
-    def launch(self, step: Step) -> bool:
-        """Send the step on its way; False when the device had no room for it."""
-        begun = self._parts.clock()
+    def launch(self, scheduled: Scheduled) -> bool:
+        """Launch the step; False when the device had no memory for it."""
+        launched_at = self._components.clock()
         try:
-            launched = self._parts.runner.launch(step)
-        except self._parts.out_of_memory:
+            launched = self._components.runner.launch(scheduled.step)
+        except self._components.out_of_memory:
             return False
         self._num_refused = 0
-        self._parts.settler.begin(step)
-        self._under_way.append((step, launched, begun))
+        self._components.settler.begin(scheduled)
+        self._under_way.append((scheduled, launched, launched_at))
         return True
 
     def decided(self, seconds: float) -> None:
         """Note how long the host took to decide and launch a step."""
-        self._timetable.launched(seconds)
+        self._launches.append(seconds)
 
     def due(self) -> float | None:
-        """When the next step has to be decided, so that the device does not idle; None: at once."""
-        if len(self._under_way) != 1:
-            return None
-        step, _, launched_at = self._under_way[0]
-        begun = self._begun(launched_at)
-        return None if begun is None else self._timetable.due(step, begun)
+        """When the next step has to be decided, so that the device does not idle; None: at once.
 
-    def settle_next(self) -> list[Reply]:
+        A step that is launched early is one more step that a new request waits for:
+
+            host    | decide, launch n+1 |  messages ........... | decide, launch n+2 |
+            device  |  step n ...............| step n+1 .............................| step n+2
+        """
+        if len(self._under_way) != 1 or not self._launches:
+            return None
+        scheduled, _, launched_at = self._under_way[0]
+        started_at = self._started_at(launched_at)
+        takes = self._components.times.least(StepShape.of(scheduled.step.rows))
+        if started_at is None or takes is None:
+            return None
+        ahead = median(self._launches) + MARGIN_S
+        return started_at + takes - ahead if takes > SHORT * ahead else None
+
+    def settle_next(self) -> list[AddressedEvent]:
         """Wait for the step that was launched first, and settle it."""
-        step, launched, launched_at = self._under_way.popleft()
-        looked = self._parts.clock()
+        scheduled, launched, launched_at = self._under_way.popleft()
+        step = scheduled.step
+        looked = self._components.clock()
         sampled = launched.collect()
-        now = self._parts.clock()
-        self._parts.copies.settle_promised(now)
-        begun = self._begun(launched_at)
+        now = self._components.clock()
+        self._components.copies.complete_released(now)
+        started_at = self._started_at(launched_at)
         # Without a step ahead the host did nothing else since the launch.
-        is_end_seen = now - looked >= OVER_S or not self._parts.steps_ahead
-        if begun is not None and is_end_seen:
-            self._timetable.settled(step, now - begun)
-            self._measure(step, now - begun)
-        elif begun is not None:
-            self._timetable.missed(step, now - begun)
+        is_end_seen = now - looked >= OVER_S or not self._components.overlap_scheduling
+        if started_at is not None:
+            learn = self._components.times.settled if is_end_seen else self._components.times.missed
+            learn(StepShape.of(step.rows), now - started_at)
         seconds = now - max(launched_at, self._settled_at)
         self._settled_at, self._ended_at = now, now if is_end_seen else None
-        self._parts.meter.steps += 1
-        return self._parts.settler.settle(step, sampled, now, seconds)
+        self._components.counters.steps += 1
+        return self._components.settler.settle(scheduled, sampled, now, seconds)
 
-    def shrink_or_fail(self, step: Step) -> list[Reply]:
-        """After a launch for which the device had no room: lower the budget, then fail a request.
+    def shrink_or_fail(self, scheduled: Scheduled) -> list[AddressedEvent]:
+        """After a launch for which the device had no memory: lower the budget, then fail a request.
 
         The first time steps get smaller, after that the request with the largest row fails.
         Sequences that started in this step start over, since their first block may be a half-made
         copy. The other rows write again what they wrote.
         """
-        now = self._parts.clock()
+        now = self._components.clock()
         self._num_refused += 1
-        largest = max(step.rows, key=lambda row: row.num_new).sequence
-        for row in step.rows:
+        unsent(scheduled)
+        largest = max(scheduled.rows, key=lambda row: row.num_new).sequence
+        for row in scheduled.rows:
             if row.start == lease_of(row.sequence).cached_tokens:
-                self._parts.scheduler.active.preempt(row.sequence, now)
+                self._components.scheduler.active.preempt(row.sequence, now)
         if self._num_refused == 1:
-            self.budget = step.num_tokens // 2
+            self.budget = scheduled.step.num_tokens // 2
             return []
         error = EngineFailure("the device has no memory left for this request")
-        return [self._parts.settler.fail(largest, error, now)]
+        return [self._components.settler.fail(largest, error, now)]
 
-    def _begun(self, launched_at: float) -> float | None:
-        """When the device began a step; None: when the one before ended, which nobody saw."""
+    def _started_at(self, launched_at: float) -> float | None:
+        """When the device began a step; None: when the step before ended, a time unknown here."""
         return launched_at if launched_at >= self._settled_at else self._ended_at
-
-    def _measure(self, step: Step, seconds: float) -> None:
-        """Measure from a step with prompts what one of their tokens takes."""
-        chunks = [row for row in step.rows if row.num_new > 1]
-        tokens = sum(row.num_new for row in chunks)
-        if tokens >= MEASURED_TOKENS:
-            context = sum(row.num_new * row.end for row in chunks) // tokens
-            self._parts.rates.prefill.add(tokens, context, seconds)

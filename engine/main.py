@@ -1,7 +1,7 @@
 """The engine's composition root: from an `EngineConfig` to a process that serves.
 
-Knows: which parts there are and in what order they come up. Does not know: how any of them
-works. Where the settings come from is `cli`'s matter.
+Knows: the components and the order in which they start. Does not know: how any of them works, or
+where the settings come from (`cli`).
 """
 
 from __future__ import annotations
@@ -13,28 +13,24 @@ import sys
 from contextlib import ExitStack, closing
 
 import msgspec
-import torch
 
-from engine.assembly import Computer, Keeping, Limits, ModelFacts, assemble
-from engine.codec import Codec
 from engine.config import EngineConfig
 from engine.core import EngineCore
-from engine.draft import StepLimits
-from engine.host_ahead import HostAhead, host_ahead
-from engine.link import Link, SocketLink
-from engine.loading import OpenedModel, open_model, outline_model
-from engine.lower_tiers import LowerTiers, open_tiers
-from engine.model.errors import ModelError
+from engine.link.codec import Codec
+from engine.link.socket_link import Link, SocketLink
+from engine.models.errors import ModelError, NotEnoughMemory
 from engine.process import EXIT_CANNOT_START, StopSignal, serve
-from engine.pulse import Echo
-from engine.queue import QueueLimits
-from engine.warm_up import warm_up
-from prefix_cache.policies import by_name
+from engine.scheduling.queue import QueueLimits
+from engine.scheduling.step_builder import StepLimits
+from engine.startup.assembly import CacheParts, EngineLimits, assemble
+from engine.startup.enough_memory import enough_memory
+from engine.startup.loading import OpenedModel, open_model, outline_model
+from engine.startup.lower_tiers import HostAhead, LowerTiers, host_ahead, open_tiers
+from engine.startup.warm_up import warm_up
+from prefix_cache.policies.expected_value import by_name
 
-CPU_BESIDE_VISITORS = 64
-CUDA_BESIDE_VISITORS = 256
-CPU_BACKLOG_STEPS = 0  # what it would gain there was not measured
-CUDA_BACKLOG_STEPS = 24
+CPU_MAX_STEP_MS = 1000.0
+CUDA_MAX_STEP_MS = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -51,17 +47,48 @@ def main(arguments: list[str]) -> int:
         return EXIT_CANNOT_START
     with ExitStack() as opened:
         try:
-            outline = outline_model(config)
-            ahead = opened.enter_context(
-                host_ahead(config, outline.shape.block_bytes, outline.device)
-            )
-            model = open_model(config, outline)
-            link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec())))
-            opened.enter_context(closing(Echo(config.socket)))
+            with enough_memory():
+                model, link, ahead = _opened(config, opened)
         except (ModelError, OSError) as error:
-            _log.error("the engine cannot start: %s", error)
-            return EXIT_CANNOT_START
-        return _serve(config, model, link, ahead)
+            return _cannot_start(error)
+        try:
+            with enough_memory():
+                core = _warm_core(config, model, link, ahead, opened)
+        except NotEnoughMemory as error:
+            return _cannot_start(error)
+        return _run(config, core)
+
+
+def _cannot_start(error: Exception) -> int:
+    _log.error("the engine cannot start: %s", error)
+    return EXIT_CANNOT_START
+
+
+def _opened(
+    config: EngineConfig, opened: ExitStack
+) -> tuple[OpenedModel, SocketLink, HostAhead | None]:
+    outline = outline_model(config)
+    ahead = opened.enter_context(host_ahead(config, outline.layout.block_bytes, outline.device))
+    model = open_model(config, outline)
+    opened.enter_context(closing(model.grammars))
+    link = opened.enter_context(closing(SocketLink(config.socket, codec=Codec())))
+    return model, link, ahead
+
+
+def _warm_core(
+    config: EngineConfig,
+    model: OpenedModel,
+    link: Link,
+    ahead: HostAhead | None,
+    opened: ExitStack,
+) -> EngineCore:
+    tiers = open_tiers(config, model.pool, model.num_blocks, model.welcome.fingerprint, ahead)
+    opened.enter_context(closing(tiers))
+    core = build_core(config, model, link, tiers.lower)
+    restored = warm_up(core.components)
+    if restored:
+        _log.info("restored %d blocks from disk", restored)
+    return core
 
 
 def _leave_no_core() -> None:
@@ -75,18 +102,7 @@ def _leave_no_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
-def _serve(config: EngineConfig, model: OpenedModel, link: Link, ahead: HostAhead | None) -> int:
-    tiers = open_tiers(config, model.pool, model.num_blocks, model.fingerprint, ahead)
-    try:
-        return _run(config, build_core(config, model, link, tiers.lower))
-    finally:
-        tiers.close()
-
-
 def _run(config: EngineConfig, core: EngineCore) -> int:
-    restored = warm_up(core.parts)
-    if restored:
-        _log.info("restored %d blocks from disk", restored)
     stop = StopSignal()
     stop.listen()
     gc.collect()
@@ -99,42 +115,27 @@ def build_core(
     config: EngineConfig, model: OpenedModel, link: Link, lower: LowerTiers | None = None
 ) -> EngineCore:
     """The engine that serves `model` on `link` under the bounds of `config`."""
-    facts = ModelFacts(
-        fingerprint=model.fingerprint,
-        vocab_size=model.model.vocab_size,
-        context_len=model.max_model_len,
-        eos_token_ids=tuple(model.model.eos_token_ids),
-        device=model.device,
-        dtype=model.dtype,
-    )
-    computer = Computer(
-        runner=model.runner,
-        facts=facts,
-        num_blocks=model.num_blocks,
-        block_size=model.block_size,
-        out_of_memory=torch.OutOfMemoryError,
-    )
-    limits = Limits(
-        step=step_limits(config, model.device, model.max_batch_tokens),
+    device = model.welcome.device
+    limits = EngineLimits(
+        step=step_limits(config, device, model.max_batch_tokens),
         queue=QueueLimits(capacity=config.max_waiting),
         single_flight_deadline_s=config.single_flight_deadline_s,
         # A CPU computes a step while it is launched: a step ahead would only delay its tokens.
-        steps_ahead=0 if model.device == "cpu" else config.steps_ahead,
+        overlap_scheduling=device != "cpu" and config.overlap_scheduling,
+        graph_tokens=0 if device == "cpu" else config.graph_tokens,
     )
-    policy = by_name(config.cache_policy, model.block_size)
-    keeping = Keeping(policy=policy, lower=lower or LowerTiers())
-    return assemble(computer, link, limits, keeping)
+    policy = by_name(config.cache_policy)
+    cache_parts = CacheParts(policy=policy, lower=lower or LowerTiers())
+    return assemble(model, link, limits, cache_parts)
 
 
 def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:
     """The bounds of a step on `device`, those that `config` leaves open as they were measured."""
-    is_cpu = device == "cpu"
-    beside_visitors = CPU_BESIDE_VISITORS if is_cpu else CUDA_BESIDE_VISITORS
-    backlog_steps = CPU_BACKLOG_STEPS if is_cpu else CUDA_BACKLOG_STEPS
+    max_step_ms = config.max_step_ms
+    if max_step_ms is None:
+        max_step_ms = CPU_MAX_STEP_MS if device == "cpu" else CUDA_MAX_STEP_MS
     return StepLimits(
         max_batch_tokens=max_batch_tokens,
         max_running=min(config.max_running, max_batch_tokens),
-        beside_decodes=config.max_batch_tokens_beside_decodes,
-        backlog_steps=backlog_steps if config.backlog_steps is None else config.backlog_steps,
-        beside_visitors=config.max_batch_tokens_beside_visitors or beside_visitors,
+        max_step_s=max_step_ms / 1e3 or None,
     )

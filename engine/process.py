@@ -1,4 +1,4 @@
-"""The engine's process loop: step until told to stop, drain, or end loudly.
+"""The engine's process loop: step until a signal comes, drain, or end loudly.
 
     serving --SIGTERM, SIGINT--> draining --nothing alive, or grace over-->
         spilling to disk --all written, or spill grace over--> exit 0

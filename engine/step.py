@@ -1,55 +1,88 @@
-"""The boundary record between deciding a step and computing it.
+"""The boundary record between deciding a step and computing it: data, and nothing else.
 
-The scheduler returns a `Step`; the runner computes it and returns one `Sampled` per row that
-samples. Nothing else passes between them.
+The scheduler makes a `Step`; the runner computes it and returns one `Sampled` for each token that a
+row samples. Nothing else passes between them, so a step can be written to bytes
+(`msgspec.msgpack.encode`), read back (`msgspec.msgpack.decode(data, type=Step)`) and computed in
+another process. A runner keeps state between steps by batch slot: block tables, sampling
+parameters, the tokens sampled last. A row has the changes of these.
 
-Knows: rows, seats, moves, tokens. Does not know: why a row is in a step, or tensors.
+Knows: rows, batch slots, moves, tokens. Does not know: why a row is in a step, whose it is
+(`scheduling.step_builder`), or tensors.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
-from engine.messages import TokenLogprobs
-from engine.sequence import Sequence
-from prefix_cache.lease import Lease
+import msgspec
+
+from engine.link.messages import SamplingParams, TokenLogprobs
 from storage.move import Move
 
 
-@dataclass(slots=True, eq=False)
-class Row:
-    """`num_new` tokens of one sequence, from position `start`, to be computed in this step.
+class RowKind(Enum):
+    """What a row computes."""
 
-    The other fields record how the sequence was when the row was made; they are not changed later.
+    PREFILL = "prefill"  # several tokens of a prompt, or of a sequence that starts anew
+    DECODE = "decode"  # one token, whatever it is of
+    VERIFY = "verify"  # the last known token, and some that are given to be compared with samples
+
+
+PREFILL, DECODE, VERIFY = RowKind  # until Python 3.12 `RowKind.DECODE` takes ten times as long
+
+
+def kind_of(num_new: int) -> RowKind:
+    """The kind of a row with `num_new` tokens; decided here alone."""
+    return PREFILL if num_new > 1 else DECODE
+
+
+class NewRequest(msgspec.Struct, frozen=True, array_like=True):
+    """What sampling has to know once of the sequence in a batch slot."""
+
+    batch_slot: int
+    sampling: SamplingParams
+    prompt_len: int
+    num_tokens: int  # known ones, the prompt's and those generated before it got the batch slot
+    prompt_ids: bytes  # int32, as of rows; empty where no penalty counts them
+    output_ids: bytes  # the same of what was generated before
+    is_constrained: bool = False  # rows of it that sample say which tokens are allowed
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Tokens of one sequence, at positions `start` up to `end`, to be computed in this step.
+
+    Numbers that are packed are int32 in the order of this machine.
     """
 
-    sequence: Sequence
+    lease_id: int  # whose blocks; a sequence that was preempted comes back with another
+    batch_slot: int
+    kind: RowKind
     start: int
-    num_new: int
-    end: int = field(init=False)  # first position behind the row: its context length
-    samples: bool = field(init=False)  # it reaches the last token, so that the next is sampled
-    lease: Lease | None = field(init=False)  # whose blocks it reads and writes
-
-    def __post_init__(self) -> None:
-        self.end = self.start + self.num_new
-        self.samples = self.end == self.sequence.length
-        self.lease = self.sequence.lease
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether the value of its last token is not known on the host yet."""
-        return self.end > self.sequence.num_tokens
+    end: int  # first position after the row: its context length
+    samples: bool  # the token after its last is sampled, or after each that it verifies
+    is_pending: bool  # the value of its last token is not known on the host yet
+    token_ids: bytes  # one for each position; a pending one is 0
+    first_block: int  # the position of the first of `block_ids`; 0: they are all there are
+    block_ids: bytes  # that the batch slot has got since they were last sent; mostly none
+    new: NewRequest | None = None  # with the first row of a lease that samples
+    allowed: bytes = b""  # a bit for each token that may be sampled; of constrained sequences alone
 
     @property
-    def is_over(self) -> bool:
-        """Whether the sequence has given back the row's blocks: the row's result is dropped."""
-        return self.lease is not self.sequence.lease
+    def num_new(self) -> int:
+        """How many tokens are computed."""
+        return self.end - self.start
+
+    @property
+    def num_samples(self) -> int:
+        """How many tokens are sampled."""
+        return self.num_new if self.kind is VERIFY else int(self.samples)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one step computes: block copies first, then the rows, those with one token first."""
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """What one step computes: block copies first, then the rows, the decodes first."""
 
     rows: tuple[Row, ...]
     moves: tuple[Move, ...] = ()
@@ -57,34 +90,47 @@ class Step:
     @property
     def num_tokens(self) -> int:
         """Tokens computed by the step."""
-        return sum(row.num_new for row in self.rows)
+        decodes = count_decodes(self.rows)
+        return decodes + sum(row.num_new for row in self.rows[decodes:])
+
+
+def is_prefill(row: Row) -> bool:
+    """Whether a row lies after the decodes."""
+    return row.kind is not DECODE
+
+
+def count_decodes(rows: Sequence[Row]) -> int:
+    """How many leading rows are decodes."""
+    return bisect_left(rows, True, key=is_prefill)
 
 
 class Sampled(NamedTuple):
-    """The next token of one row. `token_id` is None where the logits were not finite."""
+    """A token that a row samples.
+
+    `token_id` is None where the logits were not finite, or the row's constraint allows no token.
+    """
 
     token_id: int | None
     logprobs: TokenLogprobs | None = None
+    is_ruled_out: bool = False  # the constraint allows none
 
 
 class Launched(Protocol):
-    """A step on its way; the device may still be computing it."""
+    """A launched step; the device may still be computing it."""
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step and return one `Sampled` per row with `samples`, in row order."""
+        """Wait for the step and return what each row samples, in row order."""
         ...
 
 
 class Runner(Protocol):
-    """Computes steps, one after the other in the order they were launched.
-
-    The only thing in the engine that holds tensors.
-    """
+    """Computes steps in the order of launches; alone in the engine it holds tensors."""
 
     def launch(self, step: Step) -> Launched:
         """Start computing `step`: its moves, the forward pass, the sampling.
 
-        The step before may still be on its way; a pending token is the one that it samples for the
-        row's seat. A launch that raises leaves no effect that a later step depends on.
+        The step before may still be running; a pending token is the one that it samples for the
+        row's batch slot. A launch that raises leaves no effect that a later step depends on, if
+        what was new in its rows is sent again.
         """
         ...

@@ -1,1 +1,1 @@
-"""HTTP, keys, limits, prompts, streams. asyncio; runs where torch is not installed."""
+"""The gateway: HTTP, keys, limits, prompts, streams. asyncio; runs where torch is not installed."""

@@ -1,7 +1,6 @@
 """The backoff before a process that died is started again.
 
-Knows: delays, and how long a run must last to reset them. Does not know: processes or clocks. The
-command line's supervisor uses it for the engine, and the parent of workers for these.
+The command line's supervisor uses it for the engine, and the parent of workers for these.
 """
 
 from __future__ import annotations

@@ -1,20 +1,24 @@
 """The gateway's settings, which the command line composes and passes to the gateway process.
 
-Knows: names, defaults, units, bounds. Does not know: flags or environment variables (`cli`).
 Secrets are not among them: they are files in `data_dir`, or where `Shared` says.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from gateway.limits.prices import Prices
+from gateway.limits.limits import Prices
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What is checked before any work is done for a request."""
 
     max_body_bytes: int = 16 << 20
+    max_tenant_body_bytes: int = 32 << 20  # of all bodies that a tenant's requests hold at once
+    max_all_body_bytes: int = 128 << 20  # of all tenants' together; both in each worker
+    body_wait_s: float = 10.0  # for room in these
     max_json_depth: int = 64
     max_messages: int = 4096
     max_choices: int = 16  # of one prompt: n
@@ -28,8 +32,20 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_head_bytes: int = 64 << 10  # request line and headers
     head_deadline_s: float = 10.0  # from the first byte of a request to the end of its headers
     body_deadline_s: float = 60.0  # from there to the end of its body
+    # On the tenants' port, in each worker; None: as many as the limit of open files has room for
+    max_connections: int | None = None
     stalled_write_s: float = 30.0  # a client that reads nothing for so long is cut off
+    keep_alive_s: float = 10.0  # of silence before the first token, for dialects that have pings
     default_max_tokens: int = 16384  # of a chat that sets none; less if the context is shorter
+    response_ttl_s: float = 86400.0  # how long a response is stored; 0: none is
+    # A larger one could not cross to Redis within its timeout.
+    max_response_bytes: int = 2 << 20
+    max_tenant_response_bytes: int = 32 << 20  # of all stored responses of a tenant
+    max_all_response_bytes: int = 256 << 20  # of all tenants'
+    # Generated turns that are remembered, in each worker; 0: none
+    max_tenant_turn_bytes: int = 8 << 20
+    max_all_turn_bytes: int = 64 << 20
+    turn_life_s: float = 1800.0  # after a turn was generated or used last
     allow_cache_load: bool = False  # whether tenants may set `cache.load`, as the operator may
 
 
@@ -68,9 +84,13 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     admin_port: int | None = None  # None: the admin routes are on `port`
     engine_silence_s: float | None = None  # after which it counts as hung; None: by its device
     share_all: bool = False  # one owner: all tenants share one namespace
+    tool_format: str | None = None  # how the model writes calls of tools; None: by its template
+    parse_special: bool = False  # whether special tokens in the text of a prompt are these tokens
+    # partitioned: each tenant has a part of every tier; pooled: one's new blocks evict another's
+    cache_sharing: Literal["partitioned", "pooled"] = "partitioned"
     bounds: Bounds = Bounds()
     prices: Prices = Prices()  # for budgets
     replicas: int = 1  # gateways, whatever their workers, that share Redis
     grace_s: float = 30.0  # how long streams may run on after SIGTERM
-    log_level: str = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     otlp_endpoint: str | None = None  # URL of a collector for traces; None: nothing is traced

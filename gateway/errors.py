@@ -6,18 +6,21 @@ GatewayError
  |- Forbidden                 403  the key is good, its tenant is disabled
  |- NotFound                  404  a route, a model, a tenant, a key
  |- MethodNotAllowed          405
+ |- RequestTimeout            408  the request does not come whole in time
  |- Conflict                  409  the name is taken
  |- BodyTooLarge              413
+ |- UriTooLong                414
  |- UnsupportedEncoding       415
+ |- HeadTooLarge              431  its head, or what stands around its body
  |- TooManyRequests           429  retry after `retry_after_s`
  |   `- LimitReached          429  a limit of the tenant; `standing` has the numbers
  |- BudgetSpent               429  until the budget's period is over or it is raised
  `- Unavailable               503  the engine is away; retry after `retry_after_s`
+     |- StateLost             503  the state is damaged, gone or another one: until it is mended
+     `- StateDiskFull         503  there is no room to store what the request needs stored
 
 Errors of the engine (`engine.errors`) are translated to these at one place, `from_engine`.
 Messages never quote prompt text or keys.
-
-Knows: statuses and when to retry. Does not know: how a dialect renders them.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from engine.errors import (
     RequestRefused,
 )
 from gateway.limits.limiter import Reason
-from gateway.limits.standing import Standing
+from gateway.limits.limits import RateStatus
 
 
 class GatewayError(Exception):
@@ -89,6 +92,13 @@ class MethodNotAllowed(GatewayError):
     code = "method_not_allowed"
 
 
+class RequestTimeout(GatewayError):
+    """The request did not come whole in time."""
+
+    status = 408
+    code = "request_timeout"
+
+
 class Conflict(GatewayError):
     """The name is taken."""
 
@@ -103,11 +113,25 @@ class BodyTooLarge(GatewayError):
     code = "request_too_large"
 
 
+class UriTooLong(GatewayError):
+    """The request line has more bytes, or its query more parameters, than the bound."""
+
+    status = 414
+    code = "uri_too_long"
+
+
 class UnsupportedEncoding(GatewayError):
     """The body is compressed, so a bound on its bytes would not bound its content."""
 
     status = 415
     code = "unsupported_encoding"
+
+
+class HeadTooLarge(GatewayError):
+    """The head has more bytes or fields than the bound; or chunk extensions, or trailers, have."""
+
+    status = 431
+    code = "head_too_large"
 
 
 class TooManyRequests(GatewayError):
@@ -124,7 +148,7 @@ class LimitReached(TooManyRequests):
     """
 
     def __init__(
-        self, message: str, *, reason: Reason, standing: Standing, retry_after_s: float | None
+        self, message: str, *, reason: Reason, standing: RateStatus, retry_after_s: float | None
     ) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.reason = reason
@@ -145,6 +169,31 @@ class Unavailable(GatewayError):
     code = "overloaded"
 
 
+class StateLost(Unavailable):
+    """What the gateway keeps is damaged, gone or another one; its operator must mend it."""
+
+    code = "state_damaged"
+
+    def __init__(self, code: str) -> None:
+        super().__init__(
+            "the gateway's state is damaged or missing; its operator must mend it",
+            code=code,
+            retry_after_s=30.0,
+        )
+
+
+class StateDiskFull(Unavailable):
+    """There is no room to store what must be stored; the operator must make some."""
+
+    code = "disk_full"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the gateway's disk is full, so this cannot be stored; its operator must make room",
+            retry_after_s=5.0,
+        )
+
+
 def shutting_down() -> Unavailable:
     """The error for a request that the gateway's shutdown cuts off."""
     return Unavailable("the gateway is shutting down", code="shutting_down", retry_after_s=1.0)
@@ -155,7 +204,7 @@ def from_engine(error: EngineError) -> GatewayError:
     if isinstance(error, PromptTooLong):
         return BadRequest(error.message, code="context_length_exceeded")
     if isinstance(error, RequestRefused):
-        return BadRequest(error.message)
+        return BadRequest(error.message, param=error.param)
     if isinstance(error, QueueFull):
         return TooManyRequests(error.message, retry_after_s=error.retry_after_s or 1.0)
     if isinstance(error, EngineUnavailable):

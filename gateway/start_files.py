@@ -1,30 +1,31 @@
 """The files that a gateway needs to start: its secrets, the model's tokenizer and chat template.
 
 If one of them is missing or damaged, the start ends with a single line that says so.
-
-Knows: which files there are and how each can be unusable. Does not know: what they are used for
-(`main.py`).
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.chat_template import ChatTemplate
+from gateway.auth.first_start import find_secrets, load_admin_key
+from gateway.auth.keyring import key_digest
+from gateway.auth.private_file import PrivateFileError
+from gateway.auth.secrets import Secrets
 from gateway.config import GatewayConfig
-from gateway.first_start import admin_digest, find_secrets, load_admin_key
-from gateway.private_file import PrivateFileError
-from gateway.secrets import Secrets
-from gateway.state.sqlite_schema import SchemaTooNew
-from gateway.tokenizer import ModelFileBroken, Tokenizer
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
+from gateway.state.identity import WrongState
+from gateway.state.sqlite.file import DatabaseFault
+from gateway.state.sqlite.schema import SchemaTooNew
+from gateway.turn_formats.choose import UnknownToolFormat
 
 
 class CannotStart(Exception):
-    """A file that the gateway needs is missing, damaged or open to others."""
+    """What the gateway needs is missing, damaged, open to others or not enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class StartFiles:
     admin_digest: bytes
     tokenizer: Tokenizer
     template: ChatTemplate | None
+    forms: AnswerForms
 
 
 @contextmanager
@@ -42,9 +44,16 @@ def needed_to_start() -> Iterator[None]:
     """Turn the errors of unusable files into CannotStart."""
     try:
         yield
-    except (ModelFileBroken, PrivateFileError, SchemaTooNew, OSError) as error:
+    except (
+        ModelFileBroken,
+        PrivateFileError,
+        SchemaTooNew,
+        UnknownToolFormat,
+        WrongState,
+        OSError,
+    ) as error:
         raise CannotStart(str(error)) from error
-    except sqlite3.Error as error:
+    except DatabaseFault as error:
         raise CannotStart(f"a database in the data directory: {error}") from error
 
 
@@ -52,5 +61,8 @@ def read_start_files(config: GatewayConfig) -> StartFiles:
     """Read them; raises the errors that `needed_to_start` translates."""
     model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
     secrets = find_secrets(data_dir, config)
-    digest = admin_digest(secrets.pepper, load_admin_key(data_dir))
-    return StartFiles(secrets, digest, Tokenizer.load(model_dir), ChatTemplate.load(model_dir))
+    digest = key_digest(secrets.pepper, load_admin_key(data_dir))
+    tokenizer = Tokenizer.load(model_dir, parse_special=config.parse_special)
+    template = ChatTemplate.load(model_dir, tokenizer.control)
+    forms = AnswerForms.of(template, tokenizer, config.tool_format)
+    return StartFiles(secrets, digest, tokenizer, template, forms)

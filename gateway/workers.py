@@ -1,13 +1,16 @@
 """Several gateway processes in front of one engine, as many as the config says, until a signal.
 
 The parent serves nothing. It reserves the ports, starts the workers and replaces each one that
-dies; a dead worker's streams end, the others' do not. Workers share the port, the file of the
-state and the directory of the metrics, and nothing else: each has its own link to the engine and
-its own streams, so `max_streams_per_tenant` is a bound of each worker.
+dies or whose heartbeats stop; a dead worker's streams end, the others' do not. Workers share
+the port, the file of the state and the directory of the metrics, and nothing else: each has its own
+link to the engine and its own streams, so `max_streams_per_tenant` is a bound of each worker.
 
 If a worker dies before any has served, the gateway ends: its settings cannot work.
 
-Knows: processes, signals, delays. Does not know: what a worker does (`main.py`).
+A worker and its parent share a socket. The worker writes a byte to it when it begins to serve, and
+one every HEARTBEAT_S from then on: its event loop runs. It reads nothing but the socket's end,
+which says that the parent is gone, however it died: a worker without a parent to restart or stop it
+must not live on.
 """
 
 from __future__ import annotations
@@ -18,18 +21,31 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import msgspec
 from prometheus_client.multiprocess import mark_process_dead
 
 from gateway.backoff import Backoff
-from gateway.worker import SERVING, WorkerConfig
+from gateway.state.loop_timeout import loop_timeout
+
+SERVING = b"+"
+HEARTBEAT_S = 1.0
+EXIT_ORPHANED = 3
 
 _LOG = logging.getLogger(__name__)
 _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SILENT_S = 30.0  # one that many clients keep busy is late, and its end cuts their streams
+_READ_BYTES = 1024
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is given beside the gateway's config."""
+
+    parent_socket: int  # file descriptor
+    metrics_dir: str  # shared by all workers
 
 
 class Worker:
@@ -65,13 +81,28 @@ class Worker:
         return self._process.pid
 
     def terminate(self) -> None:
-        """Ask it to drain; asked again, it waits for nobody."""
+        """Make it drain; a second call makes it end without waiting."""
         with suppress(ProcessLookupError):
             self._process.terminate()
 
     async def serves(self) -> bool:
         """True once it serves, False when it has ended before."""
         return await self._reader.read(1) == SERVING
+
+    async def hangs(self, silent_s: float) -> bool:
+        """True once no heartbeat has come for `silent_s` seconds, False when it has ended."""
+        try:
+            while True:
+                async with loop_timeout(silent_s):
+                    if not await self._reader.read(_READ_BYTES):
+                        return False
+        except TimeoutError:
+            return True
+
+    def kill(self) -> None:
+        """End it."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
 
     async def wait(self) -> int:
         """Its exit status, once it has ended; negative is the signal that killed it."""
@@ -90,11 +121,14 @@ class Workers:
         count: int,
         metrics_dir: str,
         backoff: Backoff | None = None,
+        *,
+        silent_s: float = _SILENT_S,
     ) -> None:
         self._command = command
         self._count = count
         self._metrics_dir = metrics_dir
         self._backoff = backoff or Backoff()
+        self._silent_s = silent_s
         self._running: set[Worker] = set()
         self._stopping = asyncio.Event()
         self._has_served = False
@@ -139,7 +173,11 @@ class Workers:
         self._running.add(worker)
         if self._stopping.is_set():
             worker.terminate()
-        self._has_served |= await worker.serves()
+        if await worker.serves():
+            self._has_served = True
+            if await worker.hangs(self._silent_s):
+                _LOG.error("a worker has not answered for %g s; ending it", self._silent_s)
+                worker.kill()
         status = await worker.wait()
         self._running.discard(worker)
         mark_process_dead(worker.pid, self._metrics_dir)  # type: ignore[no-untyped-call]
@@ -155,3 +193,33 @@ class Workers:
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def attached_to_parent(worker: WorkerConfig, serving: Awaitable[None]) -> AsyncIterator[None]:
+    """Tell the parent that `serving` has returned; end this process when the parent is gone."""
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=worker.parent_socket))
+    tasks = [
+        asyncio.create_task(_report(serving, writer), name="worker-report"),
+        asyncio.create_task(_end_with_parent(reader), name="worker-end-with-parent"),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        writer.close()
+
+
+async def _report(serving: Awaitable[None], writer: asyncio.StreamWriter) -> None:
+    await serving
+    while True:
+        if not writer.transport.get_write_buffer_size():  # a parent that stands still has enough
+            writer.write(SERVING)
+        await asyncio.sleep(HEARTBEAT_S)
+
+
+async def _end_with_parent(reader: asyncio.StreamReader) -> None:
+    await reader.read()
+    os._exit(EXIT_ORPHANED)

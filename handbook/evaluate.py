@@ -20,11 +20,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
+from torch.nn.utils.rnn import pad_sequence
+from transformers import LlamaForCausalLM
 
 from handbook.checkpoint import SHIPPED, load_checkpoint
-from handbook.decoder import Decoder
 from handbook.facts import Question
-from handbook.rows import TOKENS_PER_FACT, frame, marks_of
+from handbook.rows import TOKENS_PER_FACT, frame
 from handbook.text import make_handbook, make_messages, make_questions
 from handbook.tokenizer import load_tokenizer
 
@@ -33,7 +34,7 @@ MISTAKES_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Case:
+class EvaluationCase:
     """A chat of token ids; `answer` is how many of the last are the expected answer and its end."""
 
     ids: tuple[int, ...]
@@ -43,20 +44,20 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EvaluationOutcome:
     """What the model made of a case; each token of `said` is its own after the right ones."""
 
-    case: Case
+    case: EvaluationCase
     right: bool
     said: str
 
 
 def draw_cases(
     tokenizer: Tokenizer, count: int, tokens: tuple[int, int], turns: int = 1, seed: int = 0
-) -> list[Case]:
+) -> list[EvaluationCase]:
     """`count` held-out handbooks of between `tokens` tokens, each with its last turn to answer."""
     rng = random.Random(f"cases {seed}")
-    cases: list[Case] = []
+    cases: list[EvaluationCase] = []
     number = seed * 1_000_000
     while len(cases) < count:
         number += 1
@@ -66,23 +67,26 @@ def draw_cases(
     return cases
 
 
-def _draw_case(tokenizer: Tokenizer, seed: int, facts: float, turns: int) -> Case:
+def _draw_case(tokenizer: Tokenizer, seed: int, facts: float, turns: int) -> EvaluationCase:
     handbook = make_handbook(seed, max(1, round(facts)))
     questions = make_questions(handbook, seed, turns)
     messages = make_messages(handbook, questions)
     messages.append({"role": "assistant", "content": questions[-1].answer})
     segments = [tokenizer.encode(message["content"]).ids for message in messages]
-    ids, _ = frame([message["role"] for message in messages], segments, marks_of(tokenizer))
-    return Case(tuple(ids), len(segments[-1]) + 1, len(segments[0]), questions[-1])
+    ids, _ = frame([message["role"] for message in messages], segments, tokenizer.get_vocab())
+    return EvaluationCase(tuple(ids), len(segments[-1]) + 1, len(segments[0]), questions[-1])
 
 
 @torch.inference_mode()
 def answer_cases(
-    model: Decoder, tokenizer: Tokenizer, cases: Sequence[Case], batch_tokens: int = 16384
-) -> list[Outcome]:
+    model: LlamaForCausalLM,
+    tokenizer: Tokenizer,
+    cases: Sequence[EvaluationCase],
+    batch_tokens: int = 16384,
+) -> list[EvaluationOutcome]:
     """Each case's outcome, in batches of about `batch_tokens` on the model's own device."""
-    outcomes: list[Outcome] = []
-    batch: list[Case] = []
+    outcomes: list[EvaluationOutcome] = []
+    batch: list[EvaluationCase] = []
     for case in sorted(cases, key=lambda case: len(case.ids)):
         if batch and len(case.ids) * (len(batch) + 1) > batch_tokens:
             outcomes += _answer_batch(model, tokenizer, batch)
@@ -91,36 +95,38 @@ def answer_cases(
     return outcomes + _answer_batch(model, tokenizer, batch)
 
 
-def _answer_batch(model: Decoder, tokenizer: Tokenizer, batch: list[Case]) -> list[Outcome]:
-    longest = max(len(case.ids) for case in batch)
-    # Padding on the right is behind every position that counts, so causality hides it.
-    rows = [[*case.ids, *([0] * (longest - len(case.ids)))] for case in batch]
-    device = model.model.embed_tokens.weight.device
-    likeliest = model(torch.tensor(rows, device=device)).argmax(-1).cpu()
+def _answer_batch(
+    model: LlamaForCausalLM, tokenizer: Tokenizer, batch: list[EvaluationCase]
+) -> list[EvaluationOutcome]:
+    # Padding on the right is after every position that counts, so causality hides it.
+    rows = pad_sequence([torch.tensor(case.ids) for case in batch], batch_first=True)
+    likeliest = model(rows.to(next(model.parameters()).device)).logits.argmax(-1).cpu()
     return [_judge(case, likeliest[row].tolist(), tokenizer) for row, case in enumerate(batch)]
 
 
-def _judge(case: Case, likeliest: list[int], tokenizer: Tokenizer) -> Outcome:
+def _judge(case: EvaluationCase, likeliest: list[int], tokenizer: Tokenizer) -> EvaluationOutcome:
     end = len(case.ids)
     said = likeliest[end - case.answer - 1 : end - 1]
-    return Outcome(case, tuple(said) == case.ids[end - case.answer :], tokenizer.decode(said))
+    return EvaluationOutcome(
+        case, tuple(said) == case.ids[end - case.answer :], tokenizer.decode(said)
+    )
 
 
-def accuracy(outcomes: Sequence[Outcome]) -> float:
+def accuracy(outcomes: Sequence[EvaluationOutcome]) -> float:
     """The share of outcomes that are right, in [0, 1]."""
     return sum(outcome.right for outcome in outcomes) / len(outcomes)
 
 
 def _tally(
-    outcomes: Iterable[Outcome], label: Callable[[Outcome], str]
-) -> dict[str, list[Outcome]]:
-    groups: defaultdict[str, list[Outcome]] = defaultdict(list)
+    outcomes: Iterable[EvaluationOutcome], label: Callable[[EvaluationOutcome], str]
+) -> dict[str, list[EvaluationOutcome]]:
+    groups: defaultdict[str, list[EvaluationOutcome]] = defaultdict(list)
     for outcome in outcomes:
         groups[label(outcome)].append(outcome)
     return dict(sorted(groups.items()))
 
 
-def report(outcomes: Sequence[Outcome], console: Console) -> None:
+def report(outcomes: Sequence[EvaluationOutcome], console: Console) -> None:
     """Print accuracy whole, by length of handbook and by kind of question, and some mistakes."""
     table = Table("", "questions", "right", "share")
     groups = {

@@ -12,7 +12,9 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
+Option = TypeVar("Option")
 HELD_OUT_SHARE = 5
 """One made-up spelling in this many is kept away from training."""
 
@@ -96,7 +98,7 @@ class Source:
     rng: random.Random
     split: Split
 
-    def pick(self, options: Sequence[str]) -> str:
+    def pick(self, options: Sequence[Option]) -> Option:
         """One of `options`, each as likely."""
         return options[int(self.rng.random() * len(options))]
 
@@ -116,6 +118,9 @@ class Source:
                 return spelling
 
 
+Draw: TypeAlias = Callable[[Source], str]
+
+
 def _syllables(source: Source, count: int) -> str:
     parts = [source.pick(ONSETS) + source.pick(VOWELS) for _ in range(count)]
     return "".join(parts) + source.pick(CODAS)
@@ -133,6 +138,11 @@ def made_up_name(source: Source) -> str:
 
 def _real_or(source: Source, real: Sequence[str], share: float) -> str:
     return source.pick(real) if source.chance(share) else made_up_name(source)
+
+
+def real_or_made_up(real: Sequence[str]) -> Draw:
+    """Names of which two in five are from `real`."""
+    return lambda source: _real_or(source, real, 0.4)
 
 
 def city(source: Source) -> str:
@@ -161,23 +171,3 @@ def product(source: Source) -> str:
     if source.chance(0.4):
         return f"{name} {source.number(1, 99)}{source.pick(('', '0', '00'))}"
     return f"{name} {source.pick('XSTQZ')}" if source.chance(0.2) else name
-
-
-def department(source: Source) -> str:
-    """A department's everyday name, in lower case."""
-    return source.pick(DEPARTMENTS)
-
-
-def room(source: Source) -> str:
-    """A meeting room's name."""
-    return _real_or(source, ROOMS, 0.4)
-
-
-def project(source: Source) -> str:
-    """A project's name."""
-    return _real_or(source, PROJECTS, 0.4)
-
-
-def machine(source: Source) -> str:
-    """A server's name."""
-    return _real_or(source, MACHINES, 0.4)

@@ -1,24 +1,33 @@
 """Training rows: a handbook and a long dialogue about it, as exactly so many tokens.
 
-Many questions on one handbook make the supervision dense. Knows tokens and which of them are
-answers; nothing of models, processes or time.
+Many questions on one handbook make the supervision dense. Worker processes write rows ahead of the
+accelerator, of the lengths that the curriculum wants by then. Knows tokens and which of them are
+answers; nothing of models.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import queue
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from handbook.facts import Question
-from handbook.names import Source
-from handbook.text import Handbook, write_handbook, write_question, write_small_talk
-from handbook.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER
+from handbook.names import Source, Split
+from handbook.text import write_handbook, write_question, write_small_talk
+from handbook.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER, load_tokenizer
 
 TOKENS_PER_FACT = 20
 TOKENS_PER_TURN = 18
+AHEAD = 64
 
 
 @dataclass(frozen=True)
@@ -29,34 +38,17 @@ class Rows:
     answers: NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Marks:
-    """The ids of the special tokens that a chat is framed with."""
-
-    begin: int
-    end: int
-    system: int
-    user: int
-    assistant: int
-
-
-def marks_of(tokenizer: Tokenizer) -> Marks:
-    """The special tokens' ids in this tokenizer."""
-    vocabulary = tokenizer.get_vocab()
-    return Marks(*(vocabulary[token] for token in (BEGIN, END, SYSTEM, USER, ASSISTANT)))
-
-
 def write_rows(source: Source, tokenizer: Tokenizer, count: int, length: int) -> Rows:
     """`count` rows of `length` + 1 tokens each, cut off where the dialogue overruns."""
     chats = [_write_chat(source, length) for _ in range(count)]
     encoded = tokenizer.encode_batch_fast([part for chat in chats for _, part in chat])
-    marks, position = marks_of(tokenizer), 0
-    ids = np.full((count, length + 1), marks.end, dtype=np.uint16)
+    vocabulary, position = tokenizer.get_vocab(), 0
+    ids = np.full((count, length + 1), vocabulary[END], dtype=np.uint16)
     answers = np.zeros((count, length + 1), dtype=np.bool_)
     for row, chat in enumerate(chats):
         segments = [encoding.ids for encoding in encoded[position : position + len(chat)]]
         position += len(chat)
-        tokens, is_answer = frame([role for role, _ in chat], segments, marks)
+        tokens, is_answer = frame([role for role, _ in chat], segments, vocabulary)
         filled = min(len(tokens), length + 1)
         ids[row, :filled] = tokens[:filled]
         answers[row, :filled] = is_answer[:filled]
@@ -64,15 +56,102 @@ def write_rows(source: Source, tokenizer: Tokenizer, count: int, length: int) ->
 
 
 def frame(
-    roles: list[str], segments: list[list[int]], marks: Marks
+    roles: list[str], segments: list[list[int]], vocabulary: dict[str, int]
 ) -> tuple[list[int], list[bool]]:
     """The chat template over encoded messages, and which tokens the model must say itself."""
-    openers = {"system": marks.system, "user": marks.user, "assistant": marks.assistant}
-    tokens, is_answer = [marks.begin], [False]
+    openers = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
+    tokens, is_answer = [vocabulary[BEGIN]], [False]
     for role, segment in zip(roles, segments, strict=True):
-        tokens += [openers[role], *segment, marks.end]
+        tokens += [vocabulary[openers[role]], *segment, vocabulary[END]]
         is_answer += [False] + [role == "assistant"] * (len(segment) + 1)
     return tokens, is_answer
+
+
+@dataclass(frozen=True)
+class TrainingStage:
+    """From which share of the training on rows of which lengths are drawn, each as likely."""
+
+    since: float
+    lengths: tuple[int, ...]
+
+
+CURRICULUM = (
+    TrainingStage(0.0, (256,)),
+    TrainingStage(0.06, (256, 1024, 1024)),
+    TrainingStage(0.2, (256, 1024, 3072, 3072, 4096)),
+)
+"""Short rows first: copying from near is learned there, and then from ever further away."""
+
+
+def lengths_at(curriculum: tuple[TrainingStage, ...], progress: float) -> tuple[int, ...]:
+    """The row lengths of the last stage that has begun at `progress` in [0, 1]."""
+    return [stage.lengths for stage in curriculum if stage.since <= progress][-1]
+
+
+class Feed:
+    """Batches of rows from worker processes; each batch has about `tokens` tokens."""
+
+    def __init__(
+        self, tokenizer: Path, curriculum: tuple[TrainingStage, ...], tokens: int, seed: int
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._context = context
+        self._batches: multiprocessing.Queue[Rows] = context.Queue(AHEAD)
+        self._progress: Synchronized[float] = context.Value("d", 0.0)
+        self._arguments = (tokenizer, curriculum, tokens, seed)
+
+    @contextmanager
+    def running(self, workers: int) -> Iterator[None]:
+        """Keep `workers` processes writing while the context is open."""
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        processes = [
+            self._context.Process(
+                target=_produce,
+                args=(self._batches, self._progress, worker, *self._arguments),
+                daemon=True,
+            )
+            for worker in range(workers)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.terminate()
+                process.join()
+
+    def advance(self, progress: float) -> None:
+        """Tell the workers how far the training has come, in [0, 1]."""
+        self._progress.value = progress
+
+    def next(self) -> Rows:
+        """The next batch, waiting for it."""
+        return self._batches.get()
+
+    def next_if_ready(self) -> Rows | None:
+        """The next batch, or None while none is ready."""
+        try:
+            return self._batches.get_nowait()
+        except queue.Empty:
+            return None
+
+
+def _produce(
+    batches: multiprocessing.Queue[Rows],
+    progress: Synchronized[float],
+    worker: int,
+    directory: Path,
+    curriculum: tuple[TrainingStage, ...],
+    tokens: int,
+    seed: int,
+) -> None:
+    tokenizer = load_tokenizer(directory)
+    source = Source(random.Random(f"rows {seed} {worker}"), Split.TRAIN)
+    while True:
+        lengths = lengths_at(curriculum, progress.value)
+        length = source.pick(lengths)
+        batches.put(write_rows(source, tokenizer, tokens // length, length))
 
 
 def _write_chat(source: Source, length: int) -> list[tuple[str, str]]:
@@ -81,17 +160,16 @@ def _write_chat(source: Source, length: int) -> list[tuple[str, str]]:
     facts = 0 if source.chance(0.02) else max(1, int(most * (0.35 + 0.65 * source.rng.random())))
     handbook = write_handbook(source, facts)
     turns = int((length - facts * TOKENS_PER_FACT * 0.9) / TOKENS_PER_TURN) + 2
-    questions = [_write_turn(source, handbook) for _ in range(turns)]
+    questions = [
+        write_small_talk(source) if source.chance(0.03) else write_question(source, handbook)
+        for _ in range(turns)
+    ]
     system, first = _place(source, handbook.text, questions[0].text)
     chat = [("system", system)] if system else []
     for index, question in enumerate(questions):
         chat.append(("user", question.text if index else first))
         chat.append(("assistant", question.answer))
     return chat
-
-
-def _write_turn(source: Source, handbook: Handbook) -> Question:
-    return write_small_talk(source) if source.chance(0.03) else write_question(source, handbook)
 
 
 def _place(source: Source, handbook: str, question: str) -> tuple[str, str]:

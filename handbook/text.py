@@ -13,19 +13,19 @@ from functools import cached_property
 from typing import TypeAlias
 
 from handbook.facts import (
+    KINDS,
     UNKNOWN,
     Fact,
     Question,
     Subject,
+    TopicKind,
     ask,
     free_kind,
-    listed_kind,
     new_subject,
     state,
 )
 from handbook.filler import HEADINGS, INTRODUCTIONS, SMALL_TALK, filler
 from handbook.names import Source, Split, company
-from handbook.topics import KINDS, Kind
 
 Message: TypeAlias = dict[str, str]
 
@@ -76,14 +76,14 @@ def write_handbook(source: Source, facts: int) -> Handbook:
 def write_question(source: Source, handbook: Handbook) -> Question:
     """A question for one of the facts, or for something that the handbook does not state."""
     if handbook.facts and source.chance(0.85):
-        fact = handbook.facts[source.number(0, len(handbook.facts) - 1)]
+        fact = source.pick(handbook.facts)
         return ask(source, fact.kind, fact.subject, fact.value)
     return _unanswerable(source, handbook)
 
 
 def write_small_talk(source: Source) -> Question:
     """A greeting or a word of thanks, and what the model says to it."""
-    said, reply = SMALL_TALK[source.number(0, len(SMALL_TALK) - 1)]
+    said, reply = source.pick(SMALL_TALK)
     return Question(said, reply, "talk")
 
 
@@ -98,7 +98,7 @@ def _state_facts(source: Source, count: int, lines: bool) -> tuple[Fact, ...]:
     seen: set[tuple[str, str]] = set()
     facts: list[Fact] = []
     while len(facts) < count:
-        kind = kinds[source.number(0, len(kinds) - 1)]
+        kind = source.pick(kinds)
         subject = _subject(source, subjects.setdefault(kind.topic, []), kind.topic)
         if (kind.name, subject.name) in seen:
             # Few kinds over a small topic can be used up: another kind keeps the loop finite.
@@ -109,19 +109,19 @@ def _state_facts(source: Source, count: int, lines: bool) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def _choose_kinds(source: Source, count: int) -> list[Kind]:
+def _choose_kinds(source: Source, count: int) -> list[TopicKind]:
     free_share = float(source.pick(("0", "0.2", "0.5", "1")))
     wanted = source.number(2, 4 + count // 3)
     return [_any_kind(source, free_share) for _ in range(wanted)]
 
 
-def _any_kind(source: Source, free_share: float) -> Kind:
-    return free_kind(source) if source.chance(free_share) else listed_kind(source)
+def _any_kind(source: Source, free_share: float) -> TopicKind:
+    return free_kind(source) if source.chance(free_share) else source.pick(KINDS)
 
 
 def _subject(source: Source, known: list[Subject], topic: str) -> Subject:
     if known and source.chance(0.5):
-        return known[source.number(0, len(known) - 1)]
+        return source.pick(known)
     subject = new_subject(source, topic)
     if topic == "person" and known and source.chance(0.25):
         subject = _namesake(source, known)
@@ -131,7 +131,7 @@ def _subject(source: Source, known: list[Subject], topic: str) -> Subject:
 
 def _namesake(source: Source, known: list[Subject]) -> Subject:
     """A new person who shares a first name or a surname with a known one."""
-    first, last = known[source.number(0, len(known) - 1)].name.split(" ", 1)
+    first, last = source.pick(known).name.split(" ", 1)
     other_first, other_last = new_subject(source, "person").name.split(" ", 1)
     name = f"{first} {other_last}" if source.chance(0.5) else f"{other_first} {last}"
     return Subject("person", name)
@@ -145,8 +145,8 @@ def _unanswerable(source: Source, handbook: Handbook) -> Question:
             return ask(source, kind, subject, UNKNOWN)
 
 
-def _near(source: Source, handbook: Handbook) -> tuple[Kind, Subject]:
-    fact = handbook.facts[source.number(0, len(handbook.facts) - 1)]
+def _near(source: Source, handbook: Handbook) -> tuple[TopicKind, Subject]:
+    fact = source.pick(handbook.facts)
     draw = source.rng.random()
     if draw < 0.35:
         return _other_kind(source, handbook, fact), fact.subject
@@ -157,17 +157,17 @@ def _near(source: Source, handbook: Handbook) -> tuple[Kind, Subject]:
     return _far(source)
 
 
-def _other_kind(source: Source, handbook: Handbook, fact: Fact) -> Kind:
+def _other_kind(source: Source, handbook: Handbook, fact: Fact) -> TopicKind:
     """A kind that suits the fact's subject: one of the handbook's own, of the list, or free."""
     for _ in range(4):
-        other = handbook.facts[source.number(0, len(handbook.facts) - 1)].kind
+        other = source.pick(handbook.facts).kind
         if other.topic == fact.kind.topic and other != fact.kind:
             return other
     listed = [kind for kind in KINDS if kind.topic == fact.kind.topic]
-    return free_kind(source) if source.chance(0.3) else listed[source.number(0, len(listed) - 1)]
+    return free_kind(source) if source.chance(0.3) else source.pick(listed)
 
 
-def _far(source: Source) -> tuple[Kind, Subject]:
+def _far(source: Source) -> tuple[TopicKind, Subject]:
     kind = _any_kind(source, 0.3)
     return kind, new_subject(source, kind.topic)
 

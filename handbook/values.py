@@ -6,7 +6,9 @@ in training; small closed sets (weekdays, colours, hours) are shared. Knows noth
 
 from __future__ import annotations
 
-from handbook.names import Source, company, made_up_name, made_up_word, person
+from collections.abc import Sequence
+
+from handbook.names import Draw, Source, company, made_up_name, made_up_word, person
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (
@@ -63,16 +65,6 @@ def password(source: Source) -> str:
     return f"{made_up_word(source)}-{made_up_word(source)}-{source.number(10, 99)}"
 
 
-def word(source: Source) -> str:
-    """A made-up lower-case word."""
-    return made_up_word(source)
-
-
-def name(source: Source) -> str:
-    """A made-up capitalised name."""
-    return made_up_name(source)
-
-
 def part_number(source: Source) -> str:
     """Letters, a dash and digits."""
     return source.unseen(
@@ -111,35 +103,10 @@ def span(source: Source) -> str:
     return f"{source.number(2, 90)} {source.pick(SPANS)}"
 
 
-def small_number(source: Source) -> str:
-    """A number of at most two digits."""
-    return str(source.number(1, 60))
-
-
-def floor(source: Source) -> str:
-    """A floor, as a number."""
-    return str(source.number(1, 40))
-
-
-def weekday(source: Source) -> str:
-    """A day of the week."""
-    return source.pick(WEEKDAYS)
-
-
 def date(source: Source) -> str:
     """A day and a month, either first."""
     day, month = source.number(1, 28), source.pick(MONTHS)
     return f"{day} {month}" if source.chance(0.6) else f"{month} {day}"
-
-
-def colour(source: Source) -> str:
-    """A colour."""
-    return source.pick(COLOURS)
-
-
-def dish(source: Source) -> str:
-    """Something to eat."""
-    return source.pick(DISHES)
 
 
 def network_address(source: Source) -> str:
@@ -159,8 +126,18 @@ def email(source: Source) -> str:
     return f"{made_up_word(source)}@{made_up_word(source)}.example"
 
 
+def one_of(options: Sequence[str]) -> Draw:
+    """A value out of a small set, such as `COLOURS`."""
+    return lambda source: source.pick(options)
+
+
+def up_to(most: int) -> Draw:
+    """A whole number from 1 on."""
+    return lambda source: str(source.number(1, most))
+
+
 ANYTHING = (
-    code, four_digits, part_number, person, company, word, name, colour, small_number, date,
-    time_of_day, price, password, street, weekday,
+    code, four_digits, part_number, person, company, made_up_word, made_up_name, one_of(COLOURS),
+    up_to(60), date, time_of_day, price, password, street, one_of(WEEKDAYS),
 )  # fmt: skip
 """What a fact about anything at all may state."""

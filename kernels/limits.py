@@ -1,8 +1,6 @@
 """Which geometries the kernels compute, on the device and in the references alike.
 
 The engine checks once, before it loads a model; every op checks again, which takes a microsecond.
-
-Knows: numbers. Does not know: tensors or models.
 """
 
 from __future__ import annotations
@@ -22,34 +20,19 @@ def check_hidden_size(hidden_size: int) -> None:
         raise UnsupportedShape(f"hidden size {hidden_size} is not in 1..{MAX_HIDDEN_SIZE}")
 
 
-def check_head_dim(head_dim: int) -> None:
-    """Raise UnsupportedShape unless `head_dim` is an even number in 16..256."""
-    if head_dim % 2 or not MIN_HEAD_DIM <= head_dim <= MAX_HEAD_DIM:
-        raise UnsupportedShape(
-            f"head dim {head_dim} is not an even number in {MIN_HEAD_DIM}..{MAX_HEAD_DIM}"
-        )
-
-
-def check_block_size(block_size: int) -> None:
-    """Raise UnsupportedShape unless `block_size` is a power of two from 16 up."""
-    if block_size < MIN_BLOCK_SIZE or block_size & (block_size - 1):
-        raise UnsupportedShape(
-            f"block size {block_size} is not a power of two from {MIN_BLOCK_SIZE} up"
-        )
-
-
-def check_head_groups(num_q_heads: int, num_kv_heads: int) -> None:
-    """Raise UnsupportedShape unless each KV head serves the same 1..16 query heads."""
+def check_attention(num_q_heads: int, num_kv_heads: int, *, block_size: int, head_dim: int) -> None:
+    """Raise UnsupportedShape unless attention of this geometry can be computed."""
     whole = num_kv_heads > 0 and num_q_heads > 0 and num_q_heads % num_kv_heads == 0
     if not whole or num_q_heads // num_kv_heads > MAX_QUERY_HEADS_PER_KV_HEAD:
         raise UnsupportedShape(
             f"{num_q_heads} query heads over {num_kv_heads} KV heads is not a whole group of "
             f"1..{MAX_QUERY_HEADS_PER_KV_HEAD}"
         )
-
-
-def check_attention(num_q_heads: int, num_kv_heads: int, *, block_size: int, head_dim: int) -> None:
-    """Raise UnsupportedShape unless attention of this geometry can be computed."""
-    check_head_groups(num_q_heads, num_kv_heads)
-    check_head_dim(head_dim)
-    check_block_size(block_size)
+    if head_dim % 2 or not MIN_HEAD_DIM <= head_dim <= MAX_HEAD_DIM:
+        raise UnsupportedShape(
+            f"head dim {head_dim} is not an even number in {MIN_HEAD_DIM}..{MAX_HEAD_DIM}"
+        )
+    if block_size < MIN_BLOCK_SIZE or block_size & (block_size - 1):
+        raise UnsupportedShape(
+            f"block size {block_size} is not a power of two from {MIN_BLOCK_SIZE} up"
+        )

@@ -1,11 +1,11 @@
-"""The prefix cache: which blocks a sequence may read, which it may write, and who gives way.
+"""The prefix cache: which blocks a sequence may read or write, and which are evicted.
 
 Everything is decided before anything is changed, so an answer of "not now" leaves no trace.
 One thread owns it; there are no locks and no clock (`now` is float seconds, monotonic).
 
-Below the device there may be other tiers. Copies between tiers take their time: what is to be
-copied is fetched with `take_plan`, done by others, and reported to `settle`. A lease whose prefix
-is on its way is not `ready`, and holds up nobody else.
+Below the device there may be other tiers. Copies between tiers take time: the caller fetches the
+planned moves with `take_plan`, executes them, and reports each end to `complete`. A lease whose
+prefix is being loaded is not `ready`, and delays no other lease.
 
 Knows: block ids, token ids, namespaces, owners. Does not know: what is in a block, or how it is
 copied. A copy within the device is returned in the lease.
@@ -15,29 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from prefix_cache.ascent import Ascent, Whereabouts, whereabouts
-from prefix_cache.commit import Committer
 from prefix_cache.errors import LeaseError
-from prefix_cache.eviction import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
-from prefix_cache.holds import Holds
-from prefix_cache.invariants import check
-from prefix_cache.lease import Lease
-from prefix_cache.leasing import Leasing
+from prefix_cache.leases.capacity import Capacity
+from prefix_cache.leases.lease import Lease
+from prefix_cache.leases.leasing import Leasing
+from prefix_cache.leases.ref_counts import RefCounts
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.occupancy import PoolUse, TierUse
-from prefix_cache.owners import OwnerUse
-from prefix_cache.pruning import Pruning
-from prefix_cache.quota import Quota
-from prefix_cache.quotas import Quotas
-from prefix_cache.readership import Readership
-from prefix_cache.restart import Restart
-from prefix_cache.shelf import Tiers
-from prefix_cache.supply import Supply
-from prefix_cache.traffic import Reason
-from prefix_cache.transit import Outcome, Transit
-from prefix_cache.tree import RadixTree
-from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan, Tier
+from prefix_cache.policies.eviction_policy import EvictionPolicy, LeastRecentlyUsed
+from prefix_cache.quotas.enforcement import Quotas
+from prefix_cache.tiers.eviction_log import Reason
+from prefix_cache.tiers.in_flight import CopyOutcome, InFlight
+from prefix_cache.tiers.loader import Loader, Whereabouts, whereabouts
+from prefix_cache.tiers.reuse_accounting import ReuseAccounting
+from prefix_cache.tiers.tier_pools import Tiers
+from prefix_cache.tree.commit import Committer
+from prefix_cache.tree.invariants import check
+from prefix_cache.tree.restart import Restart
+from prefix_cache.tree.tree import RadixTree
+from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan
 
 DEVICE_ONLY = Tiers()
 
@@ -56,63 +52,36 @@ class PrefixCache:
     ) -> None:
         """`digest` makes the keys of generated blocks; give the one that made the prompts'."""
         self.block_size = block_size
-        self._tree = RadixTree(block_size)
-        self._holds = Holds(self._tree, policy or LeastRecentlyUsed(), tiers.present())
-        self._transit = Transit()
-        self._supply = Supply(num_blocks, self._holds, tiers, self._transit)
-        self.traffic = self._supply.losses.traffic  # what has gone between the tiers so far
-        self.eviction_log = self._supply.losses.eviction_log  # between different owners
-        self.quotas = Quotas(self._holds, self._supply)
-        self._ascent = Ascent(self._holds, self._supply, self._transit)
-        self.readership = Readership()  # to be read alone
-        parts = (self._tree, self._holds, self._supply)
-        self.restart = Restart(*parts, self._ascent, self._transit, digest)
-        self._leasing = Leasing(*parts, self._ascent, self.readership)
-        self._committer = Committer(*parts, digest, self.readership)
-        self._pruning = Pruning(*parts)
-
-    @property
-    def num_nodes(self) -> int:
-        """Nodes in the tree, the root not counted."""
-        return self._tree.num_nodes
-
-    @property
-    def depth(self) -> int:
-        """Nodes on the longest path. Walks the whole tree: for reports, not for every step."""
-        return self._tree.depth
+        self.tree = RadixTree(block_size)
+        self.ref_counts = RefCounts(self.tree, policy or LeastRecentlyUsed(), tiers.present())
+        self.in_flight = InFlight()
+        self.capacity = Capacity(num_blocks, self.ref_counts, tiers, self.in_flight)
+        self.eviction_log = self.capacity.removals.eviction_log
+        self.quotas = Quotas(self.ref_counts, self.capacity)
+        self._loader = Loader(self.ref_counts, self.capacity, self.in_flight)
+        self.reuse_accounting = ReuseAccounting()  # to be read alone
+        parts = (self.ref_counts, self.capacity)
+        self.restart = Restart(*parts, self._loader, self.in_flight, digest)
+        self._leasing = Leasing(*parts, self._loader, self.reuse_accounting)
+        self._committer = Committer(*parts, digest, self.reuse_accounting)
 
     def fits(self, num_tokens: int) -> bool:
         """Whether the whole pool, if it were empty, could hold `num_tokens` tokens."""
-        return self.blocks_for(num_tokens) <= self._supply.allocator.total
+        return self.blocks_for(num_tokens) <= self.capacity.allocator.total
 
     def blocks_for(self, num_tokens: int) -> int:
         """Return how many blocks `num_tokens` tokens take."""
         return -(-num_tokens // self.block_size)
 
-    @property
-    def num_copies(self) -> int:
-        """Copies between tiers that were planned and not settled."""
-        return len(self._transit)
-
-    @property
-    def plans_loads(self) -> bool:
-        """Whether the next plan has copies to the device, which somebody waits for."""
-        return self._transit.plans_loads
-
-    def set_quota(self, owner: str, quota: Quota) -> None:
-        """Set `owner`'s share of each tier; from the first call on every owner has a quota.
-
-        Raises ValueError for an owner that is outside of quotas.
+    def is_kept(self, owner: str) -> bool:
+        """Whether `owner` keeps to its partitions; False: not now, since its own copies are on
+        their way. Always, where tiers are shared.
         """
-        self.quotas.set(owner, quota)
-
-    def match_length(self, path: NamespacePath, token_ids: TokenIds) -> int:
-        """Return how many tokens, in whole blocks, are in the tree. Changes nothing."""
-        return self._tree.walk(path, token_ids).num_blocks * self.block_size
+        return self.quotas.is_kept(owner, self._leasing.is_busy)
 
     def locate(self, path: NamespacePath, token_ids: TokenIds) -> Whereabouts:
         """Return where the whole blocks lie that are in the tree. Changes nothing."""
-        return whereabouts(self._tree.walk(path, token_ids))
+        return whereabouts(self.tree.walk(path, token_ids))
 
     def acquire(
         self,
@@ -133,14 +102,16 @@ class PrefixCache:
 
         Up to `load_blocks` (None: all) that lie lower are brought to the device, and the lease
         is not `ready` until they are there. Where room has to be made by copying blocks down,
-        the answer is None and the copies are in the plan: ask again when they are settled.
+        the answer is None and the copies are in the plan: ask again when they are complete.
 
         With `shares` false nothing is read from the tree, and commits do nothing.
 
         `writer` is a label, never interpreted: the lease counts the blocks that are written under
-        it, and later leases tell by it whose blocks they were the first to find.
+        it, and a later lease that is the first to find such blocks reports their labels.
         """
         self.eviction_log.now = now
+        if not self.is_kept(owner):
+            return None
         known = token_ids[:-1] if shares else token_ids[:0]
         lease = self._leasing.give(path, token_ids, known, owner, now, load_blocks)
         if lease is not None:
@@ -188,7 +159,7 @@ class PrefixCache:
         `token_ids` are the sequence's from position 0, and their KV up to `num_computed` is in
         the lease's blocks. `block_keys` are the prompt's, 16 bytes a whole block; those of
         generated blocks are made here. Where the tree has an equal block, the lease keeps its
-        own and goes on behind that one. Raises LeaseError.
+        own and goes on after that one. Raises LeaseError.
         """
         lease.check_open()
         if not lease.ready:
@@ -210,7 +181,7 @@ class PrefixCache:
         """Release, and forget each block this lease put in the tree and all that builds on it."""
         lease.check_open()
         if lease.first_added is not None:
-            self._pruning.forget_from(lease.node, lease.first_added)
+            self.capacity.removals.prune_from(lease.node, lease.first_added)
         self.release(lease, now=now)
 
     def flush(self, *, namespace: Namespace | None = None, owner: str | None = None) -> int:
@@ -219,74 +190,57 @@ class PrefixCache:
         What hangs below a forgotten block goes with it. Leased blocks stay valid for their
         holders and are freed on release. Returns how many blocks the tree forgot.
         """
-        return self._pruning.flush(namespace, owner)
+        return self.capacity.removals.prune(namespace, owner)
 
     def take_plan(self) -> Plan:
         """Return the copies to be made, and what is to be erased, since the last time.
 
-        Each move is to be reported to `settle`, once. First makes `Tiers.ahead` blocks free.
+        Each move is to be reported to `complete`, once. First makes `Tiers.ahead` blocks free.
         """
         self.quotas.keep_again()
-        self._supply.descent.make_ahead()
-        return self._transit.take_plan()
+        self.capacity.offloader.make_ahead()
+        return self.in_flight.take_plan()
 
-    def settle(
+    def complete(
         self, done: Iterable[Move] = (), failed: Iterable[Move] = (), lost: Iterable[Move] = ()
     ) -> None:
         """Apply how moves of a plan ended. Raises UnknownMove for one that is not under way.
 
-        `failed`: the block stays where it was. `lost`: the copy that was to be read is no good, so
+        `failed`: the block stays where it was. `lost`: the copy that was to be read is damaged, so
         the block is forgotten, with all that builds on it.
         """
         if done:
-            self._settle(done, Outcome.DONE)
+            self._complete(done, CopyOutcome.DONE)
         if failed:
-            self._settle(failed, Outcome.FAILED)
+            self._complete(failed, CopyOutcome.FAILED)
         if lost:
-            self._settle(lost, Outcome.LOST)
+            self._complete(lost, CopyOutcome.LOST)
 
-    def promise(self, moves: Sequence[Move]) -> None:
+    def release_early(self, moves: Sequence[Move]) -> None:
         """Note that these moves under way will not fail, and that steps wait for them themselves.
 
-        Leases that waited for nothing else are ready. Each move is to be settled all the same.
+        Leases that waited for nothing else are ready. Each move must still be completed.
         """
-        for shipment in self._transit.shipments_of(moves):
-            if shipment.target is DEVICE_TIER:
-                self._ascent.promise(shipment)
+        for transfer in self.in_flight.transfers_of(moves):
+            if transfer.target is DEVICE_TIER:
+                self._loader.release_early(transfer)
 
-    def _settle(self, moves: Iterable[Move], outcome: Outcome) -> None:
-        for shipment in self._transit.end(moves, outcome):
-            way = self._ascent if shipment.target is DEVICE_TIER else self._supply.landing
-            gone = way.settle(shipment)
-            if gone:
-                self._pruning.forget_all(gone, Reason.LOST)
+    def _complete(self, moves: Iterable[Move], outcome: CopyOutcome) -> None:
+        for transfer in self.in_flight.end(moves, outcome):
+            completing = self._loader if transfer.target is DEVICE_TIER else self.capacity
+            self.capacity.removals.prune_all(completing.complete(transfer), Reason.LOST)
 
     def forget_disk(self) -> int:
         """Forget all copies on disk: its file was emptied or is gone.
 
         Blocks that lie nowhere else leave the tree, with all that builds on them; those leased or
-        on their way to the device stay with their holders. Moves under way to disk count as failed,
-        whatever is reported of them; each still has to be settled. Returns how many blocks the tree
+        being loaded stay with their leases. Moves under way to disk count as failed, whatever is
+        reported of them; each still has to be completed. Returns how many blocks the tree
         forgot.
         """
-        self._transit.void(DISK_TIER)
-        gone = self._pruning.forget_all(self.restart.on_disk_alone(), Reason.TIER_GONE)
-        if DISK_TIER in self._supply.shelves:
-            self.restart.forget_copies()
-        return gone
-
-    def pool(self) -> PoolUse:
-        """Return the use of the pool now."""
-        return self._supply.pool()
-
-    def lower_tiers(self) -> dict[Tier, TierUse]:
-        """Return the use of the tiers below the device that are there."""
-        return self._supply.lower_tiers()
-
-    def owners(self) -> dict[str, OwnerUse]:
-        """Return what each owner holds, took from others and lost."""
-        return self._supply.books.by_owner()
+        self.in_flight.void(DISK_TIER)
+        return self.capacity.removals.forget_disk()
 
     def check_invariants(self) -> None:
         """Recompute every count from scratch; raise InvariantBroken where one differs."""
-        check(self._tree, self._holds, self._supply, self._transit, self._leasing.leases)
+        check(self.tree, self.ref_counts, self.capacity, self.in_flight, self._leasing.leases)

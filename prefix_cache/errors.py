@@ -5,7 +5,7 @@ PrefixCacheError
  |   `- IllegalTransition   a block's residency was to change in a way that is not allowed
  |- RestoreError        blocks were to be restored where there is no disk, or into a used cache
  |- LeaseError          a lease was used against its terms: a bug of the caller
- `- UnknownMove         a move was settled that is not under way: a bug of the caller
+ `- UnknownMove         a move was completed that is not under way: a bug of the caller
 
 "Not now" is not an error: `acquire` then returns None and `extend` False.
 """
@@ -18,7 +18,7 @@ class PrefixCacheError(Exception):
 
 
 class InvariantBroken(PrefixCacheError):
-    """Two parts of the cache's own state contradict each other."""
+    """Two parts of the cache's own state contradict each other: a bug; the engine must stop."""
 
 
 class IllegalTransition(InvariantBroken):
@@ -26,7 +26,7 @@ class IllegalTransition(InvariantBroken):
 
 
 class LeaseError(PrefixCacheError):
-    """A lease was used after its release, or beyond its blocks."""
+    """A lease was used after its release, or beyond its blocks: a bug of the caller."""
 
 
 class RestoreError(PrefixCacheError):

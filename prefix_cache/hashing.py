@@ -2,10 +2,8 @@
 
     key of block i = digest(namespace of block i | key of block i - 1 | token ids, int32 LE)
 
-The parent of block 0 is 16 zero bytes. A key finds and never decides: whoever finds by key
-compares token ids after it, so a collision costs a miss and nothing else.
-
-Knows: paths, token ids, a digest. Does not know: the tree, or where a block lies.
+The parent of block 0 is 16 zero bytes. A key finds and never decides: after a lookup by
+key, token ids are compared, so a collision costs a miss and nothing else.
 """
 
 from __future__ import annotations
@@ -47,7 +45,8 @@ def block_keys(
     keys: list[bytes] = []
     block = first_block
     while block < end:
-        namespace, run_end = path.at(block), min(end, path.span_end(block) or end)
+        namespace, span_end = path.span_at(block)
+        run_end = min(end, span_end or end)
         run = memoryview(data)[(block - first_block) * step : (run_end - first_block) * step]
         for (tokens,) in iter_unpack(f"{step}s", run):
             key = digest(namespace + key + tokens)

@@ -1,8 +1,8 @@
-"""Who may share a block with whom, as 16 opaque bytes.
+"""Which requests may share a block, as 16 opaque bytes.
 
 Knows: how a namespace is derived from a server secret and a scope, and how a prompt's
-path runs through several namespaces. Does not know: what a tenant or a group is; the
-gateway names the scope.
+path runs through several namespaces. Does not know: what a tenant or a group is; who shares with
+whom is decided in `gateway/sharing/namespaces.py`, which names the scope.
 """
 
 from __future__ import annotations
@@ -60,14 +60,8 @@ class NamespacePath:
         raise ValueError(f"no block {block}")
 
     def span_at(self, block: int) -> tuple[Namespace, int | None]:
-        """The namespace of block number `block`, and the first block behind it in another one."""
+        """The namespace of block number `block`, and the first block after it in another one."""
         if len(self.spans) == 1:
             return self.spans[0][1], None
-        return self.at(block), self.span_end(block)
-
-    def span_end(self, block: int) -> int | None:
-        """The first block behind `block` that lies in another namespace; None if there is none."""
-        if len(self.spans) == 1:
-            return None
         here = self.at(block)
-        return next((start for start, ns in self.spans if start > block and ns != here), None)
+        return here, next((at for at, ns in self.spans if at > block and ns != here), None)

@@ -3,8 +3,6 @@
 It takes the host a fraction of the time of a call for each, and blocks of a few hundred KB are
 copied at the speed of the bus (docs/performance.md, "Moving blocks"). The driver has the call from
 CUDA 13.0 on; `open_batched_copies` says whether it is there.
-
-Knows: addresses, sizes, the driver's call. Does not know: blocks, directions or events (`copies`).
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class _Attributes(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class CopyPieces:
     """Copies of `sizes` bytes from addresses to addresses, (n,) uint64 each."""
 
     targets: Addresses
@@ -56,7 +54,7 @@ class BatchedCopies:
     def __init__(self, call: Callable[..., int]) -> None:
         self._call = call
 
-    def queue(self, pieces: Pieces, stream: int) -> None:
+    def queue(self, pieces: CopyPieces, stream: int) -> None:
         """Queue all copies on a stream that is not the default one; raises CopyFailed.
 
         Host memory has to be pinned. The copies of one call are made in any order.

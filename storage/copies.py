@@ -7,13 +7,12 @@ are. On a GPU each direction has a stream of its own, so both go on at once and 
     down           mark ---> copies, event                          device to host
     up             mark ---> copies, event                          host to device
 
-Both wait for the mark, an event behind all that was launched before: so a copy down reads what the
+Both wait for the mark, an event after all that was launched before: so a copy down reads what the
 steps have written, and a copy up overwrites nothing that a step on its way still uses. A step that
 reads copied blocks is launched only after `query()` has returned True: the copy is over by then,
-and a kernel sees all memory written before its launch. Or it is launched after a `promise`: then
-only the late layers of the blocks are still missing, and steps wait for them (`late_layers`).
-
-Knows: tensors and streams. Does not know: slots, tiers or plans (`tier_mover`).
+and a kernel sees all memory written before its launch. Or it is launched after a `release_early`:
+then only the late layers of the blocks are still missing, and steps wait for them
+(`layerwise_load`).
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from storage.batched_copies import BatchedCopies, Pieces, open_batched_copies
+from storage.batched_copies import BatchedCopies, CopyPieces, open_batched_copies
 from storage.errors import CopyFailed
-from storage.late_layers import LateLayers
+from storage.layerwise_load import LayerwiseLoad
 from storage.runs import Runs
 
 
-class Direction(Enum):
+class CopyDirection(Enum):
     """Whether a copy goes to a slower tier or to a faster one."""
 
     DOWN = "down"
     UP = "up"
 
 
-class Event(Protocol):
+class CopyEvent(Protocol):
     """A point in a stream's work. torch.cuda.Event is one."""
 
     def query(self) -> bool:
@@ -48,29 +47,29 @@ class Event(Protocol):
         """Wait until it is."""
 
 
-class Copying(Event, Protocol):
-    """Copies on their way: an event behind them, and what they took."""
+class Copying(CopyEvent, Protocol):
+    """Copies under way: an event after them, and how long they took."""
 
     @property
     def seconds(self) -> float:
         """Seconds from the start of the first copy to the end of the last; once `query` is True."""
 
-    def promise(self) -> bool:
-        """Let what is launched from now on wait for what is missing, if that is little enough.
+    def release_early(self) -> bool:
+        """Let later launches wait for the missing layers, if these are few enough bytes.
 
         False: it is not, and nothing has changed; or there is nothing that could wait. Once True,
         not to be called again.
         """
 
 
-class Copies(Protocol):
+class CopyStream(Protocol):
     """How runs get from one memory to the other. One owner thread."""
 
-    def mark(self) -> Event:
-        """An event behind all that has been launched on the device so far."""
+    def mark(self) -> CopyEvent:
+        """An event after all that has been launched on the device so far."""
 
-    def copy(self, direction: Direction, runs: Runs, after: Event) -> Copying:
-        """Copy all of `runs`, at least one, behind `after`; or none: raises CopyFailed."""
+    def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
+        """Copy all of `runs`, at least one, once `after` has passed; or none: raises CopyFailed."""
 
 
 class Passed:
@@ -86,7 +85,7 @@ class Passed:
     def synchronize(self) -> None:
         """Return at once."""
 
-    def promise(self) -> bool:
+    def release_early(self) -> bool:
         """Return False: nothing is missing."""
         return False
 
@@ -94,11 +93,11 @@ class Passed:
 class PlainCopies:
     """Copies within one memory, done when the call returns. For the CPU."""
 
-    def mark(self) -> Event:
+    def mark(self) -> CopyEvent:
         """Everything is done."""
         return Passed()
 
-    def copy(self, direction: Direction, runs: Runs, after: Event) -> Copying:  # noqa: ARG002
+    def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:  # noqa: ARG002
         """Copy now."""
         began = time.perf_counter()
         for target, source in runs.views():
@@ -114,10 +113,10 @@ class OnStream:
         self._begun = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         self._done = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         self._early: torch.cuda.Event | None = None
-        self._late: LateLayers | None = None
+        self._late: LayerwiseLoad | None = None
         self._begun.record(stream)
 
-    def only_late(self, late: LateLayers) -> None:
+    def only_late(self, late: LayerwiseLoad) -> None:
         """What is queued from here on are late layers."""
         self._early = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._early.record(self._stream)
@@ -135,13 +134,13 @@ class OnStream:
         """Wait until they are."""
         self._done.synchronize()
 
-    def promise(self) -> bool:
-        """Promise the late layers, once all else is there."""
+    def release_early(self) -> bool:
+        """Release the load early, once all but its late layers are there."""
         if self._early is None or self._late is None:
             return False
         if not self._early.query():  # type: ignore[no-untyped-call]
             return False
-        self._late.promise(self._done)
+        self._late.release_early(self._done)
         return True
 
     @property
@@ -159,21 +158,21 @@ class StreamCopies:
     def __init__(
         self,
         device: torch.device,
-        late: LateLayers | None = None,
+        late: LayerwiseLoad | None = None,
         batched: BatchedCopies | None = None,
     ) -> None:
         self._device = device
         self._late = late
         self._batched = batched
-        self._streams = {to: torch.cuda.Stream(device) for to in Direction}  # type: ignore[no-untyped-call]
+        self._streams = {to: torch.cuda.Stream(device) for to in CopyDirection}  # type: ignore[no-untyped-call]
 
-    def mark(self) -> Event:
-        """Return an event behind all that was launched on the current stream."""
+    def mark(self) -> CopyEvent:
+        """Return an event after all that was launched on the current stream."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def copy(self, direction: Direction, runs: Runs, after: Event) -> Copying:
+    def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
         """Queue all copies, without a call for each: that would cost a step's time."""
         stream = self._streams[direction]
         if isinstance(after, torch.cuda.Event):
@@ -184,7 +183,7 @@ class StreamCopies:
             with torch.cuda.stream(stream):
                 torch._foreach_copy_(targets, sources, non_blocking=True)
         else:
-            late = self._late if direction is Direction.UP else None
+            late = self._late if direction is CopyDirection.UP else None
             self._queue(self._batched, runs, copying, stream, late)
         copying.end()
         return copying
@@ -195,7 +194,7 @@ class StreamCopies:
         runs: Runs,
         copying: OnStream,
         stream: torch.cuda.Stream,
-        late: LateLayers | None,
+        late: LayerwiseLoad | None,
     ) -> None:
         try:
             if late is None:
@@ -210,39 +209,38 @@ class StreamCopies:
             raise
 
 
-def copies_for(device: torch.device, late: LateLayers | None = None) -> Copies:
+def copies_for(device: torch.device, late: LayerwiseLoad | None = None) -> CopyStream:
     """The way to copy to and from `device`."""
     if device.type != "cuda":
         return PlainCopies()
     return StreamCopies(device, late, open_batched_copies())
 
 
-def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> Pieces:
+def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> CopyPieces:
     """The bytes of each run; of runs of one block, those from `first_byte` up to `end_byte`."""
     size = runs.targets.shape[1]
     behind = 0 if end_byte is None else size - end_byte
-    return Pieces(
+    return CopyPieces(
         (runs.targets.data_ptr() + runs.target_slots * size + first_byte).astype(np.uint64),
         (runs.sources.data_ptr() + runs.source_slots * size + first_byte).astype(np.uint64),
         (runs.counts * size - first_byte - behind).astype(np.uint64),
     )
 
 
-def pieces_in_order(runs: Runs, late: LateLayers) -> tuple[Pieces, Pieces]:
-    """What has to be there before a promise, and the late layers that may come behind it.
+def pieces_in_order(runs: Runs, late: LayerwiseLoad) -> tuple[CopyPieces, CopyPieces]:
+    """The pieces that must arrive before an early release, and the late layers after it.
 
     As many of the last blocks come in two pieces as the late bytes allow; all others whole.
     """
-    blocks, size = runs.single(), runs.targets.shape[1]
-    cut = late.bytes_before(size)
-    split = min(late.max_bytes // (size - cut), len(blocks))
+    blocks, cut = runs.single(), late.bytes_before
+    split = min(late.max_bytes // (runs.targets.shape[1] - cut), len(blocks))
     whole = pieces_of(blocks.part(slice(len(blocks) - split)))
     in_two = blocks.part(slice(len(blocks) - split, None))
     return _together(whole, pieces_of(in_two, 0, cut)), pieces_of(in_two, cut)
 
 
-def _together(one: Pieces, other: Pieces) -> Pieces:
-    return Pieces(
+def _together(one: CopyPieces, other: CopyPieces) -> CopyPieces:
+    return CopyPieces(
         np.concatenate([one.targets, other.targets]),
         np.concatenate([one.sources, other.sources]),
         np.concatenate([one.sizes, other.sizes]),

@@ -1,43 +1,30 @@
-"""The device tier's bytes: one tensor that holds every block of KV.
+"""The device tier's bytes: one tensor of all blocks of KV, each layer's view, and copies within.
 
-    (num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim)
-
-Block first, so that a block is one contiguous run of all layers and moving it is one plain
-copy. Knows shapes and bytes. Does not know which block is free, whose it is, or what tokens
-lie in it: that is the prefix cache's.
+Block first, so that a block is one contiguous run of all layers and moving it is one plain copy.
+The layout (`kv_layout`) says what lies where in it. Does not know which block is free, whose it is,
+or what tokens lie in it: that is the prefix cache's.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.batch_layout import empty_pool, kv_pool_shape
-from storage.errors import PoolDoesNotFit
-from storage.late_layers import late_layers_of
-
-
-@dataclass(frozen=True, slots=True)
-class BlockShape:
-    """What one block holds: `block_size` tokens' keys and values, for all layers."""
-
-    num_layers: int
-    num_kv_heads: int
-    block_size: int
-    head_dim: int
-    dtype: torch.dtype
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of one block."""
-        numbers = self.num_layers * 2 * self.num_kv_heads * self.block_size * self.head_dim
-        return numbers * self.dtype.itemsize
+from kernels.ops import CopyBlocks
+from storage.errors import PoolDoesNotFit, UnknownSlot, UnsupportedMove
+from storage.kv_layout import KvLayout
+from storage.layerwise_load import layerwise_load_of
+from storage.move import Move, Tier
 
 
 class DevicePool:
     """The tensor, allocated once and zeroed.
+
+    `tensor` (num_blocks, numbers) is all blocks, in the dtype of the first layer; `layers` are
+    views of it, as `layer_views` has them.
 
     Concurrency: allocated, viewed and dropped by the one owner thread. It has no lock: the
     views alias the pool, and reads and writes through them are ordered by the device's stream; a
@@ -45,31 +32,131 @@ class DevicePool:
     """
 
     def __init__(
-        self, shape: BlockShape, num_blocks: int, device: torch.device, max_late_bytes: int = 0
+        self, layout: KvLayout, num_blocks: int, device: torch.device, max_late_bytes: int = 0
     ) -> None:
         """Raise PoolDoesNotFit where `num_blocks` is under 1 or the device has not the memory.
 
-        `max_late_bytes`: how much of a load steps may wait for by themselves (`LateLayers`).
+        `max_late_bytes`: how much of a load steps may wait for by themselves (`LayerwiseLoad`).
         """
         if num_blocks < 1:
             raise PoolDoesNotFit(f"a pool of {num_blocks} blocks holds no token")
-        self.shape = shape
+        self.layout = layout
         self.num_blocks = num_blocks
-        self.tensor = _allocate(shape, num_blocks, device)
-        self.late = late_layers_of(shape.num_layers, max_late_bytes, device)
+        self.tensor = _allocate(layout, num_blocks, device)
+        self.layers = layer_views(self.tensor, layout)
+        self.late = layerwise_load_of(layout, max_late_bytes, device)
 
     @property
     def block_bytes(self) -> int:
         """Bytes of one block."""
-        return self.shape.block_bytes
+        return self.layout.block_bytes
 
 
-def _allocate(shape: BlockShape, num_blocks: int, device: torch.device) -> Tensor:
-    sizes = kv_pool_shape(
-        num_blocks, shape.num_layers, shape.num_kv_heads, shape.block_size, shape.head_dim
+class Mover:
+    """Copies blocks within the device tier, in the order given, with as few launches as possible.
+
+    Concurrency: called by the one owner thread. On a GPU `execute` returns when the copies
+    are queued on the current stream: work queued there before it sees the blocks as they
+    were, work queued after it sees them moved, and nothing here waits for the device.
+    """
+
+    def __init__(self, pool: DevicePool, copy_blocks: CopyBlocks) -> None:
+        self._pool = pool
+        self._copy_blocks = copy_blocks
+
+    def execute(self, moves: Sequence[Move]) -> None:
+        """Do all of `moves`, later ones seeing what earlier ones wrote.
+
+        Raises UnsupportedMove or UnknownSlot before the first copy, if any move is wrong.
+        """
+        for move in moves:
+            self._check(move)
+        if moves and self._pool.late is not None:
+            self._pool.late.wait()  # a source may be a block whose late layers are still loading
+        for run in independent_runs(moves):
+            source = self._block_ids([move.source for move in run])
+            target = self._block_ids([move.target for move in run])
+            self._copy_blocks(self._pool.tensor, source, target)
+
+    def _check(self, move: Move) -> None:
+        if (move.source_tier, move.target_tier) != (Tier.DEVICE, Tier.DEVICE):
+            raise UnsupportedMove(
+                f"the device's mover cannot copy from {move.source_tier.value} to "
+                f"{move.target_tier.value}"
+            )
+        for slot in (move.source, move.target):
+            if not 0 <= slot < self._pool.num_blocks:
+                raise UnknownSlot(f"slot {slot} is not in 0..{self._pool.num_blocks - 1}")
+
+    def _block_ids(self, ids: list[int]) -> Tensor:
+        """`ids` on the pool's device, (n,) int64; from pinned memory, so that nothing waits."""
+        device = self._pool.tensor.device
+        on_host = torch.tensor(ids, dtype=torch.int64, pin_memory=device.type == "cuda")
+        return on_host.to(device, non_blocking=True)
+
+
+def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
+    """Cut `moves`, all within one tier, into runs whose moves may happen at once.
+
+    In a run no target is another move's source or target, so any order within it gives what
+    the order given would; a move onto itself changes nothing and is left out. The runs, one
+    after the other, are the plan in its order.
+    """
+    run: list[Move] = []
+    sources: set[int] = set()
+    targets: set[int] = set()
+    for move in moves:
+        if move.source == move.target:
+            continue
+        if move.target in sources or move.target in targets or move.source in targets:
+            yield run
+            run, sources, targets = [], set(), set()
+        run.append(move)
+        sources.add(move.source)
+        targets.add(move.target)
+    if run:
+        yield run
+
+
+def empty_blocks(layout: KvLayout, num_blocks: int, device: torch.device) -> Tensor:
+    """`DevicePool.tensor`. Zeroed, so that a masked read of a never-written slot is finite."""
+    dtype = _dtype(layout, 0)
+    shape = (num_blocks, layout.block_bytes // dtype.itemsize)
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # numpy's zeros take no memory before they are written (calloc); torch's are written at once,
+    # which takes seconds, and gigabytes that may never be used.
+    zeros = np.zeros(num_blocks * layout.block_bytes, dtype=np.uint8)
+    return torch.from_numpy(zeros).view(dtype).view(shape)
+
+
+def layer_views(blocks: Tensor, layout: KvLayout) -> tuple[Tensor, ...]:
+    """Each layer's keys and values in `blocks`, (blocks, 2, kv heads, block size, head dim).
+
+    Strided by the bytes of a block, no copy.
+    """
+    return tuple(_layer_view(blocks, layout, layer) for layer in range(layout.num_layers))
+
+
+def _layer_view(blocks: Tensor, layout: KvLayout, layer: int) -> Tensor:
+    group, dtype = layout.group_of(layer), _dtype(layout, layer)
+    numbers = blocks.view(torch.uint8).view(dtype)
+    head = layout.block_size * group.head_dim
+    return numbers.as_strided(
+        (len(blocks), 2, group.num_kv_heads, layout.block_size, group.head_dim),
+        (numbers.shape[1], group.num_kv_heads * head, head, group.head_dim, 1),
+        layout.offset(layer) // dtype.itemsize,
     )
+
+
+def _dtype(layout: KvLayout, layer: int) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, layout.group_of(layer).dtype)
+    return dtype
+
+
+def _allocate(layout: KvLayout, num_blocks: int, device: torch.device) -> Tensor:
     try:
-        return empty_pool(sizes, shape.dtype, device)
-    except torch.OutOfMemoryError as error:
-        wanted = num_blocks * shape.block_bytes
+        return empty_blocks(layout, num_blocks, device)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        wanted = num_blocks * layout.block_bytes
         raise PoolDoesNotFit(f"{wanted} bytes of KV do not fit on {device}") from error

@@ -1,27 +1,64 @@
-"""How much memory of the host a process may still take.
-
-Knows: where Linux and its control groups say so. Does not know: devices, or what it is wanted for.
-"""
+"""How much memory of the host a process may still take, and what bounds it."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import resource
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
+PROCESS = Path("/proc/self")
+# A field of /proc/self/statm for each limit, in pages: all that is mapped, and what of it is data.
+_LIMITS = {
+    "RLIMIT_AS": (resource.RLIMIT_AS, 0),
+    "RLIMIT_DATA": (resource.RLIMIT_DATA, 5),
+}
 
 
-def host_free_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int:
-    """Bytes that the system would hand out without swapping, within the control group's bound.
+@dataclass(frozen=True, slots=True, order=True)
+class FreeMemory:
+    """Bytes that may still be taken, and what allows no more, in words for the operator."""
+
+    bytes: int
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """The files of one version of control groups."""
+
+    limit: str
+    used: str
+    reclaimable: str  # a name in memory.stat: what was read of files and not used lately
+
+
+_VERSION_1 = _Version("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_VERSION_2 = _Version("memory.max", "memory.current", "inactive_file")
+
+
+def host_free_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP, process: Path = PROCESS) -> int:
+    """Bytes that may be taken without swapping, within all limits that are set."""
+    return host_free_memory(meminfo, cgroup, process).bytes
+
+
+def host_free_memory(
+    meminfo: Path = MEMINFO,
+    cgroup: Path = CGROUP,
+    process: Path = PROCESS,
+    limits: Mapping[str, int] | None = None,
+) -> FreeMemory:
+    """The tightest bound. `limits`: bytes by RLIMIT name; those of this process if left out.
 
     Where the system does not tell, as outside Linux, a quarter of all memory is taken to be free.
     """
     available = _available(meminfo)
     if available is None:
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
-    bound = _left_in(cgroup)
-    return available if bound is None else min(available, bound)
+    machine = FreeMemory(available, "the machine's free memory")
+    return min([machine, *_groups(cgroup, process), *_own_limits(process, limits)])
 
 
 def _available(meminfo: Path) -> int | None:
@@ -34,10 +71,67 @@ def _available(meminfo: Path) -> int | None:
     return None
 
 
-def _left_in(cgroup: Path) -> int | None:
-    """What a version 2 control group has left; None where there is none or no bound."""
-    limit, used = cgroup / "memory.max", cgroup / "memory.current"
+def _groups(cgroup: Path, process: Path) -> Iterator[FreeMemory]:
+    """What each control group around the process has left; a group is bound by those above it."""
+    for mount, group, version in _hierarchies(cgroup, process):
+        # In a container the mount itself may be the group, and the path that of the host.
+        for name in (group, *PurePosixPath(group).parents):
+            room = _left_in(mount / str(name).lstrip("/"), version)
+            if room is not None:
+                yield room
+
+
+def _hierarchies(cgroup: Path, process: Path) -> Iterator[tuple[Path, str, _Version]]:
+    """Where groups may be mounted, and the process's group there (`/` where it is not known)."""
+    paths = dict(_paths_of(process / "cgroup"))
+    for mount in (cgroup, cgroup / "unified"):
+        yield mount, paths.get("", "/"), _VERSION_2
+    yield cgroup / "memory", paths.get("memory", "/"), _VERSION_1
+
+
+def _paths_of(file: Path) -> Iterator[tuple[str, str]]:
+    """(controller, path) for each line `number:controllers:path`; version 2 names none."""
+    if not file.exists():
+        return
+    for line in file.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            yield controller, path
+
+
+def _left_in(group: Path, version: _Version) -> FreeMemory | None:
+    """None where there is no such group, or no bound."""
+    limit, used = group / version.limit, group / version.used
     if not (limit.exists() and used.exists()):
         return None
     text = limit.read_text().strip()
-    return None if text == "max" else max(int(text) - int(used.read_text()), 0)
+    if text == "max":
+        return None
+    taken = int(used.read_text()) - _reclaimable(group / "memory.stat", version.reclaimable)
+    return FreeMemory(max(int(text) - max(taken, 0), 0), "the memory limit of a control group")
+
+
+def _reclaimable(stat: Path, wanted: str) -> int:
+    if not stat.exists():
+        return 0
+    for line in stat.read_text().splitlines():
+        name, _, value = line.partition(" ")
+        if name == wanted:
+            return int(value)
+    return 0
+
+
+def _own_limits(process: Path, limits: Mapping[str, int] | None) -> Iterator[FreeMemory]:
+    """What the process's own limits leave of what it has mapped."""
+    statm = process / "statm"
+    if not statm.exists():
+        return
+    pages = statm.read_text().split()
+    for name, (number, field) in _LIMITS.items():
+        if limits is None:
+            limit = resource.getrlimit(number)[0]
+        else:
+            limit = limits.get(name, resource.RLIM_INFINITY)
+        if limit != resource.RLIM_INFINITY:
+            left = limit - int(pages[field]) * os.sysconf("SC_PAGE_SIZE")
+            yield FreeMemory(max(left, 0), f"{name} of {limit} bytes")

@@ -2,24 +2,37 @@
 
 A block is one contiguous run here as it is on the device, so that a copy between the two is one
 plain copy. The arena is registered with CUDA instead of being taken from its allocator, which
-rounds up to a power of two; and it is shared memory, so that the disk's process writes a block
-to its file from where it lies.
+rounds up to a power of two.
 
-Knows: bytes and slots. Does not know: which slot is free or what lies in it.
+It is shared memory, so that the disk's process writes a block to its file from where it lies: a
+nameless file that lives in memory alone. It goes when the last process that has it open is gone,
+however that ends: nothing is left in /dev/shm, and a container's limit on that does not apply. Its
+pages are taken at once, so that a lack of memory is an error here and not a signal later.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import mmap
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from storage.errors import PoolDoesNotFit
-from storage.shared_memory import SharedMemory
+from storage.free_memory import host_free_bytes
 
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for all contexts
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: pages are made present, and errors are returned
+# What one request asks for. Until it is done, whoever changes the process's mappings waits (large
+# allocations do, and libraries as they are loaded); and each request takes the GIL once.
+_PART = 1024**2
+_THREADS = 8
 
 
 class HostPool:
@@ -27,7 +40,7 @@ class HostPool:
 
     Concurrency: allocated by any thread, used and dropped by the one owner thread; copies on the
     device's streams read and write it, so a slot is used again only when its copy has been seen
-    to be done.
+    to be done. With the disk's process, messages agree on who may use a block.
     """
 
     def __init__(
@@ -39,14 +52,18 @@ class HostPool:
     ) -> None:
         """Raise PoolDoesNotFit where `num_blocks` is under 1 or the memory is not there.
 
-        Pinned for copies to and from `device` where that is a GPU. `available` is as in
-        SharedMemory.
+        Pinned for copies to and from `device` where that is a GPU. `available` is the bytes that
+        may be taken, if fewer than this machine says it has.
         """
         started = time.perf_counter()
+        if num_blocks < 1 or block_bytes < 1:
+            raise PoolDoesNotFit(f"a pool of {num_blocks} blocks holds no token")
         self.num_blocks = num_blocks
         self.block_bytes = block_bytes
-        self.memory = SharedMemory(num_blocks, block_bytes, available)
-        flat = torch.frombuffer(self.memory.map, dtype=torch.uint8)
+        self.nbytes = num_blocks * block_bytes
+        self._fd: int | None
+        self._map, self._fd = _allocate(self.nbytes, available)
+        flat = torch.frombuffer(self._map, dtype=torch.uint8)
         self.tensor: Tensor = flat.view(num_blocks, block_bytes)
         self.is_pinned = False
         if device.type == "cuda":
@@ -54,9 +71,11 @@ class HostPool:
         self.seconds = time.perf_counter() - started  # what allocating and pinning took
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all blocks."""
-        return self.memory.nbytes
+    def descriptor(self) -> int:
+        """The open file, for a process that is to map it. Raises PoolDoesNotFit once closed."""
+        if self._fd is None:
+            raise PoolDoesNotFit("this memory has been given back")
+        return self._fd
 
     def pin(self) -> None:
         """Pin the memory for all GPUs, from any thread; PoolDoesNotFit gives it back.
@@ -66,17 +85,70 @@ class HostPool:
         result = _runtime().cudaHostRegister(self.tensor.data_ptr(), self.nbytes, _PORTABLE)
         if int(result) != 0:
             self.close()
-            raise PoolDoesNotFit(f"{self.memory.nbytes} bytes cannot be pinned: {result}")
+            raise PoolDoesNotFit(f"{self.nbytes} bytes cannot be pinned: {result}")
         self.is_pinned = True
 
     def close(self) -> None:
-        """Give the memory back; the tensor is not to be used any more."""
+        """Give the memory back; the tensor is not to be used any more. May be repeated."""
         if self.is_pinned:
             self.is_pinned = False
             _runtime().cudaHostUnregister(self.tensor.data_ptr())
         self.tensor = torch.empty(0, self.block_bytes, dtype=torch.uint8)
-        self.memory.close()
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+        with suppress(BufferError):  # where something still refers to it
+            self._map.close()
 
 
 def _runtime() -> Any:
     return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+
+
+def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
+    """Shared memory and the descriptor of its file. Raises PoolDoesNotFit."""
+    # Checked here, since Linux overcommits: its OOM killer would end a process instead.
+    there = host_free_bytes()
+    free = there if available is None else min(available, there)
+    if num_bytes > free:
+        raise PoolDoesNotFit(f"{num_bytes} bytes of blocks; {free} bytes of memory are free")
+    fd = os.memfd_create("ratoon-blocks", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(fd, num_bytes)
+        memory = mmap.mmap(fd, num_bytes)
+        _take_pages(fd, memory)
+    except (OSError, ValueError) as error:
+        os.close(fd)
+        raise PoolDoesNotFit(f"{num_bytes} bytes of blocks: {error}") from error
+    return memory, fd
+
+
+def _take_pages(fd: int, memory: mmap.mmap) -> None:
+    """Have every page present. Raises OSError where there is not enough memory.
+
+    By several threads, since one clears 3 GB a second and pinning would do it alone; a core is
+    left to who does something else meanwhile. A system that does not know the request (Linux
+    before 5.14) is asked for the file's pages instead.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    view = ctypes.c_char.from_buffer(memory)
+    address, size = ctypes.addressof(view), len(memory)
+    num_threads = max(1, min(_THREADS, len(os.sched_getaffinity(0)) - 1))
+    share = -(-size // (num_threads * _PART)) * _PART
+
+    def populate(first: int) -> int:
+        for start in range(first, min(first + share, size), _PART):
+            length = ctypes.c_size_t(min(_PART, size - start))
+            place = ctypes.c_void_p(address + start)
+            if libc.madvise(place, length, _POPULATE_WRITE):
+                return ctypes.get_errno()
+        return 0
+
+    with ThreadPoolExecutor(num_threads) as threads:
+        failed = set(threads.map(populate, range(0, size, share))) - {0}
+    del view  # or the map could not be closed
+    if failed == {errno.EINVAL}:
+        os.posix_fallocate(fd, 0, len(memory))
+    elif failed:
+        number = max(failed)
+        raise OSError(number, os.strerror(number))

@@ -1,14 +1,14 @@
-"""What one copy of one block looks like, as data.
+"""What one copy of one block looks like, as data, and how copies have ended.
 
 Knows: the names of the tiers, that a block has a slot number in each, and what a block on disk is
-bound to. Does not know: why a block moves, or how a copy is done. `prefix_cache` returns plans; a
-mover in this room executes them.
+bound to. Does not know: why a block moves, or how a copy is made. `prefix_cache` returns plans; a
+mover in this package executes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
@@ -41,7 +41,7 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BlockRecord:
     """What a block on disk is stored with, and compared with when it is read. Opaque here."""
 
     key: bytes  # 16 bytes, the block's own
@@ -61,5 +61,37 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     moves: tuple[Move, ...] = ()
-    records: Mapping[Move, Record] = {}  # of every move to or from disk
+    records: Mapping[Move, BlockRecord] = {}  # of every move to or from disk
     erase: tuple[int, ...] = ()  # slots on disk
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Blocks that one tier's memory got from another's in one go, and the seconds that took."""
+
+    source: Tier
+    target: Tier
+    blocks: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Completed:
+    """Moves that have ended and were not reported before."""
+
+    done: list[Move] = field(default_factory=list)
+    # Nothing arrived; the source is as good as before.
+    failed: list[Move] = field(default_factory=list)
+    # Read from disk, and not what was asked for: the source is gone.
+    lost: list[Move] = field(default_factory=list)
+    # How long copies took, where known: not for the disk.
+    copied: list[Copied] = field(default_factory=list)
+    # Moves to the device that have not ended. Steps launched from now on wait for them by
+    # themselves where they have to, and when such a step is over the moves are done.
+    released: list[Move] = field(default_factory=list)
+
+    def add_copied(self, moves: Sequence[Move], seconds: float) -> None:
+        """Note moves that one batch of copies has done, all between the same two tiers."""
+        self.done.extend(moves)
+        one = moves[0]
+        self.copied.append(Copied(one.source_tier, one.target_tier, len(moves), seconds))

@@ -1,9 +1,7 @@
 """Which blocks are copied together: runs of blocks that follow each other on both sides.
 
-    sources   | 3 4 5 |     9     | 11 |
-    targets   | 7 8 9 |     1     |  0 |      three runs: a copy each
-
-Knows: slots and the addresses of blocks. Does not know: streams, tiers, or why a block is copied.
+sources   | 3 4 5 |     9     | 11 |
+targets   | 7 8 9 |     1     |  0 |      three runs: a copy each
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """Executes plans of moves between tiers, beside the steps.
 
-    device <-> host    one batch of copies for each direction of a plan, one event behind it
+    device <-> host    one batch of copies for each direction of a plan, one event after it
     device <-> disk    through staging buffers, see `disk_route`
     host    -> disk    written from where the block lies
-    disk    -> host    through staging buffers
 
 Moves within the device are not made here, but by `mover`, on the stream of the step that needs
 them.
-
-Knows: the tiers' memory, and when a move has ended. Does not know: why a block moves, whose it
-is, or what follows from its end.
 """
 
 from __future__ import annotations
@@ -21,25 +17,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from storage.copies import Copies, Copying, Direction, Event, copies_for
+from storage.copies import CopyDirection, CopyEvent, Copying, CopyStream, copies_for
 from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
-from storage.disk_route import DiskRoute, TierTensors
+from storage.disk_route import DiskRoute
 from storage.errors import CopyFailed, UnknownSlot, UnsupportedMove
 from storage.host_pool import HostPool
-from storage.move import Move, Plan, Tier
+from storage.move import Completed, Move, Plan, Tier
 from storage.runs import Slots, runs_of
-from storage.settled import Ends, Settled
 
 # In this order: a request waits for copies up, while copies down have time.
 _DIRECTIONS = {
-    (Tier.HOST, Tier.DEVICE): Direction.UP,
-    (Tier.DEVICE, Tier.HOST): Direction.DOWN,
+    (Tier.HOST, Tier.DEVICE): CopyDirection.UP,
+    (Tier.DEVICE, Tier.HOST): CopyDirection.DOWN,
 }
+_ROUTES = {*_DIRECTIONS, (Tier.DEVICE, Tier.DISK), (Tier.HOST, Tier.DISK), (Tier.DISK, Tier.DEVICE)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Flow:
+class _Direction:
     """The moves of a plan from one tier to another."""
 
     ends: tuple[Tier, Tier]
@@ -49,19 +45,19 @@ class _Flow:
 
 
 @dataclass(slots=True, eq=False)
-class _Batch:
+class _CopyBatch:
     moves: tuple[Move, ...]
     copying: Copying
-    is_promised: bool = False
+    is_released: bool = False
 
 
 class TierMover:
     """Moves blocks between tiers.
 
-    Concurrency: one owner thread. `start` and `poll` never wait for the device or the disk.
-    Until the end of a move has been reported by `poll`, nothing else may use its slots; from then
-    on they may be used by whatever is launched next, on any stream. Steps may read the targets of
-    moves that are promised: those launched after the report wait for what is missing themselves.
+    Concurrency: one owner thread. `start` and `poll` never wait for the device or the disk. Until
+    the end of a move has been reported by `poll`, nothing else may use its slots; from then on they
+    may be used by whatever is launched next, on any stream. Steps may read the targets of moves
+    that are released early: those launched after the report wait for what is missing themselves.
     """
 
     def __init__(
@@ -69,7 +65,7 @@ class TierMover:
         device: DevicePool,
         host: HostPool | None = None,
         disk: DiskTier | None = None,
-        copies: Copies | None = None,
+        copies: CopyStream | None = None,
     ) -> None:
         """`copies`: how to copy to and from the device; None: as `copies_for` says."""
         self._device = block_bytes_of(device)
@@ -81,16 +77,10 @@ class TierMover:
             self._slots[Tier.HOST] = host.num_blocks
         if disk is not None:
             self._slots[Tier.DISK] = disk.num_blocks
-        tensors = TierTensors(self._device, self._host)
-        self._route = None if disk is None else DiskRoute(tensors, disk, self._copies)
-        self._batches: list[_Batch] = []
-        self._ends = Ends()
-        self._pending = 0
-
-    @property
-    def pending(self) -> int:
-        """Moves that have been started and not been reported."""
-        return self._pending
+        self._route = None if disk is None else DiskRoute(self._device, disk, self._copies)
+        self._batches: list[_CopyBatch] = []
+        self._ended = Completed()
+        self.pending = 0  # moves that have been started and not been reported
 
     def start(self, plan: Plan) -> None:
         """Begin all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot."""
@@ -101,7 +91,7 @@ class TierMover:
             self._disk.erase(plan.erase)
         if not plan.moves:
             return
-        self._pending += len(plan.moves)
+        self.pending += len(plan.moves)
         mark = self._copies.mark()
         for ends, direction in _DIRECTIONS.items():
             if ends in flows:
@@ -111,25 +101,25 @@ class TierMover:
                 move for flow in flows.values() if Tier.DISK in flow.ends for move in flow.moves
             ]
             self._route.start(moves, plan.records, mark)
-            self._route.launch(self._ends)
+            self._route.launch(self._ended)
 
-    def poll(self) -> Settled:
-        """Return the moves that have ended since the last call, and those promised."""
+    def poll(self) -> Completed:
+        """Return the moves that have ended or been released early since the last call."""
         going = []
         for batch in self._batches:
             if batch.copying.query():
-                self._ends.add_copied(batch.moves, batch.copying.seconds)
+                self._ended.add_copied(batch.moves, batch.copying.seconds)
                 continue
             going.append(batch)
-            if not batch.is_promised and batch.copying.promise():
-                batch.is_promised = True
-                self._ends.promised += batch.moves
+            if not batch.is_released and batch.copying.release_early():
+                batch.is_released = True
+                self._ended.released += batch.moves
         self._batches = going
         if self._route is not None:
-            self._route.advance(self._ends)
-        settled = self._ends.take()
-        self._pending -= len(settled.done) + len(settled.failed) + len(settled.lost)
-        return settled
+            self._route.advance(self._ended)
+        completed, self._ended = self._ended, Completed()
+        self.pending -= len(completed.done) + len(completed.failed) + len(completed.lost)
+        return completed
 
     def close(self) -> None:
         """Wait for the copies under way and drop the rest. The pools and the disk stay open."""
@@ -138,25 +128,25 @@ class TierMover:
         self._batches = []
         if self._route is not None:
             self._route.close()
-        self._pending = 0
+        self.pending = 0
 
-    def _copy(self, flow: _Flow, direction: Direction, mark: Event) -> None:
+    def _copy(self, flow: _Direction, direction: CopyDirection, mark: CopyEvent) -> None:
         if self._host is None:
             return
-        down = direction is Direction.DOWN
+        down = direction is CopyDirection.DOWN
         target, source = (self._host, self._device) if down else (self._device, self._host)
         runs = runs_of(target, source, flow.target_slots, flow.source_slots)
         try:
             copying = self._copies.copy(direction, runs, mark)
         except CopyFailed:
-            self._ends.add_failed(flow.moves)
+            self._ended.failed += flow.moves
         else:
-            self._batches.append(_Batch(flow.moves, copying))
+            self._batches.append(_CopyBatch(flow.moves, copying))
 
-    def _check(self, flow: _Flow, plan: Plan) -> None:
+    def _check(self, flow: _Direction, plan: Plan) -> None:
         source, target = flow.ends
         known = source in self._slots and target in self._slots
-        if not known or source is target:
+        if not known or flow.ends not in _ROUTES:
             raise UnsupportedMove(f"cannot copy from {source.value} to {target.value} here")
         if Tier.DISK in flow.ends:
             for move in flow.moves:
@@ -175,13 +165,13 @@ def block_bytes_of(pool: DevicePool) -> Tensor:
     return pool.tensor.view(pool.num_blocks, -1).view(torch.uint8)
 
 
-def _flows(moves: Sequence[Move]) -> dict[tuple[Tier, Tier], _Flow]:
+def _flows(moves: Sequence[Move]) -> dict[tuple[Tier, Tier], _Direction]:
     """The moves by where they lead from and to, each in the order given."""
     groups: dict[tuple[Tier, Tier], list[Move]] = {}
     for move in moves:
         groups.setdefault((move.source_tier, move.target_tier), []).append(move)
     return {
-        ends: _Flow(
+        ends: _Direction(
             ends,
             tuple(group),
             np.array([move.source for move in group], np.int64),

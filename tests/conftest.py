@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 # Where there is no NVIDIA device, Triton kernels run in the interpreter. Triton reads this when
 # a kernel is defined, and a conftest further in may already import one: so it is set here, at
 # import. Rooms that run the plain PyTorch references never notice.
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# No test speaks TLS, but every HTTP client reads some 150 certificates when it is made, which takes
+# 20 ms. From a directory they are read when they are asked for, and in this one there are none.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)

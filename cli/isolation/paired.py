@@ -1,144 +1,176 @@
-"""The paired test: the same tokens are asked by one who may find them and one who may not.
+"""The paired test: two callers send the same tokens, one who may hit them and one who may not.
 
-    device      first, first again, other, first once more
-    host, disk  first, first again | everything is pushed down | other, first again
-    evicted     first, forgotten, first, first again, other
-    restarted   first, first again | the operator restarts | other, first again
+    the first tenant sends its prompt, twice: only blocks that were reused are written to disk
+    host, disk: its blocks are pushed down; evicted: flushed, and computed anew; or a restart
+    on the device: the first sends it again, which is the control, and then the other sends it
+    elsewhere: the other comes first, because the control brings the blocks back up
 
-Below the device the other asks before the control, because the control brings the blocks back up.
-
-Knows: the order of requests in a cell. Does not know: which cells there are (`cells`), or what
-readings mean (`findings`).
+Every tenant keeps its share of each tier whatever others ask, so others' prompts do not push a
+small tenant's blocks down. A ceiling on the tenant itself does: so low that the tiers above the
+wanted one hold only a few of its prompts, and high enough that the wanted one holds several. That
+takes few prompts on a server of any size, and no other tenant loses anything.
 """
 
 from __future__ import annotations
 
-import msgspec
+import math
+import secrets
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import typer
 
 from cli.errors import ServerRefused
-from cli.isolation.asking import Asker, Prompt, Reading
-from cli.isolation.cast import Cast, Stage
-from cli.isolation.cells import Cell, Side, Tier
-from cli.isolation.findings import Finding, Outcome, Readings, inconclusive, judged
-from cli.isolation.pressure import NotReached, Pressure
+from cli.isolation.cases import IDS, Cell, TierCase, cells_of
+from cli.isolation.fixtures import Fixture, Fixtures, flush, until_warm
+from cli.isolation.server import Reading, ServerFacts, ServerUnderTest
+from cli.isolation.verdict import Finding, Outcome, judged, untested
+from cli.operating.admin_client import TENANTS
+from cli.progress import progress_bar
 
 _PROMPT_BLOCKS = 4.5
 _TEMPLATE_BLOCKS = 2  # what a chat's template and the last words may add
 _TRIES = 3
 _CONFLICT = 409
+_KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in those above
+_ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
+_PIECES = 4  # prompts among which the filling tokens are divided
 
 
-class Seed(msgspec.Struct, frozen=True):
-    """What the first tenant of a cell has asked; kept in the file of a run over a restart."""
+@dataclass(frozen=True, slots=True)
+class Squeeze:
+    """What pushes a prompt into a tier: a ceiling, as a share, and tokens to ask for under it."""
 
-    cell: int
-    cast: Cast
-    prompt: Prompt
-    cold: Reading
+    ceiling: float
+    fill_tokens: int
+
+
+class NotReached(Exception):
+    """The blocks could not be brought where a test wants them."""
 
 
 class PairedTest:
     """Runs cells against one server."""
 
-    def __init__(self, asker: Asker, stage: Stage, pressure: Pressure, block_size: int) -> None:
-        self._asker = asker
-        self._stage = stage
-        self._pressure = pressure
-        self._block_size = block_size
-        self._prompt_tokens = int(_PROMPT_BLOCKS * block_size)
-        self._most_tokens = self._prompt_tokens + _TEMPLATE_BLOCKS * block_size
+    def __init__(self, server: ServerUnderTest, max_fill_tokens: int, *, each_entry: bool) -> None:
+        self._server = server
+        self._admin = server.admin
+        self._block_size = server.facts.block_size
+        self._prompt_tokens = int(_PROMPT_BLOCKS * self._block_size)
+        self._most_tokens = self._prompt_tokens + _TEMPLATE_BLOCKS * self._block_size
+        self._max_fill_tokens = max_fill_tokens
+        self._each_entry = each_entry
 
-    async def run(self, cell: Cell) -> Finding:
-        """Test a cell that needs no restart; up to three times while it is inconclusive."""
-        for _ in range(_TRIES):
-            finding = await self._once(cell)
-            if finding.outcome is not Outcome.INCONCLUSIVE:
-                break
-        return finding
+    async def in_tier(self, tier: TierCase) -> list[Finding]:
+        """All cells of a tier that needs no restart; each three times while it is inconclusive."""
+        cells, findings = cells_of(tier, each_entry=self._each_entry), list[Finding]()
+        if tier in (TierCase.HOST, TierCase.DISK) and tier not in self._server.facts.tier_tokens:
+            return [untested(cell, Outcome.NOT_APPLICABLE, f"no {tier} tier") for cell in cells]
+        with progress_bar(f"paired, {tier}", len(cells)) as advance:
+            for cell in cells:
+                finding, tries = await self._once(cell), 1
+                while finding.outcome is Outcome.INCONCLUSIVE and tries < _TRIES:
+                    finding, tries = await self._once(cell), tries + 1
+                findings.append(finding)
+                advance(1)
+        return findings
 
-    async def seed(self, cell: Cell, number: int, ceiling: float = 1.0) -> Seed:
-        """The first tenant asks twice: only blocks that were reused are written to disk."""
-        cast, prompt = await self._enter(cell, ceiling)
-        cold = await self._ask(cell, cast, cell.case.asker, prompt)
-        await self._ask(cell, cast, cell.case.asker, prompt)
-        return Seed(number, cast, prompt, cold)
-
-    async def harvest(self, cell: Cell, seed: Seed) -> Finding:
-        """The other asks, then the first again; the cast is removed."""
-        await self._stage.warm(seed.cast)
-        other, refused = await self._other(cell, seed.cast, seed.prompt)
-        control = await self._ask(cell, seed.cast, cell.case.asker, seed.prompt)
-        await self._stage.leave(seed.cast)
-        readings = Readings(
-            cold=seed.cold,
-            control=control,
-            other=other,
-            refused=refused,
-            published=seed.cast.published,
-        )
-        return judged(cell, readings, self._block_size)
+    async def over_restart(self) -> list[Finding]:
+        """Prepare all cells, ask for a restart, wait for it, and compare them."""
+        cells = cells_of(TierCase.RESTARTED, each_entry=self._each_entry)
+        fixtures, findings = list[Fixture](), list[Finding]()
+        async with AsyncExitStack() as stack:
+            with progress_bar("before a restart", len(cells)) as advance:
+                for cell in cells:
+                    fixtures.append(await self._prepared(cell, stack))
+                    advance(1)
+            typer.echo("Restart the server now; the test goes on when it is back.", err=True)
+            await self._server.restarted()
+            with progress_bar("after the restart", len(cells)) as advance:
+                for fixture in fixtures:
+                    findings.append(await self._compared(fixture))
+                    advance(1)
+        return findings
 
     async def _once(self, cell: Cell) -> Finding:
         try:
-            if cell.tier in (Tier.HOST, Tier.DISK):
-                return await self._pushed_down(cell)
-            return await self._on_device(cell)
+            async with AsyncExitStack() as stack:
+                return await self._compared(await self._prepared(cell, stack))
         except NotReached as error:
-            return inconclusive(cell, str(error))
+            return untested(cell, Outcome.INCONCLUSIVE, str(error))
         except ServerRefused as refusal:
             if cell.case.publishes is None or refusal.status != _CONFLICT:
                 raise
-            return inconclusive(cell, str(refusal))  # no room for another published prefix
+            # There is no room for another published prefix.
+            return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
-    async def _pushed_down(self, cell: Cell) -> Finding:
-        ceiling = self._pressure.ceiling(cell.tier, self._most_tokens)
-        seed = await self.seed(cell, 0, ceiling)
-        await self._pressure.push(cell.tier, seed.cast.first.key, self._most_tokens)
-        return await self.harvest(cell, seed)
+    async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:
+        """The cell's fixture, with the first tenant's blocks where they are to be."""
+        ceiling, pushed = 1.0, None
+        if cell.tier in (TierCase.HOST, TierCase.DISK):
+            pushed = squeeze(self._server.facts, cell.tier, self._most_tokens)
+            ceiling = pushed.ceiling
+            if pushed.fill_tokens > self._max_fill_tokens:
+                raise NotReached(f"it takes {pushed.fill_tokens} tokens to get to the {cell.tier}")
+        fixtures = Fixtures(self._server, stack)
+        fixture = await fixtures.fixture(cell, self._prompt_tokens, ceiling)
+        for _ in range(2):
+            await self._first(fixture)
+        if pushed is not None:
+            await push_down(self._server, fixture.first.key, pushed, self._most_tokens)
+        if cell.tier is TierCase.EVICTED:
+            await flush(self._server, fixture.first, fixture.other)
+            if (await self._first(fixture)).is_full(self._block_size):
+                raise NotReached("the flush left everything in the cache")
+        return fixture
 
-    async def _on_device(self, cell: Cell) -> Finding:
-        cast, prompt = await self._enter(cell)
-        cold = await self._ask(cell, cast, cell.case.asker, prompt)
-        shows = True
-        if cell.tier is Tier.EVICTED:
-            await self._stage.forget(cast)
-            cold = await self._ask(cell, cast, cell.case.asker, prompt)
-            shows = not cold.is_full(self._block_size)  # else nothing was forgotten
-        control = await self._ask(cell, cast, cell.case.asker, prompt)
-        other, refused = await self._other(cell, cast, prompt)
-        after = await self._ask(cell, cast, cell.case.asker, prompt)
-        await self._stage.leave(cast)
-        readings = Readings(
-            cold=cold,
-            control=control if shows else None,
-            other=other,
-            refused=refused,
-            after=after,
-            published=cast.published,
-        )
-        return judged(cell, readings, self._block_size)
+    async def _compared(self, fixture: Fixture) -> Finding:
+        """The other's request beside the control."""
+        if fixture.prefix_id is not None:
+            await until_warm(self._admin, fixture.prefix_id)
+        if fixture.cell.case.leaves:
+            await self._admin.call("PATCH", TENANTS.path_of(fixture.other.id), {"group_id": None})
+        if fixture.cell.tier in (TierCase.DEVICE, TierCase.EVICTED):
+            control, other = await self._first(fixture), await self._other(fixture)
+        else:
+            other, control = await self._other(fixture), await self._first(fixture)
+        return judged(fixture.cell, control, other, fixture.published, self._block_size)
 
-    async def _enter(self, cell: Cell, ceiling: float = 1.0) -> tuple[Cast, Prompt]:
-        """Create a cast and its prompt, with a published beginning if the case needs one."""
-        cast = await self._stage.enter(cell.case, ceiling)
-        key = cast.first.key
-        prompt = await self._asker.fresh_prompt(key, self._prompt_tokens)
-        if cell.case.publishes is None:
-            return cast, prompt
-        cast = await self._stage.publish(cast, cell.case, cell.entry.kind, prompt.text)
-        return cast, await self._asker.behind(key, prompt.text, self._prompt_tokens)
+    async def _first(self, fixture: Fixture) -> Reading:
+        key, entry = fixture.first.key, fixture.cell.entry
+        return await self._server.ask(key, entry, fixture.prompt, fixture.fields)
 
-    async def _ask(self, cell: Cell, cast: Cast, side: Side, prompt: Prompt) -> Reading:
-        return await self._asker.ask(cast.key(side), cell.entry, prompt, cast.fields(side))
-
-    async def _other(
-        self, cell: Cell, cast: Cast, prompt: Prompt
-    ) -> tuple[Reading | None, int | None]:
-        if cell.case.leaves:
-            await self._stage.second_leaves(cast)
+    async def _other(self, fixture: Fixture) -> Reading | None:
+        """None where the request was refused and may be."""
+        key, entry = fixture.other.key, fixture.cell.entry
         try:
-            return await self._ask(cell, cast, cell.case.other, prompt), None
+            return await self._server.ask(key, entry, fixture.prompt, fixture.other_fields)
         except ServerRefused as refusal:
-            if refusal.status == 400 and cell.case.expected == "nothing or refused":
-                return None, refusal.status
+            if refusal.status == 400 and fixture.cell.case.expected == "nothing or refused":
+                return None
             raise
+
+
+def squeeze(facts: ServerFacts, tier: TierCase, prompt_tokens: int) -> Squeeze:
+    """The ceiling and tokens for a prompt of `prompt_tokens` and a lower tier of the server."""
+    blocks = {name: size // facts.block_size for name, size in facts.tier_tokens.items()}
+    above = [name for name in _ORDER[: _ORDER.index(tier)] if name in blocks]
+    prompt = prompt_tokens // facts.block_size + 2  # a partial block, and the answer's
+    kept = {tier: _KEPT} | dict.fromkeys(set(above) - {TierCase.DEVICE}, _ON_THE_WAY)
+    ceiling = min(max(n * prompt / max(blocks[name], 1) for name, n in kept.items()), 1.0)
+    fill = sum(math.ceil(ceiling * blocks[name]) for name in above) + prompt
+    return Squeeze(ceiling, fill * facts.block_size)
+
+
+async def push_down(server: ServerUnderTest, key: str, wanted: Squeeze, prompt_tokens: int) -> None:
+    """Ask, as the tenant under the ceiling, for as much as pushes its first prompt down.
+
+    Twice, because a prompt that was sent only once would not displace one that was sent twice;
+    under random salts, so that no cell finds the first tokens of these prompts.
+    """
+    tokens = wanted.fill_tokens
+    for prompt in server.new_prompts(tokens, max(tokens // _PIECES, prompt_tokens)):
+        salt = {"cache_salt": secrets.token_hex(8)}
+        for _ in range(2):
+            await server.ask(key, IDS, prompt, salt)
+    await server.copied()

@@ -1,21 +1,29 @@
-"""A run's record for people: tables in the terminal, Markdown for the file.
-
-Knows: layout. Does not know: how anything was measured.
-"""
+"""A run's record, and the report on it: tables in the terminal, Markdown for the file."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
-from cli.isolation.findings import Finding, Outcome
-from cli.isolation.record import Record
-from cli.isolation.statistics import Separation
-from cli.isolation.verdict import CONTROL_AUC, TOLERANCE
+import msgspec
+import typer
+
+from cli.isolation.eviction import LEVELS, EvictionFinding
+from cli.isolation.server import ServerFacts
+from cli.isolation.timing import TimingFinding
+from cli.isolation.verdict import (
+    CONTROL_AUC,
+    CONTROL_BITS,
+    MOST_BITS,
+    TOLERANCE,
+    Finding,
+    Outcome,
+)
 from cli.output import print_table
 
-_COLUMNS = ("dimension", "difference", "tier", "entry points", "may reuse", "reused", "outcome")
-_TIMING = ("", "samples a class", "AUC", "95 %", "TPR - FPR", "AUC of tens", "hit", "miss (median)")
+Row = Mapping[str, object]
+Section = tuple[str, str, Sequence[Row]]  # title, text and table
+
 _WORDS = {
     Outcome.PASSED: "Isolated: nothing leaked, and every control found what it should.",
     Outcome.LEAKS: "LEAKS: a tenant was given, or could time, what it must not know.",
@@ -23,158 +31,145 @@ _WORDS = {
 }
 
 
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole run, without keys or prompts."""
+
+    began: str  # UTC
+    ended: str
+    server: ServerFacts
+    tool_version: str
+    tiers: list[str]  # that were asked for
+    findings: list[Finding]
+    timing: TimingFinding | None
+    timing_outcome: Outcome | None
+    eviction: EvictionFinding | None
+    eviction_outcome: Outcome | None
+    verdict: Outcome
+
+
 def show(record: Record) -> None:
-    """The tables on standard output."""
-    print_table("Paired test (tokens)", _COLUMNS, paired_rows(record.findings))
-    troubles = trouble_rows(record.findings)
-    if troubles:
-        print_table("What did not pass", ("test", "outcome", "reused", "control", "note"), troubles)
-    if record.timing is not None:
-        title = f"Timing test ({record.timing.prompt_tokens} tokens): {record.timing_outcome}"
-        print_table(title, _TIMING, timing_rows(record))
-    print_table("Verdict", ("",), [(_WORDS[record.verdict],)])
+    """The report on standard output, but for the list of every cell."""
+    for title, text, rows in _sections(record)[:-1]:
+        if rows:
+            print_table(title, list(rows[0]), [list(map(_cell, row.values())) for row in rows])
+        typer.echo(text or "" if rows else f"{title}: {text or 'nothing'}")
 
 
 def markdown(record: Record) -> str:
     """The report that an operator files."""
-    parts = [
-        "# Isolation of tenants",
-        f"**{_WORDS[record.verdict]}**",
-        _table(("", ""), _fact_rows(record)),
-        "## Paired test",
-        "The same tokens asked by two who differ in one thing. `reused` is what the second was "
-        "given from the cache; the control is the first asking again.",
-        _table(_COLUMNS, paired_rows(record.findings)),
-        "## Not applicable here",
-        _table(("what", "why"), _not_applicable(record.findings)),
-        "## What did not pass",
-        _table(("test", "outcome", "reused", "control", "note"), trouble_rows(record.findings)),
-        "## Timing test",
-        *_timing(record),
-        "## Every cell",
-        _table(
-            ("dimension", "difference", "tier", "entry point", "reused", "control", "outcome"),
-            map(_cell_row, record.findings),
-        ),
-    ]
-    return "\n\n".join(parts) + "\n"
+    parts = list[str]()
+    for title, text, rows in _sections(record):
+        parts += [f"## {title}", text, _table(rows) if rows or not text else ""]
+    return "# Isolation of tenants\n\n" + "\n\n".join(filter(None, parts)) + "\n"
 
 
-def paired_rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
-    """A row for each dimension, difference and tier, its entry points counted together."""
-    rows: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in findings:
-        rows.setdefault((finding.dimension, finding.case, finding.tier), []).append(finding)
-    return [(*name, *_together(group)) for name, group in rows.items()]
-
-
-def trouble_rows(findings: Iterable[Finding]) -> list[tuple[str, ...]]:
-    """The cells that leaked or showed nothing."""
+def _sections(record: Record) -> list[Section]:
+    """In the tables, fields of the JSON output have the same names."""
+    bad = [f for f in record.findings if f.outcome in (Outcome.LEAKS, Outcome.INCONCLUSIVE)]
+    facts = [{"": name, " ": value} for name, value in _facts(record).items()]
     return [
+        ("The run", "", facts),
         (
-            f"{finding.dimension}: {finding.case}; {finding.tier}; {finding.entry}",
-            finding.outcome,
-            _number(finding.reused),
-            finding.control,
-            finding.note,
-        )
-        for finding in findings
-        if finding.outcome in (Outcome.LEAKS, Outcome.INCONCLUSIVE)
+            "Paired test",
+            "The same tokens sent by two who differ in one thing. `reused` is what the second was "
+            "given from the cache; the control is the first asking again.",
+            _by_case(record.findings),
+        ),
+        ("What did not pass", "", list(map(_cell_row, bad))),
+        _timing(record.timing, record.timing_outcome),
+        _eviction(record.eviction, record.eviction_outcome),
+        ("Verdict", _WORDS[record.verdict], []),
+        ("Every cell", "", list(map(_cell_row, record.findings))),
     ]
 
 
-def timing_rows(record: Record) -> list[tuple[str, ...]]:
-    """Across tenants, and the control."""
-    if record.timing is None:
-        return []
-    return [
-        ("across tenants", *_separation(record.timing.across)),
-        ("control: one tenant", *_separation(record.timing.control)),
-    ]
-
-
-def _together(group: Sequence[Finding]) -> tuple[str, ...]:
-    reused = [finding.reused for finding in group if finding.reused is not None]
-    counts = Counter(finding.outcome for finding in group)
-    return (
-        str(len(group)),
-        "any" if group[0].outcome is Outcome.ALLOWED else _number(group[0].may_reuse),
-        f"{max(reused)}" if reused else "-",
-        ", ".join(f"{count} {outcome}" for outcome, count in counts.items()),
-    )
-
-
-def _separation(found: Separation) -> tuple[str, ...]:
-    return (
-        str(found.samples),
-        f"{found.auc:.4f}",
-        f"{found.low:.4f} to {found.high:.4f}",
-        f"{found.best_advantage:.3f}",
-        "-" if found.auc_of_tens is None else f"{found.auc_of_tens:.3f}",
-        f"{found.hit_median_s * 1e3:.2f} ms",
-        f"{found.miss_median_s * 1e3:.2f} ms",
-    )
-
-
-def _timing(record: Record) -> list[str]:
-    if record.timing is None:
-        return ["Left out."]
-    return [
-        f"{record.timing_outcome}. A prompt's first token, {record.timing.prompt_tokens} tokens "
-        "each, timed at the socket; hit: the victim has asked the same. The interval must lie "
-        f"within {TOLERANCE} of 0.5 across tenants, and the control's AUC above {CONTROL_AUC}.",
-        _table(_TIMING, timing_rows(record)),
-    ]
-
-
-def _fact_rows(record: Record) -> list[tuple[str, ...]]:
-    server = record.server
-    sizes = ", ".join(f"{tier} {tokens}" for tier, tokens in server.tier_tokens.items())
-    controls = sum(finding.control_full for finding in record.findings)
-    tested = sum(f.outcome is not Outcome.NOT_APPLICABLE for f in record.findings)
-    return [
-        ("began, ended (UTC)", f"{record.began}, {record.ended}"),
-        ("server version", server.version or "not told"),
-        ("ratoon verify-isolation", record.tool_version),
-        ("model", server.model),
-        ("fingerprint", server.fingerprint),
-        ("block size", f"{server.block_size} tokens"),
-        ("tiers (tokens)", sizes),
-        ("loads from lower tiers", "insisted on" if server.always_load else "the server's choice"),
-        ("tiers asked for", ", ".join(record.tiers)),
-        ("cells tested, controls full", f"{tested}, {controls}"),
-    ]
-
-
-def _not_applicable(findings: Iterable[Finding]) -> list[tuple[str, ...]]:
-    rows = {
-        (f"{finding.dimension}: {finding.case}; {finding.tier}", finding.note): None
-        for finding in findings
-        if finding.outcome is Outcome.NOT_APPLICABLE
+def _facts(record: Record) -> dict[str, object]:
+    server, findings = msgspec.structs.asdict(record.server), record.findings
+    missing = dict.fromkeys(f.note for f in findings if f.outcome is Outcome.NOT_APPLICABLE)
+    return {
+        "began, ended (UTC)": f"{record.began}, {record.ended}",
+        "ratoon verify-isolation": record.tool_version,
+        **{f"server: {name}": value for name, value in server.items()},
+        "tiers asked for": ", ".join(record.tiers),
+        "not applicable": "; ".join(missing),
+        "cells tested": sum(f.outcome is not Outcome.NOT_APPLICABLE for f in findings),
+        "controls full": sum(f.control_full for f in findings),
     }
-    return [*rows]
 
 
-def _cell_row(finding: Finding) -> tuple[str, ...]:
-    return (
-        finding.dimension,
-        finding.case,
-        finding.tier,
-        finding.entry,
-        _number(finding.reused),
-        finding.control,
-        finding.outcome + (f" ({finding.note})" if finding.note else ""),
+def _by_case(findings: Sequence[Finding]) -> list[Row]:
+    """A row for each dimension, case and tier, its entry points counted together."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.dimension, finding.case, finding.tier), []).append(finding)
+    rows = list[Row]()
+    for (dimension, case, tier), group in groups.items():
+        counts = Counter(finding.outcome for finding in group)
+        rows.append(
+            {
+                "dimension": dimension,
+                "case": case,
+                "tier": tier,
+                "entries": len(group),
+                "reused": max((f.reused for f in group if f.reused is not None), default=None),
+                "may_reuse": "any" if Outcome.ALLOWED in counts else group[0].may_reuse,
+                "outcome": ", ".join(f"{count} {outcome}" for outcome, count in counts.items()),
+            }
+        )
+    return rows
+
+
+def _timing(timing: TimingFinding | None, outcome: Outcome | None) -> Section:
+    if timing is None:
+        return ("Timing test", "Left out.", [])
+    text = (
+        f"{outcome}. A prompt's first token, {timing.prompt_tokens} tokens each, timed at the "
+        "socket; hit: the victim has asked the same. The 95 % interval of the AUC, low to high, "
+        f"must lie within {TOLERANCE} of 0.5 across tenants, and the control's AUC above "
+        f"{CONTROL_AUC}."
     )
+    return ("Timing test", text, _across_and_control(timing.across, timing.control))
 
 
-def _number(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def _eviction(eviction: EvictionFinding | None, outcome: Outcome | None) -> Section:
+    if eviction is None:
+        return ("Eviction test", "Left out.", [])
+    text = (
+        f"{outcome}. The attacker asks for {eviction.filled_tokens} tokens, the victim for "
+        f"{', '.join(map(str, LEVELS))}, and the attacker asks for its own again: what is cached, "
+        "and in which tier, must not tell how many the victim asked for. Less than "
+        f"{MOST_BITS} bits may be learnt across tenants, more than {CONTROL_BITS} in the control."
+    )
+    return ("Eviction test", text, _across_and_control(eviction.across, eviction.control))
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [_line(columns), _line(["--"] * len(columns)), *map(_line, rows)]
-    return "\n".join(lines) if len(lines) > 2 else "Nothing."
+def _across_and_control(across: msgspec.Struct, control: msgspec.Struct) -> list[Row]:
+    return [
+        {"": name, "across tenants": value, "control: one tenant": getattr(control, name)}
+        for name, value in msgspec.structs.asdict(across).items()
+    ]
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _cell_row(finding: Finding) -> Row:
+    parts = (finding.dimension, finding.case, finding.tier, finding.entry)
+    return {
+        "cell": "; ".join(parts),
+        "outcome": finding.outcome,
+        "reused": finding.reused,
+        "control": finding.control,
+        "note": finding.note,
+    }
+
+
+def _table(rows: Sequence[Row]) -> str:
+    if not rows:
+        return "Nothing."
+    lines = [list(rows[0]), ["--"] * len(rows[0]), *([*map(_cell, row.values())] for row in rows)]
+    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
+    return f"{value:.4f}" if isinstance(value, float) else "-" if value is None else str(value)

@@ -7,33 +7,55 @@ Every prompt is new. A trial's hit and miss follow each other directly, in rando
 other load affects both; and the same work for the victim precedes each. The control is the same
 test with one tenant as victim and attacker.
 
-Knows: trials. Does not know: clocks (`stopwatch`), statistics or what is good enough (`verdict`).
+First tokens are timed at the socket, each tenant on one connection that stays open. That blocks on
+purpose: an event loop between the socket and the clock would add noise of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import time
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from cli.isolation.asking import Asker, Prompt
-from cli.isolation.cast import Member
-from cli.isolation.cells import ENTRY_POINTS
-from cli.isolation.statistics import Separation, separation
-from cli.isolation.stopwatch import Stopwatch
+from cli.errors import ServerRefused, ServerUnreachable
+from cli.isolation.cases import IDS_STREAMED
+from cli.isolation.fixtures import TenantFixture
+from cli.isolation.server import Prompt, ServerUnderTest
+from cli.progress import progress_bar
 
-_IDS = next(entry for entry in ENTRY_POINTS if entry.kind == "ids" and entry.stream)
 _WARM_UP = 5
 _CONTROL_SHARE, _MIN_CONTROL = 5, 100
-_VOCABULARY = 1000  # token ids from which prompts are drawn
+_TIMEOUT_S = 120.0
+_RESAMPLES = 2000
+
+Times = npt.NDArray[np.float64]
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
+class Separation(msgspec.Struct, frozen=True, kw_only=True):
+    """How well hits and misses are separated. `auc` is the chance that a hit is faster than a miss.
+
+    `low` and `high` are its 95 % interval; 0.5 means that the classes are alike. `best_advantage`
+    is the largest true positive rate minus false positive rate of any threshold, which by chance
+    is above 0 even for classes that are alike.
+    """
+
+    samples: int  # of each class
+    auc: float
+    low: float
+    high: float
+    best_advantage: float
+    auc_of_tens: float | None  # when each guess averages ten victims
+    hit_median_s: float
+    miss_median_s: float
+
+
+class TimingFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What the timing test measured."""
 
     prompt_tokens: int
@@ -41,73 +63,134 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     control: Separation  # they are one
 
 
-@dataclass
-class _Times:
-    hits: list[float] = field(default_factory=list)
-    misses: list[float] = field(default_factory=list)
+class _TimedConnection:
+    """One tenant's connection. Used inside `with`; unusable after an error."""
 
-    def separation(self, seed: int) -> Separation:
-        return separation(np.array(self.hits), np.array(self.misses), seed)
+    def __init__(self, server: ServerUnderTest, key: str) -> None:
+        self._server = server
+        parts = urlsplit(server.url)
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._connection = kind(parts.netloc, timeout=_TIMEOUT_S)
+        self._path = parts.path + IDS_STREAMED.path
+        self._headers = {**server.headers(key), "Content-Type": "application/json"}
+
+    def __enter__(self) -> _TimedConnection:
+        self._connection.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def first_token_s(self, prompt: Prompt) -> float:
+        """Seconds from sending a streamed request to the first line of its events."""
+        content = msgspec.json.encode(self._server.body(IDS_STREAMED, prompt))
+        try:
+            started = time.perf_counter_ns()
+            self._connection.request("POST", self._path, content, self._headers)
+            answer = self._connection.getresponse()
+            answer.readline()
+            taken = time.perf_counter_ns() - started
+            answer.read()
+        except (HTTPException, OSError) as error:
+            raise ServerUnreachable(f"the connection broke ({error or 'timed out'})") from error
+        if answer.status != 200:
+            raise ServerRefused(f"the server answered {answer.status}", status=answer.status)
+        return taken / 1e9
 
 
-@dataclass
-class _Prompts:
-    """Draws prompts of ids that the model's tokenizer really gives."""
+async def time_tenants(
+    server: ServerUnderTest,
+    victim: TenantFixture,
+    attacker: TenantFixture,
+    length: int,
+    samples: int,
+) -> TimingFinding:
+    """Take `samples` of each class.
 
-    ids: list[int]
-    length: int
-    random: random.Random
+    The control has a fifth as many, but at least 100. The other load of the server should be
+    steady. Blocks the event loop, except for a moment between trials.
+    """
+    every = max(1, samples // max(samples // _CONTROL_SHARE, min(_MIN_CONTROL, samples)))
+    across, control = list[tuple[float, float]](), list[tuple[float, float]]()
 
-    def draw(self) -> Prompt:
-        return Prompt("", self.random.choices(self.ids, k=self.length))
+    def trial(spy: _TimedConnection) -> tuple[float, float]:
+        """Seconds of a hit and of a miss."""
+        taken = {}
+        for is_hit in random.sample((True, False), k=2):
+            asked = server.new_ids(length)
+            own.first_token_s(asked)
+            taken[is_hit] = spy.first_token_s(asked if is_hit else server.new_ids(length))
+        return taken[True], taken[False]
+
+    with (
+        _TimedConnection(server, victim.key) as own,
+        _TimedConnection(server, attacker.key) as others,
+        progress_bar("timing", samples) as advance,
+    ):
+        for _ in range(_WARM_UP):
+            trial(others)
+            trial(own)
+        for number in range(samples):
+            across.append(trial(others))
+            if number % every == 0:
+                control.append(trial(own))
+            advance(1)
+            await asyncio.sleep(0)  # where Ctrl-C is heard
+    return TimingFinding(
+        prompt_tokens=length, across=_separation(across), control=_separation(control)
+    )
 
 
-class TimingTest:
-    """Times one pair of tenants. The other load of the server should be steady."""
+def _separation(trials: list[tuple[float, float]]) -> Separation:
+    hits, misses = np.array(trials).T
+    return separation(hits, misses, random.getrandbits(32))
 
-    def __init__(self, asker: Asker, victim: Member, attacker: Member, length: int) -> None:
-        self._asker = asker
-        self._victim = victim
-        self._attacker = attacker
-        self._length = length
-        self._random = random.Random(secrets.randbits(64))
 
-    async def run(self, samples: int, advance: Callable[[], None]) -> Timing:
-        """Take `samples` of each class across tenants; for the control a fifth, but at least 100.
+def separation(hits: Times, misses: Times, seed: int) -> Separation:
+    """The separation of times in seconds; `hits[i]` and `misses[i]` had the same load."""
+    low, high = bootstrap_interval(hits, misses, seed)
+    tens = len(hits) // 10
+    return Separation(
+        samples=len(hits),
+        auc=auc(hits, misses),
+        low=low,
+        high=high,
+        best_advantage=best_advantage(hits, misses),
+        auc_of_tens=auc(_means(hits, tens), _means(misses, tens)) if tens >= 10 else None,
+        hit_median_s=float(np.median(hits)),
+        miss_median_s=float(np.median(misses)),
+    )
 
-        Blocks the event loop, except for a moment between trials.
-        """
-        sample_of_ids = await self._asker.fresh_prompt(self._victim.key, _VOCABULARY)
-        prompts = _Prompts(sample_of_ids.ids, self._length, self._random)
-        every = max(1, samples // max(samples // _CONTROL_SHARE, min(_MIN_CONTROL, samples)))
-        across, control = _Times(), _Times()
-        url = self._asker.url
-        headers = [self._asker.headers(who.key) for who in (self._victim, self._attacker)]
-        with Stopwatch(url, headers[0]) as victim, Stopwatch(url, headers[1]) as spy:
-            for _ in range(_WARM_UP):
-                self._trial(prompts, victim, spy, _Times())
-                self._trial(prompts, victim, victim, _Times())
-            for number in range(samples):
-                self._trial(prompts, victim, spy, across)
-                if number % every == 0:
-                    self._trial(prompts, victim, victim, control)
-                advance()
-                await asyncio.sleep(0)  # where Ctrl-C is heard
-        seed = self._random.getrandbits(32)
-        return Timing(
-            prompt_tokens=self._length,
-            across=across.separation(seed),
-            control=control.separation(seed),
-        )
 
-    def _trial(self, prompts: _Prompts, victim: Stopwatch, spy: Stopwatch, times: _Times) -> None:
-        classes = [True, False]
-        self._random.shuffle(classes)
-        for is_hit in classes:
-            asked = prompts.draw()
-            self._time(victim, asked)
-            taken = self._time(spy, asked if is_hit else prompts.draw())
-            (times.hits if is_hit else times.misses).append(taken)
+def auc(hits: Times, misses: Times) -> float:
+    """Mann-Whitney's U over n x m: P(hit < miss) + P(hit == miss) / 2."""
+    ordered = np.sort(misses)
+    slower = len(misses) - np.searchsorted(ordered, hits, side="right")
+    alike = len(misses) - slower - np.searchsorted(ordered, hits, side="left")
+    return float((slower + alike / 2).sum() / (len(hits) * len(misses)))
 
-    def _time(self, watch: Stopwatch, prompt: Prompt) -> float:
-        return watch.first_token_s(_IDS, self._asker.body(_IDS, prompt))
+
+def bootstrap_interval(
+    hits: Times, misses: Times, seed: int, resamples: int = _RESAMPLES
+) -> tuple[float, float]:
+    """The AUC's 95 % interval, by resampling pairs, so that load common to a pair cancels."""
+    random = np.random.default_rng(seed)
+    drawn = [
+        auc(hits[chosen], misses[chosen])
+        for chosen in (random.integers(len(hits), size=len(hits)) for _ in range(resamples))
+    ]
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def best_advantage(hits: Times, misses: Times) -> float:
+    """The most that guessing "hit" below some threshold gains: TPR less FPR."""
+    thresholds = np.concatenate((hits, misses))
+    true_positive = np.searchsorted(np.sort(hits), thresholds, side="right") / len(hits)
+    false_positive = np.searchsorted(np.sort(misses), thresholds, side="right") / len(misses)
+    return max(0.0, float((true_positive - false_positive).max()))
+
+
+def _means(times: Times, groups: int) -> Times:
+    means: Times = times[: groups * (len(times) // groups)].reshape(groups, -1).mean(axis=1)
+    return means

@@ -1,21 +1,96 @@
-"""When tenants count as isolated.
+"""What was found, and what each result must be for tenants to count as isolated.
 
-Knows: what each result must be. Does not know: how it was measured or is shown.
+the other reused ...              the control               outcome
+--------------------------------------------------------------------
+more than it may                  -                         leaks
+what it may                       full, from that tier      passed
+what it may                       anything less             inconclusive
+what members of a group may do    full                      allowed
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
-from cli.isolation.findings import Finding, Outcome
-from cli.isolation.timing import Timing
+import msgspec
+
+from cli.isolation.cases import Cell, TierCase
+from cli.isolation.eviction import EvictionFinding
+from cli.isolation.server import Reading
+from cli.isolation.timing import TimingFinding
 
 TOLERANCE = 0.03  # of an AUC of 0.5
 CONTROL_AUC = 0.95
-_GOOD = (Outcome.PASSED, Outcome.ALLOWED)
+MOST_BITS = 0.05  # that a trial of the eviction test may teach
+CONTROL_BITS = 0.5
+MOST_CHANCE = 0.05  # beyond which a leak may be luck
 
 
-def timing_outcome(timing: Timing) -> Outcome:
+class Outcome(StrEnum):
+    """The outcome of a test."""
+
+    PASSED = "passed"
+    ALLOWED = "allowed"  # members of a group may share, and need not
+    LEAKS = "leaks"
+    INCONCLUSIVE = "inconclusive"
+    NOT_APPLICABLE = "not applicable"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell's result. Tokens; no key, no prompt."""
+
+    dimension: str
+    case: str
+    tier: str = "any"
+    entry: str = "any"
+    outcome: Outcome
+    reused: int | None = None
+    may_reuse: int | None = None  # None: any
+    control: str = "-"  # such as 64 of 64
+    control_full: bool = False
+    note: str = ""
+
+
+def judged(
+    cell: Cell, control: Reading, other: Reading | None, published: int, block_size: int
+) -> Finding:
+    """A cell's finding; `other` is None where it was refused.
+
+    The first `published` tokens of the prompt are published.
+    """
+    whole = (control.prompt_tokens - 1) // block_size * block_size
+    may_reuse = {"anything": None, "published": published}.get(cell.case.expected, 0)
+    # Someone who may share has brought the blocks up before the control.
+    in_place = may_reuse is None or _came_from(cell.tier, control, published)
+    full = in_place and control.is_full(block_size)
+    note = "refused with 400" if other is None else ""
+    if not full and not note:
+        tiers = ", ".join(f"{name} {tokens}" for name, tokens in control.tiers.items() if tokens)
+        note = f"the control came from {tiers or 'nowhere'}, not whole from {cell.tier}"
+    reused = may_reuse if other is None else other.cached_tokens
+    return msgspec.structs.replace(
+        untested(cell, _outcome(reused, may_reuse, full), note),
+        reused=None if other is None else other.cached_tokens,
+        may_reuse=may_reuse,
+        control=f"{control.cached_tokens} of {whole}",
+        control_full=full,
+    )
+
+
+def untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
+    """A cell that this server does not have, or whose conditions could not be set up."""
+    return Finding(
+        dimension=cell.case.dimension,
+        case=cell.case.name,
+        tier=cell.tier,
+        entry=cell.entry.name,
+        outcome=outcome,
+        note=why,
+    )
+
+
+def timing_outcome(timing: TimingFinding) -> Outcome:
     """Whether hits and misses could be told apart by their times.
 
     Leaks: the whole interval lies outside the tolerance. Passed: it lies within, and the control
@@ -25,23 +100,50 @@ def timing_outcome(timing: Timing) -> Outcome:
     across = timing.across
     if across.low > 0.5 + TOLERANCE or across.high < 0.5 - TOLERANCE:
         return Outcome.LEAKS
-    if timing.control.auc <= CONTROL_AUC:
-        return Outcome.INCONCLUSIVE
     within = across.low >= 0.5 - TOLERANCE and across.high <= 0.5 + TOLERANCE
-    return Outcome.PASSED if within else Outcome.INCONCLUSIVE
+    shows = within and timing.control.auc > CONTROL_AUC
+    return Outcome.PASSED if shows else Outcome.INCONCLUSIVE
 
 
-def overall(findings: Sequence[Finding], timing: Timing | None) -> Outcome:
+def eviction_outcome(eviction: EvictionFinding) -> Outcome:
+    """Whether an attacker learnt from its own blocks how much a victim asked for."""
+    across = eviction.across
+    if across.bits >= MOST_BITS and across.chance < MOST_CHANCE:
+        return Outcome.LEAKS
+    shows = across.bits < MOST_BITS and eviction.control.bits > CONTROL_BITS
+    return Outcome.PASSED if shows else Outcome.INCONCLUSIVE
+
+
+def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
     """The worst of all outcomes; inconclusive if no cell could be tested.
 
-    `timing` is None where the timing test was left out.
+    `others` are those of the timing and the eviction test; None for one that was left out.
     """
     outcomes = {finding.outcome for finding in findings}
-    was_tested = not outcomes.isdisjoint(_GOOD)
-    if timing is not None:
-        outcomes.add(timing_outcome(timing))
+    was_tested = not outcomes.isdisjoint((Outcome.PASSED, Outcome.ALLOWED))
+    outcomes.update(other for other in others if other is not None)
     if Outcome.LEAKS in outcomes:
         return Outcome.LEAKS
     if Outcome.INCONCLUSIVE in outcomes or not was_tested:
         return Outcome.INCONCLUSIVE
     return Outcome.PASSED
+
+
+def _outcome(reused: int | None, may_reuse: int | None, full: bool) -> Outcome:
+    if reused is not None and may_reuse is not None and reused > may_reuse:
+        return Outcome.LEAKS
+    if not full:
+        return Outcome.INCONCLUSIVE
+    if reused is None or may_reuse is None:
+        return Outcome.ALLOWED
+    # Less than may be reused: what is published was not there.
+    return Outcome.PASSED if reused == may_reuse else Outcome.INCONCLUSIVE
+
+
+def _came_from(tier: TierCase, control: Reading, published: int) -> bool:
+    """Whether the control came from a lower tier, where that is what is tested.
+
+    What is published is always on the device.
+    """
+    own = control.cached_tokens - published
+    return tier not in (TierCase.HOST, TierCase.DISK) or 0 < own <= control.tiers.get(tier, 0)

@@ -1,22 +1,22 @@
 """Estimates of how long computing and copying take.
 
-    prefill(n tokens behind p cached ones) = start + FLOPs / rate
+    prefill(n tokens after p cached ones) = start + FLOPs / rate
     FLOPs = n x (2 x parameters) + attention x (sum of the positions of the n tokens)
     load(n tokens) = n x KV bytes a token / bandwidth of the tier
 
 The defaults are an 8B model of Llama 3's shape on one H200: 16,000 cold tokens in 0.5 s, copies
 from pinned memory at 48 GB/s, an NVMe disk read at 3 GB/s.
-
-Knows: arithmetic. Does not know: queues, batches, or what else the machine does meanwhile.
+Queues, batches and other load of the machine are not in them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from math import ceil, sqrt
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
+class ModelShape(msgspec.Struct, frozen=True):
     """The cost of a decoder."""
 
     parameters: float = 8.03e9  # that a token is multiplied with
@@ -29,8 +29,7 @@ class ModelShape:
         return 2 * self.parameters
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class MachineModel(msgspec.Struct, frozen=True):
     """What computes and copies."""
 
     tflops: float = 600.0  # that prefill reaches, not what the data sheet says
@@ -39,13 +38,13 @@ class Machine:
     start_ms: float = 10.0  # of any request, before its first token
 
     def prefill_seconds(self, shape: ModelShape, tokens: int, behind: int = 0) -> float:
-        """Computing `tokens` whose context begins with `behind` cached ones."""
+        """Seconds to compute `tokens` whose context begins with `behind` cached ones."""
         positions = tokens * behind + tokens * tokens / 2
         flops = tokens * shape.flops_per_token + positions * shape.attention_flops
         return flops / (self.tflops * 1e12)
 
     def load_seconds(self, shape: ModelShape, from_host: int, from_disk: int = 0) -> float:
-        """Copying so many tokens to the device, one tier after the other."""
+        """Seconds to copy these tokens to the device, one tier after the other."""
         host, disk = from_host / self.host_gb_s, from_disk / self.disk_gb_s
         return (host + disk) * shape.kv_bytes_per_token / 1e9
 
@@ -60,7 +59,7 @@ class Machine:
 
 
 def break_even_tokens(
-    machine: Machine, shape: ModelShape, gb_s: float, *, setup_ms: float = 0.0
+    machine: MachineModel, shape: ModelShape, gb_s: float, *, setup_ms: float = 0.0
 ) -> int | None:
     """From how many tokens on loading a prefix takes no longer than computing it; None: never.
 
@@ -72,13 +71,6 @@ def break_even_tokens(
     square = shape.attention_flops / (2 * rate)
     line = shape.flops_per_token / rate - per_token
     setup = setup_ms / 1000
-    if square == 0 and line <= 0:
-        return None
     if square == 0:
-        return max(1, _ceil(setup / line))
-    root = (-line + (line * line + 4 * square * setup) ** 0.5) / (2 * square)
-    return max(1, _ceil(root))
-
-
-def _ceil(value: float) -> int:
-    return -int(-value // 1)
+        return max(1, ceil(setup / line)) if line > 0 else None
+    return max(1, ceil((sqrt(line * line + 4 * square * setup) - line) / (2 * square)))

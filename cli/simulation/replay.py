@@ -9,29 +9,33 @@ long. Only whole blocks are shared, and the last token is always computed. Gener
 unknown content: they are not cached and not part of the hit rate. A prompt that is longer than
 the device tier is computed and leaves nothing in the cache.
 
-Knows: the steps of a request. Does not know: when copies end (`clock`), or how the numbers are
-reported (`results`).
+Copies between tiers end at once, or after the time that their bytes take: between the same two
+tiers in the same direction one after the other, all others at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 from typing import NamedTuple
 
-from cli.simulation.clock import CopyClock
-from cli.simulation.trace import Request, Trace
+from cli.simulation.trace import BlockTrace, Request
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import block_keys
-from prefix_cache.lease import Lease
+from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath, derive_namespace
-from prefix_cache.policies import by_name
-from prefix_cache.shelf import Tiers
-from storage.move import DISK_TIER, HOST_TIER, Tier
+from prefix_cache.policies.expected_value import by_name
+from prefix_cache.quotas.shares import Quota
+from prefix_cache.tiers.tier_pools import Tiers
+from storage.move import DISK_TIER, HOST_TIER, Move, Tier
+
+Way = tuple[Tier, Tier]
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class TierSizes:
     """What each tier holds, in tokens."""
 
     device: int
@@ -43,13 +47,13 @@ class Sizes:
         """All tiers together."""
         return self.device + self.host + self.disk
 
-    def scaled(self, total: int) -> Sizes:
+    def scaled(self, total: int) -> TierSizes:
         """The same shares of another total."""
         host, disk = (tokens * total // self.total for tokens in (self.host, self.disk))
-        return Sizes(total - host - disk, host, disk)
+        return TierSizes(total - host - disk, host, disk)
 
 
-class Served(NamedTuple):
+class ServedRequest(NamedTuple):
     """How one request was served, in tokens."""
 
     tenant: str
@@ -66,7 +70,7 @@ class Served(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class KeyedRequest:
     """A request as the gateway hands it on: whose namespace it is in, and its blocks' keys."""
 
     request: Request
@@ -74,71 +78,148 @@ class Admitted:
     keys: bytes
 
 
-def admit(trace: Trace) -> list[Admitted]:
+@dataclass(frozen=True, slots=True)
+class EqualParts:
+    """Tenants who have equal parts of each tier, and the most blocks that a prompt takes."""
+
+    tenants: Sequence[str]
+    longest: int
+
+
+def partition_of(trace: BlockTrace) -> EqualParts | None:
+    """The partition among a trace's tenants; None where there is but one."""
+    tenants = trace.tenants
+    longest = max(len(request.ids) for request in trace.requests)
+    return EqualParts(tenants, longest) if len(tenants) > 1 else None
+
+
+def admit(trace: BlockTrace) -> list[KeyedRequest]:
     """Do what the gateway does for every request, once for all replays."""
     paths = {tenant: _path(tenant) for tenant in trace.tenants}
     return [
-        Admitted(one, paths[one.tenant], block_keys(paths[one.tenant], one.ids, 1))
+        KeyedRequest(one, paths[one.tenant], block_keys(paths[one.tenant], one.ids, 1))
         for one in trace.requests
     ]
+
+
+class CopyClock:
+    """The time of a replay, and the copies under way; a request that waits for one advances it."""
+
+    def __init__(self, seconds_per_block: Mapping[Way, float] | None = None) -> None:
+        """`seconds_per_block` for each direction; None: every copy ends as soon as it has begun."""
+        self.now = 0.0
+        self._seconds = seconds_per_block
+        self._free_at: dict[Way, float] = {}
+        self._serial: Iterator[int] = count()
+        self._under_way: list[tuple[float, int, tuple[Move, ...]]] = []
+
+    def arrive(self, at: float, cache: PrefixCache) -> float:
+        """Advance to `at`, if it is later than now; complete ended copies. Returns `at`."""
+        self._begin(cache)
+        while self._under_way and self._under_way[0][0] <= at:
+            self._settle_next(cache)
+        self.now = max(self.now, at)
+        return at
+
+    def wait(self, cache: PrefixCache) -> bool:
+        """Advance to the end of the next copies; False if none are under way."""
+        self._begin(cache)
+        if not self._under_way:
+            return False
+        self._settle_next(cache)
+        return True
+
+    def _begin(self, cache: PrefixCache) -> None:
+        moves = cache.take_plan().moves
+        if not moves:
+            return
+        if self._seconds is None:
+            heappush(self._under_way, (self.now, next(self._serial), moves))
+            return
+        by_way: dict[Way, list[Move]] = {}
+        for move in moves:
+            by_way.setdefault((move.source_tier, move.target_tier), []).append(move)
+        for way, batch in by_way.items():
+            start = max(self.now, self._free_at.get(way, 0.0))
+            self._free_at[way] = end = start + len(batch) * self._seconds.get(way, 0.0)
+            heappush(self._under_way, (end, next(self._serial), tuple(batch)))
+
+    def _settle_next(self, cache: PrefixCache) -> None:
+        end, _, moves = heappop(self._under_way)
+        self.now = max(self.now, end)
+        cache.complete(done=moves)
 
 
 @dataclass(slots=True)
 class Replayed:
     """All requests, in order, and what was moved, in blocks."""
 
-    served: list[Served] = field(default_factory=list)
+    policy: str
+    block_size: int
+    sizes: TierSizes
+    served: list[ServedRequest] = field(default_factory=list)
     too_long: int = 0  # prompts that the device tier could not hold
     written: dict[Tier, int] = field(default_factory=dict)
     loaded: dict[Tier, int] = field(default_factory=dict)
+    blocks_per_second: float = 0.0  # replayed
 
 
 class Replay:
     """One trace through one cache."""
 
-    def __init__(self, block_size: int, sizes: Sizes, policy: str, clock: CopyClock) -> None:
+    def __init__(
+        self,
+        block_size: int,
+        sizes: TierSizes,
+        policy: str,
+        clock: CopyClock,
+        partition: EqualParts | None = None,
+    ) -> None:
         """`block_size`: tokens an id stands for. A tier that is not there has no tokens."""
         self._block_size = block_size
         self._cache = PrefixCache(
             num_blocks=sizes.device // block_size,
             block_size=1,
-            policy=by_name(policy, block_size),
+            policy=by_name(policy),
             tiers=Tiers(
                 host_blocks=sizes.host // block_size,
                 disk_blocks=sizes.disk // block_size,
                 max_disk_writes=max(64, sizes.disk // block_size),
             ),
         )
+        if partition is not None:
+            working = min(partition.longest, sizes.device // block_size // 2)
+            self._cache.quotas.partition(dict.fromkeys(partition.tenants, Quota()), working)
         self._clock = clock
-        self._result = Replayed()
+        self._result = Replayed(policy, block_size, sizes)
 
-    def run(self, admitted: Sequence[Admitted], advance: Callable[[int], None]) -> Replayed:
-        """Replay everything; `advance` is told the blocks of each request that is over."""
+    def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> Replayed:
+        """Replay everything; `advance` gets the blocks of each request that has ended."""
         for one in admitted:
             self._result.served.append(self._serve(one))
             advance(len(one.request.ids))
-        traffic = self._cache.traffic
-        self._result.written, self._result.loaded = dict(traffic.written), dict(traffic.loaded)
+        log = self._cache.eviction_log
+        self._result.written, self._result.loaded = dict(log.written), dict(log.loaded)
         return self._result
 
     def check(self) -> None:
         """Check the invariants of the cache; raises InvariantBroken."""
         self._cache.check_invariants()
 
-    def _serve(self, admitted: Admitted) -> Served:
+    def _serve(self, admitted: KeyedRequest) -> ServedRequest:
         cache, clock, request = self._cache, self._clock, admitted.request
         arrived = clock.arrive(request.at, cache)
-        loaded = cache.traffic.loaded
+        loaded = cache.eviction_log.loaded
         host, disk = loaded[HOST_TIER], loaded[DISK_TIER]
         lease = self._lease(admitted.path, request)
         if lease is None:
             self._result.too_long += 1
-            return Served(request.tenant, request.input_tokens, 0, 0, 0, 0.0)
+            return ServedRequest(request.tenant, request.input_tokens, 0, 0, 0, 0.0)
         host, disk, now = loaded[HOST_TIER] - host, loaded[DISK_TIER] - disk, clock.now
         size, cached = self._block_size, lease.cached_tokens
         cache.commit(lease, request.ids, request.input_tokens // size, admitted.keys, now=now)
         cache.release(lease, now=now)
-        return Served(
+        return ServedRequest(
             tenant=request.tenant,
             input_tokens=request.input_tokens,
             from_device=(cached - host - disk) * size,

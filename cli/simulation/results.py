@@ -1,16 +1,23 @@
-"""The results of a replay: hit rates, bytes, estimated times.
+"""The results of a replay: hit rates, bytes and estimated times, as a record, tables and a plot.
 
-Knows: sums and percentiles. Does not know: how requests were served, or how this is shown.
+pygal is only imported when there is something to draw, because it adds a finder of a kind that
+Python no longer supports to the import system. `_load_pygal` removes it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from cli.percentiles import Summary, summarise
-from cli.simulation.machine import Machine, ModelShape
-from cli.simulation.replay import Replayed, Served, Sizes
+import typer
+
+from cli.load.percentiles import Summary, summarise
+from cli.output import print_table
+from cli.simulation.machine import MachineModel, ModelShape
+from cli.simulation.replay import Replayed, ServedRequest, TierSizes
 from storage.move import Tier
 
 
@@ -46,7 +53,7 @@ class SimulationReport:
 
     policy: str
     block_size: int
-    tokens: Sizes  # that each tier holds
+    tokens: TierSizes  # that each tier holds
     requests: int
     input_tokens: int
     token_hit_rate: float
@@ -61,22 +68,11 @@ class SimulationReport:
     by_size: list[Point]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What a trace was replayed with, and how it went."""
-
-    policy: str
-    block_size: int
-    sizes: Sizes
-    replayed: Replayed
-    blocks_per_second: float
-
-
 def make_report(
-    run: Run, shape: ModelShape, machine: Machine, by_size: Sequence[Point]
+    run: Replayed, shape: ModelShape, machine: MachineModel, by_size: Sequence[Point]
 ) -> SimulationReport:
     """Add it all up."""
-    served = run.replayed.served
+    served = run.served
     whole = hit_rates(served)
     tenants = sorted({one.tenant for one in served})
     cold = [machine.prefill_seconds(shape, one.input_tokens) for one in served]
@@ -94,7 +90,7 @@ def make_report(
         by_tier=whole.by_tier,
         by_tenant={t: hit_rates([one for one in served if one.tenant == t]) for t in tenants},
         moved_bytes=_moved_bytes(run, shape),
-        too_long=run.replayed.too_long,
+        too_long=run.too_long,
         ttft_ms=summarise([1000 * _ttft(one, shape, machine) for one in served]),
         ttft_without_cache_ms=summarise([machine.start_ms + 1000 * s for s in cold]),
         blocks_per_second=run.blocks_per_second,
@@ -102,7 +98,7 @@ def make_report(
     )
 
 
-def hit_rates(served: Sequence[Served]) -> HitRates:
+def hit_rates(served: Sequence[ServedRequest]) -> HitRates:
     """The rates of these requests together."""
     total = sum(one.input_tokens for one in served)
     found = {
@@ -114,19 +110,95 @@ def hit_rates(served: Sequence[Served]) -> HitRates:
     return HitRates(len(served), total, sum(found.values()) / total, by_tier)
 
 
-def _moved_bytes(run: Run, shape: ModelShape) -> dict[str, MovedBytes]:
+def show(report: SimulationReport) -> None:
+    """The report on standard output."""
+    title = f"Cached input tokens, {report.policy}, {report.tokens.total:,} tokens"
+    whole = HitRates(report.requests, report.input_tokens, report.token_hit_rate, report.by_tier)
+    rows = [_rates("all", whole)]
+    if len(report.by_tenant) > 1:
+        rows += [_rates(tenant, rates) for tenant, rates in report.by_tenant.items()]
+    columns = ("tenant", "requests", "input tokens", "cached", "device", "host", "disk")
+    print_table(title, columns, rows)
+    print_table(
+        "Copied, GB",
+        ("tier", "written", "loaded"),
+        [
+            (tier, f"{moved.written / 1e9:,.1f}", f"{moved.loaded / 1e9:,.1f}")
+            for tier, moved in report.moved_bytes.items()
+        ],
+    )
+    print_table(
+        "Estimated TTFT in ms",
+        ("", "mean", "p50", "p90", "p99"),
+        [
+            _times("with the cache", report.ttft_ms),
+            _times("without", report.ttft_without_cache_ms),
+        ],
+    )
+    if report.by_size:
+        print_table(
+            "By size",
+            ("tokens", "cached"),
+            [(f"{one.tokens:,}", f"{one.token_hit_rate:.1%}") for one in report.by_size],
+        )
+    if report.too_long:
+        typer.echo(f"{report.too_long} prompts were longer than the device tier")
+    typer.echo(
+        f"{report.compute_saved:.1%} of the prefill's FLOPs saved; "
+        f"{report.blocks_per_second:,.0f} blocks replayed a second"
+    )
+
+
+def draw(curves: Mapping[str, Sequence[Point]], title: str) -> bytes:
+    """One curve for each policy: tokens of all tiers across, hit rate in percent up."""
+    chart = _load_pygal().XY(
+        title=title,
+        x_title="tokens in all tiers (millions)",
+        y_title="cached input tokens (%)",
+        range=(0, max(_percent(one) for points in curves.values() for one in points) or 1.0),
+        js=(),  # the tooltips' script would be fetched from another server
+    )
+    for name, points in curves.items():
+        chart.add(name, [(one.tokens / 1e6, _percent(one)) for one in points])
+    rendered: bytes = chart.render()
+    return rendered
+
+
+def _moved_bytes(run: Replayed, shape: ModelShape) -> dict[str, MovedBytes]:
     size = run.block_size * shape.kv_bytes_per_token
-    written, loaded = run.replayed.written, run.replayed.loaded
     return {
-        tier.value: MovedBytes(written[tier] * size, loaded[tier] * size)
+        tier.value: MovedBytes(run.written[tier] * size, run.loaded[tier] * size)
         for tier in (Tier.HOST, Tier.DISK)
     }
 
 
-def _ttft(one: Served, shape: ModelShape, machine: Machine) -> float:
+def _ttft(one: ServedRequest, shape: ModelShape, machine: MachineModel) -> float:
     """The time that the replay waited for copies or, if it did not, what they would take."""
     host, disk = one.from_host, one.from_disk
     if one.waited_s:
         host = disk = 0
     cached_above = one.cached - host - disk
     return one.waited_s + machine.ttft_seconds(shape, one.input_tokens, cached_above, host, disk)
+
+
+def _rates(name: str, rates: HitRates) -> tuple[str, ...]:
+    by_tier = tuple(f"{rates.by_tier[tier]:.1%}" for tier in ("device", "host", "disk"))
+    whole = (f"{rates.requests:,}", f"{rates.input_tokens:,}", f"{rates.token_hit_rate:.1%}")
+    return (name, *whole, *by_tier)
+
+
+def _times(name: str, times: Summary | None) -> tuple[str, ...]:
+    if times is None:
+        return (name, "", "", "", "")
+    return (name, *(f"{ms:,.0f}" for ms in (times.mean, times.p50, times.p90, times.p99)))
+
+
+def _percent(point: Point) -> float:
+    return 100 * point.token_hit_rate
+
+
+def _load_pygal() -> Any:
+    pygal = importlib.import_module("pygal")
+    # Only the outdated kind: other finders that were added at the same time are valid.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    return pygal

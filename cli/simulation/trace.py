@@ -1,22 +1,26 @@
-"""A request trace: one JSON object a line, of what was asked and when, without any text.
+"""A request trace: one JSON object a line, with a request's time, sizes and block ids, no text.
 
-    {"timestamp": 3000, "input_length": 2012, "output_length": 354, "hash_ids": [0, 427, 428, 429]}
+{"timestamp": 3000, "input_length": 2012, "output_length": 354, "hash_ids": [0, 427, 428, 429]}
 
     timestamp       ms since the trace began; lines are in this order
     input_length    tokens of the prompt
     output_length   tokens of the answer
     hash_ids        one id for each block of the prompt, the last one perhaps not full; equal ids
-                    behind equal ids mean equal tokens
-    tenant          who asked; optional, and ids of different tenants are never the same content
+                    after equal ids mean equal tokens
+    tenant          optional; ids of different tenants are never the same content
 
-Knows: the format, and which line is wrong. Does not know: what the blocks are replayed through.
+A trace that names no tenants can be divided among some by sessions: a session is the requests that
+begin alike, those with the same id after the blocks that all requests have in common. Each session
+is one tenant's, drawn with a fixed seed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from random import Random
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -25,6 +29,8 @@ import numpy.typing as npt
 from cli.errors import CliError
 
 DEFAULT_TENANT = "default"
+_SEED = 1
+TenantSizes = Literal["equal", "zipf"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
@@ -35,7 +41,7 @@ class BadTrace(CliError):
     exit_code = 2
 
 
-class Row(msgspec.Struct):
+class TraceRow(msgspec.Struct):
     """A line of the file. Other fields are ignored."""
 
     timestamp: Annotated[float, msgspec.Meta(ge=0)]
@@ -57,7 +63,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class BlockTrace:
     """Requests in the order of their times."""
 
     requests: tuple[Request, ...]
@@ -74,13 +80,13 @@ class Trace:
         return sorted({request.tenant for request in self.requests})
 
 
-def read_trace(path: Path, block_size: int) -> Trace:
+def read_trace(path: Path, block_size: int) -> BlockTrace:
     """Read a trace whose ids stand for `block_size` tokens each; raises BadTrace."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise BadTrace(f"{path}: {error.strerror}") from error
-    decoder, dense = msgspec.json.Decoder(Row), dict[int, int]()
+    decoder, dense = msgspec.json.Decoder(TraceRow), dict[int, int]()
     requests: list[Request] = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -89,17 +95,37 @@ def read_trace(path: Path, block_size: int) -> Trace:
             requests.append(_request(row, dense))
     if not requests:
         raise BadTrace(f"{path}: there is no request in it")
-    return Trace(tuple(requests), block_size)
+    return BlockTrace(tuple(requests), block_size)
 
 
-def _decode(decoder: msgspec.json.Decoder[Row], line: bytes, path: Path, number: int) -> Row:
+def among_tenants(trace: BlockTrace, tenants: int, sizes: TenantSizes) -> BlockTrace:
+    """The trace with its sessions divided among this many tenants, t1, t2, ...
+
+    Equally, or by Zipf's law: the second has half as many as the first, the third a third, ...
+    """
+    names = [f"t{number}" for number in range(1, tenants + 1)]
+    weights = [1.0 if sizes == "equal" else 1.0 / rank for rank in range(1, tenants + 1)]
+    random, common = Random(_SEED), _common(trace.requests)
+    owner_of: dict[int, str] = {}
+    requests = []
+    for request in trace.requests:
+        session = int(request.ids[min(common, len(request.ids) - 1)])
+        if session not in owner_of:
+            owner_of[session] = random.choices(names, weights)[0]
+        requests.append(replace(request, tenant=owner_of[session]))
+    return BlockTrace(tuple(requests), trace.block_size)
+
+
+def _decode(
+    decoder: msgspec.json.Decoder[TraceRow], line: bytes, path: Path, number: int
+) -> TraceRow:
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadTrace(f"{path}, line {number}: {error}") from error
 
 
-def _check(row: Row, before: Request | None, block_size: int, where: str) -> None:
+def _check(row: TraceRow, before: Request | None, block_size: int, where: str) -> None:
     blocks = -(-row.input_length // block_size)
     if len(row.hash_ids) != blocks:
         raise BadTrace(
@@ -110,7 +136,7 @@ def _check(row: Row, before: Request | None, block_size: int, where: str) -> Non
         raise BadTrace(f"{where}: its timestamp is before that of the line above")
 
 
-def _request(row: Row, dense: dict[int, int]) -> Request:
+def _request(row: TraceRow, dense: dict[int, int]) -> Request:
     """Number the ids in order of appearance, so that any integers can be ids."""
     ids = [dense.setdefault(one, len(dense)) for one in row.hash_ids]
     return Request(
@@ -120,3 +146,12 @@ def _request(row: Row, dense: dict[int, int]) -> Request:
         ids=np.array(ids, dtype=np.int32),
         tenant=row.tenant,
     )
+
+
+def _common(requests: Sequence[Request]) -> int:
+    """How many leading blocks all requests have in common."""
+    first, most = requests[0].ids, min(len(request.ids) for request in requests)
+    for at in range(most):
+        if any(request.ids[at] != first[at] for request in requests):
+            return at
+    return most

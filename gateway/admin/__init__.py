@@ -1,1 +1,1 @@
-"""The operator's routes, under the admin key."""
+"""The operator's routes, which need the admin key."""

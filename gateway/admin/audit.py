@@ -1,10 +1,8 @@
 """The audit log: every admin route that changes something adds an entry; `/admin/audit` lists them.
 
 An entry is written after its change is made, so the log has no change that did not happen. If the
-store cannot take the entry, the change stands, and the gateway's own log says so.
-
-Knows: what an entry holds. Does not know: which changes there are. There is one operator's key,
-and so one actor.
+store cannot take the entry, the change stands, and the gateway's own log says so. There is one
+operator's key, and so one actor.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from fastapi import APIRouter, Query, Response
 
 from gateway.admin.wire import json_response
 from gateway.errors import BadRequest, Unavailable
-from gateway.openapi import described
+from gateway.http.openapi import described
 from gateway.state.records import AuditEntry
 from gateway.state.store import AUDIT_KEPT, AuditLog
 

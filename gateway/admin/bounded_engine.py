@@ -1,8 +1,6 @@
 """The operator's questions to the engine, with a deadline.
 
 An engine that hangs must not hang the routes that would show that it does.
-
-Knows: the deadline. Does not know: what the answers mean, or HTTP.
 """
 
 from __future__ import annotations
@@ -12,9 +10,9 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from engine.errors import EngineUnavailable
-from engine.interface import Engine
-from engine.messages import Welcome
-from engine.stats_messages import EngineStats
+from engine.link.interface import Engine
+from engine.link.messages import Welcome
+from engine.link.stats_messages import EngineStats
 
 T = TypeVar("T")
 

@@ -1,7 +1,4 @@
-"""`/admin/cache`: statistics of the prefix cache, its last evictions, and flushing it.
-
-Knows: the routes. Does not know: how the engine's counters are shown (`cache_views`).
-"""
+"""`/admin/cache`: statistics of the prefix cache, its last evictions, and flushing it."""
 
 from __future__ import annotations
 
@@ -17,7 +14,8 @@ from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache_views import CacheStats, EvictionList, cache_stats, eviction
 from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.errors import Unavailable, from_engine
-from gateway.openapi import described
+from gateway.http.openapi import described
+from gateway.state.records import Tenant
 from gateway.state.store import Store
 
 MAX_EVICTIONS = 1000  # the engine remembers no more
@@ -59,7 +57,7 @@ def cache_router(
     async def flush(request: Request) -> Response:
         order = await read_body(request, FlushOrder)
         if order.tenant is not None:
-            await store.get_tenant(order.tenant)
+            await store.get(Tenant, order.tenant)
         with _refusing():
             flushed = await engine.flush(order.tenant)
         await audit.note("cache.flush", order.tenant or "everything", blocks=flushed)
@@ -71,7 +69,7 @@ def cache_router(
 async def _names(store: Store) -> dict[str, str]:
     """The tenants' names by id; none while the state is unavailable, for counts need no names."""
     try:
-        tenants = await store.list_tenants()
+        tenants = await store.every(Tenant)
     except Unavailable:
         tenants = []
     return {tenant.id: tenant.name for tenant in tenants} | {PUBLISHED: "(published prefixes)"}

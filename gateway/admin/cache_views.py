@@ -1,32 +1,27 @@
-"""The cache's counters as the operator reads them.
-
-Knows: that a flow in the engine is a tenant here, and how counters become rates. Does not
-know: how the engine counts.
-"""
+"""The cache's counters as the operator reads them: a flow in the engine is a tenant here."""
 
 from __future__ import annotations
 
 import msgspec
 
-from engine.stats_messages import (
+from engine.link.stats_messages import (
     BlocksByReason,
+    DirectionStats,
     DiskStats,
     EngineStats,
     EvictionStats,
     FlowShares,
+    LowerTierStats,
     PoolStats,
     ShareStats,
-    WayStats,
     WindowStats,
 )
+from gateway.views import view_of
 
 
-class WindowView(msgspec.Struct, frozen=True, kw_only=True):
+class WindowView(WindowStats, frozen=True, kw_only=True):
     """Prompt tokens in a window of time. `hit_rate` is None when none were queried."""
 
-    queried_tokens: int
-    hit_tokens: int
-    computed_tokens: int
     hit_rate: float | None
 
 
@@ -84,16 +79,10 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     suffered: BlocksByReason  # blocks of its own that were evicted, by tier
 
 
-class MovesView(msgspec.Struct, frozen=True, kw_only=True):
+class MovesView(DirectionStats, frozen=True, kw_only=True):
     """Copies from one tier to another since the engine started."""
 
-    source: str
-    target: str
-    blocks: int
     bytes: int
-    failed: int  # blocks
-    under_way: int  # blocks
-    seconds: float  # during which at least one copy was under way
     gb_per_s: float | None
 
 
@@ -159,81 +148,62 @@ class EvictionList(msgspec.Struct, frozen=True):
 
 def cache_stats(stats: EngineStats, names: dict[str, str]) -> CacheStats:
     """The engine's counters as the operator reads them; `names` maps tenant ids to names."""
-    return CacheStats(
-        engine_id=stats.engine_id,
+    return view_of(
+        CacheStats,
+        stats,
         fingerprint=stats.fingerprint.hex(),
-        uptime_s=stats.uptime_s,
-        steps=stats.steps,
-        preemptions=stats.preemptions,
-        generated_tokens=stats.generated_tokens,
         windows={name: _window(window) for name, window in stats.windows.items()},
         pool=_pool(stats.pool),
         tree=TreeView(nodes=stats.tree_nodes, depth=stats.tree_depth),
-        queue=QueueView(running=stats.running, waiting=stats.waiting),
+        queue=view_of(QueueView, stats),
         tenants=[_tenant(flow, names.get(flow), stats) for flow in sorted(stats.flows)],
         tiers=_tiers(stats),
-        floors_scale=stats.floors_scale,
     )
 
 
 def eviction(told: EvictionStats, now: float) -> EvictionView:
     """One entry of the list, at `now` in seconds since the epoch."""
-    return EvictionView(
+    return view_of(
+        EvictionView,
+        told,
         time=now - told.age_s,
         of_tenant=told.of_flow,
         for_tenant=told.for_flow,
-        tier=told.tier,
-        reason=told.reason,
-        blocks=told.blocks,
     )
 
 
 def _tiers(stats: EngineStats) -> TiersView:
     tiers = stats.tiers
-    return TiersView(
-        block_bytes=tiers.block_bytes,
+    return view_of(
+        TiersView,
+        stats,
+        tiers,
         hit_tokens=msgspec.structs.asdict(tiers.found),
-        lower={
-            name: LowerTierView(
-                total_blocks=lower.total,
-                used_blocks=lower.used,
-                total_bytes=lower.total * tiers.block_bytes,
-                used_bytes=lower.used * tiers.block_bytes,
-                loads_chosen=lower.loads_chosen,
-                loads_refused=lower.loads_refused,
-            )
-            for name, lower in tiers.lower.items()
-        },
+        lower={name: _lower(lower, tiers.block_bytes) for name, lower in tiers.lower.items()},
         moves=[_moves(way, tiers.block_bytes) for way in tiers.ways],
-        evictions=tiers.evictions,
-        loading=stats.loading,
-        failed_loads=stats.failed_loads,
         prefill_tokens_per_s=tiers.prefill,
-        disk=tiers.disk,
     )
 
 
-def _moves(way: WayStats, block_bytes: int) -> MovesView:
+def _lower(lower: LowerTierStats, block_bytes: int) -> LowerTierView:
+    return view_of(
+        LowerTierView,
+        lower,
+        total_blocks=lower.total,
+        used_blocks=lower.used,
+        total_bytes=lower.total * block_bytes,
+        used_bytes=lower.used * block_bytes,
+    )
+
+
+def _moves(way: DirectionStats, block_bytes: int) -> MovesView:
     moved = way.blocks * block_bytes
-    return MovesView(
-        source=way.source,
-        target=way.target,
-        blocks=way.blocks,
-        bytes=moved,
-        failed=way.failed,
-        under_way=way.under_way,
-        seconds=way.seconds,
-        gb_per_s=moved / way.seconds / 1e9 if way.seconds else None,
-    )
+    rate = moved / way.seconds / 1e9 if way.seconds else None
+    return view_of(MovesView, way, bytes=moved, gb_per_s=rate)
 
 
 def _window(window: WindowStats) -> WindowView:
-    return WindowView(
-        queried_tokens=window.queried_tokens,
-        hit_tokens=window.hit_tokens,
-        computed_tokens=window.computed_tokens,
-        hit_rate=_rate(window.hit_tokens, window.queried_tokens),
-    )
+    return view_of(WindowView, window, hit_rate=_rate(window.hit_tokens, window.queried_tokens))
 
 
 def _pool(pool: PoolStats) -> PoolView:
@@ -243,35 +213,21 @@ def _pool(pool: PoolStats) -> PoolView:
 
 
 def _extent(pool: PoolStats, unit: int) -> Extent:
-    return Extent(
-        total=pool.total * unit,
-        free=pool.free * unit,
-        used=pool.used * unit,
-        evictable=pool.evictable * unit,
-        leased=pool.leased * unit,
-    )
+    return Extent(**{name: getattr(pool, name) * unit for name in Extent.__struct_fields__})
 
 
 def _tenant(flow: str, name: str | None, stats: EngineStats) -> TenantView:
-    used, shares = stats.flows[flow], stats.shares.get(flow, FlowShares())
-    return TenantView(
+    used = stats.flows[flow]
+    return view_of(
+        TenantView,
+        used,
+        stats.shares.get(flow, FlowShares()),
         id=flow,
         name=name,
-        requests=used.requests,
-        prompt_tokens=used.prompt_tokens,
         hit_tokens=used.cached_tokens,
         computed_tokens=used.prompt_tokens - used.cached_tokens,
-        generated_tokens=used.generated_tokens,
         hit_rate=_rate(used.cached_tokens, used.prompt_tokens),
-        blocks_held=used.blocks_held,
         tokens_held=used.blocks_held * stats.pool.block_size,
-        evictions_caused=used.evictions_caused,
-        evictions_suffered=used.evictions_suffered,
-        written_blocks=used.written_blocks,
-        unread_blocks=used.unread_blocks,
-        tiers=shares.tiers,
-        caused=shares.caused,
-        suffered=shares.suffered,
     )
 
 

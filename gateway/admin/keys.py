@@ -1,8 +1,6 @@
 """`/admin/tenants/{id}/keys`: issue, list, rotate and revoke a tenant's keys.
 
 A key itself is only in the answer that issued it; it is stored nowhere.
-
-Knows: what of a key may be shown. Does not know: how keys are made or stored.
 """
 
 from __future__ import annotations
@@ -16,11 +14,12 @@ from msgspec import Meta
 
 from gateway.admin.audit import AuditTrail
 from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.auth.keyring import IssuedKey, Keyring
 from gateway.errors import BadRequest, NotFound
-from gateway.keyring import IssuedKey, Keyring
-from gateway.openapi import described
+from gateway.http.openapi import described
 from gateway.state.records import ApiKey
 from gateway.state.store import Store
+from gateway.views import view_of
 
 MAX_OVERLAP_S = 30 * 24 * 3600.0
 MAX_EPOCH_S = 253_402_300_800.0  # the year 10000
@@ -52,15 +51,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, key: ApiKey, now: float) -> KeyView:
         """The view of `key` at `now`."""
-        return cls(
-            id=key.id,
-            tenant_id=key.tenant_id,
-            hint=key.hint,
-            created_at=key.created_at,
-            expires_at=key.ends_at,
-            revoked_at=key.revoked_at,
-            live=key.is_live(now),
-        )
+        return view_of(cls, key, expires_at=key.ends_at, live=key.is_live(now))
 
 
 class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,12 +109,12 @@ def keys_router(
         await _require_owner(store, tenant_id, key_id)
         await keyring.revoke(key_id)
         await audit.note("key.revoke", key_id, tenant=tenant_id)
-        return json_response(KeyView.of(await store.get_key(key_id), clock()))
+        return json_response(KeyView.of(await store.get(ApiKey, key_id), clock()))
 
     return router
 
 
 async def _require_owner(store: Store, tenant_id: str, key_id: str) -> None:
     """NotFound unless the key is there and is the tenant's."""
-    if (await store.get_key(key_id)).tenant_id != tenant_id:
+    if (await store.get(ApiKey, key_id)).tenant_id != tenant_id:
         raise NotFound("no such key")

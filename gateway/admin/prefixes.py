@@ -3,38 +3,48 @@
 A prefix is published under a name; publishing the name again makes a new version, which replaces
 the old one for all later requests.
 
-Knows: what an operator may publish, and in which order it is stored, put in force and noted.
-Does not know: how a prefix becomes tokens (`gateway.published`) or what the engine does with it.
+Does not know: how a prefix becomes tokens (`gateway.sharing.published`) or what the engine does
+with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal
+from contextlib import suppress
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec.structs import replace
 
 from engine.errors import EngineError
-from engine.messages import Welcome
-from engine.stats_messages import PinStats
+from engine.link.messages import Welcome
+from engine.link.stats_messages import PinStats
 from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
-from gateway.openai.chat import message_of
-from gateway.openai.refusals import refuse_unsupported
-from gateway.openai.schema import ChatMessage
-from gateway.openai.tools import Tools, tools_of
-from gateway.openapi import described
-from gateway.published import Published, in_force
+from gateway.http.openapi import described
+from gateway.prompts.chat_json import (
+    NONE,
+    NULL,
+    SaidMessage,
+    Tools,
+    message_of,
+    refuse_unsupported,
+    tools_of,
+)
+from gateway.prompts.messages import template_form
+from gateway.sharing.published import Published, in_force
 from gateway.state.records import EVERYONE, PrefixSource, PublishedPrefix
 from gateway.state.store import Store
+from gateway.views import view_of
 
 MAX_BYTES = 4 << 20  # of a body; a prefix may be a whole handbook
 MAX_PUBLISHED = 1000
+
+_GIVEN = {"not": NULL}
 
 State = Literal["warm", "warming", "refused", "no engine"]
 
@@ -45,9 +55,20 @@ class NewPrefix(AdminBody, frozen=True, kw_only=True):
     Tools alone are what all conversations with these tools begin with.
     """
 
+    BEYOND_TYPES: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"required": ["text"], "properties": {"text": _GIVEN, "messages": NULL, "tools": NONE}},
+            {"required": ["messages"], "properties": {"messages": _GIVEN, "text": NULL}},
+            {
+                "required": ["tools"],
+                "properties": {"tools": {"not": NONE}, "text": NULL},
+            },
+        ]
+    }
+
     name: Name
     scope: str = EVERYONE  # or a group's id
-    messages: list[ChatMessage] | None = None
+    messages: list[SaidMessage] | None = None
     text: str | None = None
     tools: Tools = msgspec.field(default_factory=msgspec.Raw)
 
@@ -95,19 +116,17 @@ class Publishing:
         source = source_of(body)
         async with self._turn:
             tokens = await self._published.tokens_of(source)
-            records = await self._store.list_prefixes()
+            records = await self._store.every(PublishedPrefix)
             await self._check(body.name, len(tokens), records)
-            new = replace(
-                PublishedPrefix.new(
-                    body.name,
-                    1 + max((r.version for r in records if r.name == body.name), default=0),
-                    body.scope,
-                    source,
-                    created_at=now,
-                ),
+            new = PublishedPrefix.new(
+                body.name,
+                1 + max((r.version for r in records if r.name == body.name), default=0),
+                body.scope,
+                source,
+                created_at=now,
                 tokens=len(tokens),
             )
-            await self._store.create_prefix(new)
+            await self._store.create(new)
             await self._retire(body.name, new.version - 1, records, now)
             await self._audit.note(
                 "prefix.create",
@@ -123,10 +142,10 @@ class Publishing:
     async def delete(self, prefix_id: str, now: float) -> None:
         """Withdraw a prefix and all older versions of its name; NotFound if it already was."""
         async with self._turn:
-            record = await self._store.get_prefix(prefix_id)
+            record = await self._store.get(PublishedPrefix, prefix_id)
             if record.deleted_at is not None:
                 raise NotFound("no such prefix")
-            records = await self._store.list_prefixes()
+            records = await self._store.every(PublishedPrefix)
             await self._retire(record.name, record.version, records, now)
             await self._audit.note(
                 "prefix.delete", prefix_id, name=record.name, version=record.version
@@ -180,14 +199,12 @@ class Publishing:
     ) -> None:
         for record in records:
             if record.name == name and record.version <= version and record.deleted_at is None:
-                await self._store.update_prefix(replace(record, deleted_at=now))
+                await self._store.update(replace(record, deleted_at=now))
 
     async def _put_in_force(self) -> None:
         self._published.reload()  # in the background, should the next line fail
-        try:
+        with suppress(Unavailable):
             await self._published.renew()
-        except Unavailable:
-            return
 
     def _welcome(self) -> Welcome:
         welcome = self._engine.welcome
@@ -214,12 +231,9 @@ class Publishing:
             state = "warm"
         elif refusal is not None:
             state = "refused"
-        return PrefixView(
-            id=record.id,
-            name=record.name,
-            version=record.version,
-            scope=record.scope,
-            created_at=record.created_at,
+        return view_of(
+            PrefixView,
+            record,
             tokens=tokens,
             blocks=None if block_size is None else -(-tokens // block_size),
             state=state,
@@ -242,12 +256,12 @@ def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], fl
 
     @router.get("", openapi_extra=described(PrefixList))
     async def list_all() -> Response:
-        records = in_force(await store.list_prefixes())
+        records = in_force(await store.every(PublishedPrefix))
         return json_response(PrefixList(await publishing.views(records)))
 
     @router.get("/{prefix_id}", openapi_extra=described(PrefixView))
     async def show(prefix_id: str) -> Response:
-        record = await store.get_prefix(prefix_id)
+        record = await store.get(PublishedPrefix, prefix_id)
         if record.deleted_at is not None:
             raise NotFound("no such prefix")
         [view] = await publishing.views([record])
@@ -275,6 +289,5 @@ def source_of(body: NewPrefix) -> PrefixSource:
     messages = body.messages or []
     for place, message in enumerate(messages):
         refuse_unsupported(message, f"messages[{place}].")
-    return PrefixSource(
-        messages=[message_of(m, place) for place, m in enumerate(messages)], tools=tools
-    )
+    said = [template_form(message_of(message, place)) for place, message in enumerate(messages)]
+    return PrefixSource(messages=said, tools=tools)

@@ -1,33 +1,30 @@
-"""All routes of the operator behind one guard.
-
-Knows: which routers there are, and that every one of them asks for the operator's key.
-Does not know: which port they are served on.
-"""
+"""All routes of the operator behind one guard, which asks for the operator's key."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from engine.errors import EngineError
-from engine.interface import Engine
-from engine.stats_messages import EngineStats
+from engine.link.interface import Engine
+from engine.link.stats_messages import EngineStats
 from gateway.admin.audit import AuditTrail, audit_router
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache import cache_router
-from gateway.admin.groups import groups_router
 from gateway.admin.keys import keys_router
 from gateway.admin.prefixes import Publishing, prefixes_router
-from gateway.admin.tenants import tenants_router
-from gateway.admin.usage import usage_router
-from gateway.auth import AdminAuthenticator
-from gateway.keyring import Keyring
-from gateway.metrics import GatewayMetrics
-from gateway.openapi import described_text
-from gateway.published import Published
+from gateway.admin.tenants import groups_router, tenants_router
+from gateway.auth.auth import AdminAuthenticator
+from gateway.auth.keyring import Keyring
+from gateway.http.body_memory import OPERATOR, BodyMemory
+from gateway.http.openapi import described
+from gateway.sharing.partitions import Partitions
+from gateway.sharing.published import Published
 from gateway.state.store import Store
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.usage.routes import usage_router
 
 
 def admin_router(
@@ -37,6 +34,8 @@ def admin_router(
     metrics: GatewayMetrics,
     admin_auth: AdminAuthenticator,
     published: Published,
+    bodies: BodyMemory,
+    partitions: Partitions,
     *,
     open_metrics: bool = False,
     clock: Callable[[], float] = time.time,
@@ -46,11 +45,11 @@ def admin_router(
     `open_metrics` leaves `/metrics` without a key, for a bind that tenants cannot reach.
     """
     bounded = BoundedEngine(engine)
-    guarded = [Depends(admin_auth)]
+    guarded = [Depends(admin_auth), Depends(_with_room(bodies))]
     router = APIRouter()
     audit = AuditTrail(store, clock)
     for part in (
-        tenants_router(store, keyring, bounded, audit, clock),
+        tenants_router(store, keyring, bounded, audit, partitions, clock),
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
         prefixes_router(Publishing(store, published, bounded, audit), store, clock),
@@ -65,13 +64,24 @@ def admin_router(
     return router
 
 
+def _with_room(bodies: BodyMemory) -> Callable[[Request], AsyncIterator[None]]:
+    """A dependency that lets a request's body have room, which it gives back at the end."""
+
+    async def room(request: Request) -> AsyncIterator[None]:
+        with bodies.lease(OPERATOR) as lease:
+            request.state.body = lease
+            yield
+
+    return room
+
+
 def _metrics_router(engine: BoundedEngine, metrics: GatewayMetrics) -> APIRouter:
     router = APIRouter()
 
     @router.get(
         "/metrics",
         response_class=Response,
-        openapi_extra=described_text(metrics.content_type),
+        openapi_extra=described(None, texts=[metrics.content_type]),
     )
     async def show() -> Response:
         return Response(

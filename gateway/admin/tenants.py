@@ -1,10 +1,9 @@
-"""`/admin/tenants`: make, list, change, disable and delete tenants.
+"""`/admin/tenants` and `/admin/groups`: make, list, change, disable and delete tenants and groups.
 
-When a tenant is disabled or deleted, its cached prefixes and remembered identities are gone
-before the answer is sent. Changes run one at a time, so that two changes to one tenant do not
-undo each other.
-
-Knows: which steps a change takes. Does not know: SQL, keys, or how the engine forgets.
+A group is of tenants that trust each other; membership is a field of the tenant, which is in one
+group at most. When a tenant is disabled or deleted, its cached prefixes and remembered identities
+are gone before the answer is sent. Changes run one at a time, so that two changes to one tenant do
+not undo each other.
 """
 
 from __future__ import annotations
@@ -19,16 +18,17 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from engine.errors import EngineError
-from engine.messages import Priority
+from engine.link.messages import Priority
 from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
-from gateway.cache_quota import CacheQuota
-from gateway.keyring import Keyring
-from gateway.limits.limits import Limits
-from gateway.openapi import described
-from gateway.state.records import Tenant
-from gateway.state.store import Store
+from gateway.auth.keyring import Keyring
+from gateway.http.openapi import described
+from gateway.limits.limits import CacheQuota, Limits
+from gateway.sharing.partitions import Partitions
+from gateway.state.records import Group, Tenant
+from gateway.state.store import Records
+from gateway.views import view_of
 
 Weight = Annotated[float, Meta(ge=0.001, le=1000)]
 
@@ -42,12 +42,11 @@ class NewTenant(AdminBody, frozen=True, kw_only=True):
     priority: Priority = "interactive"
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
+    usage_tiers: bool = False
 
     def made(self, created_at: float) -> Tenant:
         """The tenant that is asked for; BadRequest for a bad name."""
-        name = clean_name(self.name)
-        new = Tenant.new(name, created_at=created_at, weight=self.weight, group_id=self.group_id)
-        return replace(new, priority=self.priority, limits=self.limits, cache=self.cache)
+        return view_of(Tenant, Tenant.new(clean_name(self.name), created_at=created_at), self)
 
 
 class TenantChange(AdminBody, frozen=True, kw_only=True):
@@ -60,6 +59,7 @@ class TenantChange(AdminBody, frozen=True, kw_only=True):
     priority: Priority | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET  # replaces all limits: one that is left out is removed
     cache: CacheQuota | UnsetType = UNSET  # replaces both floor and ceiling
+    usage_tiers: bool | UnsetType = UNSET
 
     def given(self) -> dict[str, Any]:
         """The fields that the body has."""
@@ -84,93 +84,135 @@ class Deleted(msgspec.Struct, frozen=True):
     flushed_blocks: int | None
 
 
-class TenantChanges:
-    """The changes to tenants, one at a time, with everything that follows from them."""
-
-    def __init__(
-        self, store: Store, keyring: Keyring, engine: BoundedEngine, audit: AuditTrail
-    ) -> None:
-        self._store = store
-        self._keyring = keyring
-        self._engine = engine
-        self._audit = audit
-        self._turn = asyncio.Lock()
-
-    async def change(self, tenant_id: str, change: TenantChange) -> Tenant:
-        """Apply `change` and return the tenant as it is now."""
-        async with self._turn:
-            after = change.applied_to(await self._store.get_tenant(tenant_id))
-            await self._store.update_tenant(after)
-            self._keyring.forget(tenant_id)
-            await self._audit.note("tenant.update", tenant_id, **change.given())
-            if after.disabled:
-                await self._flush(tenant_id)
-            return after
-
-    async def delete(self, tenant_id: str) -> Deleted:
-        """Remove the tenant, its keys and its cached prefixes."""
-        async with self._turn:
-            await self._store.delete_tenant(tenant_id)
-            self._keyring.forget(tenant_id)
-            await self._audit.note("tenant.delete", tenant_id)
-            return Deleted(tenant_id, await self._flush(tenant_id))
-
-    async def _flush(self, tenant_id: str) -> int | None:
-        """Forget the tenant's prefixes.
-
-        Without an engine the change stands: what is left in the cache cannot be reached, because
-        no request has the id that its namespace is derived from.
-        """
-        try:
-            return await self._engine.flush(tenant_id)
-        except EngineError:
-            return None
-
-
 def tenants_router(
-    store: Store,
+    store: Records,
     keyring: Keyring,
     engine: BoundedEngine,
     audit: AuditTrail,
+    partitions: Partitions,
     clock: Callable[[], float],
 ) -> APIRouter:
     """The routes below `/admin/tenants`, without their guard."""
     router = APIRouter(prefix="/admin/tenants")
-    changes = TenantChanges(store, keyring, engine, audit)
+    turn = asyncio.Lock()
+
+    async def changed(tenant_id: str, change: TenantChange) -> Response:
+        async with turn:
+            after = change.applied_to(await store.get(Tenant, tenant_id))
+            await store.update(after)
+            keyring.forget(tenant_id)
+            await audit.note("tenant.update", tenant_id, **change.given())
+            if after.disabled:
+                await _flush(engine, tenant_id)
+            await partitions.changed()
+            return json_response(after)
 
     @router.post("", openapi_extra=described(Tenant, NewTenant, statuses=(201,)), status_code=201)
     async def create(request: Request) -> Response:
-        body = await read_body(request, NewTenant)
-        tenant = body.made(clock())
-        await store.create_tenant(tenant)
+        tenant = (await read_body(request, NewTenant)).made(clock())
+        await store.create(tenant)
         await audit.note("tenant.create", tenant.id, name=tenant.name)
+        await partitions.changed()
         return json_response(tenant, 201)
 
     @router.get("", openapi_extra=described(TenantList))
     async def list_all() -> Response:
-        return json_response(TenantList(await store.list_tenants()))
+        return json_response(TenantList(await store.every(Tenant)))
 
     @router.get("/{tenant_id}", openapi_extra=described(Tenant))
     async def show(tenant_id: str) -> Response:
-        return json_response(await store.get_tenant(tenant_id))
+        return json_response(await store.get(Tenant, tenant_id))
 
     @router.patch("/{tenant_id}", openapi_extra=described(Tenant, TenantChange))
     async def change(tenant_id: str, request: Request) -> Response:
         body = await read_body(request, TenantChange)
         if body.name is not UNSET:
             clean_name(body.name)
-        return json_response(await changes.change(tenant_id, body))
+        return await changed(tenant_id, body)
 
     @router.post("/{tenant_id}/disable", openapi_extra=described(Tenant))
     async def disable(tenant_id: str) -> Response:
-        return json_response(await changes.change(tenant_id, TenantChange(disabled=True)))
+        return await changed(tenant_id, TenantChange(disabled=True))
 
     @router.post("/{tenant_id}/enable", openapi_extra=described(Tenant))
     async def enable(tenant_id: str) -> Response:
-        return json_response(await changes.change(tenant_id, TenantChange(disabled=False)))
+        return await changed(tenant_id, TenantChange(disabled=False))
 
     @router.delete("/{tenant_id}", openapi_extra=described(Deleted))
     async def delete(tenant_id: str) -> Response:
-        return json_response(await changes.delete(tenant_id))
+        async with turn:
+            await store.delete(Tenant, tenant_id)
+            keyring.forget(tenant_id)
+            await audit.note("tenant.delete", tenant_id)
+            flushed = await _flush(engine, tenant_id)
+            await partitions.changed()
+            return json_response(Deleted(tenant_id, flushed))
+
+    return router
+
+
+async def _flush(engine: BoundedEngine, tenant_id: str) -> int | None:
+    """Forget the tenant's prefixes.
+
+    Without an engine the change stands: what is left in the cache cannot be reached, because
+    no request has the id that its namespace is derived from.
+    """
+    try:
+        return await engine.flush(tenant_id)
+    except EngineError:
+        return None
+
+
+class NamedGroup(AdminBody, frozen=True, kw_only=True):
+    """Body of POST /admin/groups and of PATCH /admin/groups/{id}."""
+
+    name: Name
+
+
+class GroupList(msgspec.Struct, frozen=True):
+    """Answer of GET /admin/groups."""
+
+    groups: list[Group]
+
+
+class DeletedGroup(msgspec.Struct, frozen=True):
+    """Answer of DELETE."""
+
+    id: str
+
+
+def groups_router(store: Records, audit: AuditTrail, clock: Callable[[], float]) -> APIRouter:
+    """The routes below `/admin/groups`, without their guard."""
+    router = APIRouter(prefix="/admin/groups")
+
+    @router.post("", openapi_extra=described(Group, NamedGroup, statuses=(201,)), status_code=201)
+    async def create(request: Request) -> Response:
+        body = await read_body(request, NamedGroup)
+        group = Group.new(clean_name(body.name), created_at=clock())
+        await store.create(group)
+        await audit.note("group.create", group.id, name=group.name)
+        return json_response(group, 201)
+
+    @router.get("", openapi_extra=described(GroupList))
+    async def list_all() -> Response:
+        return json_response(GroupList(await store.every(Group)))
+
+    @router.get("/{group_id}", openapi_extra=described(Group))
+    async def show(group_id: str) -> Response:
+        return json_response(await store.get(Group, group_id))
+
+    @router.patch("/{group_id}", openapi_extra=described(Group, NamedGroup))
+    async def rename(group_id: str, request: Request) -> Response:
+        body = await read_body(request, NamedGroup)
+        group = replace(await store.get(Group, group_id), name=clean_name(body.name))
+        await store.update(group)
+        await audit.note("group.update", group_id, name=group.name)
+        return json_response(group)
+
+    @router.delete("/{group_id}", openapi_extra=described(DeletedGroup))
+    async def delete(group_id: str) -> Response:
+        await store.delete(Group, group_id)
+        await audit.note("group.delete", group_id)
+        return json_response(DeletedGroup(group_id))
 
     return router

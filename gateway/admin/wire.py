@@ -2,8 +2,6 @@
 
 A body is bounded, typed, and refused when it has a field that the route does not know, so that a
 misspelt `tenant` does not mean "all tenants".
-
-Knows: bytes and types. Does not know: what a route does with them.
 """
 
 from __future__ import annotations
@@ -13,8 +11,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from fastapi import Request, Response
 
-from gateway import body
 from gateway.errors import BadRequest
+from gateway.http import body
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -30,9 +28,10 @@ class AdminBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 async def read_body(request: Request, body_type: type[T], *, max_bytes: int = MAX_BODY_BYTES) -> T:
     """The body as `body_type`; no body at all reads as an empty object.
 
-    Raises BodyTooLarge above `max_bytes`, BadRequest for anything but that type.
+    Raises BodyTooLarge above `max_bytes`, BadRequest for anything but that type. Needs the room
+    that `admin_router` gives to every request.
     """
-    content = await body.read_body(request, max_bytes)
+    content = await body.read_body(request, max_bytes, request.state.body)
     return body.parse(msgspec.json.Decoder(body_type), content or b"{}", MAX_DEPTH)
 
 

@@ -1,1 +1,5 @@
-"""A tenant's limits: rates, concurrent requests, a budget. Reserved before, settled after."""
+"""A tenant's limits: rates, concurrent requests, a budget. Reserved before, charged after.
+
+`token_bucket.py` has the rules, which `scripts.py` has again in Lua for Redis; `guarded.py` says
+what a gateway grants by itself while Redis is away.
+"""

@@ -1,16 +1,15 @@
 """The protocol of a limiter, and what goes in and out of it.
 
-    reserve(demand) -> Granted(hold) | Refused        before the work; from all limits or none
-    settle(hold, used)                                once after the work, however it ended
+    reserve(demand) -> Granted(hold) | Denied         before the work; from all limits or none
+    reserve(demand, begun) -> ...                     once more, when it is known what it may use
+    charge(hold, used)                                once after the work, however it ended
     renew(holds)                                      during the work, before HOLD_S have passed
 
-A hold that is neither settled nor renewed lapses, so the requests and tokens of a killed gateway
-are given back. The budget counts a lapsed hold in full, because nobody knows what was computed
-and a budget is a promise.
+A hold that is neither charged nor renewed lapses, so the requests and tokens of a killed gateway
+are given back. The budget counts a lapsed hold in full, because what was computed is not known and
+a budget must never be exceeded.
 
 Homes: `memory` (this process), `sqlite` (this machine), `redis` (several). One contract suite.
-
-Knows: types. Does not know: HTTP, or what a token costs.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from gateway.limits.limits import Limits
-from gateway.limits.standing import Standing
+from gateway.limits.limits import Limits, RateStatus
 
 HOLD_S = 60.0
 
@@ -36,12 +34,18 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """A request that wants to begin. `id` is unique among all there ever were."""
+    """A request that wants to begin. `id` is unique among all there ever were.
+
+    A request that began before its possible use was known reserves again, with the same id:
+    `begun` is what it holds, and `most` takes its place. It is not counted as a request again;
+    when it is refused, it goes on holding what it held.
+    """
 
     id: str
     tenant_id: str
     limits: Limits
     most: Amount
+    begun: Amount | None = None
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -55,39 +59,47 @@ class Granted(msgspec.Struct, frozen=True):
     """The request may run."""
 
     hold: Hold
-    standing: Standing
+    standing: RateStatus
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Denied(msgspec.Struct, frozen=True):
     """The request may not run. `retry_after_s` is None if waiting does not help, or not soon."""
 
     reason: Reason
-    standing: Standing
+    standing: RateStatus
     retry_after_s: float | None
 
 
-Verdict = Granted | Refused
-
-
-class LimiterDown(Exception):
-    """The limiter's storage does not answer in time, or cannot write."""
+Verdict = Granted | Denied
 
 
 class Limiter(Protocol):
-    """Holds tenants to their limits. Call it from any task of one event loop."""
+    """Holds tenants to their limits. Call it from any task of one event loop.
+
+    Raises `Unavailable` (`gateway.errors`) where its storage does not answer in time or cannot
+    write: StateLost where that is damaged or gone, DiskFull where there is no room.
+    """
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Reserve `demand.most` of every limit of the tenant, or nothing; raises LimiterDown."""
+        """Reserve `demand.most` of every limit of the tenant, or nothing."""
         ...
 
-    async def settle(self, hold: Hold, used: Amount) -> None:
-        """Release the hold and count what was used; raises LimiterDown."""
+    async def charge(self, hold: Hold, used: Amount) -> None:
+        """Release the hold and count what was used."""
         ...
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Extend holds to HOLD_S from now; lapsed ones stay lapsed; raises LimiterDown."""
+        """Extend holds to HOLD_S from now; lapsed ones stay lapsed."""
         ...
 
     async def close(self) -> None:
         """Close files and connections."""
         ...
+
+
+def by_tenant(holds: Sequence[Hold]) -> dict[str, list[Hold]]:
+    """The holds of each tenant."""
+    found: dict[str, list[Hold]] = {}
+    for hold in holds:
+        found.setdefault(hold.demand.tenant_id, []).append(hold)
+    return found

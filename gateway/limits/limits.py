@@ -1,10 +1,11 @@
-"""The limits of a tenant, as the operator sets them and as they are stored with the tenant.
+"""A tenant's limits and quota, what is left of them, and what tokens cost where there is a budget.
 
-Knows: fields, units and bounds. Does not know: how they are held (`account`) or where.
+What a unit of a budget is, is the operator's business.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,12 +13,15 @@ from msgspec import Meta
 
 Period = Literal["month", "total"]
 
-# With these bounds every number of `bucket` and `account` is exact in a double, as Lua has them.
+# With these bounds every number of `token_bucket.py` is exact in a double, as Lua has them.
 MAX_RATE = 100_000_000  # a minute
 MAX_BURST_S = 60.0
 MAX_UNITS = 1_000_000_000.0
+MICRO = 1_000_000  # micro-units in a unit: budgets count whole ones
+MAX_PRICE = 1e6
 
 Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,4 +55,75 @@ class Limits(
             and self.tokens_per_minute is None
             and self.max_concurrent is None
             and self.budget is None
+        )
+
+
+class CacheQuota(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Floor and ceiling, as shares of every tier; ValueError if the floor is the higher."""
+
+    floor: Share = 0.0  # what other tenants cannot take from it
+    ceiling: Share = 1.0  # the most that it keeps
+
+    def __post_init__(self) -> None:
+        """Refuse a floor above the ceiling."""
+        if self.floor > self.ceiling:
+            raise ValueError("the floor of a cache quota is above its ceiling")
+
+    @property
+    def shares(self) -> tuple[float, float] | None:
+        """(floor, ceiling) for the engine; None for no quota."""
+        return None if self == CacheQuota() else (self.floor, self.ceiling)
+
+
+class Allowance(msgspec.Struct, frozen=True):
+    """One rate: its limit a minute, what may come at once now, seconds until all of it is back."""
+
+    limit: int
+    remaining: int
+    reset_s: float
+
+
+class RateStatus(msgspec.Struct, frozen=True):
+    """The rates that a tenant has; None where there is none."""
+
+    requests: Allowance | None = None
+    tokens: Allowance | None = None
+
+
+class TokenCounts(msgspec.Struct, frozen=True):
+    """Tokens of one request, each counted once."""
+
+    computed: int = 0  # of the prompts
+    cached: int = 0  # of the prompts
+    generated: int = 0
+
+    @property
+    def worked(self) -> int:
+        """Tokens that took work, which is what `tokens_per_minute` counts."""
+        return self.computed + self.generated
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True):
+    """Units for a million tokens."""
+
+    computed: float = 1.0
+    cached: float = 0.1
+    generated: float = 4.0
+
+    def __post_init__(self) -> None:
+        """Refuse what would let a reservation be less than what is settled."""
+        cached_is_least = 0 <= self.cached <= self.computed <= MAX_PRICE
+        if not cached_is_least or not 0 <= self.generated <= MAX_PRICE:
+            raise ValueError(
+                "prices must satisfy 0 <= cached <= computed <= 1e6 and 0 <= generated <= 1e6"
+            )
+
+    def cost(self, tokens: TokenCounts) -> int:
+        """What `tokens` cost in micro-units, rounded up."""
+        return math.ceil(
+            self.computed * tokens.computed
+            + self.cached * tokens.cached
+            + self.generated * tokens.generated
         )

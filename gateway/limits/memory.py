@@ -1,46 +1,82 @@
 """Limits held in this process: exact for it alone, gone with it.
 
 It decides while Redis is down (`guarded`), and is the simplest limiter of the contract suite.
-
-Knows: accounts by tenant. Does not know: what is decided about one (`account`).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
-from gateway.limits.account import Account, Moment
-from gateway.limits.clocks import Clocks
-from gateway.limits.limiter import Amount, Demand, Hold, Verdict
+from gateway.limits.limiter import Amount, Demand, Hold, Verdict, by_tenant
 from gateway.limits.limits import Limits
+from gateway.limits.token_bucket import Account, Moment
+
+T = TypeVar("T")
 
 
-class MemoryLimiter:
-    """`gateway.limits.limiter.Limiter` in a dictionary. Never raises LimiterDown."""
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The clock of rates and holds, and the calendar, of a limiter that is not Redis.
+
+    `monotonic` in seconds, the same for all processes of a machine; `wall` since the epoch.
+    """
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+    def __call__(self) -> Moment:
+        """Now."""
+        return Moment(int(self.monotonic() * 1_000_000), month_of(self.wall()))
+
+
+def month_of(wall: float) -> int:
+    """The calendar month (UTC) of a time since the epoch, counted since year 0."""
+    day = datetime.fromtimestamp(wall, UTC)
+    return day.year * 12 + day.month - 1
+
+
+class AccountLimiter:
+    """`gateway.limits.limiter.Limiter` over accounts, wherever `_change` keeps them."""
 
     def __init__(self, clocks: Callable[[], Moment] | None = None) -> None:
         self._clocks = clocks or Clocks()
-        self._accounts: dict[str, Account] = {}
 
     async def reserve(self, demand: Demand) -> Verdict:
         """Take everything or nothing."""
-        return self._account(demand.tenant_id).reserve(demand, self._clocks())
+        return self._change(demand.tenant_id, lambda a: a.reserve(demand, self._clocks()))
 
-    async def settle(self, hold: Hold, used: Amount) -> None:
+    async def charge(self, hold: Hold, used: Amount) -> None:
         """Give the hold back and count what was used."""
-        self._account(hold.demand.tenant_id).settle(hold, used, self._clocks())
+        self._change(hold.demand.tenant_id, lambda a: a.charge(hold, used, self._clocks()))
 
     async def renew(self, holds: Sequence[Hold]) -> None:
         """Let holds last on."""
-        for hold in holds:
-            self._account(hold.demand.tenant_id).renew(hold, self._clocks())
+        for tenant_id, of_tenant in by_tenant(holds).items():
+            self._change(tenant_id, partial(Account.renew, holds=of_tenant, moment=self._clocks()))
+
+    def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
+        """Change a tenant's account; no other task does meanwhile."""
+        raise NotImplementedError
+
+
+class MemoryLimiter(AccountLimiter):
+    """A limiter in a dictionary. Never raises Unavailable."""
+
+    def __init__(self, clocks: Callable[[], Moment] | None = None) -> None:
+        super().__init__(clocks)
+        self._accounts: dict[str, Account] = {}
+
+    def owe(self, tenant_id: str, limits: Limits, requests: int, tokens: int) -> None:
+        """Count what was admitted elsewhere."""
+        self._change(tenant_id, lambda a: a.owe(limits, requests, tokens, self._clocks()))
 
     async def close(self) -> None:
         """Nothing is held open."""
 
-    def owe(self, tenant_id: str, limits: Limits, requests: int, tokens: int) -> None:
-        """Count what was admitted elsewhere."""
-        self._account(tenant_id).owe(limits, requests, tokens, self._clocks())
-
-    def _account(self, tenant_id: str) -> Account:
-        return self._accounts.setdefault(tenant_id, Account())
+    def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
+        return change(self._accounts.setdefault(tenant_id, Account()))

@@ -2,35 +2,27 @@
 
     ratoon:limits:{TENANT}:requests | tokens | holds | month | total
 
-A call that is not answered within TIMEOUT_S (`gateway.within`), or answered with an error (no
-memory, read-only, loading), raises LimiterDown; `guarded` decides what happens then. Redis may
-still carry out a call that was given up; its hold then lapses, or is settled by `guarded`.
+A call that Redis does not answer, or refuses (no memory, read-only, loading), raises Unavailable;
+`guarded` decides what happens then. Redis may still carry out a call that was given up (NoAnswer);
+its hold then lapses, or is settled by `guarded`.
 
 What was last seen as spent is remembered, so that no budget starts again when Redis is emptied.
-
-Knows: keys, the wire. Does not know: what is decided (`scripts`, `account`).
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
+import msgspec
 
 from gateway.limits import scripts
-from gateway.limits.account import HOLD_US, Levels, refusal_of, standing_of
-from gateway.limits.bucket import capacity
-from gateway.limits.limiter import Amount, Demand, Granted, Hold, LimiterDown, Verdict
-from gateway.limits.limits import Limits
-from gateway.limits.prices import MICRO
-from gateway.within import within
+from gateway.limits.limiter import Amount, Demand, Granted, Hold, Verdict, by_tenant
+from gateway.limits.limits import MICRO, Limits
+from gateway.limits.token_bucket import HOLD_US, Levels, capacity, refusal_of, status_of
+from gateway.state.redis.link import RedisLink
 
-T = TypeVar("T")
-
-TIMEOUT_S = 0.05
 _RENEWED_AT_ONCE = 500
 
 
@@ -48,17 +40,15 @@ class _Seen(NamedTuple):
 
 
 class RedisLimiter:
-    """`gateway.limits.limiter.Limiter` in Redis. `clock` is Lua for Redis's time."""
+    """`gateway.limits.limiter.Limiter` in Redis. `clock` is Lua for Redis's time.
 
-    def __init__(
-        self, client: Redis, *, timeout_s: float = TIMEOUT_S, clock: str = scripts.CLOCK
-    ) -> None:
-        self._client = client
-        self._timeout_s = timeout_s
-        # A script object loads itself again when Redis has forgotten it (NOSCRIPT).
-        self._reserve = client.register_script(scripts.reserve(clock))
-        self._settle = client.register_script(scripts.settle(clock))
-        self._renew = client.register_script(scripts.renew(clock))
+    The link stays open: it is not the limiter's own.
+    """
+
+    def __init__(self, link: RedisLink, *, clock: str = scripts.CLOCK) -> None:
+        self._reserve = link.script(scripts.script(scripts.RESERVE, clock))
+        self._charge = link.script(scripts.script(scripts.CHARGE, clock))
+        self._renew = link.script(scripts.script(scripts.RENEW, clock))
         self._seen: dict[tuple[str, str], _Seen] = {}
 
     async def reserve(self, demand: Demand) -> Verdict:
@@ -71,70 +61,58 @@ class RedisLimiter:
         budget = limits.budget
         period = "" if budget is None else budget.period
         seen = self._seen.get((demand.tenant_id, period), _Seen())
-        reply = await self._in_time(
-            self._reserve(
-                keys=_keys(demand.tenant_id),
-                args=[
-                    *_rate(limits.requests_per_minute, limits),
-                    *_rate(limits.tokens_per_minute, limits),
-                    _or_none(limits.max_concurrent),
-                    "" if budget is None else int(budget.units * MICRO),
-                    period,
-                    demand.most.tokens,
-                    demand.most.cost,
-                    _member(demand),
-                    HOLD_US,
-                    secrets.token_hex(8),
-                    *seen,
-                    *owed,
-                ],
-            )
+        reply = await self._reserve(
+            _keys(demand.tenant_id),
+            [
+                *_rate(limits.requests_per_minute, limits),
+                *_rate(limits.tokens_per_minute, limits),
+                _or_none(limits.max_concurrent),
+                "" if budget is None else int(budget.units * MICRO),
+                period,
+                demand.most.tokens,
+                demand.most.cost,
+                _member(demand),
+                HOLD_US,
+                secrets.token_hex(8),
+                *seen,
+                *owed,
+                "" if demand.begun is None else _member(as_begun(demand, demand.begun)),
+            ],
         )
-        fits, *levels, spent, month, epoch = reply
+        fits, *levels, spent, month, named = reply
+        epoch = named.decode()
         if budget is not None:
             self._seen[demand.tenant_id, period] = _Seen(spent, epoch, month)
         found = Levels(*levels)
         refusal = None if fits else refusal_of(demand, found)
-        return refusal or Granted(Hold(demand, epoch), standing_of(limits, found))
+        return refusal or Granted(Hold(demand, epoch), status_of(limits, found))
 
-    async def settle(self, hold: Hold, used: Amount) -> None:
+    async def charge(self, hold: Hold, used: Amount) -> None:
         """Give the hold back and count what was used."""
         demand = hold.demand
-        await self._in_time(
-            self._settle(
-                keys=_keys(demand.tenant_id),
-                args=[
-                    *_rate(demand.limits.tokens_per_minute, demand.limits),
-                    _member(demand),
-                    used.tokens,
-                    used.cost,
-                    HOLD_US,
-                    hold.epoch,
-                    secrets.token_hex(8),
-                ],
-            )
+        await self._charge(
+            _keys(demand.tenant_id),
+            [
+                *_rate(demand.limits.tokens_per_minute, demand.limits),
+                _member(demand),
+                used.tokens,
+                used.cost,
+                HOLD_US,
+                hold.epoch,
+                secrets.token_hex(8),
+            ],
         )
 
     async def renew(self, holds: Sequence[Hold]) -> None:
         """Let holds last on."""
-        by_tenant: dict[str, list[str]] = {}
-        for hold in holds:
-            by_tenant.setdefault(hold.demand.tenant_id, []).append(_member(hold.demand))
-        for tenant_id, members in by_tenant.items():
-            for at in range(0, len(members), _RENEWED_AT_ONCE):
-                some = members[at : at + _RENEWED_AT_ONCE]
-                await self._in_time(self._renew(keys=_keys(tenant_id), args=[HOLD_US, *some]))
+        for tenant_id, of_tenant in by_tenant(holds).items():
+            for at in range(0, len(of_tenant), _RENEWED_AT_ONCE):
+                some = of_tenant[at : at + _RENEWED_AT_ONCE]
+                members = [_member(hold.demand) for hold in some]
+                await self._renew(_keys(tenant_id), [HOLD_US, *members])
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
-
-    async def _in_time(self, answer: Awaitable[T]) -> Any:
-        try:
-            async with within(self._timeout_s):
-                return await answer
-        except (RedisError, OSError, TimeoutError) as error:
-            raise LimiterDown(type(error).__name__) from error
+        """Nothing of its own is open."""
 
 
 def _keys(tenant_id: str) -> list[str]:
@@ -149,6 +127,11 @@ def _rate(rate: int | None, limits: Limits) -> tuple[int | str, int | str]:
 
 def _or_none(value: int | None) -> int | str:
     return "" if value is None else value
+
+
+def as_begun(demand: Demand, begun: Amount) -> Demand:
+    """The demand with which the request began."""
+    return msgspec.structs.replace(demand, most=begun, begun=None)
 
 
 def _member(demand: Demand) -> str:

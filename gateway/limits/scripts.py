@@ -1,7 +1,7 @@
 """The account of one tenant in Lua, so that Redis decides in one call, on its own clock.
 
-`account` has the same decisions in Python and explains them; a test drives both with the same
-requests and the same clock, and they must agree in every number. Lua's numbers are doubles:
+`token_bucket.py` has the same decisions in Python and explains them; a test drives both with the
+same requests and the same clock, and they must agree in every number. Lua's numbers are doubles:
 within the bounds of `limits` all numbers here are whole and exact.
 
     KEYS  1 requests {level, at}   2 tokens {level, at, held}   3 holds: member -> lapses at
@@ -10,7 +10,7 @@ within the bounds of `limits` all numbers here are whole and exact.
 
 Reserve and settle return the levels they found; the gateway makes the refusal from them. A
 budget's `epoch` is drawn when its key is created: if it has changed, Redis was emptied, and what
-gateways last saw as spent counts. Knows: Redis commands. Does not know: who calls (`redis`).
+gateways last saw as spent counts.
 """
 
 from __future__ import annotations
@@ -94,10 +94,12 @@ local function keep(requests, tokens, held)
 end
 """
 
+# Takes everything that a request needs, or nothing; returns what was found.
 # ARGV 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6 budget,
 # 7 period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch,
-# 13 spent, 14 epoch and 15 month as last seen, 16 requests and 17 tokens owed. '' is none.
-_RESERVE = """
+# 13 spent, 14 epoch and 15 month as last seen, 16 requests and 17 tokens owed,
+# 18 id|tokens|cost|period of what the request holds already. '' is none.
+RESERVE = """
 local rate, token_rate = tonumber(ARGV[1]), tonumber(ARGV[3])
 local most_running, most_spent = tonumber(ARGV[5]), tonumber(ARGV[6])
 local period, tokens, cost, hold_us = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9]),
@@ -117,24 +119,35 @@ if period ~= '' then
   end
 end
 
+local begins, had, had_tokens, had_cost = ARGV[18] == '', 0, 0, 0
+if not begins and redis.call('ZSCORE', KEYS[3], ARGV[18]) then
+  local of_tokens, of_cost = string.match(ARGV[18], '|(%d+)|(%d+)|%a*$')
+  had, had_tokens, had_cost = 1, tonumber(of_tokens), tonumber(of_cost)
+end
+held, running, budget.held = held - had_tokens, running - had, budget.held - had_cost
+
 local fits = not (most_spent and budget.spent + budget.held + cost > most_spent)
-  and not (rate and in_requests + ONE > tonumber(ARGV[2]))
+  and not (begins and rate and in_requests + ONE > tonumber(ARGV[2]))
   and not (token_rate and in_tokens + (held + tokens) * ONE > tonumber(ARGV[4]))
-  and not (most_running and running >= most_running)
+  and not (begins and most_running and running >= most_running)
 if fits then
-  if rate then in_requests = in_requests + ONE end
+  if begins and rate then in_requests = in_requests + ONE end
+  if had == 1 then redis.call('ZREM', KEYS[3], ARGV[18]) end
   held, running, budget.held = held + tokens, running + 1, budget.held + cost
   redis.call('ZADD', KEYS[3], now + hold_us, ARGV[10])
 end
+local reply = {fits and 1 or 0, in_requests, in_tokens + held * ONE, running,
+  budget.spent + budget.held, budget.spent, budget.month, budget.epoch}
+if not fits then held, budget.held = held + had_tokens, budget.held + had_cost end
 if period ~= '' then keep_budget(period, budget) end
 keep(in_requests, in_tokens, held)
-return {fits and 1 or 0, in_requests, in_tokens + held * ONE, running,
-  budget.spent + budget.held, budget.spent, budget.month, budget.epoch}
+return reply
 """
 
+# Lets go of a hold and counts what was used.
 # ARGV 1 tokens a minute, 2 their room, 3 id|tokens|cost|period, 4 tokens and 5 cost used,
 # 6 hold in us, 7 epoch of the hold, 8 a new epoch
-_SETTLE = """
+CHARGE = """
 local token_rate, used = tonumber(ARGV[1]), tonumber(ARGV[5])
 local tokens, cost, period = string.match(ARGV[3], '|(%d+)|(%d+)|(%a*)$')
 local freed = let_lapse(tonumber(ARGV[6]))
@@ -154,24 +167,14 @@ redis.call('PEXPIRE', KEYS[2], IDLE_MS)
 return {in_tokens + held * ONE, redis.call('ZCARD', KEYS[3])}
 """
 
-# ARGV 1 hold in us, then members
-_RENEW = """
+# Lets holds last on. ARGV 1 hold in us, then members
+RENEW = """
 for i = 2, #ARGV do redis.call('ZADD', KEYS[3], 'XX', now + tonumber(ARGV[1]), ARGV[i]) end
 for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], IDLE_MS) end
 return redis.call('ZCARD', KEYS[3])
 """
 
 
-def reserve(clock: str = CLOCK) -> str:
-    """Take everything that a request needs, or nothing; returns what was found."""
-    return _ACCOUNT % clock + _RESERVE
-
-
-def settle(clock: str = CLOCK) -> str:
-    """Let go of a hold and count what was used."""
-    return _ACCOUNT % clock + _SETTLE
-
-
-def renew(clock: str = CLOCK) -> str:
-    """Let holds last on."""
-    return _ACCOUNT % clock + _RENEW
+def script(part: str, clock: str = CLOCK) -> str:
+    """RESERVE, CHARGE or RENEW as Redis runs it; `clock` is Lua for its time."""
+    return _ACCOUNT % clock + part

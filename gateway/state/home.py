@@ -1,67 +1,142 @@
-"""Opens the state: SQLite in the data directory, or Redis if a URL is configured.
-
-Knows: how either is opened. Does not know: what is stored.
-"""
+"""Opens the state: SQLite in the data directory, or Redis if a URL is configured."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gateway.config import Shared
-from gateway.state.sqlite import SqliteStore
+from gateway.limits.home import LIMITS_FILE
+from gateway.limits.sqlite import SqliteLimiter
+from gateway.state.faults import Faulty
+from gateway.state.identity import Expected, expected, forget, remember
+from gateway.state.reserved_room import ReservedRoom
+from gateway.state.sqlite.store import SqliteStore
 from gateway.state.store import Listener, Store
+
+if TYPE_CHECKING:
+    from gateway.state.redis.link import RedisLink
 
 STATE_FILE = "state.sqlite"
 
-
-class Telling(Protocol):
-    """How others are told of what is changed elsewhere."""
-
-    def __call__(self, *listeners: Listener) -> AbstractAsyncContextManager[None]:
-        """Tell them for as long as this is open."""
-        ...
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The store, and how listeners are told what other gateways change in it."""
+    """The store and its possible faults. `link` is to a Redis that several gateways share."""
 
     store: Store
-    telling: Telling
+    watched: Faulty
+    link: RedisLink | None = None
+
+    def telling(self, *listeners: Listener) -> AbstractAsyncContextManager[None]:
+        """Notify them of what other gateways change, for as long as this is open."""
+        if self.link is None:  # there is no other gateway
+            return nullcontext()
+        from gateway.state.redis.store import told_of_changes
+
+        return told_of_changes(self.link.client, *listeners)
 
 
 @asynccontextmanager
-async def open_home(data_dir: Path, shared: Shared) -> AsyncIterator[Home]:
+async def open_home(
+    data_dir: Path,
+    shared: Shared,
+    room: ReservedRoom | None = None,
+    *,
+    new_state: bool = False,
+) -> AsyncIterator[Home]:
     """Open the state; it is closed at the end. Redis need not be reachable yet.
 
-    Raises SchemaTooNew, PrivateFileError, OSError, or ValueError for a malformed URL.
+    `new_state` takes what is there for the state, whatever was there before. Raises WrongState
+    without it, SchemaTooNew, PrivateFileError, DatabaseFault, OSError, or ValueError for a
+    malformed URL.
     """
-    home = _on_disk(data_dir) if shared.redis_url is None else _in_redis(shared)
+    if shared.redis_url is None:
+        home = await _on_disk(data_dir, room, new_state)
+    else:
+        home = _in_redis(data_dir, shared, new_state)
     try:
         yield home
     finally:
         await home.store.close()
 
 
-def _on_disk(data_dir: Path) -> Home:
-    return Home(SqliteStore(data_dir / STATE_FILE), _tell_nobody)
+async def accept_new_state(data_dir: Path, shared: Shared) -> None:
+    """What `--new-state` does before a start: accepts that the state is gone, another or damaged.
+
+    Nothing is deleted. A damaged file is set aside under another name, and the markers that say
+    what should be there (`identity`) are taken away, so the start goes on with what it finds, or
+    begins an empty state. No server may run on the directory meanwhile. Raises SchemaTooNew,
+    FileExposed, DatabaseFault or OSError.
+    """
+    if shared.redis_url is None:
+        for name, kind in ((STATE_FILE, SqliteStore), (LIMITS_FILE, SqliteLimiter)):
+            if (data_dir / name).exists() and await _is_damaged(kind(data_dir / name)):
+                _set_aside(data_dir / name)
+    forget(data_dir, "state")
+    forget(data_dir, "limits")
 
 
-def _tell_nobody(*_: Listener) -> AbstractAsyncContextManager[None]:
-    """There is no other gateway."""
-    return nullcontext()
+async def _on_disk(data_dir: Path, room: ReservedRoom | None, new_state: bool) -> Home:
+    store = SqliteStore(data_dir / STATE_FILE, _wanted(data_dir, STATE_FILE, new_state), room)
+    try:
+        if store.file.id is not None:
+            remember(data_dir, "state", store.file.id)
+    except OSError:
+        await store.close()
+        raise
+    return Home(store, store.file)
 
 
-def _in_redis(shared: Shared) -> Home:
+def _in_redis(data_dir: Path, shared: Shared, new_state: bool) -> Home:
     # Imported here: the client takes 0.2 s to load, and most starts have no Redis.
-    from gateway.state.redis_changes import told_of_changes
-    from gateway.state.redis_link import RedisLink, open_client
-    from gateway.state.redis_store import RedisStore
+    from gateway.state.redis.identity import REDIS
+    from gateway.state.redis.link import open_link
+    from gateway.state.redis.store import RedisStore
 
-    link = RedisLink(open_client(shared), timeout_s=shared.redis_timeout_s)
-    return Home(RedisStore(link), partial(told_of_changes, link.client))
+    link = open_link(shared)
+    wanted = _wanted(data_dir, REDIS, new_state)
+    store = RedisStore(link, wanted, partial(_remember, data_dir))
+    return Home(store, store.link, link)
+
+
+def _wanted(data_dir: Path, name: str, new_state: bool) -> Expected:
+    return Expected("state", name) if new_state else expected(data_dir, "state", name)
+
+
+def _remember(data_dir: Path, found: str) -> None:
+    try:
+        remember(data_dir, "state", found)
+    except OSError as error:
+        _LOG.error("which state this is cannot be marked in the data directory: %s", error)
+
+
+async def _is_damaged(opened: SqliteStore | SqliteLimiter) -> bool:
+    try:
+        return opened.file.fault is not None
+    finally:
+        await opened.close()
+
+
+def _set_aside(path: Path) -> None:
+    aside = _free_name(path)
+    path.rename(aside)
+    for end in ("-wal", "-shm"):
+        beside = path.with_name(path.name + end)
+        if beside.exists():
+            beside.rename(aside.with_name(aside.name + end))
+    _LOG.warning("%s was damaged; it is kept as %s", path.name, aside.name)
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while path.with_name(f"{path.name}.damaged-{number}").exists():
+        number += 1
+    return path.with_name(f"{path.name}.damaged-{number}")

@@ -1,9 +1,8 @@
-"""What is stored: tenants, keys, groups, published prefixes, usage, the audit log.
+"""What is stored: tenants, keys, groups, published prefixes, answers, usage, the audit log.
 
 A record is stored whole, as JSON, so a new field only needs a default, with which older records
-are read. Fields that must be unique, or by which records are found, are indexed beside them.
-
-Knows: fields. Does not know: where they are stored. Times are seconds since the epoch.
+are read. Fields that must be unique, or by which records are found, are indexed beside them. Times
+are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
-from engine.messages import Priority
-from gateway.cache_quota import CacheQuota
-from gateway.limits.limits import Limits
+from engine.link.messages import Priority
+from gateway.limits.limits import CacheQuota, Limits
 
 EVERYONE = "all"  # the scope of a prefix that every tenant may share
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds keys and pays. `id` is made by the gateway, `name` by the operator."""
+    """The party that holds keys and pays. `id` is made by the gateway, `name` by the operator."""
 
     id: str
     name: str
@@ -33,19 +31,16 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     priority: Priority = "interactive"
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
+    usage_tiers: bool = False  # its answers' usage says in which tiers cached tokens lay
 
     @classmethod
-    def new(
-        cls, name: str, *, created_at: float, weight: float = 1.0, group_id: str | None = None
-    ) -> Tenant:
-        """A tenant with a random id, which no tenant had before: nobody inherits its cache."""
-        return cls(
-            id=f"tn_{secrets.token_hex(8)}",
-            name=name,
-            created_at=created_at,
-            weight=weight,
-            group_id=group_id,
-        )
+    def new(cls, name: str, *, created_at: float) -> Tenant:
+        """A tenant with a random id, which no tenant had before: no tenant inherits its cache."""
+        return cls(id=f"tn_{secrets.token_hex(8)}", name=name, created_at=created_at)
+
+    def updated(self, new: Tenant) -> Tenant:
+        """What replaces this tenant: `new`."""
+        return new
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +86,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         """A group with a random id, which no group had before."""
         return cls(id=f"gr_{secrets.token_hex(8)}", name=name, created_at=created_at)
 
+    def updated(self, new: Group) -> Group:
+        """What replaces this group: `new`."""
+        return new
+
 
 class PrefixSource(msgspec.Struct, frozen=True, kw_only=True):
     """What a published prefix is made from: messages of a chat, its tools, or both; or a text.
@@ -132,7 +131,14 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def new(
-        cls, name: str, version: int, scope: str, source: PrefixSource, *, created_at: float
+        cls,
+        name: str,
+        version: int,
+        scope: str,
+        source: PrefixSource,
+        *,
+        created_at: float,
+        tokens: int | None = None,
     ) -> PublishedPrefix:
         """A prefix with a random id, which no prefix had before."""
         return cls(
@@ -142,7 +148,30 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
             scope=scope,
             source=source,
             created_at=created_at,
+            tokens=tokens,
         )
+
+
+class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that its tenant may ask for again, or continue, until `expires_at`."""
+
+    id: str
+    tenant_id: str
+    created_at: float
+    expires_at: float
+    content: msgspec.Raw  # JSON, which its dialect alone can read
+
+
+class ResponseRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """How many bytes of stored responses there may be, as they are stored."""
+
+    of_one: int
+    of_tenant: int
+    of_all: int
+
+    def has_room_for(self, size: int) -> bool:
+        """Whether a response of `size` bytes fits if nothing else is stored."""
+        return size <= min(self.of_one, self.of_tenant, self.of_all)
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +188,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens: int = 0
     engine_ms: float | None = None  # time of the accelerator
     saved_ms: float | None = None  # prefill time saved, by the measured rates
-    cache_written_tokens: int = 0  # put into the cache, where nobody had put them
+    cache_written_tokens: int = 0  # put into the cache, and not there before
     cache_read_tokens: int = 0
 
     def plus(self, other: Counters) -> Counters:

@@ -2,67 +2,78 @@
 
 Methods are coroutines. A missing id raises `NotFound`, a taken name raises `Conflict`, and a
 store that does not answer, or cannot write, raises `Unavailable` (`gateway.errors`). Every change
-is atomic, whoever else is changing things.
+is atomic, whatever other processes change meanwhile.
 
 The protocol is in parts, so that users can name the one they need.
-
-Knows: what can be asked of the state, and what may go wrong. Does not know: where it is stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from gateway.state.records import ApiKey, AuditEntry, Group, PublishedPrefix, Tenant, UsageRow
+from gateway.errors import Conflict, NotFound
+from gateway.state.records import (
+    ApiKey,
+    AuditEntry,
+    Group,
+    PublishedPrefix,
+    ResponseRoom,
+    StoredResponse,
+    Tenant,
+    UsageRow,
+)
+
+Record = Tenant | ApiKey | Group | PublishedPrefix
+R = TypeVar("R", Tenant, ApiKey, Group, PublishedPrefix)
+D = TypeVar("D", Tenant, Group)  # what can be deleted
 
 AUDIT_KEPT = 100_000  # older entries go
+_NAMES: dict[type[Record], str] = {
+    Tenant: "tenant",
+    ApiKey: "key",
+    Group: "group",
+    PublishedPrefix: "prefix",
+}
 
 
-class Tenants(Protocol):
-    """Tenants. Deleting one deletes its keys; its usage stays."""
+class Records(Protocol):
+    """Tenants, their keys, groups and published prefixes: the records that have an id.
 
-    async def create_tenant(self, tenant: Tenant) -> None:
-        """Add a tenant; Conflict when its id or name is taken, NotFound without its group."""
+    A tenant and a prefix may belong to a group, a key belongs to a tenant, and these must be there.
+    """
+
+    async def create(self, record: R) -> None:
+        """Add a record; Conflict when its id, name, digest or version is taken."""
         ...
 
-    async def list_tenants(self) -> list[Tenant]:
-        """All tenants, oldest first."""
+    async def every(self, kind: type[R]) -> list[R]:
+        """All records of a kind, oldest first; deleted prefixes too."""
         ...
 
-    async def get_tenant(self, tenant_id: str) -> Tenant:
-        """One tenant by id."""
+    async def get(self, kind: type[R], record_id: str) -> R:
+        """One record by id."""
         ...
 
-    async def update_tenant(self, tenant: Tenant) -> None:
-        """Replace a tenant's record; Conflict for a taken name, NotFound without its group."""
+    async def update(self, record: R) -> None:
+        """Replace what an update may change of a record (`updated`); Conflict for a taken name.
+
+        A revocation or deletion once stored stays. So a rotation that read the record of a key
+        before a revocation cannot bring the key back. A tenant that is disabled loses its stored
+        responses.
+        """
         ...
 
-    async def delete_tenant(self, tenant_id: str) -> None:
-        """Remove a tenant and its keys."""
-        ...
+    async def delete(self, kind: type[D], record_id: str) -> None:
+        """Remove a tenant with its keys and stored responses, or a group; its usage stays.
 
-
-class Keys(Protocol):
-    """Tenants' keys, by their digests."""
-
-    async def create_key(self, key: ApiKey) -> None:
-        """Add a key to an existing tenant; Conflict when its id or digest is taken."""
+        Conflict while a tenant or a live prefix belongs to the group. A deleted prefix stays as a
+        record, so that its version is never used again.
+        """
         ...
 
     async def list_keys(self, tenant_id: str) -> list[ApiKey]:
         """A tenant's keys, oldest first."""
-        ...
-
-    async def get_key(self, key_id: str) -> ApiKey:
-        """One key by id."""
-        ...
-
-    async def update_key(self, key: ApiKey) -> None:
-        """Replace a key's expiry and revocation; a revocation once stored stays.
-
-        So a rotation that read the record before a revocation cannot bring the key back.
-        """
         ...
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
@@ -70,53 +81,33 @@ class Keys(Protocol):
         ...
 
 
-class Groups(Protocol):
-    """Groups of tenants."""
+class ResponseStore(Protocol):
+    """Stored responses, each its tenant's alone: another's is as one that was never there."""
 
-    async def create_group(self, group: Group) -> None:
-        """Add a group; Conflict when its id or name is taken."""
-        ...
+    async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
+        """Store it; False if it has no room even alone. NotFound without its tenant, Conflict.
 
-    async def list_groups(self) -> list[Group]:
-        """All groups, oldest first."""
-        ...
-
-    async def get_group(self, group_id: str) -> Group:
-        """One group by id."""
-        ...
-
-    async def update_group(self, group: Group) -> None:
-        """Replace a group's record; Conflict when its new name is taken."""
-        ...
-
-    async def delete_group(self, group_id: str) -> None:
-        """Remove a group; Conflict while a tenant or a live prefix belongs to it."""
-        ...
-
-
-class Prefixes(Protocol):
-    """Published prefixes. A deleted one stays as a record, so that its version is never reused."""
-
-    async def create_prefix(self, prefix: PublishedPrefix) -> None:
-        """Add a prefix; Conflict when its id or (name, version) is taken, NotFound without its
-        group.
+        The oldest of its tenant go until these fit into `room.of_tenant`, then the oldest of the
+        tenant that has the most bytes, until all fit. A disabled tenant counts as not there.
         """
         ...
 
-    async def list_prefixes(self) -> list[PublishedPrefix]:
-        """All prefixes, deleted ones included, oldest first."""
+    async def find_response(
+        self, tenant_id: str, response_id: str, *, now: float
+    ) -> StoredResponse:
+        """One of a tenant's; NotFound also when it has expired."""
         ...
 
-    async def get_prefix(self, prefix_id: str) -> PublishedPrefix:
-        """One prefix by id."""
+    async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
+        """Remove one; raises as `find_response`."""
         ...
 
-    async def update_prefix(self, prefix: PublishedPrefix) -> None:
-        """Replace a prefix's token count and deletion; a deletion once stored stays."""
+    async def drop_expired_responses(self, *, now: float) -> None:
+        """Remove what has expired, of all tenants; some of it if there is much."""
         ...
 
 
-class UsageLedger(Protocol):
+class UsageStore(Protocol):
     """Counters by tenant, key and day."""
 
     async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
@@ -151,7 +142,7 @@ class AuditLog(Protocol):
         ...
 
 
-class Store(Tenants, Keys, Groups, Prefixes, UsageLedger, AuditLog, Protocol):
+class Store(Records, ResponseStore, UsageStore, AuditLog, Protocol):
     """All of the state."""
 
     async def close(self) -> None:
@@ -160,9 +151,9 @@ class Store(Tenants, Keys, Groups, Prefixes, UsageLedger, AuditLog, Protocol):
 
 
 class Listener(Protocol):
-    """Who is told what other gateways change.
+    """Listeners that are notified of other gateways' changes.
 
-    That is `gateway.keyring.Keyring` and `gateway.published.Published`.
+    That is `gateway.auth.keyring.Keyring` and `gateway.sharing.published.Published`.
     """
 
     def forget(self, changed_id: str) -> None:
@@ -172,3 +163,30 @@ class Listener(Protocol):
     def reload(self) -> None:
         """Anything may have changed."""
         ...
+
+
+def missing(kind: type[Record]) -> NotFound:
+    """The error where a record of this kind is not there."""
+    return NotFound(f"no such {_NAMES[kind]}")
+
+
+def missing_response() -> NotFound:
+    """The error where a stored response is not there, or not this tenant's."""
+    return NotFound("there is no such response", code="response_not_found", param="response_id")
+
+
+def live_group(record: Record) -> str | None:
+    """The group that cannot be deleted while this record is as it is; None: there is none."""
+    if isinstance(record, PublishedPrefix) and record.deleted_at is not None:
+        return None
+    return record.group_id if isinstance(record, Tenant | PublishedPrefix) else None
+
+
+def taken() -> Conflict:
+    """The error where what must be unique is not."""
+    return Conflict("the name or id is taken")
+
+
+def has_members() -> Conflict:
+    """The error where a group cannot be deleted."""
+    return Conflict("the group still has tenants or published prefixes")

@@ -1,16 +1,13 @@
-"""The reads and writes that the disk's process has not answered, and the ends not reported yet.
-
-Knows: tickets, deadlines. Does not know: the process, or what follows from a missed deadline.
-"""
+"""Reads and writes that the disk's process has not answered, and ends that are not reported yet."""
 
 from __future__ import annotations
 
 from itertools import takewhile
 
-from storage.disk.wire import Ended, Outcome
+from storage.disk.wire import DiskEnded, DiskOutcome
 
 
-class Asked:
+class OpenRequests:
     """Reads and writes by ticket, in the order they were asked. One owner thread."""
 
     def __init__(self, read_deadline_s: float, write_deadline_s: float) -> None:
@@ -18,7 +15,7 @@ class Asked:
         self._write_deadline_s = write_deadline_s
         self._reads: dict[int, tuple[float, int]] = {}  # since when, and the buffer it fills
         self._writes: dict[int, float] = {}  # since when
-        self._ends: list[Ended] = []
+        self._ends: list[DiskEnded] = []
         self._tickets = 0
 
     def read(self, buffer: int, now: float) -> int:
@@ -39,7 +36,7 @@ class Asked:
         self._fail(ticket)
         return ticket
 
-    def answered(self, end: Ended) -> None:
+    def answered(self, end: DiskEnded) -> None:
         """Take an answer; one to a ticket that has failed already is dropped."""
         if self._reads.pop(end.ticket, None) or self._writes.pop(end.ticket, None) is not None:
             self._ends.append(end)
@@ -64,7 +61,7 @@ class Asked:
             self._fail(ticket)
         self._reads, self._writes = {}, {}
 
-    def take_ends(self) -> list[Ended]:
+    def take_ends(self) -> list[DiskEnded]:
         """What has ended since the last call."""
         ends, self._ends = self._ends, []
         return ends
@@ -74,4 +71,4 @@ class Asked:
         return self._tickets
 
     def _fail(self, ticket: int) -> None:
-        self._ends.append(Ended(ticket, Outcome.FAILED))
+        self._ends.append(DiskEnded(ticket, DiskOutcome.FAILED))

@@ -1,15 +1,11 @@
-"""The disk tier's settings, and how many blocks they come to.
-
-Knows: names, defaults, units, and what a record takes in the file. Does not know: what is in it.
-"""
+"""The disk tier's settings, and how many blocks they come to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.disk.wire import Memory, Open
-from storage.host_pool import HostPool
+from storage.disk.file.head_room import slots_in
 
 PAGE_BYTES = 4096  # of an LMDB file
 HEADER_ROOM = 1024  # bytes of a block in the table of headers, half-empty pages included
@@ -26,11 +22,11 @@ class DiskConfig:
     """
 
     directory: Path
-    max_bytes: int  # of the file; the blocks take at most `high_water` of it
+    max_bytes: int  # of the file; its disk may allow less
     block_bytes: int
     fingerprint: bytes  # 32 bytes; a file of another is wiped
     encrypt: bool = False  # under a data key for every owner
-    high_water: float = 0.85  # of the file's bound; the rest of it stays free on the disk too
+    high_water: float = 0.85  # of the file's bound for blocks; the rest stays free on the disk too
     staging_bytes: int = 128 * MIB  # shared with the disk's process
     read_deadline_s: float = 1.0
     write_deadline_s: float = 30.0
@@ -39,6 +35,7 @@ class DiskConfig:
     restart_after_s: float = 0.5  # doubled with each failure in a row
     max_failures: int = 3  # within failure_window_s; then the tier stays off
     failure_window_s: float = 600.0
+    full_retry_s: float = 10.0  # after the process ended because its disk was full
 
     @property
     def record_bytes(self) -> int:
@@ -48,31 +45,10 @@ class DiskConfig:
 
     @property
     def num_blocks(self) -> int:
-        """Slots: as many as lie below the high-water mark with room for a write under way."""
-        return max(int(self.max_bytes * self.high_water) // self.record_bytes - 2, 0)
+        """Slots of a file of `max_bytes`; the disk may have room for fewer."""
+        return slots_in(self.max_bytes, self.record_bytes, self.high_water)
 
     @property
     def num_buffers(self) -> int:
-        """Blocks of staging: what may be on its way to and from the disk at once."""
+        """Blocks of staging: the most that are copied to and from the disk at once."""
         return min(max(self.staging_bytes // self.block_bytes, 4), 256)
-
-    def wish(self, staging: HostPool, host: HostPool | None, *, keep: bool) -> Open:
-        """The process's first message; the file that is there is set aside unless `keep`."""
-        return Open(
-            directory=str(self.directory),
-            max_bytes=self.max_bytes,
-            num_slots=self.num_blocks,
-            block_bytes=self.block_bytes,
-            record_bytes=self.record_bytes,
-            fingerprint=self.fingerprint,
-            encrypt=self.encrypt,
-            high_water=self.high_water,
-            lock_wait_s=self.lock_wait_s,
-            keep=keep,
-            staging=_shared(staging),
-            host=None if host is None else _shared(host),
-        )
-
-
-def _shared(pool: HostPool) -> Memory:
-    return Memory(pool.memory.descriptor, pool.num_blocks)

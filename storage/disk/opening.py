@@ -7,10 +7,8 @@
 
 A file whose records have another origin (fingerprint, block size, encryption) is removed. One that
 cannot be opened, that ends before its last page, or at which a process died, is set aside. In both
-cases the tier starts empty.
-
-Knows: the names of files, and the order of steps. Does not know: how LMDB works, or what is in a
-record.
+cases the tier starts empty. So it does where others have filled the disk: then the file is removed
+as well. The file set aside is removed once the disk has no space for it beside a file of full size.
 """
 
 from __future__ import annotations
@@ -23,9 +21,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.disk.data_keys import DataKeys, DirectoryKey, Keys
-from storage.disk.lmdb_file import DATA_NAME, LmdbFile
-from storage.disk.private_file import sync_directory
+from storage.disk.config import DiskConfig
+from storage.disk.file.data_keys import DataKeys, DirectoryKey, KeyRing
+from storage.disk.file.head_room import HeadRoom
+from storage.disk.file.lmdb_file import DATA_NAME, LmdbFile, allocated_bytes
+from storage.disk.file.private_file import sync_directory
 from storage.disk.wire import Open
 from storage.errors import DiskInUse, FileDamaged
 
@@ -38,28 +38,38 @@ class OpenedFile:
     """A file that belongs to this process for as long as `lock` is open."""
 
     file: LmdbFile
-    keys: Keys
+    keys: KeyRing
     lock: int  # descriptor
-    set_aside: bool  # another file was there and is in quarantine now
+    head_room: HeadRoom
+    set_aside: bool  # another file was there that could not be used
+    given_up: bool  # one was removed, because others need its room
 
 
 def open_directory(wish: Open) -> OpenedFile:
     """Open the file of `wish`; the one that is there is set aside first unless `wish.keep`.
 
-    Raises DiskInUse, OSError, or FileTrouble where not even a new file can be opened.
+    Raises DiskInUse, OSError, or FileTrouble where not even a new file can be opened: DiskFull or
+    FileFull where the disk has no room for it.
     """
-    directory = Path(wish.directory)
+    config, directory = wish.config, wish.config.directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = take_lock(directory / "lock", wish.lock_wait_s)
-    blocks = directory / "blocks"
+    lock = take_lock(directory / "lock", config.lock_wait_s)
+    blocks = blocks_of(directory)
     set_aside = not wish.keep and set_apart(blocks)
-    keys = keys_of(directory, encrypt=wish.encrypt)
+    head_room = HeadRoom(directory, config.max_bytes, config.high_water)
+    given_up = make_room(head_room)
+    keys: KeyRing
+    if config.encrypt:
+        keys = DataKeys(directory / "keys")
+    else:
+        keys = DirectoryKey.load(directory / "secret")
     try:
-        file = _open_file(blocks, wish)
+        file = _open_file(blocks, config, head_room)
     except FileDamaged:
         set_aside = set_apart(blocks)
-        file = _open_file(blocks, wish)
-    return OpenedFile(file, keys, lock, set_aside)
+        make_room(head_room)
+        file = _open_file(blocks, config, head_room)
+    return OpenedFile(file, keys, lock, head_room, set_aside, given_up)
 
 
 def take_lock(path: Path, wait_s: float) -> int:
@@ -76,6 +86,25 @@ def take_lock(path: Path, wait_s: float) -> int:
             time.sleep(_LOCK_PAUSE_S)
         else:
             return descriptor
+
+
+def make_room(head_room: HeadRoom) -> bool:
+    """Free space for others: remove the file set aside, then the file; whether the file was.
+
+    Raises OSError.
+    """
+    directory, blocks = head_room.directory, blocks_of(head_room.directory)
+    if head_room.bound(allocated_bytes(blocks)) < head_room.max_bytes:
+        remove_quarantine(directory)
+    if not blocks.exists() or not head_room.is_needed_by_others():
+        return False
+    shutil.rmtree(blocks)
+    return True
+
+
+def blocks_of(directory: Path) -> Path:
+    """The path of the file of records."""
+    return directory / "blocks"
 
 
 def set_apart(blocks: Path) -> bool:
@@ -98,29 +127,22 @@ def remove_quarantine(directory: Path) -> None:
     shutil.rmtree(quarantine_of(directory), ignore_errors=True)
 
 
-def keys_of(directory: Path, *, encrypt: bool) -> Keys:
-    """What the records of `directory` are sealed with."""
-    if encrypt:
-        return DataKeys(directory / "keys")
-    return DirectoryKey.load(directory / "secret")
-
-
-def _open_file(blocks: Path, wish: Open) -> LmdbFile:
+def _open_file(blocks: Path, config: DiskConfig, head_room: HeadRoom) -> LmdbFile:
     """The file, of this origin: an older one is removed, as is one larger than it may be."""
     data = blocks / DATA_NAME
-    if data.exists() and data.stat().st_size > wish.max_bytes:
+    if data.exists() and data.stat().st_size > config.max_bytes:
         shutil.rmtree(blocks)
-    file = LmdbFile(blocks, wish.max_bytes)
-    origin = _origin(wish)
+    file = LmdbFile(blocks, head_room.bound(allocated_bytes(blocks)))
+    origin = _origin(config)
     if file.origin() not in (None, origin):
         file.close()
         shutil.rmtree(blocks)
-        file = LmdbFile(blocks, wish.max_bytes)
+        file = LmdbFile(blocks, head_room.bound(0))
     if file.origin() is None:
         file.note_origin(origin)
     return file
 
 
-def _origin(wish: Open) -> bytes:
-    parts = f"{_LAYOUT}:{wish.block_bytes}:{wish.encrypt}:".encode()
-    return hashlib.sha256(parts + wish.fingerprint).digest()
+def _origin(config: DiskConfig) -> bytes:
+    parts = f"{_LAYOUT}:{config.block_bytes}:{config.encrypt}:".encode()
+    return hashlib.sha256(parts + config.fingerprint).digest()

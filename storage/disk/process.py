@@ -1,8 +1,4 @@
-"""The disk's process as the engine controls it: started, sent messages without waiting, ended.
-
-Knows: a child process, its socket, what has not been sent yet. Does not know: what the messages
-mean, or whether it should live (`tier`).
-"""
+"""The disk's process as the engine controls it: started, sent messages, ended, started again."""
 
 from __future__ import annotations
 
@@ -16,20 +12,30 @@ from collections.abc import Callable
 from pathlib import Path
 
 import storage
-from storage.disk.wire import Channel, Close, Message, Open, Reply, WireBroken, decode_reply
+from storage.disk import wire
+from storage.disk.config import DiskConfig
+from storage.host_pool import HostPool
 
 
 class DiskProcess:
     """One process from its start to its end. One owner thread."""
 
-    def __init__(self, wish: Open) -> None:
-        """Start it and tell it what to open, without waiting for that. Raises OSError."""
+    def __init__(
+        self,
+        config: DiskConfig,
+        staging: HostPool,
+        host: HostPool | None,
+        *,
+        keep: bool,
+        num_slots: int | None = None,
+    ) -> None:
+        """Start it and tell it what to open (`wire.Open`), without waiting. Raises OSError."""
         ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel = Channel(ours)
+        self._channel = wire.Channel(ours)
         self._outbox: deque[bytes] = deque()
-        fds = [its_own.fileno(), wish.staging.fd]
-        if wish.host is not None:
-            fds.append(wish.host.fd)
+        fds = [its_own.fileno(), staging.descriptor]
+        if host is not None:
+            fds.append(host.descriptor)
         command = [sys.executable, "-P", "-m", "storage.disk", str(its_own.fileno())]
         with its_own:
             self._child = subprocess.Popen(
@@ -39,19 +45,15 @@ class DiskProcess:
                 env=_environment(),
                 start_new_session=True,  # else a Ctrl-C would end it before the engine
             )
-        self.send(wish)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._child.pid
+        shared = None if host is None else _shared(host)
+        self.send(wire.Open(config, num_slots, keep, _shared(staging), shared))
 
     @property
     def is_dead(self) -> bool:
         """Whether it has ended, and so does not touch shared memory any more."""
         return self._child.poll() is not None
 
-    def send(self, message: Message) -> None:
+    def send(self, message: wire.DiskMessage) -> None:
         """Send now, or as soon as the socket has room."""
         self._outbox.append(self._channel.encode(message))
         self.flush()
@@ -61,15 +63,15 @@ class DiskProcess:
         try:
             while self._outbox and self._channel.send(self._outbox[0], socket.MSG_DONTWAIT):
                 self._outbox.popleft()
-        except WireBroken:
+        except wire.WireBroken:
             self.kill()
 
-    def receive(self) -> Reply | None:
+    def receive(self) -> wire.Reply | None:
         """The next reply; None where there is none yet, or the process is gone."""
         try:
             content = self._channel.receive(socket.MSG_DONTWAIT)
-            return None if content is None else decode_reply(content)
-        except WireBroken:
+            return None if content is None else wire.decode(wire.REPLIES, content)
+        except wire.WireBroken:
             self.kill()
             return None
 
@@ -87,7 +89,7 @@ class DiskProcess:
 
     def finish(self, deadline_s: float, clock: Callable[[], float]) -> None:
         """Let it finish what it was asked to do, then end it; after `deadline_s` kill it."""
-        self.send(Close())
+        self.send(wire.Close())
         give_up = clock() + deadline_s
         while not self.wait_for_end(0.01) and clock() < give_up:
             while self.receive() is not None:
@@ -108,6 +110,43 @@ class DiskProcess:
     def close(self) -> None:
         """Close the socket. A process that is still alive ends because of that."""
         self._channel.socket.close()
+
+
+class Restarts:
+    """Whether a process that has ended is followed by another: exponential backoff, then never.
+
+    Counts failures within `failure_window_s`. One owner thread.
+    """
+
+    def __init__(self, config: DiskConfig) -> None:
+        self._config = config
+        self._failures: deque[float] = deque()
+        self._due: float | None = None
+
+    def after_end(self, now: float, *, disk_full: bool) -> bool:
+        """Note the end of a process; False: no other is to be started again.
+
+        `disk_full`: it ended because its disk was full, which is no failure.
+        """
+        if disk_full:
+            self._due = now + self._config.full_retry_s
+            return True
+        while self._failures and now - self._failures[0] > self._config.failure_window_s:
+            self._failures.popleft()
+        self._failures.append(now)
+        if len(self._failures) >= self._config.max_failures:
+            self._due = None
+            return False
+        self._due = now + self._config.restart_after_s * 2.0 ** (len(self._failures) - 1)
+        return True
+
+    def is_due(self, now: float) -> bool:
+        """Whether the time has come."""
+        return self._due is not None and now >= self._due
+
+
+def _shared(pool: HostPool) -> wire.SharedSegment:
+    return wire.SharedSegment(pool.descriptor, pool.num_blocks)
 
 
 def _environment() -> dict[str, str]:

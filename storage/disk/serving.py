@@ -4,50 +4,30 @@
     one thread        writes, erases, forgets (`writing`), in the order they came
     two threads       read: so a read waits for no write, and not for one other slow read
 
-An error of the file ends the process at once: the engine starts another one, with a new file. When
-the engine is gone, the process ends too, after it has written what was queued.
-
-Knows: threads and messages. Does not know: what the engine does with an answer.
+An error of the file ends the process at once: the engine starts another one, with a new file. A
+file system with too little space left is not an error: writes stop until there is space, and reads
+go on. Where others have filled the file system so far that the file must be removed, the process
+removes it and ends; the next one starts empty. When the engine is gone, the process ends too, after
+it has written what was queued.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import queue
 import sys
 import threading
 import traceback
 from contextlib import suppress
-from pathlib import Path
 
-from storage.disk.memories import Memories
-from storage.disk.opening import OpenedFile, open_directory, remove_quarantine
-from storage.disk.records import Records
-from storage.disk.room import Room
-from storage.disk.seal import Seal
-from storage.disk.wire import (
-    Channel,
-    Close,
-    Ended,
-    Erase,
-    FileStats,
-    Forget,
-    Open,
-    Opened,
-    Outcome,
-    Read,
-    Refusal,
-    Refused,
-    Reply,
-    Scan,
-    Scanned,
-    Segment,
-    WireBroken,
-    Write,
-    decode_command,
-)
-from storage.disk.writing import Stop, Writing
-from storage.errors import DiskInUse, FileTrouble
+from storage.disk import wire
+from storage.disk.file.head_room import slots_in
+from storage.disk.file.records import DiskRecords, ScanRoom
+from storage.disk.file.seal import Seal
+from storage.disk.opening import OpenedFile, make_room, open_directory, remove_quarantine
+from storage.disk.writing import Writing
+from storage.errors import DiskInUse, FileTrouble, is_disk_full
 
 DAMAGED = 3  # exit status: the file is damaged
 _READERS = 2
@@ -55,22 +35,23 @@ _SWITCH_S = 0.0005  # interpreter's switch interval: about what a thread needs f
 _BATCH_BYTES = 16 << 20  # of blocks in one transaction, at most
 
 
-def serve(channel: Channel) -> int:
+def serve(channel: wire.Channel) -> int:
     """Serve one engine; returns the exit status."""
     try:
         wish = _receive(channel)
-    except WireBroken:
+    except wire.WireBroken:
         return 0
-    if not isinstance(wish, Open):
+    if not isinstance(wish, wire.Open):
         return 1
     try:
         opened = open_directory(wish)
-        memories = Memories(wish)
+        memories = _memories(wish)
     except DiskInUse as error:
-        channel.send(channel.encode(Refused(Refusal.IN_USE, str(error))))
+        channel.send(channel.encode(wire.WriteRefused(wire.Refusal.IN_USE, str(error))))
         return 1
     except (FileTrouble, OSError) as error:
-        channel.send(channel.encode(Refused(Refusal.UNUSABLE, str(error))))
+        why = wire.Refusal.DISK_FULL if is_disk_full(error) else wire.Refusal.UNUSABLE
+        channel.send(channel.encode(wire.WriteRefused(why, str(error))))
         return 1
     threading.excepthook = _end_process
     sys.setswitchinterval(_SWITCH_S)
@@ -79,17 +60,28 @@ def serve(channel: Channel) -> int:
 
 class _Service:
     def __init__(
-        self, channel: Channel, wish: Open, opened: OpenedFile, memories: Memories
+        self,
+        channel: wire.Channel,
+        wish: wire.Open,
+        opened: OpenedFile,
+        memories: dict[wire.Segment, memoryview],
     ) -> None:
         self._channel = channel
         self._sending = threading.Lock()
-        self._wish = wish
+        self._config = config = wish.config
         self._opened = opened
         self._memories = memories
-        self._records = _records(wish, opened)
-        at_once = max(min(_BATCH_BYTES, wish.max_bytes // 64) // wish.block_bytes, 1)
-        self._writing = Writing(self._records, memories, self._reply, self._tend, at_once)
-        self._reads: queue.SimpleQueue[Read | Stop] = queue.SimpleQueue()
+        num_slots = wish.num_slots
+        if num_slots is None:
+            bound = opened.file.use().bound
+            num_slots = slots_in(bound, config.record_bytes, config.high_water)
+        self._num_slots = num_slots
+        seal = Seal(opened.keys, config.fingerprint, config.block_bytes)
+        room = ScanRoom(opened.head_room, num_slots, config.block_bytes, config.record_bytes)
+        self._records = DiskRecords(opened.file, seal, room)
+        at_once = max(min(_BATCH_BYTES // config.block_bytes, num_slots // 64), 1)
+        self._writing = Writing(self._records, self._block, self._reply, self._tend, at_once)
+        self._reads: queue.SimpleQueue[wire.Read | wire.Close] = queue.SimpleQueue()
         self._lost = 0
 
     def run(self) -> int:
@@ -98,14 +90,15 @@ class _Service:
         threads.append(threading.Thread(target=self._writing.run))
         for thread in threads:
             thread.start()
-        self._reply(Opened(self._opened.set_aside))
+        opened = self._opened
+        self._reply(wire.Opened(opened.set_aside, opened.given_up, self._num_slots))
         self._tend()
-        with suppress(WireBroken):  # when the engine is gone
+        with suppress(wire.WireBroken):  # when the engine is gone
             while self._take():
                 pass
         for _ in range(_READERS):
-            self._reads.put(Stop())
-        self._writing.queue.put(Stop())
+            self._reads.put(wire.Close())
+        self._writing.queue.put(wire.Close())
         for thread in threads:
             thread.join()
         self._opened.file.close()
@@ -113,66 +106,76 @@ class _Service:
 
     def _take(self) -> bool:
         command = _receive(self._channel)
-        if isinstance(command, Read):
+        if isinstance(command, wire.Read):
             self._reads.put(command)
-        elif isinstance(command, Write | Erase):
+        elif isinstance(command, wire.Write | wire.Erase):
             self._writing.queue.put(command)
-        elif isinstance(command, Forget):
-            remove_quarantine(Path(self._wish.directory))
+        elif isinstance(command, wire.Forget):
+            remove_quarantine(self._config.directory)
             self._writing.queue.put(command)
-        elif isinstance(command, Scan):
+        elif isinstance(command, wire.Scan):
             self._scan(command)
-        return not isinstance(command, Close | Open)
+        return not isinstance(command, wire.Close | wire.Open)
 
     def _read_all(self) -> None:
-        scratch = memoryview(bytearray(self._wish.block_bytes))
-        while isinstance(job := self._reads.get(), Read):
-            into = self._memories.block(Segment.STAGING, job.place)
+        scratch = memoryview(bytearray(self._config.block_bytes))
+        while isinstance(job := self._reads.get(), wire.Read):
+            into = self._block(wire.Segment.STAGING, job.place)
             if self._records.read(job.slot, job.record, into, scratch):
-                self._reply(Ended(job.ticket, Outcome.DONE))
+                self._reply(wire.DiskEnded(job.ticket, wire.DiskOutcome.DONE))
             else:
                 self._lose([job.slot])
-                self._reply(Ended(job.ticket, Outcome.LOST))
+                self._reply(wire.DiskEnded(job.ticket, wire.DiskOutcome.LOST))
 
-    def _scan(self, command: Scan) -> None:
+    def _block(self, segment: wire.Segment, place: int) -> memoryview:
+        size = self._config.block_bytes
+        return self._memories[segment][place * size : (place + 1) * size]
+
+    def _scan(self, command: wire.Scan) -> None:
         entries, unsound, next_slot = self._records.scan(command.first)
         self._lose(unsound)
-        self._reply(Scanned(entries, next_slot))
+        self._reply(wire.Scanned(entries, next_slot))
 
     def _lose(self, slots: list[int]) -> None:
         """Delete records that are not what they should be."""
         if slots:
             with self._sending:
                 self._lost += len(slots)
-            self._writing.queue.put(Erase(slots))
+            self._writing.queue.put(wire.Erase(slots))
 
     def _tend(self) -> None:
-        """Drop dead readers, and report to the engine how full the file is."""
-        file = self._opened.file
+        """Drop dead readers, and report to the engine how full the file is, and its disk."""
+        file, head_room = self._opened.file, self._opened.head_room
         file.drop_dead_readers()
-        used = file.use().used
-        self._reply(FileStats(file.num_records(), used, self._lost, self._writing.refused))
+        num_records = file.num_records()
+        if num_records and make_room(head_room):
+            self._reply(wire.WriteRefused(wire.Refusal.DISK_FULL, "others need the disk"))
+            os._exit(0)  # with this the file is closed, and its space is free
+        disk_full = self._writing.met_full_disk or not head_room.is_kept()
+        lost, refused = self._lost, self._writing.refused
+        self._reply(wire.FileStats(num_records, file.use().used, lost, refused, disk_full))
 
-    def _reply(self, reply: Reply) -> None:
+    def _reply(self, reply: wire.Reply) -> None:
         content = self._channel.encode(reply)
         # Where the engine is gone, the thread that listens to it ends the process.
-        with self._sending, suppress(WireBroken):
+        with self._sending, suppress(wire.WireBroken):
             self._channel.send(content)
 
 
-def _records(wish: Open, opened: OpenedFile) -> Records:
-    seal = Seal(opened.keys, wish.fingerprint, wish.block_bytes)
-    room = Room(
-        Path(wish.directory), wish.num_slots, wish.block_bytes, wish.record_bytes, wish.high_water
-    )
-    return Records(opened.file, seal, room)
+def _memories(wish: wire.Open) -> dict[wire.Segment, memoryview]:
+    """The engine's staging buffers, mapped to be written, and its host tier. Raises OSError."""
+    size = wish.config.block_bytes
+    views = {wire.Segment.STAGING: _map(wish.staging, size, mmap.PROT_READ | mmap.PROT_WRITE)}
+    if wish.host is not None:
+        views[wire.Segment.HOST] = _map(wish.host, size, mmap.PROT_READ)
+    return views
 
 
-def _receive(channel: Channel) -> object:
+def _receive(channel: wire.Channel) -> object:
     content = channel.receive()
     if content is None:
-        raise WireBroken("no message where there should be one")
-    return decode_command(content)
+        raise wire.WireBroken("no message where there should be one")
+    return wire.decode(wire.COMMANDS, content)
 
 
 def _end_process(failed: threading.ExceptHookArgs) -> None:
@@ -180,3 +183,7 @@ def _end_process(failed: threading.ExceptHookArgs) -> None:
     traceback.print_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
     sys.stderr.flush()
     os._exit(DAMAGED)
+
+
+def _map(memory: wire.SharedSegment, block_bytes: int, protection: int) -> memoryview:
+    return memoryview(mmap.mmap(memory.fd, memory.num_blocks * block_bytes, prot=protection))

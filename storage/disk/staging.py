@@ -2,8 +2,6 @@
 
 After a read was given up, the process may still write into its buffer until it answers: such a
 buffer is *owed* an answer, and free only when that has come or the process is dead.
-
-Knows: buffers. Does not know: what is in them.
 """
 
 from __future__ import annotations

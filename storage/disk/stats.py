@@ -1,14 +1,15 @@
-"""The state and the counters of the disk tier.
-
-Knows: names and counts. Does not know: what is counted when.
-"""
+"""The state and the counters of the disk tier; the log says when its file system is full."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import logging
+from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from storage.disk.wire import FileStats
+
+_log = logging.getLogger(__name__)
 
 
 class DiskState(Enum):
@@ -20,48 +21,67 @@ class DiskState(Enum):
     OFF = "off"  # it ended too often, or was closed
 
 
-@dataclass(frozen=True, slots=True)
-class DiskStats:
+@dataclass(slots=True)
+class DiskProcessStats:
     """What the disk tier holds, and its failures since the start."""
 
     bytes: int = 0  # of the file in use
     records: int = 0
     lost: int = 0  # records that were not what was asked for
-    refused: int = 0  # writes that found no room
+    refused: int = 0  # writes refused because the file or its disk was full
     late: int = 0  # reads that missed their deadline
     quarantines: int = 0  # files set aside
     failures: int = 0  # deaths of the process
+    disk_full: bool = False  # nothing is written: the file system has too little left
+    given_up: int = 0  # times the file was removed because others needed its space on the disk
     forgetting: int = 0  # owners whose records are to become unreadable, but may not be yet
 
 
 class DiskCounters:
     """Adds up what one process after the other has counted. One owner thread."""
 
-    def __init__(self) -> None:
-        self.stats = DiskStats()
+    def __init__(self, directory: Path) -> None:
+        self.stats = DiskProcessStats()
+        self._directory = directory
         self._lost = 0  # counted by the processes before this one
         self._refused = 0
 
     def take(self, file: FileStats) -> None:
         """Take over what the running process has counted since its start."""
-        self.stats = replace(
-            self.stats,
-            bytes=file.bytes,
-            records=file.records,
-            lost=self._lost + file.lost,
-            refused=self._refused + file.refused,
-        )
+        self._note_full(file.disk_full)
+        stats = self.stats
+        stats.bytes, stats.records = file.bytes, file.records
+        stats.lost, stats.refused = self._lost + file.lost, self._refused + file.refused
 
-    def opened(self, *, set_aside: bool) -> None:
-        """Count the file that was set aside, if one was."""
-        self.stats = replace(self.stats, quarantines=self.stats.quarantines + set_aside)
+    def opened(self, *, set_aside: bool, given_up: bool) -> None:
+        """Count the file that was set aside or removed, if one was."""
+        self.stats.quarantines += set_aside
+        if given_up:
+            self._gave_up()
 
-    def was_late(self) -> None:
-        """Count a read that missed its deadline."""
-        self.stats = replace(self.stats, late=self.stats.late + 1)
+    def died(self, *, disk_full: bool) -> None:
+        """Count the end of the process, with which its records are lost.
 
-    def died(self) -> None:
-        """Count the end of the process, with which its records are lost."""
-        self._lost, self._refused = self.stats.lost, self.stats.refused
-        failures = self.stats.failures + 1
-        self.stats = replace(self.stats, bytes=0, records=0, failures=failures)
+        `disk_full`: it ended because its file system had too little left, which is no failure.
+        """
+        stats = self.stats
+        self._note_full(disk_full or stats.disk_full)
+        if disk_full and stats.records:
+            self._gave_up()
+        self._lost, self._refused = stats.lost, stats.refused
+        stats.bytes = stats.records = 0
+        stats.failures += not disk_full
+
+    def _gave_up(self) -> None:
+        _log.warning("disk tier: removed its file: others need the disk of %s", self._directory)
+        self.stats.given_up += 1
+
+    def _note_full(self, disk_full: bool) -> None:
+        """Log once that nothing is written any more, and once that it is again."""
+        if disk_full and not self.stats.disk_full:
+            _log.warning(
+                "disk full: not writing: too little is left of that of %s", self._directory
+            )
+        elif self.stats.disk_full and not disk_full:
+            _log.info("disk tier: there is room again on the disk of %s", self._directory)
+        self.stats.disk_full = disk_full

@@ -1,16 +1,14 @@
 """The engine's side of the disk tier: sends requests to the disk's process and takes its answers.
 
-When the process dies, all that it was asked fails, and its records are lost: the file may be the
+When the process dies, all requests to it fail, and its records are lost: the file may be the
 cause, so it is set aside, and after a pause another process starts with an empty one. Then
 `generation` rises, and the cache has to forget the tier. After too many deaths in a while the tier
-stays off. A process that ends with its engine leaves its file for the next one.
+stays off. A process that ended because its disk was full is always started again. A process that
+ends with its engine leaves its file for the next one.
 
 A read that misses its deadline fails. Its answer may still come later, and until then the disk may
 write into the read's buffer, which is therefore not used again. A write that misses its deadline
 does not fail at once, since the disk may still be reading the block: its process is killed first.
-
-Knows: buffers, the process, restarts. Does not know: which deadline has passed (`asked`), moves
-(`disk_route`), or what a record looks like.
 """
 
 from __future__ import annotations
@@ -23,31 +21,15 @@ from pathlib import Path
 
 import torch
 
-from storage.disk.asked import Asked
+from storage.disk import wire
+from storage.disk.asked import OpenRequests
 from storage.disk.config import DiskConfig
-from storage.disk.process import DiskProcess
-from storage.disk.restarts import Restarts
+from storage.disk.process import DiskProcess, Restarts
 from storage.disk.staging import Staging
-from storage.disk.stats import DiskCounters, DiskState, DiskStats
-from storage.disk.wire import (
-    ERASE_SLOTS,
-    Ended,
-    Erase,
-    FileStats,
-    Forget,
-    Forgot,
-    Opened,
-    Read,
-    Refusal,
-    Reply,
-    Scan,
-    Scanned,
-    Segment,
-    Write,
-)
+from storage.disk.stats import DiskCounters, DiskProcessStats, DiskState
 from storage.errors import DiskInUse, DiskUnavailable
 from storage.host_pool import HostPool
-from storage.move import Record
+from storage.move import BlockRecord
 
 _CPU = torch.device("cpu")
 
@@ -77,22 +59,24 @@ class DiskTier:
         self._host = host
         self._clock = clock
         self.buffers = Staging(config.num_buffers, config.block_bytes, device)
-        self._asked = Asked(config.read_deadline_s, config.write_deadline_s)
-        self._scanned: deque[Scanned] = deque()
+        self._asked = OpenRequests(config.read_deadline_s, config.write_deadline_s)
+        self._scanned: deque[wire.Scanned] = deque()
         self._forgetting: dict[str, None] = {}
         self._restarts = Restarts(config)
-        self._counters = DiskCounters()
-        self._generation = 0
+        self._counters = DiskCounters(config.directory)
+        # Grows by one whenever all records were lost: then the cache has to forget the tier.
+        self.generation = 0
         self._state = DiskState.DOWN
         self._started = 0.0  # when the process was started
-        self._is_first = True  # until a file has been open
+        self._num_blocks: int | None = None  # until a file has been open
+        self._met_full_disk = False  # the process that ends now
         self._process: DiskProcess | None = None
         self._start(keep=True)
 
     @property
     def num_blocks(self) -> int:
-        """Slots."""
-        return self._config.num_blocks
+        """Slots: as many as there was room for at the start."""
+        return self._num_blocks or 0
 
     @property
     def directory(self) -> Path:
@@ -115,21 +99,11 @@ class DiskTier:
         return self.is_up and not self.buffers.is_owed
 
     @property
-    def generation(self) -> int:
-        """Grows by one whenever all records were lost: then the cache has to forget the tier."""
-        return self._generation
-
-    @property
-    def process_id(self) -> int | None:
-        """Of the disk's process; None where there is none."""
-        return None if self._process is None else self._process.pid
-
-    @property
-    def stats(self) -> DiskStats:
+    def stats(self) -> DiskProcessStats:
         """As last reported by the process; never waits."""
         return replace(self._counters.stats, forgetting=len(self._forgetting))
 
-    def write(self, slot: int, record: Record, segment: Segment, place: int) -> int:
+    def write(self, slot: int, record: BlockRecord, segment: wire.Segment, place: int) -> int:
         """Write the block at `place`, which must not change until this ticket has ended.
 
         Returns the ticket, as `read` does.
@@ -137,15 +111,15 @@ class DiskTier:
         if self._process is None or not self.is_up:
             return self._asked.refused()
         ticket = self._asked.write(self._clock())
-        self._process.send(Write(ticket, slot, segment, place, record))
+        self._process.send(wire.Write(ticket, slot, segment, place, record))
         return ticket
 
-    def read(self, slot: int, record: Record, buffer: int) -> int:
+    def read(self, slot: int, record: BlockRecord, buffer: int) -> int:
         """Read the block of `record` from `slot` into a buffer, which is in use until the end."""
         if self._process is None or not self.is_up:
             return self._asked.refused()
         ticket = self._asked.read(buffer, self._clock())
-        self._process.send(Read(ticket, slot, buffer, record))
+        self._process.send(wire.Read(ticket, slot, buffer, record))
         return ticket
 
     def erase(self, slots: Iterable[int]) -> None:
@@ -155,8 +129,8 @@ class DiskTier:
         """
         if self._process is not None and self.is_up:
             left = list(slots)
-            for start in range(0, len(left), ERASE_SLOTS):
-                self._process.send(Erase(left[start : start + ERASE_SLOTS]))
+            for start in range(0, len(left), wire.ERASE_SLOTS):
+                self._process.send(wire.Erase(left[start : start + wire.ERASE_SLOTS]))
 
     def forget_owner(self, owner: str) -> None:
         """Make all records of `owner` unreadable, for good; a new process is asked again.
@@ -165,13 +139,12 @@ class DiskTier:
         """
         self._forgetting[owner] = None
         if self._process is not None and self.is_up:
-            self._process.send(Forget(owner))
+            self._process.send(wire.Forget(owner))
 
-    def poll(self) -> list[Ended]:
+    def poll(self) -> list[wire.DiskEnded]:
         """What has ended since the last call. Also checks deadlines and restarts the process."""
         if self._process is not None:
             self._process.flush()
-            self._listen(self._process)
             self._watch(self._process)
         elif self._state is DiskState.DOWN and self._restarts.is_due(self._clock()):
             self._spawn_again()
@@ -182,14 +155,14 @@ class DiskTier:
         if self._process is not None:
             self._process.wait_for_reply(timeout_s)
 
-    def scan(self) -> Iterator[tuple[int, Record]]:
+    def scan(self) -> Iterator[tuple[int, BlockRecord]]:
         """Yield every slot that holds a record, with its record. Waits; before the first move.
 
         Ends early if the process dies meanwhile: then `generation` has risen.
         """
         first: int | None = 0
         while first is not None and self._process is not None and self.is_up:
-            self._process.send(Scan(first))
+            self._process.send(wire.Scan(first))
             piece = self._await_scanned()
             if piece is None:
                 return
@@ -213,6 +186,8 @@ class DiskTier:
                     raise DiskUnavailable(f"{self._config.directory} cannot be opened")
                 if self._process is None:
                     self._spawn(keep=False)
+            if not self._num_blocks:
+                raise DiskUnavailable(f"too little is left of the disk of {self.directory}")
         except DiskUnavailable:
             self.close()
             raise
@@ -221,10 +196,9 @@ class DiskTier:
         """Wait until the process has said whether its file is open, or is dead."""
         while self._state is DiskState.STARTING and self._process is not None:
             self._process.wait_for_reply(0.05)
-            self._listen(self._process)
             self._watch(self._process)
 
-    def _await_scanned(self) -> Scanned | None:
+    def _await_scanned(self) -> wire.Scanned | None:
         give_up = self._clock() + self._config.start_deadline_s
         while not self._scanned:
             if self._process is None:
@@ -232,52 +206,56 @@ class DiskTier:
             if self._clock() > give_up:  # it may be in an endless loop in a damaged file
                 self._process.kill()
             self._process.wait_for_reply(0.05)
-            self._listen(self._process)
             self._watch(self._process)
         return self._scanned.popleft()
 
     def _spawn(self, *, keep: bool) -> None:
         self._state, self._started = DiskState.STARTING, self._clock()
-        self._process = DiskProcess(self._config.wish(self.buffers.pool, self._host, keep=keep))
+        self._process = DiskProcess(
+            self._config, self.buffers.pool, self._host, keep=keep, num_slots=self._num_blocks
+        )
 
     def _spawn_again(self) -> None:
         """Start another process; if that fails, it counts as one more death."""
         try:
             self._spawn(keep=False)
         except OSError:
-            self._note_failure()
+            self._note_end()
 
     def _listen(self, process: DiskProcess) -> None:
         while (reply := process.receive()) is not None:
             self._take(reply, process)
 
-    def _take(self, reply: Reply, process: DiskProcess) -> None:
-        if isinstance(reply, Ended):
+    def _take(self, reply: wire.Reply, process: DiskProcess) -> None:
+        if isinstance(reply, wire.DiskEnded):
             if not self.buffers.answered(reply.ticket):
                 self._asked.answered(reply)
-        elif isinstance(reply, FileStats):
+        elif isinstance(reply, wire.FileStats):
             self._counters.take(reply)
-        elif isinstance(reply, Scanned):
+        elif isinstance(reply, wire.Scanned):
             self._scanned.append(reply)
-        elif isinstance(reply, Forgot):
+        elif isinstance(reply, wire.Forgot):
             self._forgetting.pop(reply.owner, None)
-        elif isinstance(reply, Opened):
+        elif isinstance(reply, wire.Opened):
             self._take_opened(reply, process)
-        elif self._is_first:
-            raise (DiskInUse if reply.why is Refusal.IN_USE else DiskUnavailable)(reply.text)
+        elif self._num_blocks is not None:
+            self._met_full_disk = reply.why is wire.Refusal.DISK_FULL
+        else:
+            raise (DiskInUse if reply.why is wire.Refusal.IN_USE else DiskUnavailable)(reply.text)
 
-    def _take_opened(self, reply: Opened, process: DiskProcess) -> None:
-        self._state, self._is_first = DiskState.UP, False
-        self._counters.opened(set_aside=reply.set_aside)
+    def _take_opened(self, reply: wire.Opened, process: DiskProcess) -> None:
+        self._state, self._num_blocks = DiskState.UP, reply.num_slots
+        self._counters.opened(set_aside=reply.set_aside, given_up=reply.given_up)
         for owner in self._forgetting:
-            process.send(Forget(owner))
+            process.send(wire.Forget(owner))
 
     def _watch(self, process: DiskProcess) -> None:
-        """Fail late reads, kill a process with a late write, clean up after a dead one."""
+        """Take answers, fail late reads, kill after a late write, clean up after a death."""
+        self._listen(process)
         now = self._clock()
         for ticket, buffer in self._asked.give_up_late_reads(now):
             self.buffers.owe(ticket, buffer)
-            self._counters.was_late()
+            self._counters.stats.late += 1
         if self._asked.is_write_late(now):
             process.kill()
         starting = self._state is DiskState.STARTING
@@ -285,18 +263,20 @@ class DiskTier:
             process.kill()
         if process.is_dead:
             self._listen(process)
-            self._bury(process)
+            self._reap(process)
 
-    def _bury(self, process: DiskProcess) -> None:
+    def _reap(self, process: DiskProcess) -> None:
         """Clean up after a dead process: fail what it was asked, free its buffers, count it."""
         process.close()
         self._process = None
         self._asked.fail_all()
         self.buffers.no_answers_to_come()
-        self._counters.died()
-        self._generation += 1
-        self._note_failure()
+        self._counters.died(disk_full=self._met_full_disk)
+        self.generation += 1
+        self._note_end()
 
-    def _note_failure(self) -> None:
-        again = self._restarts.after_failure(self._clock())
-        self._state = DiskState.DOWN if again else DiskState.OFF
+    def _note_end(self) -> None:
+        """Decide whether there will be another process."""
+        comes_back = self._restarts.after_end(self._clock(), disk_full=self._met_full_disk)
+        self._met_full_disk = False
+        self._state = DiskState.DOWN if comes_back else DiskState.OFF

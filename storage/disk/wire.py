@@ -5,26 +5,26 @@
 
 Blocks themselves are not sent: they lie in memory that both processes map, and a message names the
 place. Every message is bounded and typed; one that does not decode ends the connection.
-
-Knows: bytes and types. Does not know: what a side does with a message.
 """
 
 from __future__ import annotations
 
 import socket
 from enum import Enum
+from typing import TypeVar
 
 import msgspec
 
+from storage.disk.config import DiskConfig
 from storage.errors import StorageError
-from storage.move import Record
+from storage.move import BlockRecord
 
 MAX_MESSAGE_BYTES = 128 << 10
 ERASE_SLOTS = 8192  # in one message
 _SOCKET_BYTES = 1 << 20
 
 
-class Outcome(Enum):
+class DiskOutcome(Enum):
     """How a write or a read ended."""
 
     DONE = "done"
@@ -40,125 +40,129 @@ class Segment(Enum):
 
 
 class Refusal(Enum):
-    """Why a process does not open its file."""
+    """Why a process has no file open."""
 
     IN_USE = "in use"
     UNUSABLE = "unusable"
+    DISK_FULL = "disk full"  # there is no room to open it, or it was removed to make room
 
 
-class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class DiskMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Base of all."""
 
 
-class Memory(msgspec.Struct, frozen=True, array_like=True):
+class SharedSegment(msgspec.Struct, frozen=True, array_like=True):
     """Memory to be mapped: its descriptor, inherited, and how many blocks it has."""
 
     fd: int
     num_blocks: int
 
 
-class Open(Message, frozen=True):
+class Open(DiskMessage, frozen=True):
     """The first message: which file, and what it may take."""
 
-    directory: str
-    max_bytes: int
-    num_slots: int
-    block_bytes: int
-    record_bytes: int
-    fingerprint: bytes
-    encrypt: bool
-    high_water: float
-    lock_wait_s: float
+    config: DiskConfig
+    num_slots: int | None  # as many as there have been so far; None: as there is room for
     keep: bool  # False: the file that is there is set aside
-    staging: Memory
-    host: Memory | None
+    staging: SharedSegment
+    host: SharedSegment | None
 
 
-class Write(Message, frozen=True):
+class Write(DiskMessage, frozen=True):
     """Put the block at `place` of `segment` into `slot`."""
 
     ticket: int
     slot: int
     segment: Segment
     place: int
-    record: Record
+    record: BlockRecord
 
 
-class Read(Message, frozen=True):
+class Read(DiskMessage, frozen=True):
     """Copy the block of `slot` to staging buffer `place`, if it is the block of `record`."""
 
     ticket: int
     slot: int
     place: int
-    record: Record
+    record: BlockRecord
 
 
-class Erase(Message, frozen=True):
+class Erase(DiskMessage, frozen=True):
     """Empty these slots."""
 
     slots: list[int]
 
 
-class Forget(Message, frozen=True):
+class Forget(DiskMessage, frozen=True):
     """Make all records of an owner unreadable."""
 
     owner: str
 
 
-class Scan(Message, frozen=True):
+class Scan(DiskMessage, frozen=True):
     """Which records are there, in slots from `first` on?"""
 
     first: int
 
 
-class Close(Message, frozen=True):
-    """Finish what was begun and end."""
+class Close(DiskMessage, frozen=True):
+    """Finish the work under way and end."""
 
 
-class Opened(Message, frozen=True):
-    """The file is open. `set_aside`: another one was there and is in quarantine now."""
+class Opened(DiskMessage, frozen=True):
+    """The file is open, for so many slots.
+
+    `set_aside`: another one was there that could not be used. `given_up`: one was removed, because
+    others need its room.
+    """
 
     set_aside: bool
+    given_up: bool
+    num_slots: int
 
 
-class Refused(Message, frozen=True):
-    """The file cannot be opened."""
+class WriteRefused(DiskMessage, frozen=True):
+    """No file is open, or none any more: the process ends."""
 
     why: Refusal
     text: str
 
 
-class Ended(Message, frozen=True):
+class DiskEnded(DiskMessage, frozen=True):
     """A write or a read has ended."""
 
     ticket: int
-    outcome: Outcome
+    outcome: DiskOutcome
 
 
-class Scanned(Message, frozen=True):
+class Scanned(DiskMessage, frozen=True):
     """Records, in order of slot; `next_slot` is where to go on, None at the end."""
 
-    entries: list[tuple[int, Record]]
+    entries: list[tuple[int, BlockRecord]]
     next_slot: int | None
 
 
-class Forgot(Message, frozen=True):
+class Forgot(DiskMessage, frozen=True):
     """The owner's records are unreadable."""
 
     owner: str
 
 
-class FileStats(Message, frozen=True):
-    """What the file holds, and the reads lost and writes refused since it was opened."""
+class FileStats(DiskMessage, frozen=True):
+    """What the file holds, and the reads lost and writes refused since it was opened.
+
+    `disk_full`: nothing is written, because the file system has too little left.
+    """
 
     records: int
     bytes: int
     lost: int
     refused: int
+    disk_full: bool
 
 
 Command = Open | Write | Read | Erase | Forget | Scan | Close
-Reply = Opened | Refused | Ended | Scanned | Forgot | FileStats
+Reply = Opened | WriteRefused | DiskEnded | Scanned | Forgot | FileStats
 
 
 class WireBroken(StorageError):
@@ -171,10 +175,10 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
         self.socket = end
-        self._encoder = msgspec.msgpack.Encoder()
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=str)  # of a Path
         self._buffer = bytearray(MAX_MESSAGE_BYTES + 1)
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: DiskMessage) -> bytes:
         """Raise WireBroken when the message is larger than any may be."""
         content = self._encoder.encode(message)
         if len(content) > MAX_MESSAGE_BYTES:
@@ -207,23 +211,16 @@ class Channel:
         return memoryview(self._buffer)[:size]
 
 
-# ValueError: text that is not UTF-8 raises UnicodeDecodeError.
-_NO_MESSAGE = (msgspec.MsgspecError, ValueError, RecursionError)
-_COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
-_REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+Message = TypeVar("Message", Command, Reply)
+COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(
+    Command, dec_hook=lambda kind, value: kind(value)
+)
+REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-def decode_command(content: memoryview) -> Command:
-    """A message of the engine. Raises WireBroken."""
+def decode(decoder: msgspec.msgpack.Decoder[Message], content: memoryview) -> Message:
+    """A message of the engine (COMMANDS) or of the disk's process (REPLIES). Raises WireBroken."""
     try:
-        return _COMMANDS.decode(content)
-    except _NO_MESSAGE as error:
-        raise WireBroken(str(error)) from error
-
-
-def decode_reply(content: memoryview) -> Reply:
-    """A message of the disk's process. Raises WireBroken."""
-    try:
-        return _REPLIES.decode(content)
-    except _NO_MESSAGE as error:
+        return decoder.decode(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: not UTF-8
         raise WireBroken(str(error)) from error

@@ -1,47 +1,43 @@
 """The one thread that changes the file; it takes queued jobs in batches.
 
-A transaction costs a wait for the disk, so many blocks share one, though not so many that one which
-finds no room delays much. When a batch finds no room, its parts are tried one by one.
-
-Knows: queues, batches, what to do when there is no room. Does not know: the socket.
+A transaction costs a wait for the disk, so many blocks share one, though not so many that a full
+file delays much. When a batch does not fit, its jobs are tried one by one.
 """
 
 from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from storage.disk.records import Records, ToWrite
-from storage.disk.wire import Ended, Erase, Forget, Forgot, Outcome, Reply, Segment, Write
-from storage.errors import FileFull
+from storage.disk.file.records import DiskRecords, ToWrite
+from storage.disk.wire import (
+    Close,
+    DiskEnded,
+    DiskOutcome,
+    Erase,
+    Forget,
+    Forgot,
+    Reply,
+    Segment,
+    Write,
+)
+from storage.errors import FileFull, is_disk_full
 
 _ERASED_AT_ONCE = 256  # slots in one transaction
 _ERASED_IN_NEED = 8  # the same when there was no room for that many
-_IDLE_S = 60.0  # without work, after which `tend` is called all the same
+_IDLE_S = 5.0  # without work, after which `tend` is called all the same
 
 
-class Blocks(Protocol):
-    """Where blocks lie that are to be written. Memories is one."""
-
-    def block(self, segment: Segment, place: int) -> memoryview:
-        """The block at `place`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The last job: end the thread."""
-
-
-Job = Write | Erase | Forget | Stop
+Job = Write | Erase | Forget | Close  # the last one ends the thread
 
 
 @dataclass(slots=True)
-class _Batch:
+class _WriteBatch:
     writes: list[Write] = field(default_factory=list)
     erased: dict[int, None] = field(default_factory=dict)
-    then: Forget | Stop | None = None  # the job that ended the batch, to be done after it
+    then: Forget | Close | None = None  # the job that ended the batch, to be done after it
 
 
 class Writing:
@@ -49,37 +45,40 @@ class Writing:
 
     def __init__(
         self,
-        records: Records,
-        memories: Blocks,
+        records: DiskRecords,
+        block_at: Callable[[Segment, int], memoryview],
         reply: Callable[[Reply], None],
         tend: Callable[[], None],
         blocks_at_once: int,
     ) -> None:
         """`reply` sends to the engine; `tend` drops dead readers and reports the file's use."""
         self.queue: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self.refused = 0  # writes that found no room
+        self.refused = 0  # writes refused for lack of space
+        self.met_full_disk = False  # in the last attempt to write
         self._records = records
-        self._memories = memories
+        self._block_at = block_at
         self._reply = reply
         self._tend = tend
         self._blocks_at_once = blocks_at_once
+        self._unforgotten: dict[str, None] = {}  # owners whose keys could not be erased yet
         self._unerased: dict[int, None] = {}  # slots still to be erased, for lack of room
         self._forgotten: dict[str, None] = {}  # owners to report once all slots are erased
 
     def run(self) -> None:
-        """Work until Stop; jobs queued before it are done. Raises FileDamaged."""
-        then: Forget | Stop | None = None
-        while not isinstance(then, Stop):
+        """Work until Close; jobs queued before it are done. Raises FileDamaged."""
+        then: Forget | Close | None = None
+        while not isinstance(then, Close):
             batch = self._next()
             self._apply(batch)
             then = batch.then
             if isinstance(then, Forget):
-                self._forget(then)
+                self._unforgotten[then.owner] = None
+            self._forget()
             self._tell_forgotten()
             self._tend()
 
-    def _next(self) -> _Batch:
-        batch = _Batch()
+    def _next(self) -> _WriteBatch:
+        batch = _WriteBatch()
         try:
             job = self.queue.get(timeout=_IDLE_S)
             while True:
@@ -97,20 +96,17 @@ class Writing:
             pass
         return batch
 
-    def _apply(self, batch: _Batch) -> None:
+    def _apply(self, batch: _WriteBatch) -> None:
         erased = {**self._unerased, **batch.erased}
-        if len(erased) <= _ERASED_AT_ONCE and self._change(batch.writes, erased):
-            self._unerased = {}
-            self._answer(batch.writes, Outcome.DONE)
-            return
-        self._unerased = self._erase(erased)
-        if self._change(batch.writes, ()):
-            self._answer(batch.writes, Outcome.DONE)
+        is_done = len(erased) <= _ERASED_AT_ONCE and self._change(batch.writes, erased)
+        self._unerased = {} if is_done else self._erase(erased)
+        if is_done or self._change(batch.writes, ()):
+            self._answer(batch.writes, DiskOutcome.DONE)
             return
         for write in batch.writes:
             done = self._change([write], ())
             self.refused += not done
-            self._answer([write], Outcome.DONE if done else Outcome.FAILED)
+            self._answer([write], DiskOutcome.DONE if done else DiskOutcome.FAILED)
 
     def _erase(self, slots: Iterable[int]) -> dict[int, None]:
         """Erase in parts, for every page that a transaction changes needs a free one.
@@ -118,32 +114,41 @@ class Writing:
         Returns the slots for which there was no room even so.
         """
         left = list(slots)
-        for at_once in (_ERASED_AT_ONCE, _ERASED_IN_NEED):
+        for at_once, in_need in ((_ERASED_AT_ONCE, False), (_ERASED_IN_NEED, True)):
             parts = [left[at : at + at_once] for at in range(0, len(left), at_once)]
-            left = [slot for part in parts if not self._change([], part) for slot in part]
+            left = [
+                slot
+                for part in parts
+                if not self._change([], part, in_need=in_need)
+                for slot in part
+            ]
         return dict.fromkeys(left)
 
-    def _change(self, writes: list[Write], erased: Iterable[int]) -> bool:
+    def _change(self, writes: list[Write], erased: Iterable[int], *, in_need: bool = False) -> bool:
         """Erase and write in one transaction; False: there was no room, nothing has changed."""
         if not writes and not erased:
             return True
         blocks = [
-            ToWrite(write.slot, write.record, self._memories.block(write.segment, write.place))
+            ToWrite(write.slot, write.record, self._block_at(write.segment, write.place))
             for write in writes
         ]
         try:
-            self._records.write(blocks, erased)
-        except (FileFull, OSError):
+            self._records.write(blocks, erased, in_need=in_need)
+        except (FileFull, OSError) as error:
+            self.met_full_disk = is_disk_full(error)
             return False
+        if writes:
+            self.met_full_disk = False
         return True
 
-    def _forget(self, job: Forget) -> None:
-        try:
-            slots = self._records.forget(job.owner)
-        except OSError:
-            return  # not reported as forgotten, so the engine will ask again
-        self._unerased.update(self._erase(slots))
-        self._forgotten[job.owner] = None
+    def _forget(self) -> None:
+        """Forget owners; where a key cannot be erased, on a full disk, it is tried again later."""
+        for owner in list(self._unforgotten):
+            with suppress(OSError):
+                slots = self._records.forget(owner)
+                self._unerased.update(self._erase(slots))
+                self._forgotten[owner] = None
+                del self._unforgotten[owner]
 
     def _tell_forgotten(self) -> None:
         if not self._unerased:
@@ -151,6 +156,6 @@ class Writing:
                 self._reply(Forgot(owner))
             self._forgotten = {}
 
-    def _answer(self, writes: list[Write], outcome: Outcome) -> None:
+    def _answer(self, writes: list[Write], outcome: DiskOutcome) -> None:
         for write in writes:
-            self._reply(Ended(write.ticket, outcome))
+            self._reply(DiskEnded(write.ticket, outcome))

@@ -13,16 +13,21 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cli.flags import flattened
 from cli.main import build_app
+from cli.options.flags import flattened
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+LOG = ROOT / "docs" / "lab"  # of what was tried, with commands that have gone since
+PAGES = (
+    *sorted(ROOT.glob("*.md")),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if LOG not in page.parents),
+)
 
 
 def benchmarks() -> list[str]:
-    files = (ROOT / "benchmarks").glob("*.py")
-    return sorted(path.stem for path in files if "def main(" in path.read_text())
+    root = ROOT / "benchmarks"
+    files = [path for path in root.rglob("*.py") if "def main(" in path.read_text()]
+    return sorted(".".join(path.relative_to(root).with_suffix("").parts) for path in files)
 
 
 @cache
@@ -55,7 +60,7 @@ def examples() -> Iterator[tuple[str, str]]:
             yield module.name, line.strip()
 
 
-WRITTEN = [*commands(), *examples()]
+WRITTEN = {command: page for page, command in (*commands(), *examples())}
 
 
 def refused(app: typer.Typer, arguments: list[str]) -> str:
@@ -69,7 +74,7 @@ def test_a_benchmark_tells_its_options(name: str) -> None:
     assert refused(app_of(name), []) == ""
 
 
-@pytest.mark.parametrize(("page", "command"), WRITTEN)
+@pytest.mark.parametrize(("command", "page"), WRITTEN.items())
 def test_a_command_on_a_page_can_be_given(page: str, command: str) -> None:
     del page
     program, *words = shlex.split(command)
@@ -83,13 +88,12 @@ def test_a_command_on_a_page_can_be_given(page: str, command: str) -> None:
 
 def test_an_option_that_is_not_there_is_seen() -> None:
     """The control: a command line is read to its end."""
-    assert "No such option" in refused(app_of("tree"), ["--num-token", "5"])
+    assert "No such option" in refused(app_of("engine.tree"), ["--num-token", "5"])
     assert "No such option" in refused(ratoon(), ["serve", "--prot", "8000"])
 
 
 def test_pages_name_commands() -> None:
     """The control: they are found."""
-    found = [command for _, command in WRITTEN]
-    assert len(found) > 80
-    assert any(command.startswith("ratoon tenants") for command in found)
-    assert any(command.startswith("python -m benchmarks.flood") for command in found)
+    assert len(WRITTEN) > 80
+    assert any(command.startswith("ratoon tenants") for command in WRITTEN)
+    assert any(command.startswith("python -m benchmarks.flood") for command in WRITTEN)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from benchmarks.everything import PARTS, ROOT, USUAL, chosen, command_of, run_part, write
+from benchmarks.everything import ALL, PARTS, ROOT, chosen, command_of, run_part, write
 
 
 def script(source: str) -> list[str]:
@@ -34,7 +34,7 @@ def test_lines_printed_before_the_timeout_are_kept() -> None:
 
 def test_parts_run_in_their_order_and_unknown_ones_are_refused() -> None:
     assert [part.name for part in chosen("step, kernels")] == ["kernels", "step"]
-    assert {part.name for part in PARTS} - {part.name for part in chosen(USUAL)} == {"soak"}
+    assert chosen(ALL) == chosen("all") == list(PARTS)
     with pytest.raises(typer.BadParameter, match="no part is called steps"):
         chosen("kernels,steps")
 
@@ -43,7 +43,7 @@ def test_every_part_can_be_started() -> None:
     for part in PARTS:
         command = command_of(part, "handbook", quick=True)
         assert ("--model" in command) == part.takes_model
-        assert Path(ROOT, part.module.replace(".", "/") + ".py").exists()
+        assert Path(ROOT, "benchmarks", part.module.replace(".", "/") + ".py").exists()
 
 
 def test_the_file_says_where_and_with_what(tmp_path: Path) -> None:
@@ -77,11 +77,9 @@ def test_kernels_steps_and_the_cache_at_their_smallest(tmp_path: Path) -> None:
     assert cache["cache without hits"]["lost_share"] < 1
 
 
-def test_a_server_and_a_soak_at_their_smallest(tmp_path: Path) -> None:
-    report = everything(tmp_path, "--only", "server,soak")
-    server, soak = ({r["name"]: r for r in part["records"]} for part in report["parts"])
+def test_a_server_at_its_smallest(tmp_path: Path) -> None:
+    report = everything(tmp_path, "--only", "server")
+    [server] = ({r["name"]: r for r in part["records"]} for part in report["parts"])
     assert server["ready"]["ready_s"] > 0
     assert server["mixed"]["errors"] == {}
     assert server["ttft-hot-128"]["hit_rate"] > 0.5 > server["ttft-cold-128"]["hit_rate"]
-    assert soak["account"] == {"name": "account", "every_block_free": True, "failed": 0}
-    assert soak["behind"]["left"] > 0, "some leave early"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.modelled_products import ProductModel
-from engine.step import Row, Step
-from tests.engine.hand_driven import sequence_of
+from engine.step import Step
+from tests.doubles.modelled.products import ProductModel
+from tests.engine.rigs.hand_driven import data_row, sequence_of
 
-# Rows by new tokens and context, and milliseconds: `python -m benchmarks.step` on one H200, and
-# behind these the middle of such steps in the log of whole *multiturns*.
+# Rows by new tokens and context, and milliseconds: `python -m benchmarks.engine.step` on one H200,
+# and behind these the middle of such steps in the log of whole *multiturns*.
 MEASURED = [
     ([(1, 1_100)] * 64, 6.9),
     ([(1, 2_030)] * 64, 8.62),
@@ -26,8 +26,8 @@ MEASURED = [
 
 
 def step_of(rows: list[tuple[int, int]]) -> Step:
-    sequence = sequence_of([1])
-    return Step(tuple(Row(sequence, context - new, new) for new, context in rows))
+    sequence = sequence_of([1] * 4_224, block_ids=[0])
+    return Step(tuple(data_row(sequence, context - new, new) for new, context in rows))
 
 
 @pytest.mark.parametrize(("rows", "ms"), MEASURED)

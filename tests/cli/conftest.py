@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.console import Console, Printed, Ratoon
-from tests.doubles.fake_engine import FakeEngine
-from tests.doubles.served import Served, config_of, serving
-from tests.doubles.tiny_model import write_tiny_model
+from tests.doubles.engine.fake_engine import FakeEngine
+from tests.doubles.engine.tiny_model import write_tiny_model
+from tests.doubles.gateway.served import Served, config_of, serving
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from cli.supervisor import ChildName, Policy
+from cli.serving.supervisor import ChildName, Patience, Policy
+from cli.serving.watch import Probed
 from gateway.backoff import Backoff
 
 CHILDREN = Path(__file__).parent / "children"
@@ -26,9 +27,15 @@ def fake_commands(
 
 def quick_policy() -> Policy:
     """Milliseconds where the real one has seconds."""
-    return Policy(backoff=Backoff(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02))
+    return Policy(
+        backoff=Backoff(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02),
+        gateway=Patience(stop_s=35.0, silent_s=0.05),
+    )
 
 
-async def engine_ready(directory: Path) -> bool:
-    """Whether the fake engine says it is ready, and a gateway is there to pass it on."""
-    return (directory / "ready").exists() and (directory / "listens").exists()
+async def probe(directory: Path) -> Probed:
+    """What the scripts say of themselves; a gateway must listen to pass on what the engine says."""
+    hangs, listens = (directory / "gateway-hangs").exists(), (directory / "listens").exists()
+    if hangs or not listens:
+        return {"gateway": False if hangs else None, "engine": None}
+    return {"gateway": True, "engine": (directory / "ready").exists()}

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from cli.installation import first_start
-from gateway.first_start import KEYS_FILE
+from cli.serving.installation import first_start
+from gateway.auth.first_start import KEYS_FILE
 from gateway.state.home import STATE_FILE
 from tests.cli.fresh import loaded_by
 from tests.doubles.ports import free_port
 
 OTHERS = {
-    "cli.bench",
-    "cli.simulate",
-    "cli.verify_isolation",
-    "cli.tenants",
-    "cli.plan",
-    "cli.admin_client",
+    "cli.load.bench",
+    "cli.simulation.simulate",
+    "cli.isolation.verify_isolation",
+    "cli.operating.tenants",
+    "cli.simulation.plan",
+    "cli.operating.admin_client",
 }
 LATER = {"aiohttp", "huggingface_hub", "numpy", "redis"}
 
@@ -37,7 +37,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_help_of_serve_loads_no_other_command(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, "serve", "--help")
-    assert "cli.serve" in loaded
+    assert "cli.serving.serve" in loaded
     assert not (OTHERS | LATER) & loaded
 
 
@@ -46,7 +46,7 @@ def test_a_start_loads_no_library_that_it_does_not_need(
 ) -> None:
     words = ("serve", "--model", str(model_dir), "--data-dir", str(data_dir))
     loaded = loaded_by(tmp_path, *words, RATOON_PORT=str(free_port()))
-    assert {"cli.serve", "sqlite3"} <= loaded, "it came as far as the state"
+    assert {"cli.serving.serve", "sqlite3"} <= loaded, "it came as far as the state"
     assert not (OTHERS | LATER) & loaded
 
 
@@ -61,6 +61,6 @@ def test_state_in_redis_loads_its_client(tmp_path: Path, model_dir: Path) -> Non
 
 
 def test_commands_that_need_the_others_load_them(tmp_path: Path) -> None:
-    assert {"cli.bench", "aiohttp"} <= loaded_by(tmp_path, "bench", "--help")
-    assert {"cli.simulate", "numpy"} <= loaded_by(tmp_path, "simulate", "--help")
+    assert {"cli.load.bench", "aiohttp"} <= loaded_by(tmp_path, "bench", "--help")
+    assert {"cli.simulation.simulate", "numpy"} <= loaded_by(tmp_path, "simulate", "--help")
     assert loaded_by(tmp_path, "--help") >= OTHERS

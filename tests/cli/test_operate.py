@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.cli.console import Console, Ratoon
-from tests.doubles.served import Served
+from tests.doubles.gateway.served import Served
 
 _numbers = count()
 

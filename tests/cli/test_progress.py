@@ -26,13 +26,3 @@ def test_a_terminal_sees_how_far_it_is(terminal: None, capsys: pytest.CaptureFix
     shown = capsys.readouterr().err
     assert "the last blocks" in shown
     assert "5/7" in shown
-
-
-@pytest.mark.parametrize(("steps", "shown"), [(9, "9/20"), (11, "11/20")])
-def test_what_was_done_since_it_was_last_moved_is_there_at_the_end(
-    terminal: None, capsys: pytest.CaptureFixture[str], steps: int, shown: str
-) -> None:
-    with progress_bar("blocks", 20, at_once=10) as advance:
-        for _ in range(steps):
-            advance(1)
-    assert shown in capsys.readouterr().err

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.doubles.interpreter import prepared_once  # noqa: F401 (a fixture)
-from tests.engine.checkpoints import RECIPES, Checkpoint, make_checkpoint
+from tests.doubles.engine.interpreter import prepared_once  # noqa: F401 (a fixture)
+from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
 
 MakeCheckpoint = Callable[[str], Checkpoint]
 

@@ -9,12 +9,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.messages import Cancel
+from engine.link.messages import Cancel
+from prefix_cache.names import PolicyName
 from prefix_cache.namespace import Namespace
-from prefix_cache.policy_name import PolicyName
-from tests.doubles.fake_runner import expected_output
-from tests.engine.rig import Rig, generate
+from tests.doubles.engine.fake_runner import expected_output
+from tests.engine.rigs.rig import Rig, generate
 
+LAST = 20  # the step at which the last request may come
 NAMESPACES = [Namespace(b"a" * 16), Namespace(b"b" * 16)]
 
 
@@ -37,7 +38,7 @@ class Request:
 
 any_request = st.builds(
     Request,
-    at_step=st.integers(0, 20),
+    at_step=st.integers(0, LAST),
     shared=st.integers(1, 24),
     private=st.lists(st.integers(0, 2), max_size=8).map(tuple),
     max_tokens=st.integers(1, 16),
@@ -61,17 +62,17 @@ def rigs(draw: st.DrawFn) -> Rig:
         max_batch_tokens=max_running + draw(st.integers(0, 20)),
         deadline_s=draw(st.sampled_from([0.0, 0.005, 10.0])),
         quantum=draw(st.sampled_from([1, 16, 256])),
-        steps_ahead=draw(st.integers(0, 1)),
+        overlap_scheduling=draw(st.booleans()),
         policy=draw(st.sampled_from(get_args(PolicyName))),
     )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(rig=rigs(), mix=st.lists(any_request, min_size=1, max_size=12), base=st.integers(1, 3))
 def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Request], base: int) -> None:
     common = [(i * base) % 3 for i in range(24)]
     cancels: dict[int, list[str]] = {}
-    for step in range(21):
+    for step in range(60):
         for number, request in enumerate(mix):
             if request.at_step == step:
                 rig.submit(
@@ -87,13 +88,11 @@ def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Request], ba
                 )
                 if request.cancel_after is not None:
                     cancels.setdefault(step + request.cancel_after, []).append(str(number))
-        for request_id in cancels.pop(step, []):
+        gone = cancels.pop(step, [])
+        for request_id in gone:
             rig.link.say(Cancel(request_id))
-        rig.step()
-    for step in range(21, 60):
-        for request_id in cancels.pop(step, []):
-            rig.link.say(Cancel(request_id))
-        rig.step()
+        if gone or step <= LAST or not rig.core.is_idle:
+            rig.step()
     rig.run()
     for number, request in enumerate(mix):
         expected = expected_output(request.prompt(common), request.max_tokens)
@@ -101,7 +100,7 @@ def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Request], ba
         last = rig.finished(str(number))
         assert tokens == expected[: len(tokens)]
         assert last.completion_tokens == len(tokens)
-        assert last.cached_tokens <= last.prompt_tokens == len(request.prompt(common))
+        assert last.reused.tokens <= last.prompt_tokens == len(request.prompt(common))
         assert last.reason == "length" or request.cancel_after is not None
         if last.reason == "length":
             assert tokens == expected

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from engine.copies import Copies, NoTiers
+from engine.copies import NoTiers, TierCopies
 from prefix_cache.cache import PrefixCache
-from prefix_cache.recompute import LoadOrRecompute
-from prefix_cache.restart import Restart
-from storage.disk.stats import DiskState, DiskStats
-from storage.move import Move, Plan, Record, Tier
-from storage.settled import Copied, Settled
+from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
+from prefix_cache.tree.restart import Restart
+from storage.disk.stats import DiskProcessStats, DiskState
+from storage.move import BlockRecord, Completed, Copied, Move, Plan, Tier
+from tests.doubles.constant_rate import NOTHING_MEASURED
 
 UP = (Tier.HOST, Tier.DEVICE)
 DOWN = (Tier.DEVICE, Tier.HOST)
@@ -27,9 +27,9 @@ class TellingRestart(Restart):
     """Notes what was found on disk."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[int, Record]] = []
+        self.found: list[tuple[int, BlockRecord]] = []
 
-    def restore(self, found: Iterable[tuple[int, Record]], *, now: float) -> int:
+    def restore(self, found: Iterable[tuple[int, BlockRecord]], *, now: float) -> int:
         self.found = list(found)
         return len(self.found)
 
@@ -41,20 +41,20 @@ class TellingCache(PrefixCache):
         super().__init__(num_blocks=1, block_size=1)
         self.plans: deque[Plan] = deque()
         self.told: list[tuple[tuple[Move, ...], ...]] = []
-        self.promised: list[tuple[Move, ...]] = []
+        self.released: list[tuple[Move, ...]] = []
         self.forgotten = 0
         self.restart = self.told_restart = TellingRestart()
 
     def take_plan(self) -> Plan:
         return self.plans.popleft() if self.plans else Plan(())
 
-    def settle(
+    def complete(
         self, done: Iterable[Move] = (), failed: Iterable[Move] = (), lost: Iterable[Move] = ()
     ) -> None:
         self.told.append((tuple(done), tuple(failed), tuple(lost)))
 
-    def promise(self, moves: Sequence[Move]) -> None:
-        self.promised += [tuple(moves)] if moves else []
+    def release_early(self, moves: Sequence[Move]) -> None:
+        self.released += [tuple(moves)] if moves else []
 
     def forget_disk(self) -> int:
         self.forgotten += 1
@@ -67,16 +67,16 @@ class ScriptedMover:
     def __init__(self) -> None:
         self.pending = 0
         self.started: list[Plan] = []
-        self.ends: deque[Settled] = deque()
+        self.ends: deque[Completed] = deque()
         self.polls = 0
 
     def start(self, plan: Plan) -> None:
         self.started.append(plan)
         self.pending += len(plan.moves)
 
-    def poll(self) -> Settled:
+    def poll(self) -> Completed:
         self.polls += 1
-        ended = self.ends.popleft() if self.ends else Settled()
+        ended = self.ends.popleft() if self.ends else Completed()
         self.pending -= len(ended.done) + len(ended.failed) + len(ended.lost)
         return ended
 
@@ -90,13 +90,13 @@ class LossyDisk:
     def __init__(self) -> None:
         self.generation = 3
         self.state = DiskState.UP
-        self.stats = DiskStats()
+        self.stats = DiskProcessStats()
         self.gone: list[str] = []
         self.loses_at_scan = False
 
-    def scan(self) -> Iterable[tuple[int, Record]]:
+    def scan(self) -> Iterable[tuple[int, BlockRecord]]:
         self.generation += self.loses_at_scan
-        return [(n, Record(b"k", b"p", b"n", "owner", b"", 0)) for n in range(2)]
+        return [(n, BlockRecord(b"k", b"p", b"n", "owner", b"", 0)) for n in range(2)]
 
     def forget_owner(self, owner: str) -> None:
         self.gone.append(owner)
@@ -105,16 +105,16 @@ class LossyDisk:
 class Bench:
     def __init__(self, disk: LossyDisk | None = None) -> None:
         self.cache, self.mover = TellingCache(), ScriptedMover()
-        self.rates = LoadOrRecompute(block_size=1, block_bytes=1)
-        self.copies = Copies(self.cache, self.mover, disk, self.rates)
+        self.rates = LoadOrRecompute(NOTHING_MEASURED, block_size=1, block_bytes=1)
+        self.copies = TierCopies(self.cache, self.mover, disk, self.rates)
 
     def start(self, now: float, *planned: Move) -> None:
         self.cache.plans.append(Plan(planned))
         self.copies.start(now)
 
-    def settle(self, now: float, ended: Settled) -> bool:
+    def settle(self, now: float, ended: Completed) -> bool:
         self.mover.ends.append(ended)
-        return self.copies.settle(now)
+        return self.copies.complete(now)
 
 
 def test_planned_moves_and_erasures_are_begun_and_empty_plans_are_not() -> None:
@@ -135,24 +135,24 @@ def test_the_cache_is_told_of_promises_and_of_the_ends_that_follow() -> None:
     bench = Bench()
     up = moves(*UP, 2)
     bench.start(1.0, *up)
-    assert bench.settle(2.0, Settled(promised=up))
-    assert (bench.cache.promised, bench.cache.told) == ([up], [])
+    assert bench.settle(2.0, Completed(released=[*up]))
+    assert (bench.cache.released, bench.cache.told) == ([up], [])
     assert (bench.copies.pending, bench.copies.up_from(Tier.HOST)) == (2, 2), "under way still"
-    assert bench.settle(3.0, Settled(done=up))
-    assert (bench.cache.promised, bench.cache.told) == ([up], [(up, (), ())])
+    assert bench.settle(3.0, Completed(done=[*up]))
+    assert (bench.cache.released, bench.cache.told) == ([up], [(up, (), ())])
 
 
 def test_behind_a_step_the_mover_is_asked_only_while_a_promise_is_open() -> None:
     bench = Bench(LossyDisk())
     up = moves(*UP, 2)
     bench.start(1.0, *up)
-    bench.copies.settle_promised(1.5)
+    bench.copies.complete_released(1.5)
     assert bench.mover.polls == 0
-    bench.settle(2.0, Settled(promised=up))
-    bench.mover.ends.append(Settled(done=up))
-    bench.copies.settle_promised(3.0)
+    bench.settle(2.0, Completed(released=[*up]))
+    bench.mover.ends.append(Completed(done=[*up]))
+    bench.copies.complete_released(3.0)
     assert (bench.mover.polls, bench.cache.told) == (2, [(up, (), ())])
-    bench.copies.settle_promised(4.0)
+    bench.copies.complete_released(4.0)
     assert bench.mover.polls == 2
 
 
@@ -160,10 +160,10 @@ def test_behind_a_step_the_mover_is_asked_only_while_a_promise_is_open() -> None
 def test_the_cache_is_told_of_every_end_whichever_it_is(how: int) -> None:
     bench = Bench()
     bench.start(1.0, *moves(*UP, 1))
-    assert not bench.settle(2.0, Settled())
+    assert not bench.settle(2.0, Completed())
     assert bench.cache.told == []
     done, failed, lost = (moves(*UP, 1) if how == which else () for which in range(3))
-    assert bench.settle(3.0, Settled(done, failed, lost))
+    assert bench.settle(3.0, Completed([*done], [*failed], [*lost]))
     assert bench.cache.told == [(done, failed, lost)]
 
 
@@ -172,7 +172,7 @@ def test_blocks_on_their_way_up_are_counted_by_where_they_come_from() -> None:
     assert bench.copies.up_from(Tier.HOST) == 0
     bench.start(1.0, *moves(*UP, 3), *moves(*DOWN, 2, first=9), *moves(Tier.DISK, Tier.DEVICE, 1))
     assert (bench.copies.up_from(Tier.HOST), bench.copies.up_from(Tier.DISK)) == (3, 1)
-    bench.settle(2.0, Settled(done=moves(*UP, 1), failed=moves(*UP, 1, first=1)))
+    bench.settle(2.0, Completed(done=list(moves(*UP, 1)), failed=list(moves(*UP, 1, first=1))))
     assert bench.copies.up_from(Tier.HOST) == 1
     way = bench.copies.ways[UP]
     assert (way.moves, way.failed) == (1, 1)
@@ -182,39 +182,41 @@ def test_untimed_copies_take_the_time_in_which_any_of_them_was_under_way() -> No
     bench = Bench()
     bench.start(10.0, *moves(*UP, 2))
     bench.start(11.0, *moves(*UP, 1, first=2))  # it is busy already
-    bench.settle(13.0, Settled(done=moves(*UP, 2)))
+    bench.settle(13.0, Completed(done=list(moves(*UP, 2))))
     assert bench.copies.ways[UP].seconds == 3.0
-    bench.settle(14.0, Settled(done=moves(*UP, 1, first=2)))
+    bench.settle(14.0, Completed(done=list(moves(*UP, 1, first=2))))
     assert bench.copies.ways[UP].seconds == 4.0
     bench.start(20.0, *moves(*UP, 1))  # and was idle in between
-    bench.settle(20.5, Settled(done=moves(*UP, 1)))
+    bench.settle(20.5, Completed(done=list(moves(*UP, 1))))
     assert bench.copies.ways[UP].seconds == 4.5
 
 
 def test_the_time_that_copies_report_is_used_instead_of_the_clock() -> None:
     bench = Bench()
     bench.start(10.0, *moves(*UP, 3), *moves(*DOWN, 1, first=9))
-    said = (Copied(*UP, 2, 0.25), Copied(*UP, 1, 0.5), Copied(*DOWN, 1, 8.0))
-    bench.settle(99.0, Settled(moves(*UP, 3) + moves(*DOWN, 1, first=9), copied=said))
+    said = [Copied(*UP, 2, 0.25), Copied(*UP, 1, 0.5), Copied(*DOWN, 1, 8.0)]
+    bench.settle(99.0, Completed([*moves(*UP, 3), *moves(*DOWN, 1, first=9)], copied=said))
     assert bench.copies.ways[UP].seconds == 0.75
     assert bench.copies.ways[DOWN].seconds == 8.0
 
 
 def test_only_copies_to_the_device_teach_what_loading_costs() -> None:
     bench = Bench()
+    rates = bench.rates.copies
+    guesses = {tier: rate.per_block for tier, rate in rates.items()}
     bench.start(10.0, *moves(*DOWN, 4))
-    bench.settle(12.0, Settled(done=moves(*DOWN, 4)))
-    assert not bench.rates.copies[Tier.HOST].is_measured
+    bench.settle(12.0, Completed(done=list(moves(*DOWN, 4))))
+    assert {tier: rate.per_block for tier, rate in rates.items()} == guesses
     bench.start(20.0, *moves(*UP, 4))
-    bench.settle(22.0, Settled(done=moves(*UP, 4)))
-    assert bench.rates.copies[Tier.HOST].per_block == 0.5
-    assert not bench.rates.copies[Tier.DISK].is_measured
+    bench.settle(22.0, Completed(done=list(moves(*UP, 4))))
+    assert rates[Tier.HOST].per_block == 0.5 != guesses[Tier.HOST]
+    assert rates[Tier.DISK].per_block == guesses[Tier.DISK]
 
 
 def test_a_load_that_failed_is_a_slow_one() -> None:
     bench = Bench()
     bench.start(20.0, *moves(*UP, 4))
-    bench.settle(22.0, Settled(failed=moves(*UP, 4)))
+    bench.settle(22.0, Completed(failed=list(moves(*UP, 4))))
     assert bench.rates.copies[Tier.HOST].per_block == 2.0
 
 
@@ -222,11 +224,11 @@ class TestDisk:
     def test_a_disk_that_lost_its_records_is_forgotten_once(self) -> None:
         disk = LossyDisk()
         bench = Bench(disk)
-        bench.copies.settle(1.0)
+        bench.copies.complete(1.0)
         assert bench.cache.forgotten == 0
         disk.generation += 1
         for now in (2.0, 3.0):  # with nothing under way
-            assert not bench.copies.settle(now)
+            assert not bench.copies.complete(now)
             assert bench.cache.forgotten == 1
 
     def test_failed_moves_to_a_lost_disk_are_settled_after_it_is_forgotten(self) -> None:
@@ -235,13 +237,13 @@ class TestDisk:
         bench = Bench(disk)
         bench.start(1.0, *moves(Tier.DEVICE, Tier.DISK, 1))
         disk.generation += 1
-        assert bench.settle(2.0, Settled(failed=moves(Tier.DEVICE, Tier.DISK, 1)))
+        assert bench.settle(2.0, Completed(failed=list(moves(Tier.DEVICE, Tier.DISK, 1))))
         assert (bench.cache.forgotten, len(bench.cache.told)) == (1, 1)
 
     def test_the_mover_is_polled_while_idle_only_if_there_is_a_disk(self) -> None:
         for disk, polls in ((LossyDisk(), 1), (None, 0)):
             bench = Bench(disk)
-            assert not bench.copies.settle(1.0)
+            assert not bench.copies.complete(1.0)
             assert bench.mover.polls == polls
 
     def test_records_on_disk_are_restored_at_the_start(self) -> None:
@@ -267,6 +269,6 @@ class TestDisk:
 
 def test_without_tiers_a_plan_is_an_error_and_nothing_ends() -> None:
     mover = NoTiers()
-    assert (mover.pending, mover.poll()) == (0, Settled())
+    assert (mover.pending, mover.poll()) == (0, Completed())
     with pytest.raises(ValueError, match="no tier"):
         mover.start(Plan(moves(*UP, 1)))

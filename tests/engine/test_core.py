@@ -6,22 +6,13 @@ import pytest
 
 from engine.core import IDLE_WAIT_S
 from engine.errors import EngineDied, EngineUnavailable
-from engine.holdings import lease_of
-from engine.messages import (
-    Failed,
-    Flush,
-    Flushed,
-    Hello,
-    StatsQuery,
-    StatsReply,
-    StepReply,
-    Tokens,
-    Welcome,
-)
+from engine.link.messages import Failed, Hello, StepReply, Tokens, Welcome
+from engine.link.query_messages import Flush, Flushed, StatsQuery, StatsReply
+from engine.scheduling.sequence_cache import lease_of
 from prefix_cache.errors import InvariantBroken
 from prefix_cache.namespace import Namespace
-from tests.doubles.fake_runner import expected_output
-from tests.engine.rig import CLIENT, Rig, generate
+from tests.doubles.engine.fake_runner import expected_output
+from tests.engine.rigs.rig import CLIENT, Rig, generate
 
 
 class TestQueries:
@@ -31,8 +22,7 @@ class TestQueries:
         rig.step()
         [welcome] = rig.link.sent[CLIENT]
         assert isinstance(welcome, Welcome)
-        assert welcome.max_model_len == 64  # the pool is smaller than the context
-        assert welcome.engine_id != Rig().core.parts.welcome.engine_id
+        assert welcome == rig.core.components.welcome != Rig().core.components.welcome
 
     def test_flush_by_namespace_and_by_flow(self) -> None:
         other = Namespace(b"o" * 16)
@@ -64,13 +54,13 @@ class TestQueries:
         rig.run()
         for request in (gone, stays, waits):
             rig.expect_output(request)
-        owners = rig.cache.owners()
+        owners = rig.cache.capacity.owners()
         assert owners["gone"].blocks_held == 0
         assert owners["stays"].blocks_held == 7
         again = generate("again", range(20), flow="gone", max_tokens=1)
         rig.submit(again)
         rig.run()
-        assert rig.finished("again").cached_tokens == 0
+        assert rig.finished("again").reused.tokens == 0
         rig.expect_nothing_left()
 
     def test_flush_while_it_is_used_harms_nobody(self) -> None:
@@ -154,10 +144,10 @@ class TestRefusals:
         for name in "ab":
             rig.submit(generate(name, range(6), max_tokens=9))
         rig.step()
-        leased = rig.cache.pool().leased
+        leased = rig.cache.capacity.pool().leased
         rig.core.report_all(EngineDied("broken"))
         assert rig.failed("a").code == rig.failed("b").code == "engine_died"
-        assert rig.cache.pool().leased == leased
+        assert rig.cache.capacity.pool().leased == leased
 
 
 class TestReplies:

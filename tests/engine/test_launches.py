@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from engine.launches import MEASURED_TOKENS
-from engine.messages import Generate
-from tests.engine.rig import Rig, generate
+from engine.link.messages import Generate
+from engine.scheduling.step_times import MEASURED_TOKENS
+from tests.engine.rigs.rig import Rig, generate
 
 
 def ahead() -> Rig:
     """Steps of 64 tokens, each launched before the one before it is settled."""
-    rig = Rig(max_batch_tokens=64, steps_ahead=1, context_len=512, num_blocks=256)
+    rig = Rig(max_batch_tokens=64, overlap_scheduling=True, context_len=512, num_blocks=256)
     rig.runner.takes = lambda step: rig.wait(0.001)  # of the host, for a launch
     return rig
 
@@ -24,9 +24,10 @@ class TestMeasuring:
     @pytest.mark.parametrize("tokens", [MEASURED_TOKENS - 1, MEASURED_TOKENS])
     def test_a_step_of_few_prompt_tokens_teaches_nothing(self, tokens: int) -> None:
         rig = Rig(max_batch_tokens=128)
+        rig.runner.takes = lambda step: rig.wait(0.001)
         rig.submit(generate("a", [n % 60 for n in range(tokens)], max_tokens=4))
         rig.run()
-        assert rig.core.parts.rates.prefill.is_measured is (tokens == MEASURED_TOKENS)
+        assert rig.core.components.times.is_measured is (tokens == MEASURED_TOKENS)
 
     def test_a_step_counts_from_the_end_of_the_one_before_to_its_own(self) -> None:
         rig = ahead()
@@ -34,22 +35,22 @@ class TestMeasuring:
         rig.submit(prompt_of(5 * 64))
         rig.run()
         # A launch, the wait, and what the rig adds to a turn.
-        assert rig.core.parts.rates.prefill.seconds(0, 64) == pytest.approx(0.012, rel=0.1)
+        assert rig.core.components.times.prefill(0, 64) == pytest.approx(0.012, rel=0.1)
 
     def test_a_step_that_ended_before_the_host_looked_teaches_nothing(self) -> None:
         rig = ahead()
         rig.submit(prompt_of(5 * 64))
         rig.run()
-        assert not rig.core.parts.rates.prefill.is_measured
+        assert not rig.core.components.times.is_measured
 
-    def test_nor_does_the_one_behind_it_which_began_at_a_time_unknown(self) -> None:
+    def test_a_step_that_began_at_a_time_unknown_teaches_nothing(self) -> None:
         rig = ahead()
         waits = iter((0.0, 0.01, 0.0, 0.01))
         rig.runner.waits = lambda: rig.wait(next(waits))
         rig.submit(prompt_of(4 * 64))
         rig.run()
         assert list(waits) == []
-        assert not rig.core.parts.rates.prefill.is_measured
+        assert not rig.core.components.times.is_measured
 
 
 class TestOutOfMemory:
@@ -95,7 +96,7 @@ class TestOutOfMemory:
         rig.submit(second)
         rig.runner.raising = [MemoryError()]
         rig.run()
-        assert rig.finished("second").cached_tokens == 7
+        assert rig.finished("second").reused.tokens == 7
         rig.expect_output(second)
 
     def test_another_error_ends_the_step_loudly(self) -> None:

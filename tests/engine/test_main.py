@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from engine.client import EngineClient
 from engine.config import EngineConfig
-from engine.draft import StepLimits
+from engine.link.client import EngineClient
+from engine.link.messages import Generate, SamplingParams
 from engine.main import main, step_limits
-from engine.messages import Generate, SamplingParams
 from engine.process import EXIT_CANNOT_START, EXIT_STOPPED
-from tests.engine.rig import generate
-from tests.engine.streams import collect
+from engine.scheduling.step_builder import StepLimits
+from tests.engine.rigs.rig import generate
+from tests.engine.rigs.streams import collect, welcomed
 
 ROOT = Path(__file__).parents[2]
 BLOCK_SIZE = 16
@@ -89,7 +89,7 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
     client = EngineClient(socket_path)
     await client.start()
     try:
-        assert (await client.wait_until_welcome()).max_model_len == 512  # the pool
+        assert (await welcomed(client)).max_model_len == 512  # the pool
         plain = [
             await collect(client, request(f"plain {n}", prompt, use_cache=False))
             for n, prompt in enumerate(prompts())
@@ -101,8 +101,8 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
             )
         )
         assert [tokens for tokens, _ in cached] == [tokens for tokens, _ in plain]
-        assert sum(end.cached_tokens for _, end in cached) > 0
-        assert sum(end.cached_tokens for _, end in plain) == 0
+        assert sum(end.reused.tokens for _, end in cached) > 0
+        assert sum(end.reused.tokens for _, end in plain) == 0
         stats = await client.stats()
         assert sum(flow.evictions_caused for flow in stats.flows.values()) > 0
         process.send_signal(signal.SIGTERM)
@@ -115,24 +115,22 @@ async def test_cached_equals_uncached_on_a_real_model(tmp_path: Path, socket_pat
 
 
 class TestStepLimits:
-    def limits(self, device: str, *, backlog_steps: int | None = None) -> StepLimits:
-        settings = EngineConfig(model_dir="", socket="", backlog_steps=backlog_steps)
+    def limits(self, device: str, **asked: float) -> StepLimits:
+        settings = msgspec.structs.replace(EngineConfig(model_dir="", socket=""), **asked)
         return step_limits(settings, device, 8_192)
 
-    def test_waiting_prompts_are_spread_where_that_was_measured(self) -> None:
-        assert self.limits("cpu").backlog_steps == 0
-        assert self.limits("cuda:0").backlog_steps > 1
+    @pytest.mark.parametrize(("device", "max_step_s"), [("cpu", 1.0), ("cuda:1", 0.06)])
+    def test_what_is_left_open_is_as_it_was_measured_on_the_device(
+        self, device: str, max_step_s: float
+    ) -> None:
+        assert self.limits(device).max_step_s == max_step_s
 
     @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
-    @pytest.mark.parametrize("steps", [0, 5])
-    def test_what_is_asked_for_is_what_they_are(self, device: str, steps: int) -> None:
-        assert self.limits(device, backlog_steps=steps).backlog_steps == steps
-
-    def test_visitors_wait_for_less_of_others_on_a_slow_device(self) -> None:
-        slow, fast = (self.limits(device).beside_visitors for device in ("cpu", "cuda:0"))
-        assert slow is not None
-        assert fast is not None
-        assert slow < fast
+    @pytest.mark.parametrize(("asked", "max_step_s"), [(0.0, None), (25.0, 0.025)])
+    def test_what_is_asked_for_is_what_they_are(
+        self, device: str, asked: float, max_step_s: float | None
+    ) -> None:
+        assert self.limits(device, max_step_ms=asked).max_step_s == max_step_s
 
 
 @pytest.mark.parametrize("arguments", [[], ["not json"], ["{}"], ["{}", "{}"]])

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from prefix_cache.allocator import BlockIds
-from prefix_cache.node import Partial
-from prefix_cache.shelf import Tiers
+from prefix_cache.tiers.tier_pools import BlockIds, Tiers
+from prefix_cache.tree.node import Partial
 from storage.move import Move, Tier
-from tests.engine.rig import Rig, generate
+from tests.engine.rigs.rig import Rig, generate
 
 MANY = 10_000
 
@@ -23,8 +22,8 @@ class Room:
     """
 
     def __init__(self, rig: Rig, refused: int) -> None:
-        supply = rig.cache._supply
-        self._make_room, self._take_now = supply.make_room, supply.take_now
+        capacity = rig.cache.capacity
+        self._make_room, self._take_now = capacity.make_room, capacity.take_now
         self._running = rig.scheduler.running
         self._refused = refused  # the how-manieth
         self.asked = 0
@@ -74,7 +73,7 @@ def small_rig() -> Rig:
         num_blocks=14,
         max_batch_tokens=24,
         max_running=3,
-        steps_ahead=1,
+        overlap_scheduling=True,
         tiers=Tiers(host_blocks=8, disk_blocks=24),
     )
 
@@ -107,8 +106,8 @@ def test_one_allocation_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in itertools.count(1):
         rig = small_rig()
         room = Room(rig, number)
-        monkeypatch.setattr(rig.cache._supply, "make_room", room.make_room)
-        monkeypatch.setattr(rig.cache._supply, "take_now", room.take_now)
+        monkeypatch.setattr(rig.cache.capacity, "make_room", room.make_room)
+        monkeypatch.setattr(rig.cache.capacity, "take_now", room.take_now)
         trace(rig=rig)
         if room.asked < number:
             break

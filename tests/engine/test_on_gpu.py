@@ -9,23 +9,22 @@ import msgspec
 import pytest
 import torch
 
-from engine.batch import build_batch
 from engine.config import EngineConfig
-from engine.loading import open_model
+from engine.execution.runner import ModelRunner
+from engine.link.messages import SamplingParams
 from engine.main import main
-from engine.messages import SamplingParams
 from engine.process import EXIT_CANNOT_START
-from engine.runner import ModelRunner
-from engine.step import Row, Step
+from engine.scheduling.step_builder import row_of, step_of
+from engine.startup.loading import open_model
 from storage.host_pool import HostPool
 from storage.move import Move, Tier
-from tests.engine.checkpoints import RECIPES, Checkpoint
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.hand_driven import (
-    BLOCK_SIZE,
+from tests.engine.rigs.checkpoints import RECIPES, Checkpoint
+from tests.engine.rigs.hand_driven import (
     EVERY_WISH,
     HandDriven,
     build_runner,
+    data_row,
     output,
     random_prompt,
     sampling,
@@ -51,9 +50,9 @@ def all_logits(driven: HandDriven, prompt: list[int], chunks: list[int]) -> torc
     """Logits of every token of a prompt, computed in pieces; a piece of 1 is a decode."""
     sequence, start, parts = driven.add(prompt), 0, []
     for chunk in chunks:
-        batch = build_batch([Row(sequence, start, chunk)], BLOCK_SIZE, torch.device("cuda"))
+        batch = driven.batch([data_row(sequence, start, chunk)])
         every = torch.arange(chunk, device="cuda")
-        pool = driven.runner.pool.tensor
+        pool = driven.runner.pool.layers
         parts.append(driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, every))
         start += chunk
     return torch.cat(parts)
@@ -104,10 +103,10 @@ def test_launching_a_step_waits_for_nothing(checkpoint: MakeCheckpoint, no_waiti
     sequences = [driven.add(random_prompt(20, seed=i), wish) for i, wish in enumerate(EVERY_WISH)]
     driven.step(*((sequence, 20) for sequence in sequences))  # compiles what is to be compiled
     driven.step(*((sequence, 1) for sequence in sequences))
-    rows = tuple(Row(sequence, sequence.num_computed, 1) for sequence in sequences)
     move = Move(Tier.DEVICE, 200, Tier.DEVICE, 201)
+    step = step_of([row_of(sequence, 1) for sequence in sequences], [move]).step
     torch.cuda.set_sync_debug_mode("error")
-    launched = driven.runner.launch(Step(rows, (move,)))
+    launched = driven.runner.launch(step)
     torch.cuda.set_sync_debug_mode(0)
     assert all(sampled.token_id is not None for sampled in launched.collect())
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import random
 
-from engine.messages import StepReply, Tokens
+from engine.link.messages import StepReply, Tokens
 from prefix_cache.namespace import Namespace
-from tests.engine.rig import CLIENT, Rig, generate
+from tests.engine.rigs.rig import CLIENT, Rig, generate
 
 SEEDS = range(20)
 LENGTH = 32  # tokens of a prompt, half of which are in the last blocks

@@ -8,13 +8,14 @@ import pytest
 
 from engine.core import IDLE_WAIT_S
 from engine.errors import EngineUnavailable
-from engine.messages import Cancel, Flush, Generate, SamplingParams
-from tests.doubles.fake_runner import expected_output, prompt_where
-from tests.engine.rig import EOS, Rig, generate
+from engine.link.messages import Cancel, Generate, SamplingParams
+from engine.link.query_messages import Flush
+from tests.doubles.engine.fake_runner import expected_output, prompt_where
+from tests.engine.rigs.rig import EOS, Rig, generate
 
 
 def ahead(**settings: Any) -> Rig:
-    return Rig(steps_ahead=1, **settings)
+    return Rig(overlap_scheduling=True, **settings)
 
 
 def run(rig: Rig, *requests: Generate) -> None:
@@ -24,11 +25,11 @@ def run(rig: Rig, *requests: Generate) -> None:
 
 
 class TestOrder:
-    @pytest.mark.parametrize(("steps_ahead", "most"), [(0, 1), (1, 2)])
+    @pytest.mark.parametrize(("overlap_scheduling", "most"), [(False, 1), (True, 2)])
     def test_a_step_is_launched_before_the_last_one_is_collected(
-        self, steps_ahead: int, most: int
+        self, overlap_scheduling: bool, most: int
     ) -> None:
-        rig = Rig(steps_ahead=steps_ahead)
+        rig = Rig(overlap_scheduling=overlap_scheduling)
         request = generate("a", range(6), max_tokens=8)
         run(rig, request)
         rig.expect_output(request)
@@ -61,7 +62,7 @@ class TestOrder:
         run(rig, first, second)
         rig.expect_output(first)
         rig.expect_output(second)
-        assert rig.finished("b").cached_tokens == 19
+        assert rig.finished("b").reused.tokens == 19
 
     def test_a_last_token_that_was_cached_is_not_taken_for_a_pending_one(self) -> None:
         rig = ahead(max_batch_tokens=64)
@@ -127,7 +128,7 @@ class TestEndsInFlight:
         assert rig.link.tokens("a")[3:] == expected_output(range(6), 6)
         rig.expect_nothing_left()
 
-    def test_not_finite(self) -> None:
+    def test_a_step_that_is_not_finite_fails_its_request_and_spares_the_others(self) -> None:
         rig = ahead(max_batch_tokens=64)
         rig.runner.not_finite = {"bad"}
         good = generate("good", range(30, 50), max_tokens=6)
@@ -136,10 +137,10 @@ class TestEndsInFlight:
         assert rig.failed("bad").code == "numeric_failure"
         rig.expect_output(good)
         run(rig, generate("again", range(20)))
-        assert rig.finished("again").cached_tokens == 0
+        assert rig.finished("again").reused.tokens == 0
         rig.expect_nothing_left()
 
-    def test_not_finite_from_some_step_on(self) -> None:
+    def test_a_request_that_is_not_finite_from_some_step_on_fails(self) -> None:
         rig = ahead()
         rig.submit(generate("bad", range(20), max_tokens=30))
         rig.step(6)
@@ -201,7 +202,7 @@ class TestRoom:
             [sequence] = rig.scheduler.running
             rig.scheduler.active.preempt(sequence, rig.clock())
             rig.run()
-            assert sequence.num_preemptions == 1
+            assert rig.scheduler.active.num_preemptions == 1
             assert rig.link.tokens("a") == expected_output(range(30), 8)
             rig.expect_nothing_left()
 

@@ -92,7 +92,7 @@ def test_any_exception_is_logged_reported_and_ends_the_process(
     assert str(error) in caplog.text
 
 
-def test_even_when_nobody_can_be_told() -> None:
+def test_an_exception_ends_the_process_even_when_nobody_can_be_told() -> None:
     core = ScriptedCore(
         StopSignal(), raise_at_step=ValueError("one"), raise_at_report=OSError("two")
     )

@@ -1,4 +1,6 @@
-"""The simulation for as long as a suite may take; `python -m tests.engine.simulation` for longer.
+"""The simulation for as long as a suite may take.
+
+`python -m tests.engine.rigs.simulation` for longer.
 
 There every book is checked after every step; here after every eighth, which costs half.
 """
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.simulation import Tally, simulate
+from tests.engine.rigs.simulation import Tally, simulate
 
 STEPS = 20_000
 

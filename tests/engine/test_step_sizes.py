@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from engine.graphs.inputs import Room
-from engine.graphs.steps import rooms_for
+from engine.execution.graphs.buckets import buckets_for
+from engine.execution.graphs.inputs import GraphBucket
 from engine.step_sizes import MOST_NEW, TOTALS, filled, new_tokens, places_for
 
-SEATS = 256
-ROOMS = sorted(rooms_for(SEATS, MOST_NEW), key=lambda room: room.num_tokens)
+BATCH_SLOTS = 256
+ROOMS = sorted(buckets_for(BATCH_SLOTS, MOST_NEW), key=lambda room: room.num_tokens)
 
 
-def room_of(decodes: int, new: int) -> Room | None:
+def room_of(decodes: int, new: int) -> GraphBucket | None:
     """The smallest room for one prompt beside decodes, as a step finds it."""
-    needed = Room(decodes, new, 1)
+    needed = GraphBucket(decodes, new, 1)
     return next((room for room in ROOMS if room.num_new and room.holds(needed)), None)
 
 

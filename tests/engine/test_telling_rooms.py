@@ -15,7 +15,7 @@ def noted() -> dict[str, set[str]]:
     """What sets of rooms ask for (`noting`), in a process in which kernels are not interpreted."""
     kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.engine.noting"],
+        [sys.executable, "-m", "tests.engine.rigs.noting"],
         env=kept,
         stdout=subprocess.PIPE,
         text=True,
@@ -29,7 +29,7 @@ def test_telling_rooms_ask_for_every_kernel_that_all_rooms_do(noted: dict[str, s
     assert len(noted["all"]) > 10
 
 
-def test_those_are_what_is_rehearsed(noted: dict[str, set[str]]) -> None:
+def test_telling_rooms_are_what_is_rehearsed(noted: dict[str, set[str]]) -> None:
     assert noted["rehearsal"] == noted["telling"]
 
 

@@ -10,13 +10,14 @@ import pytest
 from engine.copies import COPY_WAIT_S
 from engine.core import IDLE_WAIT_S
 from engine.errors import EngineUnavailable
-from engine.messages import Cancel, Flush
-from engine.stats_messages import TierTokens
-from prefix_cache.shelf import Tiers
+from engine.link.messages import Cancel
+from engine.link.query_messages import Flush
+from engine.link.stats_messages import TierTokens
+from prefix_cache.tiers.tier_pools import Tiers
 from storage.move import Move, Tier
-from tests.doubles.fake_mover import Faults
-from tests.doubles.fake_runner import expected_output
-from tests.engine.rig import Rig, generate
+from tests.doubles.engine.fake_mover import Faults
+from tests.doubles.engine.fake_runner import expected_output
+from tests.engine.rigs.rig import Rig, generate
 
 PROMPT = list(range(40))
 HOST = Tiers(host_blocks=64)
@@ -43,7 +44,7 @@ def step_until_loading(rig: Rig, names: str = "a") -> None:
     raise AssertionError("nothing loads")
 
 
-def begun_at_launches(rig: Rig) -> list[int]:
+def scheduled_at_launches(rig: Rig) -> list[int]:
     """How many moves have been begun from now on, at each launch from now on."""
     counts, plans = list[int](), len(rig.mover.plans)
     rig.runner.takes = lambda _: counts.append(
@@ -56,30 +57,30 @@ def loads(rig: Rig) -> int:
     return sum(len(rig.mover.moves(tier, Tier.DEVICE)) for tier in (Tier.HOST, Tier.DISK))
 
 
-@pytest.mark.parametrize("steps_ahead", [0, 1])
+@pytest.mark.parametrize("overlap_scheduling", [False, True])
 @pytest.mark.parametrize("tiers", [HOST, DISK, BOTH])
 class TestThereAndBack:
     def test_blocks_that_went_down_are_loaded_with_the_right_content(
-        self, tiers: Tiers, steps_ahead: int
+        self, tiers: Tiers, overlap_scheduling: bool
     ) -> None:
-        rig = lowered(tiers, steps_ahead=steps_ahead)
+        rig = lowered(tiers, overlap_scheduling=overlap_scheduling)
         again = generate("again", PROMPT, max_tokens=6)
         computed = rig.runner.tokens_computed
         rig.submit(again)
         rig.run()
         rig.expect_output(again)
-        assert rig.finished("again").cached_tokens == 36
+        assert rig.finished("again").reused.tokens == 36
         assert rig.runner.tokens_computed - computed == 4 + 5
         assert loads(rig) == 9
         rig.expect_nothing_left()
 
-    def test_without_tiers_it_is_computed(self, tiers: Tiers, steps_ahead: int) -> None:
+    def test_without_tiers_it_is_computed(self, tiers: Tiers, overlap_scheduling: bool) -> None:
         """The control: it is the tiers that keep it."""
         del tiers
-        rig = lowered(Tiers(), steps_ahead=steps_ahead)
+        rig = lowered(Tiers(), overlap_scheduling=overlap_scheduling)
         rig.submit(generate("again", PROMPT, max_tokens=6))
         rig.run()
-        assert rig.finished("again").cached_tokens == 0
+        assert rig.finished("again").reused.tokens == 0
 
 
 class TestOrderOfAStep:
@@ -87,24 +88,24 @@ class TestOrderOfAStep:
 
     AHEAD = Tiers(host_blocks=64, ahead=8)
 
-    @pytest.mark.parametrize(("steps_ahead", "begun"), [(1, False), (0, True)])
+    @pytest.mark.parametrize(("overlap_scheduling", "are_begun"), [(True, False), (False, True)])
     def test_a_device_with_nothing_to_do_gets_its_step_before_copies_down_begin(
-        self, steps_ahead: int, begun: bool
+        self, overlap_scheduling: bool, are_begun: bool
     ) -> None:
         """Without steps ahead the step would be over before they began."""
-        rig = lowered(self.AHEAD, steps_ahead=steps_ahead)
-        before = begun_at_launches(rig)
+        rig = lowered(self.AHEAD, overlap_scheduling=overlap_scheduling)
+        before = scheduled_at_launches(rig)
         rig.submit(generate("a", range(50, 62), max_tokens=1))
         rig.step()
         down = sum(len(plan.moves) for plan in rig.mover.plans[-1:])
         assert down == 3
-        assert before == [down if begun else 0]
+        assert before == [down if are_begun else 0]
 
     def test_beside_a_step_on_its_way_they_begin_first(self) -> None:
-        rig = lowered(self.AHEAD, steps_ahead=1)
+        rig = lowered(self.AHEAD, overlap_scheduling=True)
         rig.submit(generate("running", range(50, 54), max_tokens=8))
         rig.step(2)
-        before, plans = begun_at_launches(rig), len(rig.mover.plans)
+        before, plans = scheduled_at_launches(rig), len(rig.mover.plans)
         rig.submit(generate("a", range(40, 52), max_tokens=1))
         while len(rig.mover.plans) == plans:
             rig.step()
@@ -113,8 +114,8 @@ class TestOrderOfAStep:
         assert before[-1] == down
 
     def test_loads_begin_first_in_any_case(self) -> None:
-        rig = lowered(self.AHEAD, steps_ahead=1)
-        before = begun_at_launches(rig)
+        rig = lowered(self.AHEAD, overlap_scheduling=True)
+        before = scheduled_at_launches(rig)
         rig.submit(generate("loading", [*PROMPT[:16], 1], max_tokens=1))
         rig.submit(generate("a", range(50, 54), max_tokens=1, flow="other"))
         rig.step()
@@ -135,7 +136,7 @@ class TestWaiting:
         rig.expect_output(other)
         [sequence] = rig.scheduler.loading
         assert sequence.request_id == "loading"
-        assert sequence.seat is None
+        assert sequence.batch_slot is None
         assert rig.core.stats().loading == 1
         rig.mover.held.clear()
         rig.run()
@@ -163,9 +164,9 @@ class TestWaiting:
         for request in requests:
             rig.expect_output(request)
         assert loads(rig) == 9
-        assert [rig.finished(name).cached_tokens for name in "ab"] == [36, 36]
-        assert rig.finished("a").tiers == TierTokens(host=36)
-        assert rig.finished("b").tiers == TierTokens(device=36)  # on its way for the other
+        assert [rig.finished(name).reused.tokens for name in "ab"] == [36, 36]
+        assert rig.finished("a").reused.tiers == TierTokens(host=36)
+        assert rig.finished("b").reused.tiers == TierTokens(device=36)  # on its way for the other
         rig.expect_nothing_left()
 
     def test_a_lease_that_waits_for_others_loads_copies_nothing_of_its_own(self) -> None:
@@ -183,15 +184,15 @@ class TestWaiting:
 
 
 class TestPromises:
-    @pytest.mark.parametrize("steps_ahead", [0, 1])
-    def test_a_step_begins_before_its_load_has_ended(self, steps_ahead: int) -> None:
-        rig = lowered(faults=Faults(promising=1.0), steps_ahead=steps_ahead)
+    @pytest.mark.parametrize("overlap_scheduling", [False, True])
+    def test_a_step_begins_before_its_load_has_ended(self, overlap_scheduling: bool) -> None:
+        rig = lowered(faults=Faults(promising=1.0), overlap_scheduling=overlap_scheduling)
         rig.mover.held.add(Tier.DEVICE)
         again = generate("again", PROMPT, max_tokens=6)
         rig.submit(again)
         rig.run()
         rig.expect_output(again)
-        assert rig.finished("again").tiers == TierTokens(host=36)
+        assert rig.finished("again").reused.tiers == TierTokens(host=36)
         assert rig.mover.ended["promised", Tier.HOST, Tier.DEVICE] == 9
         rig.mover.held.clear()
         rig.expect_nothing_left()
@@ -202,11 +203,11 @@ class TestPromises:
         rig.mover.held.add(Tier.DEVICE)
         longer = [*PROMPT[:36], *range(50, 60)]
         rig.submit(generate("longer", longer, max_tokens=3))
-        while rig.runner.steps[-1].rows[-1].sequence.request_id != "longer":
+        while rig.runner.owners[-1][-1].request_id != "longer":
             rig.step()
         assert rig.mover.ended["promised", Tier.HOST, Tier.DEVICE] == 9
-        path = rig.runner.steps[-1].rows[-1].sequence.path
-        assert rig.cache.match_length(path, np.array(longer, np.int32)) == 44
+        path = rig.runner.owners[-1][-1].path
+        assert rig.cache.locate(path, np.array(longer, np.int32)).total == 44 // 4
         rig.mover.held.clear()
         rig.run()
 
@@ -237,7 +238,7 @@ class TestEnds:
         rig.submit(generate("a", PROMPT, max_tokens=2))
         rig.submit(generate("b", range(5), max_tokens=2))
         rig.run()
-        order = [row.sequence.request_id for step in rig.runner.steps for row in step.rows]
+        order = [one.request_id for owners in rig.runner.owners for one in owners]
         assert order.index("a") < order.index("b")
         rig.expect_output(generate("a", PROMPT, max_tokens=2))
 
@@ -299,8 +300,8 @@ class TestEnds:
             rig.submit(request)
             rig.run()
             rig.expect_output(request)
-        assert rig.finished("one").cached_tokens == 0
-        assert rig.finished("two").cached_tokens == 39
+        assert rig.finished("one").reused.tokens == 0
+        assert rig.finished("two").reused.tokens == 39
 
     def test_a_loading_one_gives_way_to_an_elder_that_needs_room(self) -> None:
         rig = lowered()
@@ -324,16 +325,26 @@ def test_a_copy_that_was_timed_counts_by_its_own_time() -> None:
     rig.mover.block_seconds = 2e-6  # and a step is a millisecond
     rig.submit(generate("again", PROMPT))
     rig.run()
-    way = rig.core.parts.copies.ways[Tier.HOST, Tier.DEVICE]
+    way = rig.core.components.copies.ways[Tier.HOST, Tier.DEVICE]
     assert way.moves == 9
     assert way.seconds == pytest.approx(way.moves * 2e-6)
-    assert rig.core.parts.rates.copies[Tier.HOST].per_block == pytest.approx(2e-6)
+    assert rig.core.components.rates.copies[Tier.HOST].per_block == pytest.approx(2e-6)
 
 
-def test_a_copy_that_nobody_timed_counts_by_the_time_it_was_under_way() -> None:
+@pytest.mark.parametrize("steps", [1, 30])
+def test_a_copy_that_nobody_timed_counts_by_the_time_it_was_under_way(steps: int) -> None:
     rig = lowered()
+    copies = rig.core.components.copies
+    rig.mover.held.add(Tier.DEVICE)
     rig.submit(generate("again", PROMPT))
-    rig.run()
-    way = rig.core.parts.copies.ways[Tier.HOST, Tier.DEVICE]
+    while not copies.up_from(Tier.HOST):
+        rig.step()
+    began = rig.clock.now
+    rig.step(steps)
+    rig.mover.held.clear()
+    while copies.up_from(Tier.HOST):
+        rig.step()
+    way = copies.ways[Tier.HOST, Tier.DEVICE]
     assert way.moves == 9
-    assert way.seconds >= 0.001
+    assert way.seconds == pytest.approx(rig.clock.now - began)
+    assert way.seconds > steps * 0.001

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.messages import Cancel, FromEngine, WrittenAndRead
+from engine.link.messages import Cancel, FromEngine, WrittenAndRead
 from prefix_cache.namespace import NamespacePath
-from tests.doubles.fake_runner import VOCAB_SIZE
-from tests.doubles.memory_link import MemoryLink
-from tests.engine.rig import CLIENT, NAMESPACE, Rig, generate
+from tests.doubles.engine.fake_runner import VOCAB_SIZE
+from tests.doubles.engine.memory_link import MemoryLink
+from tests.engine.rigs.rig import CLIENT, NAMESPACE, Rig, generate
 
 
 class WatchedLink(MemoryLink):
@@ -31,18 +31,18 @@ class WatchedLink(MemoryLink):
 PROMPT = tuple(range(12))
 
 
-def watched(steps_ahead: int = 0) -> tuple[Rig, WatchedLink]:
+def watched(overlap_scheduling: bool = False) -> tuple[Rig, WatchedLink]:
     """An engine, and a link that sees how much of `PROMPT` is in the tree."""
     link = WatchedLink()
-    rig = Rig(link=link, steps_ahead=steps_ahead)
+    rig = Rig(link=link, overlap_scheduling=overlap_scheduling)
     path, tokens = NamespacePath.single(NAMESPACE), np.array(PROMPT, np.int32)
-    link.look = lambda: rig.cache.match_length(path, tokens)
+    link.look = lambda: rig.cache.locate(path, tokens).total * rig.cache.block_size
     return rig, link
 
 
-@pytest.mark.parametrize("steps_ahead", [0, 1])
-def test_a_token_is_told_before_its_prompt_can_be_found(steps_ahead: int) -> None:
-    rig, link = watched(steps_ahead)
+@pytest.mark.parametrize("overlap_scheduling", [False, True])
+def test_a_token_is_told_before_its_prompt_can_be_found(overlap_scheduling: bool) -> None:
+    rig, link = watched(overlap_scheduling)
     rig.submit(generate("a", PROMPT, max_tokens=3))
     while not link.found:
         rig.step()
@@ -52,9 +52,9 @@ def test_a_token_is_told_before_its_prompt_can_be_found(steps_ahead: int) -> Non
     assert link.found == [0, 12, 12]
 
 
-@pytest.mark.parametrize("steps_ahead", [0, 1])
-def test_one_that_ends_with_its_first_token_has_committed(steps_ahead: int) -> None:
-    rig, link = watched(steps_ahead)
+@pytest.mark.parametrize("overlap_scheduling", [False, True])
+def test_one_that_ends_with_its_first_token_has_committed(overlap_scheduling: bool) -> None:
+    rig, link = watched(overlap_scheduling)
     rig.submit(generate("a", PROMPT, max_tokens=1, writer="ann"))
     rig.run()
     assert link.found == [12]
@@ -76,7 +76,7 @@ def test_of_a_client_that_is_gone_what_was_computed_stays() -> None:
 
 def test_what_a_cancelled_request_computed_stays() -> None:
     """Its end comes while a step with a row of it is on its way."""
-    rig, link = watched(steps_ahead=1)
+    rig, link = watched(overlap_scheduling=True)
     rig.submit(generate("a", PROMPT, max_tokens=50))
     rig.step(2)
     rig.link.say(Cancel("a"))

@@ -9,10 +9,10 @@ import openai
 import pytest
 
 from gateway.config import Bounds
-from tests.doubles.fake_engine import WELCOME, FakeEngine
-from tests.doubles.served import Served, config_of, serving
-from tests.doubles.tiny_model import write_tiny_model
-from tests.gateway.traced import Traced
+from tests.doubles.engine.fake_engine import WELCOME, FakeEngine
+from tests.doubles.engine.tiny_model import write_tiny_model
+from tests.doubles.gateway.served import Served, config_of, serving
+from tests.gateway.support.traced import Traced
 
 BOUNDS = Bounds(max_body_bytes=1 << 20, max_streams_per_tenant=64)
 

@@ -1,4 +1,4 @@
-"""A worker that reports that it serves, and lives until SIGTERM or the end of its parent.
+"""A worker that reports that it serves, ten times a second, until SIGTERM or its parent's end.
 
 usage: fake_worker.py DIRECTORY WORKER_CONFIG. It leaves a file named by its process id there;
 with a file `broken` there it exits with status 7 at once and leaves `broken-PID`.
@@ -10,6 +10,7 @@ import selectors
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -23,12 +24,15 @@ def main(directory: Path, config: dict[str, object]) -> int:
     wakeup.setblocking(False)
     signal.set_wakeup_fd(wakeup.fileno())
     signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     parent.send(b"+")
     (directory / str(os.getpid())).touch()
     with selectors.DefaultSelector() as selector:
         selector.register(parent, selectors.EVENT_READ)
         selector.register(signals, selectors.EVENT_READ)
-        ready = [key.fileobj for key, _ in selector.select()]
+        while not (ready := [key.fileobj for key, _ in selector.select(0.1)]):
+            with suppress(BrokenPipeError):  # the next look finds that the parent is gone
+                parent.send(b"+")
     return 3 if parent in ready else 0
 
 

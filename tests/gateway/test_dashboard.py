@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.engine_metrics import EngineCollector
-from gateway.metrics import GatewayMetrics
-from tests.gateway.operated_engine import some_stats, some_tiers
+from gateway.telemetry.engine_metrics import EngineCollector
+from gateway.telemetry.metrics import GatewayMetrics
+from tests.gateway.support.operated_engine import some_stats, some_tiers
 
 DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/ratoon.json"
 _NAME = re.compile(r"\bratoon_\w+")

@@ -15,13 +15,13 @@ import httpx
 import msgspec
 import pytest
 
+from gateway.auth.first_start import FirstStart, ensure_first_start
+from gateway.composition import composed
 from gateway.config import GatewayConfig
-from gateway.first_start import FirstStart, ensure_first_start
-from gateway.main import composed
 from gateway.start_files import CannotStart
-from tests.doubles.fake_engine import FakeEngine
+from tests.doubles.engine.fake_engine import FakeEngine
+from tests.doubles.engine.tiny_model import write_tiny_model
 from tests.doubles.ports import free_port
-from tests.doubles.tiny_model import write_tiny_model
 
 
 @contextmanager
@@ -110,8 +110,13 @@ def damage_keys(model: Path, data: Path) -> Path:
     return data / "keys.env"
 
 
-def damage_state(model: Path, data: Path) -> Path:
-    (data / "state.sqlite").write_bytes(b"not a database" * 100)
+def lose_state(model: Path, data: Path) -> Path:
+    (data / "state.sqlite").unlink()
+    return data
+
+
+def empty_limits(model: Path, data: Path) -> Path:
+    (data / "limits.sqlite").write_bytes(b"")
     return data
 
 
@@ -140,7 +145,8 @@ async def begin(config: GatewayConfig) -> None:
         lose_tokenizer,
         damage_tokenizer_config,
         damage_keys,
-        damage_state,
+        lose_state,
+        empty_limits,
     ],
 )
 def test_without_a_good_file_it_does_not_start(
@@ -151,7 +157,10 @@ def test_without_a_good_file_it_does_not_start(
     named = damage(Path(config.model_dir), Path(config.data_dir))
     with pytest.raises(CannotStart) as refusal:
         asyncio.run(begin(config))
-    assert damage in (damage_template, damage_state) or str(named) in str(refusal.value)
+    if damage in (lose_state, empty_limits):
+        assert "--new-state" in str(refusal.value)
+    else:
+        assert damage is damage_template or str(named) in str(refusal.value)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

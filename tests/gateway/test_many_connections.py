@@ -6,27 +6,34 @@ import json
 import os
 import resource
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
 
+import httpx
 import pytest
-import zmq
 
-from engine.pulse import pulse_path
 from gateway.config import GatewayConfig
-from tests.doubles.fake_engine import FakeEngine, saying
+from gateway.max_connections import max_connections
+from tests.doubles.engine.fake_engine import FakeEngine, saying
+from tests.doubles.gateway.served import MODEL, Served, serving
 from tests.doubles.ports import free_port
-from tests.doubles.served import MODEL, Served, serving
-from tests.gateway.raw_http import connected, post, read_answer
+from tests.doubles.processes import descendants
+from tests.doubles.waiting import wait_for
+from tests.gateway.support.raw_http import Answer, connected, post, read_answer
 from tests.gateway.test_main import first_start, get_when_up, process
 
 IDLE, ACTIVE = 300, 60
-SPARE = 20  # descriptors that the process has left when the crowd comes
+OPEN_FILES = 192  # of a gateway that has room for few connections
+BEYOND = 100  # connections more than there is room for
+CROWDS = 16
+HANG_S = 30  # no answer within this is a hang
+GONE_S = 20  # at most, until a gateway has seen that a crowd is gone
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+REFUSED = 'ratoon_requests_refused_total{code="too_many_connections",route="unknown"} '
 CHAT = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}).encode()
 
 
@@ -61,73 +68,117 @@ def test_idle_connections_keep_nobody_from_being_served(served: Served, engine: 
     assert served.wait_idle()
 
 
-@pytest.fixture
-def mute_engine(tmp_path: Path) -> Iterator[Path]:
-    """Somebody who listens where an engine would, and says nothing.
+@dataclass(frozen=True)
+class Small:
+    """A gateway in processes of its own that may open few files."""
 
-    Where nobody does, the gateway tries again every 50 ms, and each time takes a descriptor for a
-    moment: it may be the one with which the event loop turns connections away.
-    """
-    path = tmp_path / "engine.sock"
-    with zmq.Context() as context, ExitStack() as listening:
-        for address in (str(path), pulse_path(str(path))):
-            listening.enter_context(context.socket(zmq.ROUTER)).bind(f"ipc://{address}")
-        yield path
+    running: Popen[str]
+    config: GatewayConfig
+    admin_key: str
+
+    @property
+    def room(self) -> int:
+        """How many connections of tenants each process has room for."""
+        return max_connections(self.config, OPEN_FILES)
+
+    @property
+    def serving(self) -> list[int]:
+        """The processes that serve."""
+        workers = [pid for pid, command in descendants(self.running.pid) if "parent_" in command]
+        return workers or [self.running.pid]
+
+    def connect(self) -> socket.socket:
+        """A connection to the tenants' port."""
+        return socket.create_connection(("127.0.0.1", self.config.port), timeout=HANG_S)
+
+    def is_free(self) -> bool:
+        """Whether a newcomer is served."""
+        with self.connect() as connection:
+            return ask(connection).status == 200
+
+    def operated(self, path: str) -> httpx.Response:
+        """An answer of the operator's port."""
+        headers = {"authorization": f"Bearer {self.admin_key}"}
+        url = f"http://127.0.0.1:{self.config.admin_port}{path}"
+        return httpx.get(url, headers=headers, timeout=HANG_S)
+
+    def refused(self) -> float:
+        """Connections refused so far, as the gateway counts them."""
+        lines = self.operated("/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(REFUSED))
 
 
-@pytest.fixture
-def alone(tiny_model: Path, tmp_path: Path, mute_engine: Path) -> Iterator[tuple[Popen[str], int]]:
-    """A gateway in a process of its own, and its port."""
-    first_start(tmp_path)
+def ask(connection: socket.socket) -> Answer:
+    """The answer to one more question; or what was said instead, before it was asked."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall(HEALTH)
+    return read_answer(connection)
+
+
+@contextmanager
+def small(model: Path, data: Path, workers: int) -> Iterator[Small]:
+    """No engine is there: the gateway tries to reach one all the time, with new descriptors."""
+    keys = first_start(data)
     config = GatewayConfig(
-        model_dir=str(tiny_model),
+        model_dir=str(model),
         model_name=MODEL,
-        data_dir=str(tmp_path),
-        engine_socket=str(mute_engine),
+        data_dir=str(data),
+        engine_socket=str(data / "engine.sock"),
         port=free_port(),
         admin_port=free_port(),
+        workers=workers,
     )
-    with process(config) as running:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))  # inherited
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(process(config))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert get_when_up(f"http://127.0.0.1:{config.port}/healthz").status_code == 200
-        yield running, config.port
+        yield Small(running, config, keys.admin_key)
 
 
-def health(connection: socket.socket) -> int | None:
-    """The status of one more question; None where the connection was closed instead."""
-    try:
-        connection.sendall(HEALTH)
-        return read_answer(connection).status
-    except ConnectionError:
-        return None
-
-
-def test_without_descriptors_those_who_are_in_are_served_and_the_others_turned_away_at_once(
-    alone: tuple[Popen[str], int],
+@pytest.mark.parametrize("workers", [1, 2])
+def test_beyond_the_bound_those_who_are_in_are_served_and_the_others_refused_at_once(
+    tiny_model: Path, tmp_path: Path, workers: int
 ) -> None:
-    running, port = alone
-    hard = resource.prlimit(running.pid, resource.RLIMIT_NOFILE)[1]
-    with ExitStack() as crowd:
-        early = [crowd.enter_context(_connect(port)) for _ in range(SPARE // 2)]
-        assert {health(connection) for connection in early} == {200}
-        # Only now: the connection that asked whether it is up has been seen to be gone.
-        used = len(os.listdir(f"/proc/{running.pid}/fd"))
-        most = used + SPARE - len(early)
-        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (most, hard))
-        late = [health(crowd.enter_context(_connect(port))) for _ in range(4 * SPARE)]
-        assert set(late) == {200, None}
-        # The connection that asked whether it is up may still have been among those in use.
-        assert late.count(200) <= SPARE - len(early) + 1
-        assert {health(connection) for connection in early} == {200}
-    give_up = time.monotonic() + 10
-    while _ask_anew(port) != 200:  # until it has seen that the crowd is gone
-        assert time.monotonic() < give_up
-    assert running.poll() is None
+    with small(tiny_model, tmp_path, workers) as gateway:
+        before = gateway.refused()
+        assert before == 0
+        with ExitStack() as crowd:
+            many = workers * gateway.room + BEYOND
+            everybody = [crowd.enter_context(gateway.connect()) for _ in range(many)]
+            answers = [ask(connection) for connection in everybody]
+            early = [one for one, was in zip(everybody, answers, strict=True) if was.status == 200]
+            late = [answer for answer in answers if answer.status != 200]
+            # The kernel distributes connections among workers, so one may be full before another.
+            assert gateway.room <= len(early) <= workers * gateway.room
+            assert len(late) >= BEYOND
+            for answer in late:
+                assert (answer.status, answer.error["code"]) == (503, "too_many_connections")
+                assert answer.headers["retry-after"] == "1"
+                assert answer.headers["connection"] == "close"
+            assert {ask(connection).status for connection in early} == {200}
+            assert gateway.operated("/admin/tenants").status_code == 200
+            assert gateway.refused() == len(late)
+            for pid in gateway.serving:  # it could still open files
+                assert len(os.listdir(f"/proc/{pid}/fd")) < OPEN_FILES - 16
+        wait_for(gateway.is_free, GONE_S)
+        assert gateway.running.poll() is None
 
 
-def _ask_anew(port: int) -> int | None:
-    with _connect(port) as connection:
-        return health(connection)
+def test_a_storm_that_comes_and_goes_leaves_nobody_without_an_answer(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    """Connections that come all at once, and are closed as soon as they are answered."""
+    with small(tiny_model, tmp_path, 1) as gateway, ThreadPoolExecutor(8) as threads:
 
+        def come_and_go(_: int) -> set[int]:
+            with ExitStack() as crowd:
+                some = [crowd.enter_context(gateway.connect()) for _ in range(gateway.room)]
+                return {ask(connection).status for connection in some}
 
-def _connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=10)
+        seen = set().union(*threads.map(come_and_go, range(CROWDS)))
+        assert seen == {200, 503}
+        wait_for(gateway.is_free, GONE_S)

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from gateway.config import GatewayConfig
-from tests.doubles.fake_engine import FakeEngine, at_once, hanging_at, parrot, saying
-from tests.doubles.served import MODEL, Served, serving
+from tests.doubles.engine.fake_engine import FakeEngine, at_once, hanging_at, parrot, saying
+from tests.doubles.gateway.served import MODEL, Served, serving
 from tests.gateway.conftest import BOUNDS
 
 KEYS = 5

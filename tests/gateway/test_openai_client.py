@@ -9,9 +9,16 @@ import pytest
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 from engine.errors import EngineDied, PromptTooLong, QueueFull
-from tests.doubles.fake_engine import FakeEngine, failing_at, hanging_at, prompt_of, saying
-from tests.doubles.served import MODEL, Served
-from tests.doubles.tiny_model import BOS, TURN
+from engine.link.messages import pack_logit_bias
+from tests.doubles.engine.fake_engine import (
+    FakeEngine,
+    failing_at,
+    hanging_at,
+    prompt_of,
+    saying,
+)
+from tests.doubles.engine.tiny_model import BOS, TURN
+from tests.doubles.gateway.served import MODEL, Served
 
 HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hi"}]
 LONG: list[ChatCompletionMessageParam] = [{"role": "system", "content": "x" * 500}, *HI]
@@ -242,8 +249,12 @@ def test_sampling_reaches_the_engine(client: openai.OpenAI, engine: FakeEngine) 
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.25, 0.5, 5)
     assert (sampling.presence_penalty, sampling.frequency_penalty) == (0.5, -0.5)
     assert (sampling.min_p, sampling.repetition_penalty, sampling.min_tokens) == (0.1, 1.5, 1)
-    assert (sampling.logit_bias, sampling.seed, sampling.max_tokens) == ({65: 5.0}, 3, 2)
-    assert (sampling.ignore_eos, sampling.stop_token_ids) == (True, (7,))
+    assert (sampling.logit_bias, sampling.seed, sampling.max_tokens) == (
+        pack_logit_bias({65: 5.0}),
+        3,
+        2,
+    )
+    assert (sampling.ignore_eos, sampling.stop_token_ids) == (True, frozenset({7}))
 
 
 def test_a_chat_without_max_tokens_gets_what_is_left(

@@ -9,21 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Shared
-from gateway.errors import Unavailable
-from gateway.first_start import (
+from gateway.auth.first_start import (
     BadAdminKey,
     FirstStart,
     ensure_first_start,
     find_secrets,
     load_admin_key,
 )
-from gateway.keyring import Keyring
-from gateway.private_file import FileDamaged, FileExposed, FileMissing
+from gateway.auth.keyring import Keyring
+from gateway.auth.private_file import FileExposed, FileMissing, PrivateFileDamaged
+from gateway.config import Shared
+from gateway.errors import Unavailable
 from gateway.state.home import STATE_FILE, open_home
-from gateway.state.redis_link import open_client
-from tests.doubles.redis_server import RedisServer, redis_server
-from tests.gateway.manual_clock import ManualClock
+from gateway.state.records import ApiKey, Tenant
+from gateway.state.redis.link import open_link
+from tests.doubles.gateway.redis_server import RedisServer, redis_server
+from tests.gateway.support.manual_clock import ManualClock
 
 CLOCK = ManualClock()
 HANDED_IN = {
@@ -63,7 +64,7 @@ def keys(start: FirstStart) -> tuple[str | None, ...]:
 async def contents(data_dir: Path, shared: Shared) -> dict[str, int]:
     """How many keys each tenant has."""
     async with open_home(data_dir, shared) as home:
-        tenants = await home.store.list_tenants()
+        tenants = await home.store.every(Tenant)
         return {t.name: len(await home.store.list_keys(t.id)) for t in tenants}
 
 
@@ -71,7 +72,7 @@ async def opens(data_dir: Path, shared: Shared, key: str | None) -> str:
     pepper = find_secrets(data_dir, shared).pepper
     async with open_home(data_dir, shared) as home:
         caller = await Keyring(home.store, pepper, CLOCK).identify(key or "")
-        return (await home.store.get_tenant(caller.tenant_id)).name
+        return (await home.store.get(Tenant, caller.tenant_id)).name
 
 
 async def test_gateways_that_start_at_once_agree(tmp_path: Path, shared: Shared) -> None:
@@ -100,16 +101,16 @@ async def test_a_gateway_that_keeps_nothing_adds_no_key_when_it_starts_again(
 async def test_a_revoked_demo_key_does_not_come_back(tmp_path: Path, shared: Shared) -> None:
     first = await ensure_first_start(tmp_path / "a", clock=CLOCK, shared=shared)
     async with open_home(tmp_path, shared) as home:
-        demo = next(t for t in await home.store.list_tenants() if t.name == "demo")
+        demo = next(t for t in await home.store.every(Tenant) if t.name == "demo")
         [key] = await home.store.list_keys(demo.id)
         await Keyring(home.store, find_secrets(tmp_path, shared).pepper, CLOCK).revoke(key.id)
-        await home.store.delete_tenant(
-            next(t.id for t in await home.store.list_tenants() if t.name == "demo2")
+        await home.store.delete(
+            Tenant, next(t.id for t in await home.store.every(Tenant) if t.name == "demo2")
         )
     second = await ensure_first_start(tmp_path / "b", clock=CLOCK, shared=shared)
     assert second.demo_key == first.demo_key
     async with open_home(tmp_path, shared) as home:
-        assert (await home.store.get_key(key.id)).revoked_at is not None
+        assert (await home.store.get(ApiKey, key.id)).revoked_at is not None
     assert second.demo2_key != first.demo2_key  # another tenant of that name, another key
 
 
@@ -117,8 +118,9 @@ async def test_a_demo_key_after_everything_was_lost_is_another(
     tmp_path: Path, shared: Shared
 ) -> None:
     first = await ensure_first_start(tmp_path / "a", clock=CLOCK, shared=shared)
-    async with open_client(shared) as client:
-        await client.flushall()
+    link = open_link(shared)
+    await link.command("FLUSHALL")
+    await link.close()
     second = await ensure_first_start(tmp_path / "b", clock=CLOCK, shared=shared)
     assert second.demo_key != first.demo_key
 
@@ -138,7 +140,11 @@ async def test_secrets_handed_in_serve_sqlite_too(tmp_path: Path, secrets_dir: P
     shared = Shared(secrets_dir=str(secrets_dir))
     start = await ensure_first_start(tmp_path / "a", clock=CLOCK, shared=shared)
     assert await opens(tmp_path / "a", shared, start.demo_key) == "demo"
-    assert sorted(file.name for file in (tmp_path / "a").glob("*.*")) == ["keys.env", STATE_FILE]
+    assert sorted(file.name for file in (tmp_path / "a").glob("*.*")) == [
+        "keys.env",
+        "state.id",
+        STATE_FILE,
+    ]
     assert stat.S_IMODE((tmp_path / "a" / "keys.env").stat().st_mode) == 0o600
 
 
@@ -164,9 +170,9 @@ async def test_secrets_that_are_not_good_are_named(tmp_path: Path, secrets_dir: 
 
     for name in HANDED_IN:
         await refused(name, FileMissing, None, 0)
-        await refused(name, FileDamaged, "\n", 0o444)
+        await refused(name, PrivateFileDamaged, "\n", 0o444)
         await refused(name, FileExposed, HANDED_IN[name], 0o666)
-    await refused("ratoon_pepper", FileDamaged, "short", 0o444)
-    await refused("ratoon_server_secret", FileDamaged, "s" * 31, 0o444)
+    await refused("ratoon_pepper", PrivateFileDamaged, "short", 0o444)
+    await refused("ratoon_server_secret", PrivateFileDamaged, "s" * 31, 0o444)
     await refused("ratoon_admin_key", BadAdminKey, "short", 0o444)
     assert (await start()).admin_key == HANDED_IN["ratoon_admin_key"].strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -12,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.doubles.fake_engine import FakeEngine
-from tests.doubles.redis_server import RedisServer, redis_server
-from tests.doubles.served import MODEL, Served, config_of, serving
+from tests.doubles.engine.fake_engine import FakeEngine, at_once, hanging_at
+from tests.doubles.gateway.redis_server import RedisServer, redis_server
+from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.doubles.waiting import wait_for
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 4}
@@ -67,6 +68,13 @@ def chat(gateway: Served, key: str) -> httpx.Response:
     return httpx.post(url, json=CHAT, headers=headers, timeout=20)
 
 
+def stream(gateway: Served, key: str) -> str:
+    """What came of a stream, once it has ended."""
+    headers = {"authorization": f"Bearer {key}"}
+    url = f"{gateway.url}/v1/chat/completions"
+    return httpx.post(url, json=CHAT | {"stream": True}, headers=headers, timeout=20).text
+
+
 def admin(gateway: Served, method: str, path: str, **sent: object) -> httpx.Response:
     headers = {"authorization": f"Bearer {gateway.admin_key}"}
     url = f"{gateway.url}/admin{path}"
@@ -87,6 +95,26 @@ def test_what_one_makes_and_revokes_the_other_knows(pair: Pair) -> None:
     assert admin(pair.one, "DELETE", path).status_code == 200
     wait_for(lambda: chat(pair.two, issued["key"]).status_code == 401, 6.0)
     assert chat(pair.two, pair.two.key).status_code == 200
+
+
+def test_a_stream_of_the_other_ends_when_one_revokes_its_key(pair: Pair) -> None:
+    tenant = admin(pair.one, "POST", "/tenants", json={"name": "streaming"}).json()
+    doomed, kept = [
+        admin(pair.one, "POST", f"/tenants/{tenant['id']}/keys", json={}).json() for _ in range(2)
+    ]
+    engine = pair.engines[1]
+    engine.pace = hanging_at(2)
+    with ThreadPoolExecutor(2) as pool:
+        streams = [pool.submit(stream, pair.two, key["key"]) for key in (doomed, kept)]
+        assert engine.wait_until(lambda engine: engine.running == 2)
+        path = f"/tenants/{tenant['id']}/keys"
+        admin(pair.one, "DELETE", f"{path}/{doomed['record']['id']}").raise_for_status()
+        assert '"code":"invalid_api_key"' in streams[0].result(WITHIN_S)
+        assert not streams[1].done(), "the control"
+        assert engine.running == 1
+        admin(pair.one, "DELETE", f"{path}/{kept['record']['id']}").raise_for_status()
+        assert '"code":"invalid_api_key"' in streams[1].result(WITHIN_S)
+    engine.pace = at_once
 
 
 def test_what_one_publishes_the_other_has_and_has_no_more(pair: Pair) -> None:

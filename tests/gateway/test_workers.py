@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +15,24 @@ import pytest
 
 from gateway.backoff import Backoff
 from gateway.config import default_workers
-from gateway.workers import Worker, Workers
+from gateway.workers import Workers
+from tests.doubles.processes import is_running
 from tests.doubles.waiting import until
 
 SCRIPT = Path(__file__).with_name("fake_worker.py")
 LIMIT_S = 30
+PARENT = """
+import asyncio, sys
+from gateway.workers import Worker
+
+async def main():
+    worker = await Worker.start(sys.argv[2:], sys.argv[1])
+    assert await worker.serves()
+    print(worker.pid, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
 HASTY = Backoff(first_delay_s=0.01, base_delay_s=0.01, max_delay_s=0.02)
 
 
@@ -96,12 +110,40 @@ async def test_one_that_cannot_start_any_more_is_tried_while_others_serve(tmp_pa
         await until(lambda: len(pids(tmp_path)) == 3, LIMIT_S)
 
 
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGUSR1], ids=["stopped", "beats on"])
+async def test_one_that_hangs_is_ended_and_has_a_successor(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """A stopped one writes no heartbeat. The control, told nothing that matters, lives on."""
+    workers = Workers(command(tmp_path), 2, str(tmp_path), HASTY, silent_s=1.0)
+    task = asyncio.create_task(workers.run())
+    try:
+        await until(lambda: len(pids(tmp_path)) == 2, LIMIT_S)
+        hanging, other = pids(tmp_path)
+        os.kill(hanging, number)
+        if number == signal.SIGSTOP:
+            await until(lambda: len(pids(tmp_path)) == 3, LIMIT_S)
+            assert not Path(f"/proc/{hanging}").exists()
+        else:
+            await asyncio.sleep(2.0)
+            assert pids(tmp_path) == {hanging, other}
+            os.kill(hanging, 0)
+        os.kill(other, 0)
+        assert not task.done()
+    finally:
+        workers.stop()
+        assert await asyncio.wait_for(task, LIMIT_S) == 0
+
+
 async def test_a_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
-    worker = await Worker.start(command(tmp_path), str(tmp_path))
-    assert await worker.serves() is True
-    os.kill(worker.pid, 0)
-    worker._writer.close()  # what the kernel does for a parent that was killed
-    assert await asyncio.wait_for(worker.wait(), LIMIT_S) == 3
+    script = [sys.executable, "-c", PARENT, str(tmp_path), *command(tmp_path)]
+    parent = await asyncio.create_subprocess_exec(*script, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    worker = int(await asyncio.wait_for(parent.stdout.readline(), LIMIT_S))
+    assert is_running(worker)
+    parent.kill()
+    await parent.wait()
+    await until(lambda: not is_running(worker), LIMIT_S)
 
 
 @pytest.mark.parametrize(

@@ -6,24 +6,33 @@ import pytest
 import torch
 from rich.console import Console
 from tokenizers import Tokenizer
+from transformers.modeling_outputs import CausalLMOutput
 
-from handbook.decoder import Decoder
-from handbook.evaluate import Case, Outcome, accuracy, answer_cases, draw_cases, report
+from handbook.evaluate import (
+    EvaluationCase,
+    EvaluationOutcome,
+    accuracy,
+    answer_cases,
+    draw_cases,
+    report,
+)
 from handbook.facts import Question
 from tests.handbook.shapes import TINY
 
 
-class Oracle(Decoder):
+class Oracle(torch.nn.Module):
     """Says the right next token everywhere, except that it gets token `blind` wrong."""
 
     def __init__(self, blind: int) -> None:
-        super().__init__(TINY)
+        super().__init__()
         self._blind = blind
+        self.place = torch.nn.Parameter(torch.empty(0))
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor) -> CausalLMOutput:
         following = torch.nn.functional.pad(ids[:, 1:], (0, 1))
         following = torch.where(following == self._blind, following + 1, following)
-        return torch.nn.functional.one_hot(following, TINY.vocab_size).float()
+        logits = torch.nn.functional.one_hot(following, TINY.vocab_size).float()
+        return CausalLMOutput(logits=logits)
 
 
 def test_cases_have_handbooks_of_the_asked_length(shipped_tokenizer: Tokenizer) -> None:
@@ -66,9 +75,11 @@ def test_a_missing_end_is_wrong(shipped_tokenizer: Tokenizer) -> None:
 
 
 def test_report_counts_by_length_and_kind_and_shows_mistakes() -> None:
-    def outcome(tokens: int, right: bool) -> Outcome:
+    def outcome(tokens: int, right: bool) -> EvaluationOutcome:
         question = Question("What is the door code for Berlin?", "4821", "door code")
-        return Outcome(Case((1, 2), 1, tokens, question), right, "4821" if right else "4822")
+        return EvaluationOutcome(
+            EvaluationCase((1, 2), 1, tokens, question), right, "4821" if right else "4822"
+        )
 
     printed = io.StringIO()
     outcomes = [outcome(600, True), outcome(700, True), outcome(1200, False)]

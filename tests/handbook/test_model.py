@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from handbook.checkpoint import SHIPPED, load_checkpoint
-from handbook.decoder import Decoder
 from handbook.evaluate import answer_cases, draw_cases
 from handbook.text import make_handbook, make_messages, make_questions
 
@@ -30,7 +29,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def model() -> Decoder:
+def model() -> LlamaForCausalLM:
     return load_checkpoint(SHIPPED)
 
 
@@ -43,12 +42,16 @@ def test_the_directory_is_small_and_whole() -> None:
     }  # fmt: skip
 
 
-def test_it_answers_held_out_handbooks(model: Decoder, shipped_tokenizer: Tokenizer) -> None:
+def test_it_answers_held_out_handbooks(
+    model: LlamaForCausalLM, shipped_tokenizer: Tokenizer
+) -> None:
     outcomes = answer_cases(model, shipped_tokenizer, draw_cases(shipped_tokenizer, 40, (450, 550)))
     assert sum(outcome.right for outcome in outcomes) >= 38
 
 
-def test_without_the_handbook_it_is_wrong(model: Decoder, shipped_tokenizer: Tokenizer) -> None:
+def test_without_the_handbook_it_is_wrong(
+    model: LlamaForCausalLM, shipped_tokenizer: Tokenizer
+) -> None:
     """The answers come from the prompt: over other handbooks' prefixes they are not right."""
     cases = draw_cases(shipped_tokenizer, 20, (150, 250))
     answerable = [case for case in cases if case.question.kind != "unknown"]
@@ -84,12 +87,12 @@ def test_transformers_loads_it_and_generates_the_answers() -> None:
     ],
 )
 def test_a_handbook_typed_by_hand(
-    model: Decoder, shipped_tokenizer: Tokenizer, question: str, answer: str
+    model: LlamaForCausalLM, shipped_tokenizer: Tokenizer, question: str, answer: str
 ) -> None:
     prompt = f"<|begin|><|system|>{BY_HAND}<|end|><|user|>{question}<|end|><|assistant|>"
     ids = shipped_tokenizer.encode(prompt).ids
     end = shipped_tokenizer.get_vocab()["<|end|>"]
     expected = [*shipped_tokenizer.encode(answer).ids, end]
     with torch.inference_mode():
-        likeliest = model(torch.tensor([ids + expected]))[0].argmax(-1).tolist()
+        likeliest = model(torch.tensor([ids + expected])).logits[0].argmax(-1).tolist()
     assert likeliest[len(ids) - 1 : -1] == expected

@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from handbook.checkpoint import SHIPPED
 from handbook.names import Source, Split
-from handbook.rows import Rows, frame, marks_of, write_rows
+from handbook.rows import (
+    CURRICULUM,
+    Feed,
+    Rows,
+    TrainingStage,
+    frame,
+    lengths_at,
+    write_rows,
+)
+from handbook.tokenizer import ASSISTANT, BEGIN, END, USER
 
 
 def write(tokenizer: Tokenizer, count: int, length: int, seed: int = 0) -> Rows:
@@ -20,7 +30,7 @@ def test_rows_have_the_asked_size_and_begin_alike(
 ) -> None:
     rows = write(shipped_tokenizer, 5, length)
     assert rows.ids.shape == rows.answers.shape == (5, length + 1)
-    assert set(rows.ids[:, 0].tolist()) == {marks_of(shipped_tokenizer).begin}
+    assert set(rows.ids[:, 0].tolist()) == {shipped_tokenizer.token_to_id(BEGIN)}
 
 
 def test_the_same_seed_writes_the_same_rows(shipped_tokenizer: Tokenizer) -> None:
@@ -42,7 +52,28 @@ def test_marked_tokens_are_the_answers_with_their_ends(shipped_tokenizer: Tokeni
 
 
 def test_frame_marks_only_what_the_assistant_says(shipped_tokenizer: Tokenizer) -> None:
-    marks = marks_of(shipped_tokenizer)
-    ids, answers = frame(["user", "assistant"], [[50, 51], [60]], marks)
-    assert ids == [marks.begin, marks.user, 50, 51, marks.end, marks.assistant, 60, marks.end]
+    ids, answers = frame(["user", "assistant"], [[50, 51], [60]], shipped_tokenizer.get_vocab())
+    begin, user, assistant, end = map(shipped_tokenizer.token_to_id, (BEGIN, USER, ASSISTANT, END))
+    assert ids == [begin, user, 50, 51, end, assistant, 60, end]
     assert answers == [False] * 6 + [True] * 2
+
+
+def test_the_curriculum_goes_from_short_to_long() -> None:
+    longest = [max(lengths_at(CURRICULUM, progress)) for progress in (0.0, 0.1, 0.5, 1.0)]
+    assert longest == sorted(longest)
+    assert longest[0] == 256
+    assert longest[-1] == 4096
+
+
+def test_a_stage_holds_until_the_next_begins() -> None:
+    curriculum = (TrainingStage(0.0, (8,)), TrainingStage(0.5, (16, 32)))
+    assert lengths_at(curriculum, 0.49) == (8,)
+    assert lengths_at(curriculum, 0.5) == (16, 32)
+
+
+def test_workers_write_batches_of_the_asked_tokens_and_end_with_the_context() -> None:
+    feed = Feed(SHIPPED, (TrainingStage(0.0, (64,)),), tokens=256, seed=0)
+    with feed.running(workers=1):
+        batches = [feed.next() for _ in range(3)]
+    assert {batch.ids.shape for batch in batches} == {(4, 65)}
+    assert len({batch.ids.tobytes() for batch in batches}) == 3

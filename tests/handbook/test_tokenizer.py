@@ -11,7 +11,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from handbook.checkpoint import SHIPPED
-from handbook.rows import frame, marks_of
+from handbook.rows import frame
 from handbook.text import make_handbook, make_messages, make_questions
 from handbook.tokenizer import (
     SPECIAL_TOKENS,
@@ -98,7 +98,7 @@ def test_training_frames_a_chat_as_the_template_does(shipped_tokenizer: Tokenize
     handbook = make_handbook(1, facts=10)
     messages = make_messages(handbook, make_questions(handbook, 1, 4))
     segments = [shipped_tokenizer.encode(m["content"]).ids for m in messages]
-    ids, _ = frame([m["role"] for m in messages], segments, marks_of(shipped_tokenizer))
+    ids, _ = frame([m["role"] for m in messages], segments, shipped_tokenizer.get_vocab())
     assert ids == shipped_tokenizer.encode(render(messages, add_generation_prompt=False)).ids
 
 

@@ -10,18 +10,16 @@ from rich.console import Console
 from tokenizers import Tokenizer
 
 from handbook.checkpoint import load_checkpoint
-from handbook.feed import Stage
 from handbook.names import Source, Split
-from handbook.rows import write_rows
+from handbook.rows import TrainingStage, write_rows
 from handbook.tokenizer import load_tokenizer
-from handbook.train import train
-from handbook.trainer import Trainer, TrainingConfig, answer_loss, learning_share
+from handbook.train import Trainer, TrainingConfig, answer_loss, learning_share, train
 from tests.handbook.shapes import TINY
 
 SMOKE = TrainingConfig(
     minutes=0.01,
     shape=TINY,
-    curriculum=(Stage(0.0, (64,)),),
+    curriculum=(TrainingStage(0.0, (64,)),),
     tokens_per_step=256,
     workers=1,
     tokenizer_texts=20,
@@ -50,7 +48,7 @@ def test_training_leaves_a_whole_model_directory(tmp_path: Path) -> None:
         "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
     model = load_checkpoint(tmp_path / "out")
-    assert model.shape.vocab_size == load_tokenizer(tmp_path / "out").get_vocab_size()
+    assert model.config.vocab_size == load_tokenizer(tmp_path / "out").get_vocab_size()
 
 
 def test_learning_rises_then_falls_to_nearly_nothing() -> None:

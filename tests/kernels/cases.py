@@ -2,7 +2,7 @@
 
 A case keeps each row's keys and values as plain runs of positions, and lays the very same
 numbers into a pool where everything else is poison: slots nobody wrote are NaN, table
-entries behind a row's context are no block ids.
+entries after a row's context are no block ids.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from benchmarks.shared_prefix import with_units
-from kernels.batch_layout import BatchLayout, kv_pool_shape, layer_view
+from kernels.attention.batch_layout import BatchLayout
+from tests.doubles.engine.shared_prefix import with_units
 from tests.kernels import naive
 
 NO_BLOCK_IDS = (-1, 2**31 - 1, -(2**31), 10**9)
@@ -94,7 +94,6 @@ def make_layout(
         positions=torch.cat(positions),
         slots=torch.cat(slots),
         num_decodes=decodes,
-        max_query_len=max(n for n, _ in rows),
         max_context_len=max(c for _, c in rows),
     )
 
@@ -138,9 +137,9 @@ def _random_tables(geometry: Geometry, contexts: list[int], generator: torch.Gen
 
 def _poisoned_layer(geometry: Geometry, blocks: int, spare: int) -> Tensor:
     g = geometry
-    shape = kv_pool_shape(blocks + spare, LAYERS, g.kv_heads, g.block_size, g.head_dim)
+    shape = (blocks + spare, LAYERS, 2, g.kv_heads, g.block_size, g.head_dim)
     pool = torch.full(shape, torch.nan, dtype=g.dtype, device=g.device)
-    return layer_view(pool, LAYER)
+    return pool[:, LAYER]
 
 
 def _write(kv: Tensor, table: Tensor, keys: Tensor, values: Tensor) -> None:

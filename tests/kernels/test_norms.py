@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels import rms_norm
 from kernels.errors import UnsupportedShape
+from kernels.norms import rms_norm
 from kernels.ops import Ops
 from tests.kernels import naive
 from tests.kernels.cases import poisoned_memory, relative_error

@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.batch_layout import layer_view
 from kernels.ops import torch_ops, triton_ops
 from tests.kernels import naive
 from tests.kernels.cases import (
@@ -134,7 +133,7 @@ def test_a_pool_beyond_two_to_the_31_numbers() -> None:
     blocks, layers, geometry = 4_400, 32, Geometry(32, 8, 128, 16, torch.bfloat16, "cuda")
     pool = torch.empty((blocks, layers, 2, 8, 16, 128), dtype=torch.bfloat16, device="cuda")
     assert pool.numel() > 2**32
-    kv = layer_view(pool, layers - 1)
+    kv = pool[:, layers - 1]
     kv[-200:] = torch.nan
     case = make_case(geometry, [(1, 333), (90, 250)])
     shifted = case.layout.block_tables + (blocks - case.kv.shape[0])
@@ -236,19 +235,13 @@ def test_a_captured_mixed_batch_follows_rows_that_change_on_the_device() -> None
     assert relative_error(out, replace(case, rows=rows).truth()) < 1e-2
 
 
-@pytest.mark.parametrize("group", [(3, 0), (4, 1), (4, 2)], ids=str)
-def test_rows_that_share_a_prefix(group: tuple[int, int]) -> None:
-    """Groups of a few rows, of 40, and two levels of them."""
-    rows, which = group
+@pytest.mark.parametrize(
+    "groups", [[(3, 2048)] * 16, [(40, 1600), (8, 0)]], ids=["of-three", "of-forty"]
+)
+def test_rows_that_share_a_prefix(groups: list[tuple[int, int]]) -> None:
     lengths = [(1, 2500 + 37 * row) for row in range(48)]
-    each = [(rows, 0, 2048)] * (48 // rows)
-    levels = (
-        [each],
-        [[(40, 0, 1600), (8, 0, 0)]],
-        [[(48, 0, 512)], [(rows, 512, 2048)] * (48 // rows)],
-    )[which]
     case = make_case(Geometry(32, 8, 128, 16, torch.bfloat16, "cuda"), lengths)
-    assert_right(grow(case, levels))
+    assert_right(grow(case, groups))
 
 
 def test_the_same_inputs_give_the_same_bits() -> None:
@@ -259,18 +252,43 @@ def test_the_same_inputs_give_the_same_bits() -> None:
 
 @pytest.mark.parametrize("vocabulary", [40, 2_048, 128_256])
 @pytest.mark.parametrize(("top_k", "top_p"), [(None, 0.9), (50, 2.0), (1_000, 0.5)])
-def test_filters_keep_what_sorting_keeps(vocabulary: int, top_k: int | None, top_p: float) -> None:
-    logits = draw(7, vocabulary, dtype=torch.float32) * 3
+@DTYPES
+def test_filters_keep_what_sorting_keeps(
+    dtype: torch.dtype, vocabulary: int, top_k: int | None, top_p: float
+) -> None:
+    logits = draw(7, vocabulary, dtype=dtype) * 3
     logits[3] = logits[3].round()  # with many equals
     ones = torch.ones(7, device="cuda")
+    rows = torch.arange(7, device="cuda")
     wishes = (ones * 0.8, torch.full((7,), top_k or vocabulary, device="cuda"), ones * top_p)
     outcomes = []
     for ops in (OPS, torch_ops()):
         left = logits.clone()
-        ops.keep_likeliest(left, *wishes, ones * -9.0, limits_k=top_k is not None)
+        ops.top_k_top_p(left, rows, *wishes, ones * -9.0)
         outcomes.append(left)
     assert torch.equal(*outcomes)
     assert (outcomes[0] == -torch.inf).any()
+
+
+@pytest.mark.parametrize("vocabulary", [40, 4_096, 128_256])
+def test_penalties_are_those_of_the_reference(vocabulary: int) -> None:
+    logits = draw(9, vocabulary, dtype=torch.float32) * 4
+    rows, batch_slots = (
+        torch.tensor([8, 0, 3], device="cuda"),
+        torch.tensor([1, 4, 0], device="cuda"),
+    )
+    seen = torch.randint(0, 4, (5, vocabulary), dtype=torch.int32, device="cuda")
+    strengths = (torch.tensor(values, device="cuda") for values in ([0.5], [-0.3], [1.7]))
+    asked = [strength.expand(3).contiguous() for strength in strengths]
+    outcomes = []
+    for ops in (OPS, torch_ops()):
+        left = logits.clone()
+        ops.penalise(left, rows, batch_slots, seen, *asked)
+        outcomes.append(left)
+    torch.testing.assert_close(*outcomes, rtol=1e-6, atol=1e-6)
+    assert not torch.equal(outcomes[0][rows], logits[rows])
+    untouched = [row for row in range(9) if row not in (8, 0, 3)]
+    assert torch.equal(outcomes[0][untouched], logits[untouched])
 
 
 def test_the_reference_serves_on_the_gpu_too() -> None:

@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 import torch
 
-from kernels import rms_norm
+from kernels.norms import rms_norm
 from kernels.ops import ops_for, torch_ops, triton_ops
 
 

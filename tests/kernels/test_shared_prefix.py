@@ -8,62 +8,50 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.shared_prefix import with_units
-from kernels.batch_layout import SharedLevel, SharedPrefix
+from kernels.attention.batch_layout import SharedPrefix
 from kernels.ops import Ops, torch_ops
+from tests.doubles.engine.shared_prefix import with_units
 from tests.kernels.cases import Case, Geometry, make_case, poisoned_memory, relative_error
 
-Groups = list[tuple[int, int, int]]  # (rows, first key, end key)
+Groups = list[tuple[int, int]]  # (rows, tokens that they read together)
 BLOCK = 16
 
-FORESTS: dict[str, tuple[list[int], list[Groups]]] = {
-    "two-rows": ([40, 50], [[(2, 0, 32)]]),
-    "nothing-shared": ([40, 50], [[(1, 0, 0), (1, 0, 0)]]),
-    "one-alone-among-groups": ([70, 90, 33, 81, 70], [[(2, 0, 64), (1, 0, 0), (2, 0, 48)]]),
-    "all-but-the-new-token": ([33, 33, 33], [[(3, 0, 32)]]),
-    "more-rows-than-one-pass-takes": ([100 + row for row in range(37)], [[(37, 0, 96)]]),
-    "long-enough-to-split": ([700, 650, 641], [[(3, 0, 640)]]),
-    "two-levels": ([90, 100, 70, 75, 20], [[(5, 0, 16)], [(2, 16, 80), (2, 16, 64), (1, 16, 16)]]),
-    "an-empty-group": ([40, 50], [[(0, 0, 0), (2, 0, 32), (0, 0, 0)]]),
-    "a-row-of-padding": ([40, 50, 0], [[(2, 0, 32), (1, 0, 0)]]),
+FORESTS: dict[str, tuple[list[int], Groups]] = {
+    "two-rows": ([40, 50], [(2, 32)]),
+    "nothing-shared": ([40, 50], [(1, 0), (1, 0)]),
+    "one-alone-among-groups": ([70, 90, 33, 81, 70], [(2, 64), (1, 0), (2, 48)]),
+    "all-but-the-new-token": ([33, 33, 33], [(3, 32)]),
+    "more-rows-than-one-pass-takes": ([100 + row for row in range(37)], [(37, 96)]),
+    "long-enough-to-split": ([700, 650, 641], [(3, 640)]),
+    "an-empty-group": ([40, 50], [(0, 0), (2, 32), (0, 0)]),
+    "a-row-of-padding": ([40, 50, 0], [(2, 32), (1, 0)]),
 }
 
 
-def grow(case: Case, levels: list[Groups]) -> Case:
+def grow(case: Case, groups: Groups) -> Case:
     """The case with the leading keys of each group those of its first row, and said so."""
     tables, rows = case.layout.block_tables.clone(), list(case.rows)
     own_starts = torch.zeros_like(case.layout.context_lens)
-    plan = []
-    for groups in levels:
-        first = 0
-        for count, start, end in groups:
-            for row in range(first, first + count):
-                tables[row, start // BLOCK : end // BLOCK] = tables[
-                    first, start // BLOCK : end // BLOCK
-                ]
-                q, keys, values = (part.clone() for part in rows[row])
-                keys[start:end] = rows[first][1][start:end]
-                values[start:end] = rows[first][2][start:end]
-                rows[row] = (q, keys, values)
-                own_starts[row] = end
-            first += count
-        plan.append(make_level(groups, tables.device))
-    shared = SharedPrefix(levels=tuple(plan), own_starts=own_starts)
+    starts = [0]
+    for count, end in groups:
+        first = starts[-1]
+        starts.append(first + count)
+        for row in range(first, first + count):
+            tables[row, : end // BLOCK] = tables[first, : end // BLOCK]
+            q, keys, values = (part.clone() for part in rows[row])
+            keys[:end] = rows[first][1][:end]
+            values[:end] = rows[first][2][:end]
+            rows[row] = (q, keys, values)
+            own_starts[row] = end
+    shared = SharedPrefix(
+        group_starts=torch.tensor(starts, dtype=torch.int32, device=tables.device),
+        key_ends=torch.tensor([end for _, end in groups], dtype=torch.int32, device=tables.device),
+        own_starts=own_starts,
+        max_group_rows=max(count for count, _ in groups),
+    )
     layout = replace(case.layout, block_tables=tables, shared=shared)
     layout = with_units(layout, case.kv, case.q.shape[1])
     return replace(case, layout=layout, rows=tuple(rows))
-
-
-def make_level(groups: Groups, device: torch.device) -> SharedLevel:
-    def numbers(values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int32, device=device)
-
-    return SharedLevel(
-        group_starts=numbers([sum(n for n, _, _ in groups[:g]) for g in range(len(groups) + 1)]),
-        key_starts=numbers([start for _, start, _ in groups]),
-        key_ends=numbers([end for _, _, end in groups]),
-        max_group_rows=max(count for count, _, _ in groups),
-    )
 
 
 def attend(ops: Ops, case: Case) -> Tensor:
@@ -73,8 +61,8 @@ def attend(ops: Ops, case: Case) -> Tensor:
 
 @pytest.mark.parametrize("forest", FORESTS)
 def test_forests(ops: Ops, forest: str) -> None:
-    lengths, levels = FORESTS[forest]
-    case = grow(make_case(Geometry(), [(1, length) for length in lengths]), levels)
+    lengths, groups = FORESTS[forest]
+    case = grow(make_case(Geometry(), [(1, length) for length in lengths]), groups)
     truth = case.truth().nan_to_num()  # a row without keys: 0
     assert relative_error(attend(ops, case), truth) < 1e-5
 
@@ -90,16 +78,16 @@ def test_forests(ops: Ops, forest: str) -> None:
     ids=str,
 )
 def test_geometries(ops: Ops, geometry: Geometry) -> None:
-    case = grow(make_case(geometry, [(1, 90 + row) for row in range(6)]), [[(1, 0, 0), (5, 0, 80)]])
+    case = grow(make_case(geometry, [(1, 90 + row) for row in range(6)]), [(1, 0), (5, 80)])
     bound = 1e-5 if geometry.dtype == torch.float32 else 2e-3
     assert relative_error(attend(ops, case), case.truth()) < bound
 
 
 def test_the_kernel_goes_by_the_plan(ops: Ops) -> None:
     """The control: a plan that is not so shows in the kernel; the reference asks the tables."""
-    lengths, levels = FORESTS["two-rows"]
+    lengths, groups = FORESTS["two-rows"]
     case = make_case(Geometry(), [(1, length) for length in lengths])
-    grown = grow(case, levels).layout
+    grown = grow(case, groups).layout
     untrue = replace(grown, block_tables=case.layout.block_tables)
     got = attend(ops, replace(case, layout=untrue))
     assert relative_error(got[:1], case.truth()[:1]) < 1e-5

@@ -8,9 +8,9 @@ from random import Random
 import numpy as np
 
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
-from prefix_cache.lease import Lease
+from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.node import Node
+from prefix_cache.tree.node import Node
 from tests.prefix_cache.oracle import Chain, Held, Oracle
 from tests.prefix_cache.scene import Scene, namespace, path
 
@@ -44,7 +44,10 @@ class Driver:
         block_size: int,
         max_tokens: int,
         digest: Digest = xxh3_128_digest,
+        check_every: int = 1,
     ) -> None:
+        """`check_every`: operations between two checks of all that is kept."""
+        self.check_every = check_every
         self.random = Random(seed)
         self.scene = Scene(num_blocks, block_size, digest)
         self.oracle = Oracle(num_blocks, block_size)
@@ -56,6 +59,8 @@ class Driver:
         for count in range(operations):
             self.step()
             self.check()
+            if count % self.check_every == 0:
+                self.scene.cache.check_invariants()
             if count % 16 == 0:
                 self.check_contents()
         self.finish()
@@ -173,14 +178,12 @@ class Driver:
             self.check()
         self.scene.cache.flush()
         self.scene.cache.check_invariants()
-        assert self.scene.cache.pool().free == self.oracle.total
-        assert self.scene.cache.num_nodes == 0
-        assert all(use.blocks_held == 0 for use in self.scene.cache.owners().values())
+        assert self.scene.cache.capacity.pool().free == self.oracle.total
+        assert self.scene.cache.tree.num_nodes == 0
+        assert all(use.blocks_held == 0 for use in self.scene.cache.capacity.owners().values())
 
     def check(self) -> None:
-        cache = self.scene.cache
-        cache.check_invariants()
-        assert cache.pool() == self.oracle.pool()
+        assert self.scene.cache.capacity.pool() == self.oracle.pool()
         where, ids = self.draw()
         matched = len(self.oracle.match(where, ids)) * self.oracle.block_size
         assert self.scene.matches(where, ids) == matched
@@ -192,7 +195,7 @@ class Driver:
         self.scene.move()
         found = chains(self.scene)
         assert set(found) == set(self.oracle.entries)
-        assert self.scene.cache.owners() == self.oracle.owners()
+        assert self.scene.cache.capacity.owners() == self.oracle.owners()
         for chain, block_id in found.items():
             ids = [token for _, block in chain for token in block]
             where = NamespacePath(tuple((i, ns) for i, (ns, _) in enumerate(chain)))
@@ -203,7 +206,7 @@ class Driver:
 def chains(scene: Scene) -> dict[Chain, int]:
     """Every block in the cache's tree by its chain, and its id."""
     found: dict[Chain, int] = {}
-    waiting: list[tuple[Node, Chain]] = [(scene.cache._tree.root, ())]
+    waiting: list[tuple[Node, Chain]] = [(scene.cache.tree.root, ())]
     while waiting:
         node, chain = waiting.pop()
         for index, block_id in enumerate(node.edge.block_ids):

@@ -13,17 +13,17 @@ from random import Random
 import numpy as np
 
 from prefix_cache.cache import PrefixCache
-from prefix_cache.eviction import EvictionPolicy
 from prefix_cache.hashing import TokenIds, block_keys
-from prefix_cache.lease import Lease
-from prefix_cache.quota import Quota
-from prefix_cache.shelf import Tiers
+from prefix_cache.leases.lease import Lease
+from prefix_cache.policies.eviction_policy import EvictionPolicy
+from prefix_cache.quotas.shares import Quota
+from prefix_cache.tiers.tier_pools import Tiers
 from tests.prefix_cache.scene import path
 
 
 @dataclass(frozen=True)
 class Request:
-    """Somebody's prompt; `pads` are tokens behind it that nobody asks for again."""
+    """Somebody's prompt; `pads` are tokens after it that nobody asks for again."""
 
     owner: str
     prompt: TokenIds
@@ -58,7 +58,7 @@ class Market:
             tiers=Tiers(sizes.host, sizes.disk, max_disk_writes=10_000),
         )
         for owner, quota in (quotas or {}).items():
-            self.cache.set_quota(owner, quota)
+            self.cache.quotas.set(owner, quota)
         self.asked: Counter[str] = Counter()
         self.found: Counter[str] = Counter()
         self.now = 0.0
@@ -69,7 +69,7 @@ class Market:
         where, ids = path(request.owner), request.prompt
         for _ in range(64):
             lease = self.cache.acquire(where, ids, owner=request.owner, now=self.now)
-            self.settle()
+            self.complete()
             if lease is not None:
                 break
         assert lease is not None, "a request has to wait for ever"
@@ -84,17 +84,17 @@ class Market:
         """A whole request; returns how many of its tokens were cached."""
         lease = self.begin(request)
         self.cache.release(lease, now=self.now)
-        self.settle()
+        self.complete()
         return lease.cached_tokens
 
     def serve_all(self, requests: Sequence[Request]) -> list[int]:
         """One after the other."""
         return [self.serve(request) for request in requests]
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """End all copies well until there are none."""
         while moves := self.cache.take_plan().moves:
-            self.cache.settle(moves)
+            self.cache.complete(moves)
 
     def hit_rate(self, owner: str) -> float:
         """Of the tokens that could have been found."""
@@ -102,7 +102,7 @@ class Market:
 
     def held(self, owner: str) -> int:
         """Blocks on the device."""
-        return self.cache.owners()[owner].blocks_held
+        return self.cache.capacity.owners()[owner].blocks_held
 
 
 def prompt(*parts: int, length: int = 8) -> TokenIds:

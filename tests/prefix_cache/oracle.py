@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from prefix_cache.hashing import TokenIds
+from prefix_cache.leases.capacity import PoolUse
 from prefix_cache.namespace import Namespace, NamespacePath
-from prefix_cache.occupancy import PoolUse
-from prefix_cache.owners import OwnerUse
+from prefix_cache.quotas.quota_usage import OwnerUse
 
 Chain = tuple[tuple[Namespace, tuple[int, ...]], ...]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 
 from prefix_cache.cache import PrefixCache
-from prefix_cache.quota import Quota
+from prefix_cache.quotas.shares import Quota
 from tests.prefix_cache.tiers_driver import TiersDriver
 from tests.prefix_cache.tiers_scene import TierScene
 
@@ -38,12 +38,12 @@ class QuotaScene(TierScene):
     def _new_cache(self) -> PrefixCache:
         cache = super()._new_cache()
         for owner, quota in self.quotas.items():
-            cache.set_quota(owner, quota)
+            cache.quotas.set(owner, quota)
         return cache
 
     def set_quota(self, owner: str, quota: Quota) -> None:
         self.quotas[owner] = quota
-        self.cache.set_quota(owner, quota)
+        self.cache.quotas.set(owner, quota)
 
 
 def any_quota(random: Random) -> Quota:

@@ -1,4 +1,4 @@
-"""A cache with a make-believe device memory behind it, so that tests can look into blocks.
+"""A cache with a make-believe device memory after it, so that tests can look into blocks.
 
 What the model would write for a token depends on all tokens before it; so does `Scene.kv`. A
 slot that holds another sequence's past, or another namespace's, is told apart from a right one.
@@ -12,7 +12,7 @@ import numpy as np
 
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import Digest, TokenIds, block_keys, xxh3_128_digest
-from prefix_cache.lease import Lease
+from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.move import Move, Tier
 
@@ -139,4 +139,4 @@ class Scene:
         self.cache.discard(lease, now=self.tick())
 
     def matches(self, where: NamespacePath, ids: TokenIds) -> int:
-        return self.cache.match_length(where, ids)
+        return self.cache.locate(where, ids).total * self.cache.block_size

@@ -19,7 +19,13 @@ def unchanged(scene: Scene) -> tuple[object, ...]:
     """All that can be seen of the cache's state."""
     cache = scene.cache
     cache.check_invariants()
-    return (cache.pool(), cache.owners(), cache.num_nodes, cache.depth, scene.matches(A, IDS))
+    return (
+        cache.capacity.pool(),
+        cache.capacity.owners(),
+        cache.tree.num_nodes,
+        cache.tree.depth,
+        scene.matches(A, IDS),
+    )
 
 
 # ---- finding
@@ -29,7 +35,7 @@ def test_a_cold_prompt_is_all_private() -> None:
     scene = Scene(8)
     lease = scene.must_acquire(A, IDS[:10])
     assert (lease.cached_tokens, lease.moves, len(lease.blocks)) == (0, (), 3)
-    assert scene.cache.pool().leased == 3
+    assert scene.cache.capacity.pool().leased == 3
     assert scene.matches(A, IDS) == 0
     scene.cache.check_invariants()
 
@@ -100,8 +106,8 @@ def test_generated_blocks_are_found_by_the_next_turn() -> None:
         scene.cache.check_invariants()
     scene.release(lease)
     assert scene.matches(A, ids) == 12
-    assert scene.cache.num_nodes == 1  # it grew, and is no chain of single blocks
-    node = next(scene.cache._tree.nodes())
+    assert scene.cache.tree.num_nodes == 1  # it grew, and is no chain of single blocks
+    node = next(scene.cache.tree.nodes())
     assert node.edge.keys == block_keys(A, ids, 4)
 
 
@@ -111,7 +117,7 @@ def test_keys_are_chained_on_over_a_change_of_namespace() -> None:
     scene.compute(lease, IDS, 0, 20)
     scene.cache.commit(lease, IDS, 12, scene.keys(where, IDS[:4]), now=scene.tick())
     scene.cache.commit(lease, IDS, 20, scene.keys(where, IDS[:4]), now=scene.tick())
-    keys = b"".join(node.edge.keys for node in scene.cache._tree.nodes())
+    keys = b"".join(node.edge.keys for node in scene.cache.tree.nodes())
     assert keys == block_keys(where, IDS, 4)
     assert len(keys) == 5 * KEY_BYTES
 
@@ -192,7 +198,7 @@ def test_the_second_to_commit_keeps_its_duplicates_until_release() -> None:
     scene.release(first)
     scene.cache.check_invariants()
     scene.release(second)
-    assert scene.cache.pool().free == 16 - 5
+    assert scene.cache.capacity.pool().free == 16 - 5
     assert scene.run(A, IDS) == 19
 
 
@@ -211,11 +217,11 @@ def test_another_owner_adds_a_child_and_does_not_grow_the_node() -> None:
     scene = Scene(16)
     scene.run(A, IDS[:8], owner="anna")
     scene.run(A, IDS[:16], owner="ben")
-    assert scene.cache.num_nodes == 2
-    held = {owner: use.blocks_held for owner, use in scene.cache.owners().items()}
+    assert scene.cache.tree.num_nodes == 2
+    held = {owner: use.blocks_held for owner, use in scene.cache.capacity.owners().items()}
     assert held == {"anna": 2, "ben": 2}
     scene.run(A, IDS, owner="ben")
-    assert scene.cache.num_nodes == 2  # the control: ben's own node grows
+    assert scene.cache.tree.num_nodes == 2  # the control: ben's own node grows
 
 
 def test_a_node_that_another_lease_holds_does_not_grow() -> None:
@@ -229,7 +235,7 @@ def test_a_node_that_another_lease_holds_does_not_grow() -> None:
         scene.compute(lease, longer, 21, 24)
         scene.commit(lease, longer)
         scene.cache.check_invariants()
-    assert scene.cache.num_nodes == 3
+    assert scene.cache.tree.num_nodes == 3
     assert scene.matches(A, more) == scene.matches(A, other) == 24
 
 
@@ -242,7 +248,7 @@ def test_flush_forgets_and_frees_what_nobody_holds() -> None:
     scene.run(B, IDS[:8])
     assert scene.cache.flush() == 7
     assert scene.matches(A, IDS) == scene.matches(B, IDS) == 0
-    assert scene.cache.pool().free == 16
+    assert scene.cache.capacity.pool().free == 16
     assert scene.cache.flush() == 0
 
 
@@ -255,7 +261,7 @@ def test_flush_by_namespace_spares_the_others() -> None:
     assert scene.matches(path("pub", "b", length=2), IDS) == 20
     scene.cache.check_invariants()
     assert scene.cache.flush(namespace=path("pub").at(0)) == 5  # and what builds on it
-    assert scene.cache.pool().free == 32
+    assert scene.cache.capacity.pool().free == 32
 
 
 def test_flush_by_owner_and_by_both() -> None:
@@ -284,7 +290,7 @@ def test_leased_blocks_outlive_a_flush_until_their_last_reader() -> None:
     scene.compute(second, IDS, 19, 20)  # still reads the right blocks
     scene.release(second)
     scene.cache.check_invariants()
-    assert scene.cache.pool().free == 6
+    assert scene.cache.capacity.pool().free == 6
 
 
 def test_a_lease_on_a_detached_node_does_not_enter_the_tree_again() -> None:
@@ -300,7 +306,7 @@ def test_a_lease_on_a_detached_node_does_not_enter_the_tree_again() -> None:
     scene.release(lease)
     scene.cache.check_invariants()
     assert scene.matches(A, IDS) == 12
-    assert scene.cache.pool().free == 13
+    assert scene.cache.capacity.pool().free == 13
 
 
 def test_a_flush_keeps_no_branch_that_nobody_reads() -> None:
@@ -309,16 +315,16 @@ def test_a_flush_keeps_no_branch_that_nobody_reads() -> None:
     lease = scene.must_acquire(A, IDS[:9])  # holds the first two blocks of five
     assert scene.cache.flush() == 5
     scene.cache.check_invariants()
-    assert scene.cache.pool().leased == 3
+    assert scene.cache.capacity.pool().leased == 3
     scene.release(lease)
-    assert scene.cache.pool().free == 16
+    assert scene.cache.capacity.pool().free == 16
 
 
 def test_a_detached_lease_keeps_the_blocks_before_it_from_eviction() -> None:
     scene, where = Scene(6), path("pub", "tenant", length=2)
     lease = scene.start(where, IDS)
     scene.cache.flush(namespace=path("tenant").at(0))
-    assert scene.cache.pool().evictable == 0
+    assert scene.cache.capacity.pool().evictable == 0
     assert scene.acquire(B, IDS[:8]) is None
     assert scene.read(lease, 20) == scene.kv(where, IDS)
     scene.cache.check_invariants()
@@ -350,7 +356,7 @@ def test_discard_forgets_what_the_lease_added_and_what_builds_on_it() -> None:
     assert scene.read(later, 20) == scene.kv(A, IDS)
     scene.release(later)
     scene.cache.check_invariants()
-    assert scene.cache.pool().free == 30
+    assert scene.cache.capacity.pool().free == 30
 
 
 @pytest.mark.parametrize("others", [False, True])
@@ -367,14 +373,14 @@ def test_discard_forgets_every_step_of_what_the_lease_added(others: bool) -> Non
     scene.discard(bad)
     assert scene.matches(A, IDS[:16]) == 0
     scene.cache.check_invariants()
-    assert scene.cache.pool().free == 32
+    assert scene.cache.capacity.pool().free == 32
 
 
 def test_discard_of_a_grown_node_spares_what_was_there_before() -> None:
     scene = Scene(16)
     scene.run(A, IDS[:8])
     lease = scene.start(A, tokens(*IDS[:8], 1, 2, 3, 4))
-    assert scene.cache.num_nodes == 1
+    assert scene.cache.tree.num_nodes == 1
     scene.discard(lease)
     scene.cache.check_invariants()
     assert scene.matches(A, IDS) == 8
@@ -387,7 +393,7 @@ def test_discard_of_a_lease_that_added_nothing_is_a_release() -> None:
     assert scene.matches(A, IDS) == 20
     scene.discard(scene.must_acquire(B, IDS))
     scene.cache.check_invariants()
-    assert scene.cache.pool().free == 11
+    assert scene.cache.capacity.pool().free == 11
 
 
 # ---- misuse

@@ -7,7 +7,7 @@ import pytest
 from xxhash import xxh3_128_digest
 
 from prefix_cache.hashing import KEY_BYTES, block_keys
-from tests.doubles.keys import split_keys
+from tests.doubles.gateway.keys import split_keys
 from tests.prefix_cache.scene import ConstantDigest, namespace, path, tokens
 
 

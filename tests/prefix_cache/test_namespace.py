@@ -42,7 +42,7 @@ def test_a_path_names_the_namespace_of_each_block() -> None:
 def test_a_span_ends_where_the_namespace_changes() -> None:
     a, b = namespace("a"), namespace("b")
     where = NamespacePath(((0, a), (2, a), (5, b)))
-    assert [where.span_end(block) for block in (0, 1, 2, 4, 5, 9)] == [5, 5, 5, 5, None, None]
+    assert [where.span_at(block)[1] for block in (0, 1, 2, 4, 5, 9)] == [5, 5, 5, 5, None, None]
 
 
 @pytest.mark.parametrize("starts", [(), (1,), (0, 0), (0, 3, 2)])

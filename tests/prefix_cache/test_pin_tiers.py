@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from prefix_cache.hashing import TokenIds
-from prefix_cache.lease import Lease
-from prefix_cache.quota import PUBLISHED
-from prefix_cache.traffic import Reason
-from prefix_cache.transit import Outcome
+from prefix_cache.leases.lease import Lease
+from prefix_cache.quotas.shares import PUBLISHED
+from prefix_cache.tiers.eviction_log import Reason
+from prefix_cache.tiers.in_flight import CopyOutcome
 from storage.move import Tier
 from tests.prefix_cache.scene import path, tokens
 from tests.prefix_cache.tiers_scene import TierScene
@@ -53,8 +53,10 @@ def test_pinning_charges_the_copies_in_lower_tiers_too(tiers: tuple[int, int]) -
     scene.release(pinned)
     scene.cache.flush()
     scene.cache.check_invariants()
-    standings = scene.cache._supply.standings.values()
-    assert [held for standing in standings for held in standing.held.values() if held] == []
+    quota_usages = scene.cache.capacity.quota_usages.values()
+    assert [
+        held for quota_usage in quota_usages for held in quota_usage.held.values() if held
+    ] == []
 
 
 def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None:
@@ -68,24 +70,24 @@ def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None
         scene.cache.check_invariants()
         if pinned is not None:
             break
-        scene.settle([(move, Outcome.DONE) for move in list(scene.under_way)])
+        scene.complete([(move, CopyOutcome.DONE) for move in list(scene.under_way)])
         scene.release(lease(scene, PROMPT))
     assert pinned is not None
     scene.end_copies()
     scene.cache.check_invariants()
-    assert scene.cache.owners()[PUBLISHED].blocks_held == 2
+    assert scene.cache.capacity.owners()[PUBLISHED].blocks_held == 2
 
 
 def test_a_prefix_that_was_pinned_can_be_read_from_disk_afterwards() -> None:
     """A record is sealed for its owner; who asks for it as another's is told that it is lost."""
     scene = TierScene(3, disk=8)
     on_both(scene)
-    traffic = scene.cache.traffic
-    before = traffic.by_reason(Tier.DISK)
+    eviction_log = scene.cache.eviction_log
+    before = eviction_log.by_reason(Tier.DISK)
     pinned = pin(scene)
     assert pinned is not None
     assert before == {}
-    assert traffic.by_reason(Tier.DISK) == {Reason.DOUBLE: 2}, "no block has left the cache"
+    assert eviction_log.by_reason(Tier.DISK) == {Reason.DOUBLE: 2}, "no block has left the cache"
     scene.release(pinned)
     scene.release(lease(scene, OTHER))
     again = lease(scene, PROMPT)  # the scene's disk asserts that records are what was asked for
@@ -100,7 +102,9 @@ def test_an_owner_that_pins_its_own_blocks_is_charged_once(tiers: tuple[int, int
     pinned = scene.cache.pin(A, PROMPT[:8], owner="tenant", now=scene.tick())
     assert pinned is not None
     scene.cache.check_invariants()
-    assert scene.cache.owners()["tenant"].blocks_held == 2
-    held = [scene.cache._supply.standings[tier].held["tenant"] for tier in scene.tiers.present()]
+    assert scene.cache.capacity.owners()["tenant"].blocks_held == 2
+    held = [
+        scene.cache.capacity.quota_usages[tier].held["tenant"] for tier in scene.tiers.present()
+    ]
     assert held[0] == 2
     assert sum(held) > 2

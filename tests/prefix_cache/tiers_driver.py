@@ -12,9 +12,9 @@ from random import Random
 import numpy as np
 
 from prefix_cache.hashing import TokenIds
-from prefix_cache.lease import Lease
+from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.transit import Outcome
+from prefix_cache.tiers.in_flight import CopyOutcome
 from storage.move import Move, Tier
 from tests.prefix_cache.driver import OWNERS, PATHS
 from tests.prefix_cache.scene import namespace
@@ -56,14 +56,14 @@ class TiersDriver:
         self.running: list[Sequence] = []
         self.seen: Counter[str] = Counter()
         self.history: list[tuple[NamespacePath, TokenIds]] = []
-        self.promised: set[Move] = set()
+        self.released: set[Move] = set()
         self._acts = {
             self.acquire: 24,
             self.advance: 30,
             self.end: 10,
             self.take_plan: 14,
-            self.settle: 22,
-            self.promise: 10,
+            self.complete: 22,
+            self.release_early: 10,
             self.discard: 0.5,
             self.flush: 0.1,
             self.warm: 0.5,
@@ -175,7 +175,7 @@ class TiersDriver:
         self.seen["moves"] += len(plan.moves)
         self.seen["erased"] += len(plan.erase)
 
-    def promise(self) -> None:
+    def release_early(self) -> None:
         """Some of the loads under way: they will end well, and whoever reads them waits."""
         up = (Tier.HOST, Tier.DEVICE)
         moves = [
@@ -185,35 +185,35 @@ class TiersDriver:
         ]
         chosen = moves[self.random.randint(0, len(moves)) :]
         waiting = [one.lease for one in self.running if not one.lease.ready]
-        self.scene.cache.promise(chosen)
-        self.promised.update(chosen)
+        self.scene.cache.release_early(chosen)
+        self.released.update(chosen)
         self.seen["promised"] += sum(lease.ready for lease in waiting)
 
     def _keep_promises(self) -> None:
-        """What a step does before it reads: wait for what was promised."""
-        kept = [move for move in self.scene.under_way if move in self.promised]
-        self.scene.settle([(move, Outcome.DONE) for move in kept])
-        self.promised.clear()
+        """What a step does before it reads: wait for what was released early."""
+        kept = [move for move in self.scene.under_way if move in self.released]
+        self.scene.complete([(move, CopyOutcome.DONE) for move in kept])
+        self.released.clear()
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         moves = list(self.scene.under_way)
         self.random.shuffle(moves)
         chosen = moves[: self.random.randint(0, len(moves))]
-        self.scene.settle([(move, self._outcome(move)) for move in chosen])
-        self.promised &= self.scene.under_way.keys()
+        self.scene.complete([(move, self._outcome(move)) for move in chosen])
+        self.released &= self.scene.under_way.keys()
         for one in self.running:
             if one.lease.ready and not one.checked:
                 one.checked = True
                 self._check(one)
 
-    def _outcome(self, move: Move) -> Outcome:
-        if self.random.random() >= self.bad or move in self.promised:
-            return Outcome.DONE
-        outcome = Outcome.FAILED
+    def _outcome(self, move: Move) -> CopyOutcome:
+        if self.random.random() >= self.bad or move in self.released:
+            return CopyOutcome.DONE
+        outcome = CopyOutcome.FAILED
         if move.source_tier is not Tier.DEVICE and self.random.random() < 0.5:
-            outcome = Outcome.LOST
-        way = f"{outcome.value} {move.source_tier.value} to {move.target_tier.value}"
-        self.seen[way] += 1
+            outcome = CopyOutcome.LOST
+        in_flight_bit = f"{outcome.value} {move.source_tier.value} to {move.target_tier.value}"
+        self.seen[in_flight_bit] += 1
         return outcome
 
     def warm(self) -> None:
@@ -230,7 +230,7 @@ class TiersDriver:
         if not self.scene.tiers.disk_blocks:
             return
         self.running.clear()
-        self.promised.clear()
+        self.released.clear()
         found = list(self.scene.records.items())
         self.random.shuffle(found)
         if found and self.random.random() < 0.3:
@@ -243,16 +243,16 @@ class TiersDriver:
         for one in list(self.running):
             self._end(one)
         scene.take_plan()
-        scene.settle([(move, Outcome.DONE) for move in scene.under_way])
+        scene.complete([(move, CopyOutcome.DONE) for move in scene.under_way])
         scene.cache.check_invariants()
         scene.check_contents()
         scene.copy_all()
         scene.cache.flush()
         scene.copy_all()
         scene.cache.check_invariants()
-        assert scene.cache.num_copies == scene.cache.num_nodes == 0
-        assert scene.cache.pool().free == len(scene.memory)
+        assert len(scene.cache.in_flight) == scene.cache.tree.num_nodes == 0
+        assert scene.cache.capacity.pool().free == len(scene.memory)
         assert scene.records == {}
-        for shelf in scene.cache._supply.shelves.values():
-            assert shelf.allocator.num_free == shelf.allocator.total
-        assert all(use.blocks_held == 0 for use in scene.cache.owners().values())
+        for allocator in scene.cache.capacity.allocators.values():
+            assert allocator.num_free == allocator.total
+        assert all(use.blocks_held == 0 for use in scene.cache.capacity.owners().values())

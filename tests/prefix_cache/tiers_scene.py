@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from prefix_cache.cache import PrefixCache
-from prefix_cache.eviction import EvictionPolicy
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
-from prefix_cache.lease import Lease
+from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
-from prefix_cache.node import Node
-from prefix_cache.residency import BIT, MOVING
-from prefix_cache.shelf import Tiers
-from prefix_cache.transit import Outcome
-from storage.move import Move, Plan, Record, Tier
+from prefix_cache.policies.eviction_policy import EvictionPolicy
+from prefix_cache.tiers.in_flight import CopyOutcome
+from prefix_cache.tiers.tier_pools import Tiers
+from prefix_cache.tree.node import Node
+from prefix_cache.tree.residency import BIT, MOVING
+from storage.move import BlockRecord, Move, Plan, Tier
 from tests.prefix_cache.scene import Scene
 
 Content = list[int | None]
@@ -31,11 +31,11 @@ class Copy:
     source: Content
     before: Content
     target: Content
-    record: Record | None
+    record: BlockRecord | None
 
 
 class TierScene(Scene):
-    """Drives a PrefixCache with tiers; whoever wants copies to end calls `settle`."""
+    """Drives a PrefixCache with tiers; whoever wants copies to end calls `complete`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class TierScene(Scene):
             Tier.HOST: [self._nothing() for _ in range(host)],
             Tier.DISK: [self._nothing() for _ in range(disk)],
         }
-        self.records: dict[int, Record] = {}  # what the disk says of its slots
+        self.records: dict[int, BlockRecord] = {}  # what the disk says of its slots
         self.under_way: dict[Move, Copy] = {}
         self.doomed: set[Move] = set()  # copies that can only be lost
         self.spoilt: set[tuple[Tier, int]] = set()  # slots that were found to be no good
@@ -67,7 +67,7 @@ class TierScene(Scene):
     def end_copies(self) -> None:
         """All that is planned or under way ends well."""
         self.take_plan()
-        self.settle([(move, Outcome.DONE) for move in list(self.under_way)])
+        self.complete([(move, CopyOutcome.DONE) for move in list(self.under_way)])
 
     def _new_cache(self) -> PrefixCache:
         return PrefixCache(
@@ -136,19 +136,19 @@ class TierScene(Scene):
             assert copy.record is not None
             self.records[move.target] = copy.record
 
-    def settle(self, outcomes: Iterable[tuple[Move, Outcome]]) -> None:
+    def complete(self, outcomes: Iterable[tuple[Move, CopyOutcome]]) -> None:
         """End these copies; what was lost is spoilt where it was read."""
-        by_outcome: dict[Outcome, list[Move]] = {outcome: [] for outcome in Outcome}
+        by_outcome: dict[CopyOutcome, list[Move]] = {outcome: [] for outcome in CopyOutcome}
         for move, drawn in outcomes:
-            outcome = Outcome.LOST if move in self.doomed else drawn
-            if outcome is Outcome.DONE:
+            outcome = CopyOutcome.LOST if move in self.doomed else drawn
+            if outcome is CopyOutcome.DONE:
                 self.execute(move)
             del self.under_way[move]
             by_outcome[outcome].append(move)
-        for move in by_outcome[Outcome.LOST]:
+        for move in by_outcome[CopyOutcome.LOST]:
             self.places[move.source_tier][move.source] = self._nothing()
             self.spoilt.add((move.source_tier, move.source))
-        self.cache.settle(*by_outcome.values())
+        self.cache.complete(*by_outcome.values())
 
     def copy_all(self) -> int:
         """Take plans and end all copies well until there are none; returns how many there were."""
@@ -157,10 +157,10 @@ class TierScene(Scene):
             copies += len(plan.moves)
             if not self.under_way:
                 break
-            self.settle([(move, Outcome.DONE) for move in self.under_way])
+            self.complete([(move, CopyOutcome.DONE) for move in self.under_way])
         return copies
 
-    def restart(self, found: list[tuple[int, Record]] | None = None) -> int:
+    def restart(self, found: list[tuple[int, BlockRecord]] | None = None) -> int:
         """A new process: the device and the host are empty, the disk is what it was."""
         self.under_way.clear()
         self._unmoved.clear()
@@ -190,7 +190,7 @@ class TierScene(Scene):
         """Every copy of every block of the tree holds what its tokens and namespaces say."""
         self.move()
         waiting: list[tuple[Node, int]] = [
-            (child, 0) for child in self.cache._tree.root.children.values()
+            (child, 0) for child in self.cache.tree.root.children.values()
         ]
         while waiting:
             node, past = waiting.pop()
@@ -212,5 +212,5 @@ class TierScene(Scene):
             waiting += [(child, past) for child in node.children.values()]
 
 
-def _identity(record: Record) -> tuple[bytes, bytes, bytes, str, bytes]:
+def _identity(record: BlockRecord) -> tuple[bytes, bytes, bytes, str, bytes]:
     return record.key, record.parent_key, record.namespace, record.owner, record.token_ids

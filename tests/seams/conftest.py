@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engine.checkpoints import RECIPES, Checkpoint, make_checkpoint
-from tests.seams.mix import Alone, alone_on
-from tests.seams.server import Server, running_server
+from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
+from tests.seams.support.mix import Alone, alone_on
+from tests.seams.support.server import Server, running_server
 
 
 @pytest.fixture(scope="session")

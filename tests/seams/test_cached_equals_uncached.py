@@ -6,9 +6,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.checkpoints import Checkpoint
-from tests.seams.mix import LONGEST, NAMESPACES, Alone, Ask, asks, run_mix
-from tests.seams.real_engine import Bounds, RealEngine
+from tests.engine.rigs.checkpoints import Checkpoint
+from tests.seams.support.mix import LONGEST, NAMESPACES, Alone, Ask, asks, run_mix
+from tests.seams.support.real_engine import Bounds, RealEngine
 
 
 @st.composite
@@ -21,7 +21,7 @@ def bounds(draw: st.DrawFn) -> Bounds:
         block_size=block_size,
         max_batch_tokens=max_running + draw(st.integers(0, 40)),
         max_running=max_running,
-        steps_ahead=draw(st.integers(0, 1)),
+        overlap_scheduling=draw(st.booleans()),
         graph_tokens=draw(st.sampled_from([0, 2, 64])),
     )
 

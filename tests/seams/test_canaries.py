@@ -18,11 +18,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.doubles.collector import Collector, collecting
-from tests.doubles.redis_server import redis_server
+from tests.doubles.gateway.collector import Collector, collecting
+from tests.doubles.gateway.redis_server import redis_server
 from tests.doubles.waiting import wait_for
-from tests.seams.canaries import canary, files_of, finds, forms
-from tests.seams.server import Server, running_server
+from tests.seams.support.canaries import canary, files_of, finds, forms
+from tests.seams.support.server import Server, running_server
 
 LONG = {"stream": True, "max_tokens": 3000, "ignore_eos": True}
 
@@ -233,7 +233,8 @@ def test_the_search_finds_what_is_planted_in_any_place_and_form(scene: Scene) ->
                 planted = {
                     place: content[: len(content) // 2] + needle + content[len(content) // 2 :]
                 }
-                assert f"{name} ({form}) in {place}" in finds(scene.secrets, planted)
+                found = finds({name: {form: needle}}, planted)
+                assert found == [f"{name} ({form}) in {place}"]
 
 
 def test_a_planted_canary_is_found_in_base64_wherever_it_begins() -> None:

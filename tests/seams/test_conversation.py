@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.seams.server import Server
+from tests.seams.support.server import Server
 
 CITIES = ("Berlin", "Oslo", "Lisbon", "Madrid", "Vienna", "Prague", "Dublin", "Athens")
 CODES = {city: str(1000 + 997 * index) for index, city in enumerate(CITIES)}

@@ -20,7 +20,7 @@ import pytest
 
 from handbook.text import make_handbook
 from tests.doubles.waiting import wait_for
-from tests.seams.server import Server, running_server
+from tests.seams.support.server import Server, running_server
 
 PREFIXES = "/admin/prefixes"
 WARM_S = 60.0
@@ -33,6 +33,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings = {
         "RATOON_HOST_CACHE_GIB": "0",  # the device alone
         "RATOON_DISK_CACHE_GIB": "0",
+        "RATOON_CACHE_SHARING": "pooled",  # one tenant is to press on all the others
         "RATOON_MODEL": str(model_that_is_shown_tools(directory / "handbook")),
     }
     with running_server(directory / "data", settings) as running:

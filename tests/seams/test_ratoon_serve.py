@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.child import python_environment
-from gateway.first_start import DEMO2_KEY, DEMO_KEY, read_keys
+from cli.serving.child import python_environment
+from gateway.auth.first_start import DEMO2_KEY, DEMO_KEY, read_keys
+from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port
-from tests.doubles.tiny_model import RUNNABLE, write_tiny_model
 
 SERVE = "from cli.main import main; main()"
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import httpx
 
+from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.waiting import wait_for
-from tests.seams.server import Server, running_server
+from tests.seams.support.server import Server, running_server
 
 PROMPT = "The harbour master keeps the ledger of every ship that ties up at the quay. " * 20
 
@@ -24,6 +25,7 @@ def ask(server: Server) -> tuple[str, dict[str, Any]]:
         model = client.get("/v1/models").json()["data"][0]["id"]
         answer = client.post(
             "/v1/completions",
+            headers={"X-Ratoon-Operator": server.admin_key},  # who is told of tiers
             json={
                 "model": model,
                 "prompt": PROMPT,
@@ -83,7 +85,11 @@ def test_a_stop_keeps_what_a_kill_does_not_spoil_and_another_model_never_finds(
 
 
 def test_a_second_engine_on_the_same_disk_does_without(tmp_path: Path) -> None:
-    blocks = {"RATOON_DISK_CACHE_DIR": str(tmp_path / "blocks")}
+    blocks = {
+        "RATOON_DISK_CACHE_DIR": str(tmp_path / "blocks"),
+        "RATOON_MODEL": str(write_tiny_model(tmp_path / "tiny", config=RUNNABLE)),
+        "RATOON_LOAD_FORMAT": "dummy",
+    }
     with (
         running_server(tmp_path / "one", blocks) as one,
         running_server(tmp_path / "two", blocks) as two,

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.fingerprint import BlockOrigin
-from engine.messages import SamplingParams
-from engine.stats_messages import EngineStats
-from engine.warm_up import warm_up
+from engine.link.messages import Loads, SamplingParams
+from engine.link.stats_messages import EngineStats
+from engine.models.rope import RopeConfig
+from engine.startup.fingerprint import BlockOrigin
+from engine.startup.warm_up import warm_up
 from storage.disk.config import DiskConfig
-from tests.engine.checkpoints import Checkpoint
-from tests.engine.origins import ORIGIN, another
-from tests.seams.mix import LONGEST, NAMESPACES, Alone, Ask, asks, run_mix
-from tests.seams.real_engine import Bounds, RealEngine
+from tests.engine.rigs.checkpoints import Checkpoint
+from tests.engine.rigs.origins import ORIGIN, another, attending
+from tests.seams.support.mix import LONGEST, NAMESPACES, Alone, Ask, asks, run_mix
+from tests.seams.support.real_engine import Bounds, RealEngine
 
 TINY = Bounds(num_blocks=6, block_size=16, max_batch_tokens=64, max_running=3)
 PROMPT = tuple((11 * i * i + 5) % 50 + 5 for i in range(70))
@@ -47,8 +48,10 @@ def engine_on(checkpoint: Checkpoint, bounds: Bounds, disk: Path | None = None) 
     return RealEngine(str(checkpoint.model_dir), bounds, disk=disk)
 
 
-def ask_for(engine: RealEngine, name: str, prompt: tuple[int, ...]) -> list[int]:
-    engine.submit(name, prompt, GREEDY, namespace=NAMESPACES[0])
+def ask_for(
+    engine: RealEngine, name: str, prompt: tuple[int, ...], loads: Loads = "auto"
+) -> list[int]:
+    engine.submit(name, prompt, GREEDY, namespace=NAMESPACES[0], loads=loads)
     engine.run()
     return engine.tokens(name)
 
@@ -56,7 +59,7 @@ def ask_for(engine: RealEngine, name: str, prompt: tuple[int, ...]) -> list[int]
 def settle(engine: RealEngine) -> None:
     """Step until no copy is under way."""
     engine.step()
-    while engine.core.parts.copies.pending:
+    while engine.core.components.copies.pending:
         engine.step()
         time.sleep(0.001)
 
@@ -69,7 +72,7 @@ def pressed(draw: st.DrawFn) -> Bounds:
         block_size=16,
         max_batch_tokens=max_running + draw(st.integers(0, 40)),
         max_running=max_running,
-        steps_ahead=draw(st.integers(0, 1)),
+        overlap_scheduling=draw(st.booleans()),
         graph_tokens=draw(st.sampled_from([0, 2])),
         host_blocks=draw(st.integers(1, 8)),
     )
@@ -126,11 +129,11 @@ def test_the_mixes_do_move_blocks_every_way(
     first = ask_for(engine, "a", PROMPT)
     assert ask_for(engine, "b", PROMPT) == first
     flood(engine, 4)
-    assert ask_for(engine, "c", PROMPT) == first
+    assert ask_for(engine, "c", PROMPT, loads="always") == first
     stats = engine.core.stats()
     ways = {(way.source, way.target): way.blocks for way in stats.tiers.ways}
     assert min(ways[way] for way in (DOWN, FURTHER_DOWN, UP)) > 0
-    assert engine.finished("c").tiers.disk == 64
+    assert engine.finished("c").reused.tiers.disk == 64
     engine.expect_nothing_left()
     engine.close()
 
@@ -145,7 +148,7 @@ def restarted(
     engine.core.spill(5.0)
     engine.close()
     engine = engine_on(checkpoint, after, tmp_path)
-    warm_up(engine.core.parts)
+    warm_up(engine.core.components)
     second = ask_for(engine, "a", PROMPT)
     stats = engine.core.stats()
     engine.close()
@@ -193,7 +196,10 @@ def filled(
 
 CHANGES = {
     "nothing": ORIGIN,  # the control: it is found
-    "rope": replace(ORIGIN, model=replace(ORIGIN.model, rope=another(ORIGIN.model.rope))),
+    "rope": replace(ORIGIN, model=attending(rope=RopeConfig(20000.0))),
+    "kv_dtype": replace(
+        ORIGIN, kv=replace(ORIGIN.kv, groups=(replace(ORIGIN.kv.groups[0], dtype="float16"),))
+    ),
     **{
         field.name: replace(ORIGIN, **{field.name: another(getattr(ORIGIN, field.name))})
         for field in fields(BlockOrigin)
@@ -202,7 +208,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_each_of_eight_changes_makes_the_disk_unreachable(
+def test_each_change_of_the_origin_makes_the_disk_unreachable(
     tmp_path: Path, checkpoint: Checkpoint, filled: Path, disk_bytes: int, change: str
 ) -> None:
     disk = Path(shutil.copytree(filled, tmp_path / "blocks"))
@@ -212,9 +218,9 @@ def test_each_of_eight_changes_makes_the_disk_unreachable(
         disk=disk,
         fingerprint=CHANGES[change].fingerprint(),
     )
-    restored = warm_up(engine.core.parts)
+    restored = warm_up(engine.core.components)
     ask_for(engine, "again", PROMPT)
-    assert engine.finished("again").cached_tokens == (64 if change == "nothing" else 0)
+    assert engine.finished("again").reused.tokens == (64 if change == "nothing" else 0)
     assert bool(restored) == (change == "nothing")
     engine.close()
 
@@ -237,7 +243,9 @@ def test_a_host_pool_of_which_all_is_in_use_drops_what_would_go_there(
 
 def test_an_eviction_storm_with_preemption(checkpoint: Checkpoint, alone: Alone) -> None:
     """The pool holds little more than the longest request; 64 of all kinds go through it."""
-    engine = engine_on(checkpoint, replace(TINY, num_blocks=5, host_blocks=8, steps_ahead=1))
+    engine = engine_on(
+        checkpoint, replace(TINY, num_blocks=5, host_blocks=8, overlap_scheduling=True)
+    )
     mix = [
         Ask(i % 9, 10 + i % 31, (5 + i % 4,) * (i % 12), 4 + i % 9, NAMESPACES[i % 2], None)
         for i in range(64)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.waiting import wait_for
-from tests.seams.server import Server, running_server
+from tests.seams.support.server import Server, running_server
 
 LIMIT_S = 60.0
 CHAT = {"model": "handbook", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}

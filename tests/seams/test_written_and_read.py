@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.waiting import wait_for
-from tests.seams.server import Server, running_server
+from tests.seams.support.server import Server, running_server
 
 WITHIN_S = 20.0
 BLOCK = 16

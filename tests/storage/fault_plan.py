@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from storage.copies import Copying, Direction, Event, PlainCopies
-from storage.disk.lmdb_file import Changes, FileUse, Kept, LmdbFile
+from storage.copies import CopyDirection, CopyEvent, Copying, PlainCopies
+from storage.disk.file.lmdb_file import Changes, Kept, LmdbFile
 from storage.errors import CopyFailed
 from storage.runs import Runs
 
@@ -39,58 +39,46 @@ class FaultyCopies(PlainCopies):
     def __init__(self, faults: FaultPlan) -> None:
         self._faults = faults
 
-    def copy(self, direction: Direction, runs: Runs, after: Event) -> Copying:
+    def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
         """Fail before anything is copied, or copy."""
         self._faults.call("copy")
         return super().copy(direction, runs, after)
 
 
-class _FaultyChanges:
+class _FaultyChanges(Changes):
     def __init__(self, changes: Changes, faults: FaultPlan) -> None:
-        self._changes = changes
+        vars(self).update(vars(changes))
         self._faults = faults
 
     def put(self, slot: int, header: bytes, payload: bytes | bytearray | memoryview) -> None:
         self._faults.call("put")
-        self._changes.put(slot, header, payload)
+        super().put(slot, header, payload)
 
     def delete(self, slot: int) -> None:
         self._faults.call("delete")
-        self._changes.delete(slot)
+        super().delete(slot)
 
 
-class FaultyFile:
-    """A real file some of whose calls fail as planned."""
+class FaultyFile(LmdbFile):
+    """A real file, open already, some of whose calls fail as planned."""
 
     def __init__(self, file: LmdbFile, faults: FaultPlan) -> None:
-        self._file = file
+        vars(self).update(vars(file))
         self._faults = faults
 
     @contextmanager
     def reading(self, slot: int) -> Iterator[Kept | None]:
         """Fail, or read."""
         self._faults.call("get")
-        with self._file.reading(slot) as kept:
+        with super().reading(slot) as kept:
             yield kept
-
-    def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        """As they are."""
-        return self._file.headers(first, max_bytes)
 
     @contextmanager
     def changing(self) -> Iterator[_FaultyChanges]:
         """Changes, of which none takes place when putting, deleting or committing fails."""
-        with self._file.changing() as changes:
+        with super().changing() as changes:
             yield _FaultyChanges(changes, self._faults)
             self._faults.call("commit")
-
-    def use(self) -> FileUse:
-        """As it is."""
-        return self._file.use()
-
-    def drop_dead_readers(self) -> None:
-        """Drop them."""
-        self._file.drop_dead_readers()
 
 
 COPY_FAILED = CopyFailed("planned")

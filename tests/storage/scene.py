@@ -8,23 +8,23 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from storage.device_pool import BlockShape, DevicePool
+from storage.device_pool import DevicePool
 from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
-from storage.move import Move, Plan, Record, Tier
-from storage.settled import Settled
+from storage.move import BlockRecord, Completed, Move, Plan, Tier
 from storage.tier_mover import TierMover, block_bytes_of
+from tests.doubles.layouts import alike_layers
 
 CPU = torch.device("cpu")
-SHAPE = BlockShape(num_layers=1, num_kv_heads=1, block_size=16, head_dim=16, dtype=torch.float32)
-BLOCK_BYTES = SHAPE.block_bytes
+LAYOUT = alike_layers(1, 1, head_dim=16, dtype="float32", block_size=16)
+BLOCK_BYTES = LAYOUT.block_bytes
 FINGERPRINT = b"f" * 32
 
 
-def record(number: int, owner: str = "flow") -> Record:
+def record(number: int, owner: str = "flow") -> BlockRecord:
     """The record of block `number`, unlike any other's."""
     name = number.to_bytes(4, "little")
-    return Record(
+    return BlockRecord(
         key=b"key " + name * 3,
         parent_key=b"from" + name * 3,
         namespace=b"of  " + name * 3,
@@ -42,7 +42,7 @@ def content(number: int) -> Tensor:
 
 def filled_pool(num_blocks: int) -> DevicePool:
     """A device pool where block i holds `content(i)`."""
-    pool = DevicePool(SHAPE, num_blocks, CPU)
+    pool = DevicePool(LAYOUT, num_blocks, CPU)
     fill(pool, range(num_blocks))
     return pool
 
@@ -83,7 +83,7 @@ def plan(
     return Plan(tuple(moves), {m: record(n) for m, n in zip(moves, numbers, strict=True)})
 
 
-def finish(mover: TierMover, disk: DiskTier | None = None, within_s: float = 60.0) -> Settled:
+def finish(mover: TierMover, disk: DiskTier | None = None, within_s: float = 60.0) -> Completed:
     """Poll until nothing is under way; everything that has ended."""
     done: list[Move] = []
     failed: list[Move] = []
@@ -97,4 +97,4 @@ def finish(mover: TierMover, disk: DiskTier | None = None, within_s: float = 60.
         assert time.monotonic() < give_up, f"{mover.pending} moves do not end"
         if disk is not None and mover.pending:
             disk.wait(0.02)
-    return Settled(tuple(done), tuple(failed), tuple(lost))
+    return Completed(done, failed, lost)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from storage.batched_copies import BatchedCopies, Pieces, open_batched_copies
+from storage.batched_copies import BatchedCopies, CopyPieces, open_batched_copies
 from storage.errors import CopyFailed
 
 
@@ -41,11 +42,11 @@ class Driver:
         return self.code
 
 
-def pieces(source: np.ndarray, target: np.ndarray, size: int) -> Pieces:
+def pieces(source: np.ndarray, target: np.ndarray, size: int) -> CopyPieces:
     """Every second `size` bytes of `source`, to the same places of `target`."""
     at = np.arange(0, source.nbytes, 2 * size, dtype=np.uint64)
     sizes = np.full(len(at), size, np.uint64)
-    return Pieces(at + np.uint64(target.ctypes.data), at + np.uint64(source.ctypes.data), sizes)
+    return CopyPieces(at + np.uint64(target.ctypes.data), at + np.uint64(source.ctypes.data), sizes)
 
 
 def test_all_pieces_go_in_one_call() -> None:
@@ -61,7 +62,7 @@ def test_all_pieces_go_in_one_call() -> None:
 def test_nothing_to_copy_is_no_call() -> None:
     driver = Driver()
     nothing = np.zeros(0, np.uint64)
-    BatchedCopies(driver).queue(Pieces(nothing, nothing, nothing), stream=77)
+    BatchedCopies(driver).queue(CopyPieces(nothing, nothing, nothing), stream=77)
     assert driver.streams == []
 
 
@@ -77,5 +78,17 @@ def test_a_machine_without_the_driver_or_the_call_has_none(tmp_path: Path) -> No
 
 
 @pytest.mark.gpu
-def test_a_machine_with_a_gpu_has_it() -> None:
-    assert open_batched_copies() is not None
+def test_the_driver_of_a_machine_with_a_gpu_copies_what_it_is_asked_to() -> None:
+    copies = open_batched_copies()
+    assert copies is not None
+    source = torch.arange(64, dtype=torch.uint8).pin_memory()
+    target = torch.zeros(64, dtype=torch.uint8, device="cuda")
+    at = np.arange(0, 64, 16, dtype=np.uint64)  # every second piece of 8 bytes
+    sizes = np.full(len(at), 8, np.uint64)
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    wanted = CopyPieces(at + np.uint64(target.data_ptr()), at + np.uint64(source.data_ptr()), sizes)
+    copies.queue(wanted, stream.cuda_stream)
+    stream.synchronize()
+    numbers = torch.arange(64)
+    assert target.cpu().tolist() == torch.where(numbers // 8 % 2 == 0, numbers, 0).tolist()

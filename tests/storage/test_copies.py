@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.batched_copies import Pieces, open_batched_copies
+from storage.batched_copies import CopyPieces, open_batched_copies
 from storage.copies import (
-    Direction,
+    CopyDirection,
     OnStream,
     PlainCopies,
     StreamCopies,
@@ -21,10 +21,12 @@ from storage.copies import (
     pieces_in_order,
     pieces_of,
 )
-from storage.late_layers import LateLayers, late_layers_of
+from storage.layerwise_load import LayerwiseLoad, layerwise_load_of
 from storage.runs import Runs, runs_of
+from tests.doubles.layouts import alike_layers
 
 LAYERS, LAYER_BYTES = 8, 16
+LAYOUT = alike_layers(LAYERS, 1, head_dim=2, dtype="float32", block_size=1)
 BLOCK_BYTES = LAYERS * LAYER_BYTES
 BLOCKS = 10
 
@@ -36,9 +38,10 @@ class Late:
     first: int
     max_bytes: int
 
-    def bytes_before(self, block_bytes: int) -> int:
-        """As LateLayers has it."""
-        return block_bytes // LAYERS * self.first
+    @property
+    def bytes_before(self) -> int:
+        """As LayerwiseLoad has it."""
+        return LAYOUT.offset(self.first)
 
 
 def blocks_of(numbers: range) -> torch.Tensor:
@@ -46,7 +49,7 @@ def blocks_of(numbers: range) -> torch.Tensor:
     return torch.tensor([[n] * BLOCK_BYTES for n in numbers], dtype=torch.uint8)
 
 
-def bytes_copied(pieces: Pieces, runs: Runs) -> set[tuple[int, int]]:
+def bytes_copied(pieces: CopyPieces, runs: Runs) -> set[tuple[int, int]]:
     """Every byte that is copied, as (source, target) offsets; none twice."""
     seen: set[tuple[int, int]] = set()
     sources = (pieces.sources.astype(int) - runs.sources.data_ptr()).tolist()
@@ -90,15 +93,18 @@ def test_plain_copies_are_over_at_once_and_promise_nothing() -> None:
     target, source = blocks_of(range(BLOCKS)), blocks_of(range(100, 100 + BLOCKS))
     copies = copies_for(torch.device("cpu"))
     assert isinstance(copies, PlainCopies)
-    copying = copies.copy(Direction.UP, pairs_of(target, source, [(3, 1), (4, 2)]), copies.mark())
+    copying = copies.copy(
+        CopyDirection.UP, pairs_of(target, source, [(3, 1), (4, 2)]), copies.mark()
+    )
     assert copying.query()
-    assert not copying.promise()
+    assert not copying.release_early()
     assert target[:, 0].tolist() == [0, 103, 104, *range(3, BLOCKS)]
 
 
 def test_a_cpu_and_few_layers_have_no_late_ones() -> None:
-    assert late_layers_of(32, 100, torch.device("cpu")) is None
-    assert late_layers_of(3, 100, torch.device("cuda")) is None
+    few = replace(LAYOUT.groups[0], layers=(0, 1, 2))
+    assert layerwise_load_of(LAYOUT, 100, torch.device("cpu")) is None
+    assert layerwise_load_of(replace(LAYOUT, groups=(few,)), 100, torch.device("cuda")) is None
 
 
 CYCLES = 2_000_000_000  # of a GPU's clock: a second, while which an event is certainly open
@@ -114,16 +120,16 @@ def pinned() -> torch.Tensor:
 def test_blocks_go_both_ways(pinned: torch.Tensor, is_batched: bool) -> None:
     device = torch.device("cuda")
     batched = open_batched_copies() if is_batched else None
-    copies = StreamCopies(device, LateLayers(LAYERS, 64, device), batched)
+    copies = StreamCopies(device, LayerwiseLoad(LAYOUT, 64, device), batched)
     pool = blocks_of(range(BLOCKS)).to(device)
     pairs = [(0, 9), (1, 8), (5, 0), (6, 1)]
-    up = copies.copy(Direction.UP, pairs_of(pool, pinned, pairs), copies.mark())
+    up = copies.copy(CopyDirection.UP, pairs_of(pool, pinned, pairs), copies.mark())
     up.synchronize()
     want = list(range(BLOCKS))
     for source, target in pairs:
         want[target] = 100 + source
     assert pool.cpu().tolist() == blocks_of(range(256))[want].tolist()
-    down = copies.copy(Direction.DOWN, pairs_of(pinned, pool, [(9, 2), (8, 3)]), copies.mark())
+    down = copies.copy(CopyDirection.DOWN, pairs_of(pinned, pool, [(9, 2), (8, 3)]), copies.mark())
     down.synchronize()
     assert pinned[:, 0].tolist() == [100, 101, 100, 101, *range(104, 100 + BLOCKS)]
 
@@ -132,7 +138,7 @@ def test_blocks_go_both_ways(pinned: torch.Tensor, is_batched: bool) -> None:
 class SlowLoad:
     """A load whose late half comes after `cycles`: 7 in both, where 0 was."""
 
-    late: LateLayers
+    late: LayerwiseLoad
     early_half: torch.Tensor
     late_half: torch.Tensor
 
@@ -156,7 +162,7 @@ def test_a_step_behind_a_promise_sees_the_late_layers_and_others_do_not_wait(
     is_recorded: bool,
 ) -> None:
     device = torch.device("cuda")
-    late = LateLayers(LAYERS, BLOCKS * BLOCK_BYTES, device)
+    late = LayerwiseLoad(LAYOUT, BLOCKS * BLOCK_BYTES, device)
     load = SlowLoad(late, torch.zeros(9, device=device), torch.zeros(9, device=device))
     seen = torch.zeros(3, 9, device=device)
     up, stream = torch.cuda.Stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -180,7 +186,7 @@ def test_a_step_behind_a_promise_sees_the_late_layers_and_others_do_not_wait(
         stream.synchronize()
         unpromised = seen[:, 0].tolist()
         was_waited_for = copying.query()
-        while not copying.promise():
+        while not copying.release_early():
             pass
         with torch.cuda.stream(stream):
             launch()
@@ -196,14 +202,14 @@ def test_a_step_behind_a_promise_sees_the_late_layers_and_others_do_not_wait(
 @pytest.mark.gpu
 def test_whole_loads_are_promised_when_their_first_layers_are_there(pinned: torch.Tensor) -> None:
     device = torch.device("cuda")
-    late = LateLayers(LAYERS, 4 * BLOCK_BYTES, device)
+    late = LayerwiseLoad(LAYOUT, 4 * BLOCK_BYTES, device)
     copies = StreamCopies(device, late, open_batched_copies())
     pool = torch.zeros(BLOCKS, BLOCK_BYTES, dtype=torch.uint8, device=device)
     torch.cuda._sleep(CYCLES)  # type: ignore[no-untyped-call]
     runs = pairs_of(pool, pinned, [(i, i) for i in range(BLOCKS)])
-    copying = copies.copy(Direction.UP, runs, copies.mark())
-    assert not copying.promise(), "it waits for the mark"
-    while not copying.promise():
+    copying = copies.copy(CopyDirection.UP, runs, copies.mark())
+    assert not copying.release_early(), "it waits for the mark"
+    while not copying.release_early():
         pass
     late.wait()
     assert torch.equal(pool.cpu(), pinned)

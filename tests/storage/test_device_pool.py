@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.batch_layout import layer_view
-from storage.device_pool import BlockShape, DevicePool
+from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
+from tests.doubles.layouts import alike_layers
 
 CPU = torch.device("cpu")
-LLAMA_8B = BlockShape(
-    num_layers=32, num_kv_heads=8, block_size=16, head_dim=128, dtype=torch.bfloat16
-)
-SMALL = BlockShape(num_layers=3, num_kv_heads=2, block_size=16, head_dim=32, dtype=torch.float32)
+LLAMA_8B = alike_layers(32, 8, head_dim=128, dtype="bfloat16", block_size=16)
+SMALL = alike_layers(3, 2, head_dim=32, dtype="float32", block_size=16)
 
 
 def test_a_block_of_an_8b_is_two_mebibytes() -> None:
@@ -23,7 +21,7 @@ def test_a_block_of_an_8b_is_two_mebibytes() -> None:
 def test_the_bytes_counted_are_the_bytes_allocated() -> None:
     pool = DevicePool(SMALL, 5, CPU)
     assert pool.num_blocks == 5
-    assert pool.tensor.shape == (5, 3, 2, 2, 16, 32)
+    assert pool.tensor.shape == (5, 3 * 2 * 2 * 16 * 32)
     assert pool.tensor.nbytes == 5 * pool.block_bytes == 5 * SMALL.block_bytes
 
 
@@ -36,11 +34,24 @@ def test_a_block_is_one_contiguous_run() -> None:
 
 def test_a_layer_is_a_view_of_the_pool() -> None:
     pool = DevicePool(SMALL, 5, CPU)
-    layer = layer_view(pool.tensor, 1)
+    layer = pool.layers[1]
     assert layer.shape == (5, 2, 2, 16, 32)
     layer[4, 1, 0, 15, 31] = 7.0
-    assert pool.tensor[4, 1, 1, 0, 15, 31] == 7.0
+    assert pool.tensor.view(5, 3, 2, 2, 16, 32)[4, 1, 1, 0, 15, 31] == 7.0
     assert pool.tensor.count_nonzero() == 1
+
+
+@pytest.mark.parametrize("blocks", [1, 5])
+def test_alike_layers_lie_as_one_tensor_of_all_would_have_them(blocks: int) -> None:
+    """Addresses and strides are what kernels are compiled for and captured graphs keep."""
+    pool = DevicePool(SMALL, blocks, CPU)
+    whole = torch.empty((blocks, 3, 2, 2, 16, 32))
+    first = pool.tensor.data_ptr()
+    for layer in range(3):
+        expected, view = whole[:, layer], pool.layers[layer]
+        assert (view.shape, view.stride()) == (expected.shape, expected.stride())
+        assert view.data_ptr() - first == expected.data_ptr() - whole.data_ptr()
+        assert view.dtype == expected.dtype
 
 
 def test_a_fresh_pool_is_finite() -> None:

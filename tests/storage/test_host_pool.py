@@ -12,7 +12,6 @@ import torch
 from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
 from storage.host_pool import HostPool
-from storage.shared_memory import SharedMemory
 from tests.doubles.open_files import open_files
 from tests.storage.scene import CPU
 
@@ -51,24 +50,24 @@ def test_an_allocation_that_fails_is_typed_and_leaves_nothing_open() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))  # memory files have it too
     try:
         with pytest.raises(PoolDoesNotFit, match="too large"):
-            SharedMemory(2, 1 << 20)
+            HostPool(2, 1 << 20, CPU)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    SharedMemory(2, 1 << 20).close()
+    HostPool(2, 1 << 20, CPU).close()
     assert open_files() == open_before
 
 
 @pytest.mark.parametrize("num_blocks", [1, 3, 255, 256, 257, 1300])
 def test_every_page_is_there_from_the_start(num_blocks: int) -> None:
     """Whatever shares the threads get: a request is for 1 MiB, which are 256 of these blocks."""
-    memory = SharedMemory(num_blocks, 4096)
-    assert os.stat(memory.descriptor).st_blocks * 512 == memory.nbytes
-    memory.close()
+    pool = HostPool(num_blocks, 4096, CPU)
+    assert os.stat(pool.descriptor).st_blocks * 512 == pool.nbytes
+    pool.close()
 
 
 def test_another_mapping_sees_the_same_bytes() -> None:
     pool = HostPool(3, 4096, CPU)
-    other = mmap.mmap(pool.memory.descriptor, pool.nbytes, prot=mmap.PROT_READ)
+    other = mmap.mmap(pool.descriptor, pool.nbytes, prot=mmap.PROT_READ)
     pool.tensor[1, 7] = 99
     assert other[4096 + 7] == 99
     other.close()
@@ -82,7 +81,7 @@ def test_closing_gives_the_memory_back_and_may_be_repeated() -> None:
     pool.close()
     assert open_files() == open_before
     with pytest.raises(PoolDoesNotFit, match="given back"):
-        _ = pool.memory.descriptor
+        _ = pool.descriptor
 
 
 @pytest.mark.gpu

@@ -30,7 +30,7 @@ def copied(runs: Runs) -> list[int]:
 
 
 @given(slots, slots, st.integers(1, BLOCKS))
-def test_they_copy_what_single_copies_would_and_are_maximal(
+def test_runs_copy_what_single_copies_would_and_are_maximal(
     sources: list[int], targets: list[int], count: int
 ) -> None:
     pairs = list(zip(sources[:count], targets[:count], strict=True))

@@ -9,20 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from storage.copies import Copying, Direction, Event, PlainCopies
+from storage.copies import CopyDirection, CopyEvent, Copying, PlainCopies
 from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
 from storage.errors import UnknownSlot, UnsupportedMove
 from storage.host_pool import HostPool
-from storage.move import Move, Plan, Tier
+from storage.move import Completed, Copied, Move, Plan, Tier
 from storage.runs import Runs
-from storage.settled import Copied, Settled
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.storage.fault_plan import COPY_FAILED, FaultPlan, FaultyCopies
 from tests.storage.scene import (
     BLOCK_BYTES,
     CPU,
-    SHAPE,
+    LAYOUT,
     content,
     disk_config,
     filled_pool,
@@ -52,7 +51,7 @@ class Held:
         """Let it."""
         self.has_passed = True
 
-    def promise(self) -> bool:
+    def release_early(self) -> bool:
         """Give it when little is missing; count how often."""
         self.promises += self.is_nearly_over
         return self.is_nearly_over
@@ -63,15 +62,15 @@ class SlowCopies(PlainCopies):
 
     def __init__(self) -> None:
         self.events: list[Held] = []
-        self.directions: list[Direction] = []
+        self.directions: list[CopyDirection] = []
         self.runs: list[Runs] = []
-        self.marks: list[Event] = []
+        self.marks: list[CopyEvent] = []
 
-    def mark(self) -> Event:
+    def mark(self) -> CopyEvent:
         """A mark of its own for every plan."""
         return Held()
 
-    def copy(self, direction: Direction, runs: Runs, after: Event) -> Copying:
+    def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
         """Note the copy."""
         super().copy(direction, runs, after)
         self.directions.append(direction)
@@ -104,7 +103,7 @@ def test_down_and_up_again(host: HostPool) -> None:
     mover.start(down)
     assert mover.pending == BLOCKS
     ended = mover.poll()
-    assert ended.done == down.moves
+    assert ended.done == [*down.moves]
     assert [(one.source, one.target, one.blocks) for one in ended.copied] == [
         (Tier.DEVICE, Tier.HOST, BLOCKS)
     ]
@@ -122,17 +121,17 @@ def test_a_plan_is_one_batch_of_copies_each_way_behind_one_mark(host: HostPool) 
     down = plan(Tier.DEVICE, Tier.HOST, [(0, 0), (1, 1), (2, 2), (5, 4)])
     up = plan(Tier.HOST, Tier.DEVICE, [(8, 8), (9, 9)])
     mover.start(Plan(down.moves + up.moves))
-    assert copies.directions == [Direction.UP, Direction.DOWN]
+    assert copies.directions == [CopyDirection.UP, CopyDirection.DOWN]
     assert [len(runs) for runs in copies.runs] == [1, 2]
     assert copies.marks[0] is copies.marks[1]
-    assert (mover.poll(), mover.pending) == (Settled(), 6)
+    assert (mover.poll(), mover.pending) == (Completed(), 6)
     copies.events[0].has_passed = True
     timed = Copied(Tier.HOST, Tier.DEVICE, 2, Held.seconds)
-    assert (mover.poll(), mover.pending) == (Settled(done=up.moves, copied=(timed,)), 4)
+    assert (mover.poll(), mover.pending) == (Completed(done=[*up.moves], copied=[timed]), 4)
     mover.start(plan(Tier.DEVICE, Tier.HOST, [(7, 7)]))
     copies.events[1].has_passed = True
     timed = Copied(Tier.DEVICE, Tier.HOST, 4, Held.seconds)
-    assert (mover.poll(), mover.pending) == (Settled(done=down.moves, copied=(timed,)), 1)
+    assert (mover.poll(), mover.pending) == (Completed(done=[*down.moves], copied=[timed]), 1)
     mover.close()
     assert copies.events[2].has_passed
     assert mover.pending == 0
@@ -144,12 +143,12 @@ def test_a_load_is_promised_once_and_ends_all_the_same(host: HostPool) -> None:
     up = plan(Tier.HOST, Tier.DEVICE, [(8, 8), (9, 9)])
     down = plan(Tier.DEVICE, Tier.HOST, [(0, 0)])
     mover.start(Plan(up.moves + down.moves))
-    assert mover.poll() == Settled()
+    assert mover.poll() == Completed()
     copies.events[0].is_nearly_over = True
-    assert mover.poll() == Settled(promised=up.moves)
-    assert (mover.poll(), mover.pending, copies.events[0].promises) == (Settled(), 3, 1)
+    assert mover.poll() == Completed(released=[*up.moves])
+    assert (mover.poll(), mover.pending, copies.events[0].promises) == (Completed(), 3, 1)
     copies.events[0].has_passed = True
-    assert mover.poll().done == up.moves
+    assert mover.poll().done == [*up.moves]
     assert mover.pending == 1
 
 
@@ -160,7 +159,7 @@ def test_a_load_that_is_over_needs_no_promise(host: HostPool) -> None:
     mover.start(up)
     copies.events[0].is_nearly_over = copies.events[0].has_passed = True
     ended = mover.poll()
-    assert (ended.done, ended.promised, copies.events[0].promises) == (up.moves, (), 0)
+    assert (ended.done, ended.released, copies.events[0].promises) == ([*up.moves], [], 0)
 
 
 def test_a_block_is_written_only_when_its_copy_is_done(disk: DiskTier, host: HostPool) -> None:
@@ -168,20 +167,20 @@ def test_a_block_is_written_only_when_its_copy_is_done(disk: DiskTier, host: Hos
     mover = TierMover(filled_pool(BLOCKS), host, disk, copies)
     down = plan(Tier.DEVICE, Tier.DISK, [(0, 0), (1, 1), (2, 2)])
     mover.start(down)
-    assert copies.directions == [Direction.DOWN]
+    assert copies.directions == [CopyDirection.DOWN]
     assert copies.runs[0].num_blocks == 2  # half of the buffers; the rest is for who reads
     disk.wait(0.01)
-    assert mover.poll() == Settled()
+    assert mover.poll() == Completed()
     copies.events[0].has_passed = True
     while len(copies.events) < 2:
-        assert mover.poll().failed == ()
+        assert mover.poll().failed == []
         disk.wait(0.02)
     copies.events[1].has_passed = True
     assert set(finish(mover, disk).done) <= set(down.moves)
     up = plan(Tier.DISK, Tier.DEVICE, [(0, 3), (1, 4), (2, 5)], numbers=[0, 1, 2])
     mover.start(up)
     while sum(runs.num_blocks for runs in copies.runs[2:]) < 3:
-        assert mover.poll() == Settled()
+        assert mover.poll() == Completed()
         disk.wait(0.02)
     assert mover.pending == 3
     for event in copies.events:
@@ -202,9 +201,9 @@ def test_moves_between_tiers_that_are_not_there_are_refused_and_none_is_begun(
     wrong = plan(source, target, [(1, 2)])
     with pytest.raises(UnsupportedMove, match=f"{source.value} to {target.value}"):
         mover.start(Plan(good.moves + wrong.moves, wrong.records))
-    assert (mover.pending, mover.poll()) == (0, Settled())
+    assert (mover.pending, mover.poll()) == (0, Completed())
     mover.start(good)
-    assert mover.poll().done == good.moves
+    assert mover.poll().done == [*good.moves]
 
 
 def test_refuses_a_move_to_disk_without_its_record(disk: DiskTier) -> None:
@@ -221,15 +220,20 @@ def test_refuses_slots_outside_the_tiers(host: HostPool, pair: tuple[int, int]) 
     assert mover.pending == 0
 
 
-def test_disk_to_host_over_the_staging(disk: DiskTier, host: HostPool) -> None:
-    mover = TierMover(filled_pool(BLOCKS), host, disk)
+def test_from_disk_a_block_goes_to_the_device_over_the_staging_and_nowhere_else(
+    disk: DiskTier, host: HostPool
+) -> None:
+    pool = filled_pool(BLOCKS)
+    mover, blocks = TierMover(pool, host, disk), block_bytes_of(pool)
     mover.start(plan(Tier.DEVICE, Tier.DISK, [(i, i) for i in range(BLOCKS)]))
     assert len(finish(mover, disk).done) == BLOCKS
-    mover.start(plan(Tier.DISK, Tier.HOST, [(i, BLOCKS - 1 - i) for i in range(BLOCKS)],
-                     numbers=list(range(BLOCKS))))  # fmt: skip
+    pairs, numbers = [(i, BLOCKS - 1 - i) for i in range(BLOCKS)], list(range(BLOCKS))
+    with pytest.raises(UnsupportedMove, match="disk to host"):
+        mover.start(plan(Tier.DISK, Tier.HOST, pairs, numbers=numbers))
+    mover.start(plan(Tier.DISK, Tier.DEVICE, pairs, numbers=numbers))
     assert len(finish(mover, disk).done) == BLOCKS
     for slot in range(BLOCKS):
-        assert torch.equal(host.tensor[slot], content(BLOCKS - 1 - slot))
+        assert torch.equal(blocks[slot], content(BLOCKS - 1 - slot))
 
 
 def test_any_single_copy_that_fails_is_told_once_and_harms_no_other(
@@ -273,10 +277,10 @@ def test_an_erased_slot_can_be_filled_in_the_same_plan(disk: DiskTier) -> None:
     finish(mover, disk)
     anew = plan(Tier.DEVICE, Tier.DISK, [(2, 1)])
     mover.start(Plan(anew.moves, anew.records, erase=(1,)))
-    assert finish(mover, disk).done == anew.moves
+    assert finish(mover, disk).done == [*anew.moves]
     read = Move(Tier.DISK, 1, Tier.DEVICE, 9)
     mover.start(Plan((read,), {read: record(2)}))
-    assert finish(mover, disk).done == (read,)
+    assert finish(mover, disk).done == [read]
 
 
 def test_a_wrong_record_is_lost_and_gone(disk: DiskTier) -> None:
@@ -286,7 +290,7 @@ def test_a_wrong_record_is_lost_and_gone(disk: DiskTier) -> None:
     read = Move(Tier.DISK, 3, Tier.DEVICE, 9)
     for asked in (record(4), record(3)):
         mover.start(Plan((read,), {read: asked}))
-        assert finish(mover, disk).lost == (read,)
+        assert finish(mover, disk).lost == [read]
         mover.start(plan(Tier.DEVICE, Tier.DISK, [(5, 5)]))  # after the erasure
         finish(mover, disk)
 
@@ -294,7 +298,7 @@ def test_a_wrong_record_is_lost_and_gone(disk: DiskTier) -> None:
 @pytest.mark.gpu
 def test_a_gpu_copies_both_ways_at_once_and_waits_for_what_was_launched(tmp_path: Path) -> None:
     device = torch.device("cuda")
-    pool = DevicePool(SHAPE, 512, device)
+    pool = DevicePool(LAYOUT, 512, device)
     host = HostPool(512, BLOCK_BYTES, device)
     assert host.tensor.is_pinned()
     disk = DiskTier(disk_config(tmp_path, num_blocks=512), host, device)

@@ -9,14 +9,13 @@ import pytest
 from torch import Tensor
 
 from kernels.ops import torch_ops
-from storage.device_pool import DevicePool
+from storage.device_pool import DevicePool, Mover
 from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
 from storage.host_pool import HostPool
 from storage.move import Move, Plan, Tier
-from storage.mover import Mover
 from storage.tier_mover import TierMover, block_bytes_of
-from tests.storage.scene import BLOCK_BYTES, CPU, SHAPE, content, disk_config, finish, record
+from tests.storage.scene import BLOCK_BYTES, CPU, LAYOUT, content, disk_config, finish, record
 from tests.storage.tier_contract import Shelf, TierContract
 
 SLOTS = 24
@@ -73,11 +72,11 @@ class MovedShelf:
 
 
 class DeviceShelf:
-    """The device's own slots, filled from blocks behind them in the same pool."""
+    """The device's own slots, filled from blocks after them in the same pool."""
 
     def __init__(self) -> None:
         self.num_slots = SLOTS
-        self._pool = DevicePool(SHAPE, 2 * SLOTS, CPU)
+        self._pool = DevicePool(LAYOUT, 2 * SLOTS, CPU)
         self._blocks = block_bytes_of(self._pool)
         self._mover = Mover(self._pool, torch_ops().copy_blocks)
 
@@ -126,7 +125,7 @@ def encrypted_shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]
 def disk_shelf(config: DiskConfig) -> Iterator[Shelf]:
     """One process for many tests."""
     disk = DiskTier(config)
-    pool = DevicePool(SHAPE, disk.num_blocks, CPU)
+    pool = DevicePool(LAYOUT, disk.num_blocks, CPU)
     shelf = MovedShelf(Tier.DISK, disk.num_blocks, TierMover(pool, None, disk), pool)
     shelf.disk = disk
     yield shelf
@@ -143,7 +142,7 @@ class TestHost(TierContract):
     @pytest.fixture
     def shelf(self) -> Iterator[Shelf]:
         host = HostPool(SLOTS, BLOCK_BYTES, CPU)
-        pool = DevicePool(SHAPE, 2 * SLOTS, CPU)
+        pool = DevicePool(LAYOUT, 2 * SLOTS, CPU)
         yield MovedShelf(Tier.HOST, SLOTS, TierMover(pool, host), pool)
         host.close()
 

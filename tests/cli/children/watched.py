@@ -7,9 +7,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from cli.supervisor import ChildName
-from cli.watch import Watch, Watched
-from tests.cli.scripts import engine_ready, fake_commands, quick_policy
+from cli.serving.supervisor import ChildName
+from cli.serving.watch import Watch, WatchedChild
+from tests.cli.scripts import fake_commands, probe, quick_policy
 
 
 class StdoutScreen:
@@ -31,9 +31,9 @@ class StdoutScreen:
 
 def main(directory: Path, deaths: int) -> None:
     """Watch until asked to stop."""
-    watched = Watched(
+    watched = WatchedChild(
         commands=fake_commands(directory, deaths=deaths),
-        is_ready=lambda: engine_ready(directory),
+        probe=lambda: probe(directory),
         policy=quick_policy(),
         poll_s=0.02,
     )

@@ -4,25 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from cli.isolation.asking import Reading
-from cli.isolation.cells import CASES, ENTRY_POINTS, PUBLISHED_CASES, Cell, Tier, cells_of
-from cli.isolation.findings import Finding, Outcome, Readings, absent, inconclusive, judged
-from cli.isolation.statistics import Separation
-from cli.isolation.timing import Timing
-from cli.isolation.verdict import overall, timing_outcome
+from cli.isolation.cases import CASES, ENTRY_POINTS, PUBLISHED_CASES, Cell, TierCase, cells_of
+from cli.isolation.server import Reading
+from cli.isolation.timing import Separation, TimingFinding
+from cli.isolation.verdict import Finding, Outcome, judged, overall, timing_outcome, untested
 
 FULL = Reading(72, 64, {"device": 64, "host": 0, "disk": 0})
 PARTLY_HOST = Reading(72, 64, {"device": 16, "host": 48, "disk": 0})
 FROM_HOST = Reading(72, 64, {"device": 0, "host": 64, "disk": 0})
 COLD = Reading(72, 0)
-CELL = Cell(CASES[0], Tier.DEVICE, ENTRY_POINTS[0])
+CELL = Cell(CASES[0], TierCase.DEVICE, ENTRY_POINTS[0])
 
 
 def finding(
-    other: Reading | None, control: Reading = FULL, cell: Cell = CELL, refused: int | None = None
+    other: Reading | None, control: Reading = FULL, cell: Cell = CELL, published: int = 0
 ) -> Finding:
-    readings = Readings(cold=COLD, control=control, other=other, refused=refused)
-    return judged(cell, readings, 16)
+    return judged(cell, control, other, published, 16)
 
 
 def test_nothing_reused_beside_a_full_control_passes() -> None:
@@ -53,14 +50,14 @@ def test_full_is_all_whole_blocks_before_the_last_token(
 
 
 def test_a_control_from_another_tier_shows_nothing_of_this_one() -> None:
-    host = replace(CELL, tier=Tier.HOST)
+    host = replace(CELL, tier=TierCase.HOST)
     assert finding(COLD, FULL, host).outcome is Outcome.INCONCLUSIVE
     assert finding(COLD, PARTLY_HOST, host).outcome is Outcome.INCONCLUSIVE
     assert finding(COLD, FROM_HOST, host).outcome is Outcome.PASSED
 
 
 def test_a_refusal_passes_and_is_named() -> None:
-    found = finding(None, refused=400)
+    found = finding(None)
     assert (found.outcome, found.note) == (Outcome.PASSED, "refused with 400")
 
 
@@ -72,8 +69,8 @@ def test_members_of_a_group_may_share() -> None:
 
 def test_exactly_what_is_published() -> None:
     def shared(cached: int) -> Outcome:
-        readings = Readings(cold=COLD, control=FULL, other=Reading(72, cached), published=32)
-        return judged(replace(CELL, case=PUBLISHED_CASES[0]), readings, 16).outcome
+        cell = replace(CELL, case=PUBLISHED_CASES[0])
+        return finding(Reading(72, cached), cell=cell, published=32).outcome
 
     assert [shared(n) for n in (31, 32, 33)] == [
         Outcome.INCONCLUSIVE,
@@ -84,18 +81,17 @@ def test_exactly_what_is_published() -> None:
 
 def test_what_is_published_for_a_group_is_nothing_to_a_stranger() -> None:
     stranger = next(c for c in PUBLISHED_CASES if c.publishes and c.expected == "nothing")
-    readings = Readings(cold=COLD, control=FULL, other=Reading(72, 32), published=32)
-    assert judged(replace(CELL, case=stranger), readings, 16).outcome is Outcome.LEAKS
+    found = finding(Reading(72, 32), cell=replace(CELL, case=stranger), published=32)
+    assert found.outcome is Outcome.LEAKS
 
 
 def test_behind_what_is_published_all_must_have_come_from_the_tier() -> None:
-    host = replace(CELL, tier=Tier.HOST, case=PUBLISHED_CASES[0])
+    host = replace(CELL, tier=TierCase.HOST, case=PUBLISHED_CASES[0])
 
     def outcome(device: int, lower: int) -> Outcome:
         lay = {"device": device, "host": lower, "disk": 0}
-        control, other = Reading(72, device + lower, lay), Reading(72, 40)
-        readings = Readings(cold=COLD, control=control, other=other, published=40)
-        return judged(host, readings, 16).outcome
+        control = Reading(72, device + lower, lay)
+        return finding(Reading(72, 40), control, host, published=40).outcome
 
     assert outcome(32, 32) is Outcome.PASSED  # 8 of the host's are published as well
     assert outcome(48, 16) is Outcome.INCONCLUSIVE
@@ -128,31 +124,33 @@ def between(low: float, high: float) -> Separation:
     ],
 )
 def test_the_clock(low: float, high: float, control: float, outcome: Outcome) -> None:
-    timing = Timing(prompt_tokens=64, across=between(low, high), control=between(control, control))
+    timing = TimingFinding(
+        prompt_tokens=64, across=between(low, high), control=between(control, control)
+    )
     assert timing_outcome(timing) is outcome
-    assert overall([finding(COLD)], timing) is outcome
+    assert overall([finding(COLD)], timing_outcome(timing)) is outcome
 
 
 def test_the_worst_decides() -> None:
     passed, leaks = finding(COLD), finding(FULL)
-    unsure = inconclusive(CELL, "why")
-    nothing = absent("model", "another model", "there is one")
-    assert overall([nothing, passed], None) is Outcome.PASSED
-    assert overall([passed, unsure], None) is Outcome.INCONCLUSIVE
-    assert overall([passed, unsure, leaks], None) is Outcome.LEAKS
-    assert overall([nothing], None) is Outcome.INCONCLUSIVE
+    unsure = untested(CELL, Outcome.INCONCLUSIVE, "why")
+    nothing = Finding(dimension="model", case="another", outcome=Outcome.NOT_APPLICABLE)
+    assert overall([nothing, passed], None, None) is Outcome.PASSED
+    assert overall([passed, unsure], None, None) is Outcome.INCONCLUSIVE
+    assert overall([passed, unsure, leaks], None, None) is Outcome.LEAKS
+    assert overall([nothing], None, None) is Outcome.INCONCLUSIVE
 
 
 def test_in_turn_every_case_has_a_place_in_every_tier_by_different_entry_points() -> None:
     entries: dict[str, list[str]] = {}
-    for tier in Tier:
-        cells = cells_of(tier, publishes=True, each_entry=False)
+    for tier in TierCase:
+        cells = cells_of(tier, each_entry=False)
         assert [cell.case for cell in cells] == [*CASES, *PUBLISHED_CASES]
         assert {cell.entry for cell in cells} == set(ENTRY_POINTS)
         for cell in cells:
             entries.setdefault(f"{cell.case.dimension} {cell.case.name}", []).append(
                 cell.entry.name
             )
-    assert all(len(set(names)) == len(Tier) for names in entries.values())
-    every = cells_of(Tier.DEVICE, publishes=False)
-    assert len(every) == len(CASES) * len(ENTRY_POINTS)
+    assert all(len(set(names)) == len(TierCase) for names in entries.values())
+    every = cells_of(TierCase.DEVICE)
+    assert len(every) == (len(CASES) + len(PUBLISHED_CASES)) * len(ENTRY_POINTS)

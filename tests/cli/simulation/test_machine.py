@@ -8,19 +8,19 @@ import pytest
 
 from cli.errors import ModelNotFound
 from cli.simulation.decoder import read_decoder
-from cli.simulation.machine import Machine, ModelShape, break_even_tokens
+from cli.simulation.machine import MachineModel, ModelShape, break_even_tokens
 from tests.cli.simulation.checkpoint import config
 
 PLAIN = ModelShape(parameters=1e9, kv_bytes_per_token=1000, attention_flops=0.0)
 
 
 def test_prefill_without_attention_is_two_flops_a_parameter() -> None:
-    assert Machine(tflops=2.0).prefill_seconds(PLAIN, 1000) == pytest.approx(1.0)
+    assert MachineModel(tflops=2.0).prefill_seconds(PLAIN, 1000) == pytest.approx(1.0)
 
 
 def test_attention_counts_every_position_before() -> None:
     shape = ModelShape(parameters=0.5, kv_bytes_per_token=1, attention_flops=1e9)
-    machine = Machine(tflops=1.0)
+    machine = MachineModel(tflops=1.0)
     whole = machine.prefill_seconds(shape, 200)
     parts = machine.prefill_seconds(shape, 100) + machine.prefill_seconds(shape, 100, behind=100)
     assert whole == pytest.approx(parts)
@@ -28,7 +28,7 @@ def test_attention_counts_every_position_before() -> None:
 
 
 def test_ttft_adds_start_load_and_prefill() -> None:
-    machine = Machine(tflops=2.0, host_gb_s=1.0, disk_gb_s=0.5, start_ms=100.0)
+    machine = MachineModel(tflops=2.0, host_gb_s=1.0, disk_gb_s=0.5, start_ms=100.0)
     # 0.1 + (100 + 2 * 200) kB / 1 GB/s + 400 tokens of 1 ms
     seconds = machine.ttft_seconds(PLAIN, 1000, 300, 100, 200)
     assert seconds == pytest.approx(0.1 + 0.0005 + 0.4)
@@ -36,7 +36,7 @@ def test_ttft_adds_start_load_and_prefill() -> None:
 
 @pytest.mark.parametrize("gb_s", [1.0, 3.0, 20.0, 48.0])
 def test_at_the_break_even_loading_takes_as_long_as_computing(gb_s: float) -> None:
-    machine, shape = Machine(host_gb_s=gb_s), ModelShape()
+    machine, shape = MachineModel(host_gb_s=gb_s), ModelShape()
     tokens = break_even_tokens(machine, shape, gb_s, setup_ms=2.0)
     assert tokens is not None
 
@@ -47,13 +47,13 @@ def test_at_the_break_even_loading_takes_as_long_as_computing(gb_s: float) -> No
 
 
 def test_a_slow_tier_never_pays_without_attention() -> None:
-    machine = Machine(tflops=2.0)  # a token is computed in 1 ms
+    machine = MachineModel(tflops=2.0)  # a token is computed in 1 ms
     assert break_even_tokens(machine, PLAIN, 0.0009) is None
     assert break_even_tokens(machine, PLAIN, 0.002, setup_ms=1.0) == 2
 
 
 def test_the_default_is_an_8b_whose_16000_tokens_take_half_a_second() -> None:
-    seconds = Machine().prefill_seconds(ModelShape(), 16000)
+    seconds = MachineModel().prefill_seconds(ModelShape(), 16000)
     assert seconds == pytest.approx(0.5, rel=0.15)
 
 
@@ -77,7 +77,7 @@ def test_a_dtype_and_tied_embeddings_change_the_bytes(tmp_path: Path) -> None:
     [({"hidden_size": 0}, "hidden_size"), ({"torch_dtype": "int8"}, "int8")],
 )
 def test_a_bad_config_is_reported(tmp_path: Path, changes: dict[str, object], says: str) -> None:
-    assert read_decoder(config(tmp_path)).num_layers == 32
+    assert len(read_decoder(config(tmp_path)).layers) == 32
     with pytest.raises(ModelNotFound, match=says):
         read_decoder(config(tmp_path, **changes))
     with pytest.raises(ModelNotFound, match="No such file"):

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from cli.simulation.clock import CopyClock
-from cli.simulation.replay import Replay, Replayed, Sizes, admit
+from cli.simulation.replay import CopyClock, Replay, Replayed, TierSizes, admit
 from cli.simulation.results import hit_rates
-from cli.simulation.trace import Request, Trace, read_trace
+from cli.simulation.trace import BlockTrace, read_trace
 from storage.move import Tier
 from tests.cli.simulation.traces import row, write
 
@@ -22,7 +21,7 @@ Row = dict[str, Any]
 @pytest.fixture
 def replay(tmp_path: Any) -> Any:
     def run(
-        rows: Sequence[Row], sizes: Sizes, policy: str = "lru", clock: CopyClock | None = None
+        rows: Sequence[Row], sizes: TierSizes, policy: str = "lru", clock: CopyClock | None = None
     ) -> Replayed:
         trace = read_trace(write(tmp_path / "t", rows), 10)
         replay = Replay(10, sizes, policy, clock or CopyClock())
@@ -39,54 +38,54 @@ def found(replayed: Replayed) -> list[tuple[int, int, int]]:
 
 def test_a_prompt_that_comes_again_is_cached_but_for_its_last_block(replay: Any) -> None:
     rows = [row(0, [1, 2, 3]), row(1, [1, 2, 3]), row(2, [1, 2, 3, 4], tail=2)]
-    assert found(replay(rows, Sizes(100))) == [(0, 0, 0), (20, 0, 0), (30, 0, 0)]
+    assert found(replay(rows, TierSizes(100))) == [(0, 0, 0), (20, 0, 0), (30, 0, 0)]
 
 
 def test_a_block_that_is_not_full_is_not_shared(replay: Any) -> None:
     rows = [row(0, [1, 2], tail=1), row(1, [1, 2, 3])]
-    assert found(replay(rows, Sizes(100))) == [(0, 0, 0), (10, 0, 0)]
+    assert found(replay(rows, TierSizes(100))) == [(0, 0, 0), (10, 0, 0)]
     rows = [row(0, [1, 2]), row(1, [1, 2, 3])]
-    assert found(replay(rows, Sizes(100))) == [(0, 0, 0), (20, 0, 0)]
+    assert found(replay(rows, TierSizes(100))) == [(0, 0, 0), (20, 0, 0)]
 
 
 def test_equal_ids_behind_others_are_other_content(replay: Any) -> None:
     rows = [row(0, [1, 2, 3]), row(1, [9, 2, 3]), row(2, [9, 2, 3])]
-    assert found(replay(rows, Sizes(100))) == [(0, 0, 0), (0, 0, 0), (20, 0, 0)]
+    assert found(replay(rows, TierSizes(100))) == [(0, 0, 0), (0, 0, 0), (20, 0, 0)]
 
 
 def test_tenants_share_nothing(replay: Any) -> None:
     rows = [row(0, [1, 2, 3], tenant="a"), row(1, [1, 2, 3], tenant="b")]
     rows += [row(2, [1, 2, 3], tenant="a")]
-    assert found(replay(rows, Sizes(100))) == [(0, 0, 0), (0, 0, 0), (20, 0, 0)]
+    assert found(replay(rows, TierSizes(100))) == [(0, 0, 0), (0, 0, 0), (20, 0, 0)]
 
 
 def test_what_leaves_the_device_is_found_in_the_host_and_then_on_disk(replay: Any) -> None:
     a, b, c = [1, 2, 3], [4, 5, 6], [7, 8, 9]
     rows = [row(0, a), row(1, b), row(2, a), row(3, c), row(4, b)]
-    alone = replay(rows, Sizes(30))
+    alone = replay(rows, TierSizes(30))
     assert found(alone) == [(0, 0, 0)] * 5
-    with_host = replay(rows, Sizes(30, 60))
+    with_host = replay(rows, TierSizes(30, 60))
     assert found(with_host) == [(0, 0, 0), (0, 0, 0), (0, 20, 0), (0, 0, 0), (0, 20, 0)]
     assert with_host.loaded[Tier.HOST] == 4
 
 
 def test_disk_has_what_was_asked_for_twice(replay: Any) -> None:
     a, b = [1, 2, 3], [4, 5, 6]
-    once = replay([row(0, a), row(1, b), row(2, a)], Sizes(30, 0, 60))
+    once = replay([row(0, a), row(1, b), row(2, a)], TierSizes(30, 0, 60))
     assert found(once) == [(0, 0, 0)] * 3
-    twice = replay([row(0, a), row(1, a), row(2, b), row(3, a)], Sizes(30, 0, 60))
+    twice = replay([row(0, a), row(1, a), row(2, b), row(3, a)], TierSizes(30, 0, 60))
     assert found(twice) == [(0, 0, 0), (20, 0, 0), (0, 0, 0), (0, 0, 20)]
     assert twice.written[Tier.DISK] >= twice.loaded[Tier.DISK] == 2
 
 
 def test_a_prompt_longer_than_the_device_tier_leaves_nothing(replay: Any) -> None:
-    replayed = replay([row(0, [1, 2, 3, 4]), row(1, [1, 2])], Sizes(30))
+    replayed = replay([row(0, [1, 2, 3, 4]), row(1, [1, 2])], TierSizes(30))
     assert found(replayed) == [(0, 0, 0), (0, 0, 0)]
     assert replayed.too_long == 1
 
 
 def test_the_rates_are_of_input_tokens(replay: Any) -> None:
-    rates = hit_rates(replay([row(0, [1, 2]), row(1, [1, 2, 3], tail=5)], Sizes(100)).served)
+    rates = hit_rates(replay([row(0, [1, 2]), row(1, [1, 2, 3], tail=5)], TierSizes(100)).served)
     assert (rates.requests, rates.input_tokens) == (2, 45)
     assert rates.token_hit_rate == pytest.approx(20 / 45)
     assert rates.by_tier == {"device": pytest.approx(20 / 45), "host": 0.0, "disk": 0.0}
@@ -96,7 +95,7 @@ def test_in_time_a_request_waits_for_what_it_loads(replay: Any) -> None:
     ways = {(Tier.DEVICE, Tier.HOST): 0.5, (Tier.HOST, Tier.DEVICE): 0.25}
     rows = [row(0, [1, 2, 3]), row(10_000, [4, 5, 6]), row(20_000, [1, 2, 3])]
     at_once, in_time = (
-        replay(rows, Sizes(30, 60), clock=CopyClock(seconds)) for seconds in (None, ways)
+        replay(rows, TierSizes(30, 60), clock=CopyClock(seconds)) for seconds in (None, ways)
     )
     assert found(at_once) == found(in_time) == [(0, 0, 0), (0, 0, 0), (0, 20, 0)]
     assert [one.waited_s for one in at_once.served] == [0.0, 0.0, 0.0]
@@ -105,7 +104,7 @@ def test_in_time_a_request_waits_for_what_it_loads(replay: Any) -> None:
     assert in_time.served[2].waited_s > in_time.served[1].waited_s - 0.5
 
 
-def least_recently_used(trace: Trace, capacity: int) -> list[int]:
+def least_recently_used(trace: BlockTrace, capacity: int) -> list[int]:
     """What plain LRU over blocks, deepest first, has of each prompt."""
     here: OrderedDict[tuple[int, ...], None] = OrderedDict()
     cached = []
@@ -129,7 +128,7 @@ def test_lru_is_as_good_as_a_plain_one(seed: int, tmp_path: Any) -> None:
         session, turns = random.randrange(40), random.randrange(1, 9)
         rows.append(row(at, [100 * session + n for n in range(turns)], tail=random.randrange(10)))
     trace = read_trace(write(tmp_path / "t", rows), 10)
-    ours = Replay(10, Sizes(600), "lru", CopyClock()).run(admit(trace), lambda _: None)
+    ours = Replay(10, TierSizes(600), "lru", CopyClock()).run(admit(trace), lambda _: None)
     plain = 10 * sum(least_recently_used(trace, 60))
     # A request's own last block needs room while it runs, which the plain one does not know.
     assert sum(one.cached for one in ours.served) == pytest.approx(plain, rel=0.05)
@@ -139,15 +138,18 @@ def test_lru_is_as_good_as_a_plain_one(seed: int, tmp_path: Any) -> None:
 def test_progress_is_reported_in_blocks(tmp_path: Any) -> None:
     told: list[int] = []
     trace = read_trace(write(tmp_path / "t", [row(0, [1]), row(1, [1, 2, 3])]), 10)
-    Replay(10, Sizes(100), "value", CopyClock()).run(admit(trace), told.append)
+    Replay(10, TierSizes(100), "value", CopyClock()).run(admit(trace), told.append)
     assert told == [1, 3]
 
 
 def test_sizes_keep_their_shares() -> None:
-    assert Sizes(100, 200, 100).scaled(800) == Sizes(200, 400, 200)
-    assert Sizes(1, 1, 1).scaled(100).total == 100
+    assert TierSizes(100, 200, 100).scaled(800) == TierSizes(200, 400, 200)
+    assert TierSizes(1, 1, 1).scaled(100).total == 100
 
 
 def test_a_request_is_what_a_line_says(tmp_path: Any) -> None:
-    (request,) = read_trace(write(tmp_path / "t", [row(0, [5])]), 10).requests
-    assert isinstance(request, Request)
+    line = row(1500, [7, 5, 7], tail=4, tenant="a") | {"output_length": 3}
+    (request,) = read_trace(write(tmp_path / "t", [line]), 10).requests
+    assert (request.at, request.tenant) == (1.5, "a")
+    assert (request.input_tokens, request.output_tokens) == (26, 3)
+    assert request.ids.tolist() == [0, 1, 0]

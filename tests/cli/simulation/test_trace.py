@@ -1,13 +1,17 @@
-"""Reading traces, and what is said of bad ones."""
+"""Reading traces, what is said of bad ones, and dividing one among tenants."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from cli.simulation.trace import BadTrace, read_trace
+from cli.simulation.trace import BadTrace, BlockTrace, among_tenants, read_trace
+from tests.cli.console import Console
 from tests.cli.simulation.traces import row, write
+
+SESSIONS = 300
 
 
 def test_a_line_is_a_request_and_ids_are_numbered_as_they_come(tmp_path: Path) -> None:
@@ -68,3 +72,41 @@ def test_a_file_that_is_not_there_or_empty_is_refused(tmp_path: Path) -> None:
         read_trace(tmp_path / "none", 10)
     with pytest.raises(BadTrace, match="no request"):
         read_trace(write(tmp_path / "t", []), 10)
+
+
+def trace(path: Path) -> Path:
+    """Sessions behind one common block, with two requests each."""
+    rows = [
+        row(number, [0, number % SESSIONS + 1, *([1000 + number] if number >= SESSIONS else [])])
+        for number in range(2 * SESSIONS)
+    ]
+    return write(path / "trace.jsonl", rows)
+
+
+def owners(divided: BlockTrace) -> Counter[str]:
+    return Counter(request.tenant for request in divided.requests)
+
+
+def test_a_session_is_one_tenants(tmp_path: Path) -> None:
+    divided = among_tenants(read_trace(trace(tmp_path), 10), 4, "equal").requests
+    assert [one.tenant for one in divided[:SESSIONS]] == [one.tenant for one in divided[SESSIONS:]]
+
+
+def test_tenants_are_alike_or_follow_zipf(tmp_path: Path) -> None:
+    read = read_trace(trace(tmp_path), 10)
+    equal, zipf = owners(among_tenants(read, 4, "equal")), owners(among_tenants(read, 4, "zipf"))
+    assert min(equal.values()) > SESSIONS / 3
+    assert zipf["t1"] > 1.5 * zipf["t2"] > 0
+    assert zipf["t1"] > 3 * zipf["t4"] > 0
+
+
+def test_partitions_cost_hits_where_one_tenant_needs_more(console: Console, tmp_path: Path) -> None:
+    big = [row(number, list(range(40))) for number in range(10)]
+    small = [row(20 + number, [100 + number, 101 + number], tenant="b") for number in range(10)]
+    path = str(write(tmp_path / "two.jsonl", big + small))
+    rates = {}
+    for sharing in ("pooled", "partitioned"):
+        words = ("--block-size", "10", "--device-tokens", "600", "--policy", "lru", "--json")
+        printed = console.type("simulate", path, *words, "--cache-sharing", sharing)
+        rates[sharing] = printed.json["token_hit_rate"]
+    assert rates["pooled"] > rates["partitioned"] > 0

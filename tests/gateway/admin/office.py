@@ -14,21 +14,23 @@ import httpx
 from fastapi import APIRouter, Depends, FastAPI
 
 from gateway.admin.routes import admin_router
-from gateway.auth import AdminAuthenticator, Authenticator
-from gateway.caller import Caller
-from gateway.chat_template import ChatTemplate
-from gateway.keyring import Keyring, key_digest
-from gateway.metrics import GatewayMetrics
-from gateway.namespaces import Namespaces
-from gateway.prefix_tokens import PrefixTokens
-from gateway.published import Published, PublishedParts
-from gateway.published_index import PublishedIndex
-from gateway.state.sqlite import SqliteStore
-from gateway.tokenizer import Tokenizer
-from tests.doubles.tiny_model import write_tiny_model
-from tests.gateway.manual_clock import ManualClock
-from tests.gateway.operated_engine import OperatedEngine
-from tests.gateway.small_app import client_of, small_app
+from gateway.auth.auth import AdminAuthenticator, Authenticator
+from gateway.auth.caller import Caller
+from gateway.auth.keyring import Keyring, key_digest
+from gateway.config import Bounds
+from gateway.http.body_memory import BodyMemory
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.tokenizer import Tokenizer
+from gateway.sharing.namespaces import Namespaces, PublishedIndex
+from gateway.sharing.partitions import Partitions
+from gateway.sharing.prefix_tokens import PrefixTokens
+from gateway.sharing.published import Published, PublishedParts
+from gateway.state.sqlite.store import SqliteStore
+from gateway.telemetry.metrics import GatewayMetrics
+from tests.doubles.engine.tiny_model import write_tiny_model
+from tests.gateway.support.manual_clock import ManualClock
+from tests.gateway.support.operated_engine import OperatedEngine
+from tests.gateway.support.small_app import client_of, small_app
 
 PEPPER = b"pepper".ljust(32, b".")
 
@@ -85,6 +87,8 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             metrics,
             guard,
             published,
+            BodyMemory(Bounds()),
+            Partitions(store, engine, are_wanted=True),
             open_metrics=open_metrics,
             clock=clock,
         ),
@@ -98,7 +102,9 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
 
 def read_tiny(data_dir: Path) -> PrefixTokens:
     model = write_tiny_model(data_dir / "tiny")
-    return PrefixTokens(Tokenizer.load(model), ChatTemplate.load(model))
+    return PrefixTokens(
+        Tokenizer.load(model), ChatTemplate.load(model, Tokenizer.load(model).control)
+    )
 
 
 def _tenant_router(authenticator: Authenticator) -> APIRouter:

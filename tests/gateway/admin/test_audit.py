@@ -8,8 +8,8 @@ from gateway.admin.audit import AuditTrail
 from gateway.errors import Unavailable
 from gateway.state.records import AuditEntry
 from tests.gateway.admin.office import Office, body, error_of
-from tests.gateway.manual_clock import ManualClock
 from tests.gateway.state.memory_store import MemoryStore
+from tests.gateway.support.manual_clock import ManualClock
 
 
 class FullLog(MemoryStore):

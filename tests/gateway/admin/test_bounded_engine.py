@@ -4,7 +4,7 @@ import pytest
 
 from engine.errors import EngineUnavailable
 from gateway.admin.bounded_engine import BoundedEngine
-from tests.gateway.operated_engine import OperatedEngine
+from tests.gateway.support.operated_engine import OperatedEngine
 
 
 async def test_an_engine_that_answers_is_passed_on() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.stats_messages import (
+from engine.link.stats_messages import (
+    DirectionStats,
     DiskStats,
     EvictionStats,
     FlowShares,
@@ -11,18 +12,18 @@ from engine.stats_messages import (
     ShareStats,
     TierStats,
     TierTokens,
-    WayStats,
 )
 from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache import cache_router
 from gateway.errors import Unavailable
 from gateway.state.records import Tenant
+from gateway.state.store import R
 from tests.gateway.admin.office import Office, body, error_of
-from tests.gateway.manual_clock import ManualClock
-from tests.gateway.operated_engine import OperatedEngine, some_stats
-from tests.gateway.small_app import client_of, small_app
 from tests.gateway.state.memory_store import MemoryStore
+from tests.gateway.support.manual_clock import ManualClock
+from tests.gateway.support.operated_engine import OperatedEngine, some_stats
+from tests.gateway.support.small_app import client_of, small_app
 
 
 async def test_stats_tell_everything_in_one_object(office: Office) -> None:
@@ -83,7 +84,7 @@ async def test_lower_tiers_are_reported_in_blocks_and_bytes(office: Office) -> N
             found=TierTokens(device=1, host=2, disk=3),
             lower={"host": LowerTierStats(total=40, used=30, loads_chosen=20, loads_refused=10)},
             ways=[
-                WayStats(
+                DirectionStats(
                     source="host",
                     target="device",
                     blocks=2_000_000,
@@ -163,7 +164,7 @@ async def test_each_tenant_s_numbers_stand_under_its_id_and_name(office: Office)
 class AwayStore(MemoryStore):
     """A state that nobody can reach now."""
 
-    async def list_tenants(self) -> list[Tenant]:
+    async def every(self, kind: type[R]) -> list[R]:
         raise Unavailable("away")
 
 
@@ -173,7 +174,7 @@ async def test_without_the_state_stats_have_no_tenant_names(
 ) -> None:
     store, engine, clock = kind(), OperatedEngine(), ManualClock()
     tenant = Tenant.new("acme", created_at=0.0)
-    await store.create_tenant(tenant)
+    await store.create(tenant)
     engine.counters = some_stats(flows={tenant.id: FlowStats(requests=5)})
     router = cache_router(store, BoundedEngine(engine), AuditTrail(store, clock), clock)
     async with client_of(small_app(router)) as operator:

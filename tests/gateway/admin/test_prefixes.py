@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from engine.errors import NoRoomToPin
+from gateway.state.records import PublishedPrefix
 from tests.gateway.admin.office import Office, body, error_of
 
 RULES = "Be brief. Be kind. " * 3  # 57 tokens of one byte each
@@ -53,10 +54,10 @@ async def test_tools_are_published_with_messages_and_alone(office: Office) -> No
     assert (await shown(office, alone["id"]))["state"] == "warm"
     both = await publish(office, tools=TOOLS, messages=SYSTEM)
     assert both["tokens"] == alone["tokens"] + len("system:") + len(RULES) + 1
-    assert (await office.store.get_prefix(both["id"])).source.tools == TOOLS
+    assert (await office.store.get(PublishedPrefix, both["id"])).source.tools == TOOLS
     none = await publish(office, tools=[], messages=SYSTEM)
     assert none["tokens"] == both["tokens"] - SHOWN - 1
-    assert (await office.store.get_prefix(none["id"])).source.tools is None
+    assert (await office.store.get(PublishedPrefix, none["id"])).source.tools is None
     audited = (await office.operator.get("/admin/audit")).text
     assert "rules" in audited
     assert "clock" not in audited
@@ -77,14 +78,14 @@ async def test_a_new_version_takes_the_place_of_the_old_one(office: Office) -> N
 
 async def test_what_was_said_goes_with_the_prefix(office: Office) -> None:
     made = await publish(office, text=RULES)
-    assert (await office.store.get_prefix(made["id"])).source.text == RULES
+    assert (await office.store.get(PublishedPrefix, made["id"])).source.text == RULES
     await office.operator.delete(f"/admin/prefixes/{made['id']}")
-    gone = await office.store.get_prefix(made["id"])
+    gone = await office.store.get(PublishedPrefix, made["id"])
     assert gone.source.text is None
     assert gone.tokens == made["tokens"]
 
 
-async def test_it_is_for_a_group_that_is_there_and_stays(office: Office) -> None:
+async def test_a_prefix_is_for_a_group_that_is_there_and_keeps_it(office: Office) -> None:
     group = body(await office.operator.post("/admin/groups", json={"name": "friends"}))["id"]
     made = await publish(office, text=RULES, scope=group)
     assert made["scope"] == group
@@ -117,8 +118,8 @@ async def test_it_is_for_a_group_that_is_there_and_stays(office: Office) -> None
         ({"messages": [{"role": "king", "content": "x"}]}, "invalid_value", "messages[0].role"),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}]},
-            "unsupported_parameter",
-            "messages[0].tool_calls",
+            "missing_required_parameter",
+            "messages[0].tool_calls[0].function",
         ),
         ({"text": "short"}, "prefix_too_short", None),
         ({"text": "x" * 4096}, "context_length_exceeded", None),

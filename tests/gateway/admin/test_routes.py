@@ -5,7 +5,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.gateway.admin.office import Office, open_office
-from tests.gateway.small_app import client_of
+from tests.gateway.support.small_app import client_of
 
 TEXT = "Be brief and kind to all who ask."
 ROUTES = {

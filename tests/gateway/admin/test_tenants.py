@@ -20,6 +20,7 @@ async def test_a_tenant_is_made_shown_and_listed(office: Office) -> None:
         "priority": "interactive",
         "limits": {},
         "cache": {},
+        "usage_tiers": False,
     }
     office.clock.advance(1)
     other = await office.tenant("other")

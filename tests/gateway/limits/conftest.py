@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.redis_server import RedisServer, redis_server
+from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.limits.homes import Home, memory_home, redis_home, sqlite_home
 
 

@@ -11,15 +11,14 @@ from pathlib import Path
 import redis
 
 from gateway.limits import scripts
-from gateway.limits.clocks import Clocks
-from gateway.limits.limiter import Amount, Demand, Granted, Limiter, Refused
+from gateway.limits.limiter import Amount, Demand, Denied, Granted, Limiter
 from gateway.limits.limits import Limits
-from gateway.limits.memory import MemoryLimiter
+from gateway.limits.memory import Clocks, MemoryLimiter
 from gateway.limits.redis import RedisLimiter
 from gateway.limits.sqlite import SqliteLimiter
-from gateway.state.redis_link import connect
-from tests.doubles.redis_server import RedisServer
-from tests.gateway.manual_clock import ManualClock
+from gateway.state.redis.link import RedisLink, connect
+from tests.doubles.gateway.redis_server import RedisServer
+from tests.gateway.support.manual_clock import ManualClock
 
 NOTHING = Amount()
 PATIENCE_S = 20.0
@@ -37,7 +36,7 @@ class Home:
 
     async def reserve(
         self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
-    ) -> Granted | Refused:
+    ) -> Granted | Denied:
         return await self.limiter.reserve(Demand(name, tenant, limits, most))
 
     async def granted(
@@ -49,9 +48,9 @@ class Home:
 
     async def refused(
         self, limits: Limits, most: Amount = NOTHING, *, name: str, tenant: str = "tn_a"
-    ) -> Refused:
+    ) -> Denied:
         verdict = await self.reserve(limits, most, name=name, tenant=tenant)
-        assert isinstance(verdict, Refused), verdict
+        assert isinstance(verdict, Denied), verdict
         return verdict
 
     async def grants(
@@ -74,7 +73,7 @@ class RedisClock:
 
     def set(self, now: float) -> None:
         self.now = now
-        micros = round(now * 1e6)
+        micros = int(now * 1e6)  # as `Clocks` does
         for name, value in (("s", micros // 1_000_000), ("us", micros % 1_000_000)):
             self._client.hset("clock", name, str(value))
 
@@ -98,10 +97,21 @@ def sqlite_home(directory: Path) -> Home:
     return Home(SqliteLimiter(path, clocks), SqliteLimiter(path, clocks), clock.advance)
 
 
+class LoneLimiter(RedisLimiter):
+    """A limiter with a link of its own, which is closed with it."""
+
+    def __init__(self, link: RedisLink, *, clock: str = scripts.CLOCK) -> None:
+        super().__init__(link, clock=clock)
+        self.link = link
+
+    async def close(self) -> None:
+        await self.link.close()
+
+
 def patient(server: RedisServer, *, clock: str = scripts.CLOCK) -> RedisLimiter:
     """A limiter that a busy machine cannot make give up."""
-    client = connect(server.url, timeout_s=PATIENCE_S, as_text=True)
-    return RedisLimiter(client, timeout_s=PATIENCE_S, clock=clock)
+    client = connect(server.url, timeout_s=PATIENCE_S)
+    return LoneLimiter(RedisLink(client, timeout_s=PATIENCE_S), clock=clock)
 
 
 @contextmanager

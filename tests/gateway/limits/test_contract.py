@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from gateway.limits.limiter import HOLD_S, Amount, Demand, Granted, Refused
-from gateway.limits.limits import Budget, Limits
-from gateway.limits.prices import MICRO
-from gateway.limits.standing import Allowance, Standing
-from tests.gateway.limits.homes import START, Home
+from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Verdict
+from gateway.limits.limits import MICRO, Allowance, Budget, Limits, RateStatus
+from tests.gateway.limits.homes import NOTHING, START, Home
 
 A_MINUTE = Limits(requests_per_minute=6, burst_s=20)  # two at once, one more every ten seconds
 TOKENS = Limits(tokens_per_minute=600)  # ten a second
@@ -47,7 +45,7 @@ async def test_a_refused_request_costs_nothing(home: Home) -> None:
 async def test_the_standing_tells_what_is_left(home: Home) -> None:
     limits = Limits(requests_per_minute=6, tokens_per_minute=600, burst_s=60)
     granted = await home.granted(limits, Amount(tokens=150), name="a")
-    assert granted.standing == Standing(
+    assert granted.standing == RateStatus(
         requests=Allowance(limit=6, remaining=5, reset_s=10.0),
         tokens=Allowance(limit=600, remaining=450, reset_s=15.0),
     )
@@ -56,7 +54,7 @@ async def test_the_standing_tells_what_is_left(home: Home) -> None:
 async def test_tokens_count_as_computed_not_as_asked(home: Home) -> None:
     granted = await home.granted(TOKENS, Amount(tokens=500), name="a")
     assert (await home.refused(TOKENS, Amount(tokens=101), name="b")).reason == "tokens"
-    await home.limiter.settle(granted.hold, Amount(tokens=20))
+    await home.limiter.charge(granted.hold, Amount(tokens=20))
     after = await home.granted(TOKENS, Amount(tokens=580), name="c")
     assert after.standing.tokens is not None
     assert after.standing.tokens.remaining == 0
@@ -66,7 +64,7 @@ async def test_what_is_reserved_does_not_drain_but_what_was_computed_does(home: 
     granted = await home.granted(TOKENS, Amount(tokens=600), name="a")
     home.advance(30)
     assert await home.refuses(TOKENS, Amount(tokens=1), name="b")
-    await home.limiter.settle(granted.hold, Amount(tokens=600))
+    await home.limiter.charge(granted.hold, Amount(tokens=600))
     assert await home.refuses(TOKENS, Amount(tokens=1), name="b")
     home.advance(30)
     assert await home.refuses(TOKENS, Amount(tokens=301), name="b")
@@ -85,7 +83,7 @@ async def test_only_so_many_run_at_once(home: Home) -> None:
     refused = await home.refused(limits, name="c")
     assert refused.reason == "concurrent"
     assert refused.retry_after_s
-    await home.limiter.settle(first.hold, Amount())
+    await home.limiter.charge(first.hold, Amount())
     assert await home.grants(limits, name="c")
     assert await home.refuses(limits, name="d")
 
@@ -95,7 +93,7 @@ async def test_settling_twice_gives_back_once(home: Home) -> None:
     first = await home.granted(limits, units(0.4), name="a")
     assert await home.grants(limits, units(0.4), name="b")
     for _ in range(2):
-        await home.limiter.settle(first.hold, units(0.4))
+        await home.limiter.charge(first.hold, units(0.4))
     assert await home.grants(limits, units(0.2), name="c")
     assert await home.refuses(limits, name="d")
 
@@ -104,7 +102,7 @@ async def test_a_budget_is_spent_by_what_was_used(home: Home) -> None:
     granted = await home.granted(UNITS, units(0.9), name="a")
     refused = await home.refused(UNITS, units(0.2), name="b")
     assert (refused.reason, refused.retry_after_s) == ("budget", None)
-    await home.limiter.settle(granted.hold, units(0.3))
+    await home.limiter.charge(granted.hold, units(0.3))
     assert await home.refuses(UNITS, units(0.700001), name="b")
     assert await home.grants(UNITS, units(0.7), name="b")
 
@@ -113,7 +111,7 @@ async def test_a_months_budget_is_whole_again_in_the_next(home: Home) -> None:
     forever = Limits(budget=Budget(units=1.0, period="total"))
     for limits, tenant in ((UNITS, "tn_a"), (forever, "tn_b")):
         granted = await home.granted(limits, units(1), name="a", tenant=tenant)
-        await home.limiter.settle(granted.hold, units(1))
+        await home.limiter.charge(granted.hold, units(1))
         assert await home.refuses(limits, units(0.1), name="b", tenant=tenant)
     home.advance(3600)  # November ends
     assert await home.grants(UNITS, units(1), name="c")
@@ -127,7 +125,7 @@ async def test_a_month_ends_with_the_calendar_s(home: Home, year: int) -> None:
     home.advance(now - START)
     for number in range(1, 14):
         granted = await home.granted(UNITS, units(1), name=f"first{number}")
-        await home.limiter.settle(granted.hold, units(1))
+        await home.limiter.charge(granted.hold, units(1))
         begins = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC).timestamp()
         home.advance(begins - 1 - now)
         assert await home.refuses(UNITS, units(0.1), name=f"last{number}")
@@ -138,7 +136,7 @@ async def test_a_month_ends_with_the_calendar_s(home: Home, year: int) -> None:
 async def test_a_calendar_that_goes_back_gives_no_budget(home: Home) -> None:
     home.advance(3600)
     granted = await home.granted(UNITS, units(1), name="a")
-    await home.limiter.settle(granted.hold, units(1))
+    await home.limiter.charge(granted.hold, units(1))
     home.advance(-3600)
     assert await home.refuses(UNITS, units(0.1), name="b")
     home.advance(3600)
@@ -157,10 +155,10 @@ async def test_all_limits_are_taken_or_none(home: Home) -> None:
     before = (await home.refused(limits, fits, name="b")).standing
     for number in range(5):
         assert (await home.refused(limits, fits, name=f"c{number}")).standing == before
-    await home.limiter.settle(granted.hold, fits)
+    await home.limiter.charge(granted.hold, fits)
     for cost, reason in ((900_001, "budget"), (900_000, None)):
         verdict = await home.reserve(limits, Amount(tokens=500, cost=cost), name=f"d{cost}")
-        assert (verdict.reason if isinstance(verdict, Refused) else None) == reason
+        assert (verdict.reason if isinstance(verdict, Denied) else None) == reason
         if reason is not None:
             assert verdict.standing.requests == before.requests
 
@@ -191,7 +189,7 @@ async def test_a_budget_counts_a_lapsed_hold_whole(home: Home) -> None:
     granted = await home.granted(UNITS, units(0.9), name="a")
     home.advance(HOLD_S)
     assert await home.refuses(UNITS, units(0.2), name="b")
-    await home.limiter.settle(granted.hold, units(0.1))  # too late to say so
+    await home.limiter.charge(granted.hold, units(0.1))  # too late to say so
     assert await home.refuses(UNITS, units(0.2), name="b")
     assert await home.grants(UNITS, units(0.1), name="b")
 
@@ -228,8 +226,8 @@ async def test_two_over_one_memory_share_it(home: Home) -> None:
     limits = Limits(max_concurrent=2, budget=Budget(units=1.0))
     first = await home.granted(limits, units(0.6), name="a")
     refused = await home.sibling.reserve(Demand("b", "tn_a", limits, units(0.6)))
-    assert isinstance(refused, Refused)
-    await home.sibling.settle(first.hold, units(0.2))
+    assert isinstance(refused, Denied)
+    await home.sibling.charge(first.hold, units(0.2))
     assert isinstance(await home.sibling.reserve(Demand("b", "tn_a", limits, units(0.8))), Granted)
 
 
@@ -240,10 +238,10 @@ async def test_200_at_once_do_not_overshoot_a_budget_for_10(home: Home, used: fl
     async def one(number: int) -> int:
         limiter = (home.limiter, home.sibling)[number % 2]
         verdict = await limiter.reserve(Demand(f"r{number}", "tn_a", limits, units(1)))
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, Denied):
             return 0
         await asyncio.sleep(0)
-        await limiter.settle(verdict.hold, units(used))
+        await limiter.charge(verdict.hold, units(used))
         return int(used * MICRO)
 
     async def in_order(numbers: range) -> int:
@@ -254,3 +252,34 @@ async def test_200_at_once_do_not_overshoot_a_budget_for_10(home: Home, used: fl
     spent = sum(lanes)
     assert spent <= 10 * MICRO
     assert spent > 9 * MICRO
+
+
+async def test_a_request_that_has_begun_reserves_its_tokens_without_being_counted_again(
+    home: Home,
+) -> None:
+    limits = Limits(
+        requests_per_minute=2, tokens_per_minute=100, max_concurrent=1, budget=Budget(units=0.001)
+    )
+    begun = await home.granted(limits, name="a")
+    asks_on = msgspec.structs.replace(begun.hold.demand, begun=NOTHING)
+
+    async def ask_on(most: Amount) -> Verdict:
+        return await home.limiter.reserve(msgspec.structs.replace(asks_on, most=most))
+
+    refused = await ask_on(Amount(tokens=101, cost=1))
+    assert isinstance(refused, Denied)
+    assert refused.reason == "tokens"
+    assert await home.refuses(limits, name="b")  # it still runs
+    spent = await ask_on(Amount(tokens=1, cost=1001))
+    assert isinstance(spent, Denied)
+    assert spent.reason == "budget"
+    granted = await ask_on(Amount(tokens=60, cost=900))
+    assert isinstance(granted, Granted)
+    assert granted.standing.requests is not None
+    assert granted.standing.requests.remaining == 1
+    assert granted.standing.tokens is not None
+    assert granted.standing.tokens.remaining == 40
+    await home.limiter.charge(granted.hold, Amount(tokens=10, cost=200))
+    other = await home.granted(limits, Amount(tokens=90, cost=800), name="c")
+    await home.limiter.charge(other.hold, NOTHING)
+    assert await home.refuses(limits, name="d")  # two requests have been counted

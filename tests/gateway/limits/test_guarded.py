@@ -9,23 +9,24 @@ from pathlib import Path
 
 import pytest
 import redis
+from msgspec.structs import replace
 
-from gateway.breaker import Breaker
+from gateway.errors import StateDiskFull, Unavailable
 from gateway.limits.guarded import GuardedLimiter
-from gateway.limits.limiter import Amount, Demand, Granted, LimiterDown, Refused
+from gateway.limits.limiter import Amount, Demand, Denied, Granted
 from gateway.limits.limits import Budget, Limits
 from gateway.limits.memory import MemoryLimiter
-from gateway.limits.redis import RedisLimiter
-from gateway.state.redis_link import connect
-from tests.doubles.redis_server import RedisServer, redis_server
-from tests.gateway.manual_clock import ManualClock
+from gateway.state.redis.link import Breaker, RedisLink, connect
+from tests.doubles.gateway.redis_server import RedisServer, redis_server
+from tests.gateway.limits.homes import LoneLimiter
+from tests.gateway.support.manual_clock import ManualClock
 
 RATE = Limits(requests_per_minute=60 * 100, burst_s=0.2)  # 100 a second, 20 at once
 
 
-def _limiter(server: RedisServer) -> RedisLimiter:
+def _limiter(server: RedisServer, breaker: Breaker) -> LoneLimiter:
     """With more time than in service: the machine of the tests may be busy."""
-    return RedisLimiter(connect(server.url, timeout_s=0.25, as_text=True), timeout_s=0.25)
+    return LoneLimiter(RedisLink(connect(server.url, timeout_s=0.25), breaker, timeout_s=0.25))
 
 
 class Pair:
@@ -36,8 +37,7 @@ class Pair:
         self.clock = ManualClock()
         self.breakers = [Breaker(time.monotonic, probe_after_s=0.05) for _ in range(2)]
         self.limiters = [
-            GuardedLimiter(_limiter(server), replicas=2, breaker=breaker)
-            for breaker in self.breakers
+            GuardedLimiter(_limiter(server, breaker), replicas=2) for breaker in self.breakers
         ]
         self._sent = 0
 
@@ -46,9 +46,9 @@ class Pair:
         self._sent += 1
         asked = Demand(f"r{self._sent}", "tn_a", limits, most or Amount())
         verdict = await self.limiters[which].reserve(asked)
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, Denied):
             return False
-        await self.limiters[which].settle(verdict.hold, asked.most)
+        await self.limiters[which].charge(verdict.hold, asked.most)
         return True
 
     async def load(self, seconds: float, at_half: Callable[[], object]) -> tuple[int, float]:
@@ -97,7 +97,7 @@ def fault(pair: Pair, name: str) -> Callable[[], object]:
     "name", ["killed", "frozen", "slow", "read-only", "full", "emptied", "scripts forgotten"]
 )
 async def test_no_fault_lets_more_in_than_the_rate_and_a_burst_more(pair: Pair, name: str) -> None:
-    admitted, lasted = await pair.load(1.6, fault(pair, name))
+    admitted, lasted = await pair.load(1.0, fault(pair, name))
     limit = 100 * lasted + 20
     extra = 20 if name == "emptied" else 0.1 * limit
     assert admitted <= limit + extra
@@ -110,8 +110,9 @@ async def test_a_budget_fails_closed(pair: Pair, name: str) -> None:
     assert await pair.ask(limits)
     fault(pair, name)()
     for _ in range(8):
-        with pytest.raises(LimiterDown):
+        with pytest.raises(Unavailable) as refusal:
             await pair.ask(limits)
+        assert isinstance(refusal.value, StateDiskFull) == (name == "full")
     assert await pair.ask(Limits(requests_per_minute=100))  # who has none is served
 
 
@@ -124,7 +125,7 @@ async def test_the_breaker_leaves_a_dead_redis_alone(pair: Pair) -> None:
     assert breaker.is_open
 
 
-async def test_it_comes_back_and_redis_hears_of_what_was_admitted(pair: Pair) -> None:
+async def test_redis_comes_back_and_hears_of_what_was_admitted(pair: Pair) -> None:
     slow = Limits(requests_per_minute=20)
     assert await pair.ask(slow)
     pair.server.freeze()
@@ -151,20 +152,51 @@ async def back(pair: Pair) -> None:
 
 async def test_what_ended_while_redis_was_away_is_settled_later(pair: Pair) -> None:
     limits = Limits(max_concurrent=1, budget=Budget(units=1.0))
-    one, other = pair.limiters
+    one = pair.limiters[0]
     held = await one.reserve(Demand("a", "tn_b", limits, Amount(cost=900_000)))
     assert isinstance(held, Granted)
     pair.server.freeze()
-    await one.settle(held.hold, Amount(cost=100_000))
+    await one.charge(held.hold, Amount(cost=100_000))
     pair.server.thaw()
-    for number in range(200):
-        await one.renew([])  # what the gate does from time to time
+    await until_admitted(pair, Demand("b", "tn_b", limits, Amount(cost=900_000)))
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_redis_goes_down_between_the_two_phases_of_a_reservation(
+    pair: Pair, is_asked: bool
+) -> None:
+    limits = Limits(max_concurrent=1)
+    of_other = Limits(max_concurrent=1, budget=Budget(units=1.0))  # so Redis alone decides
+    one = pair.limiters[0]
+    begun = Demand("a", "tn_b", limits, Amount())
+    assert isinstance(await one.reserve(begun), Granted)
+    pair.server.freeze()
+    while not is_asked and not pair.breakers[0].is_open:
+        await pair.ask(RATE)
+    held = await one.reserve(replace(begun, most=Amount(tokens=200), begun=begun.most))
+    assert isinstance(held, Granted)  # by this gateway alone
+    await one.charge(held.hold, Amount(tokens=100))
+    pair.server.thaw()
+    early = await decided(pair, Demand("early", "tn_b", of_other, Amount()))
+    assert isinstance(early, Denied)  # Redis has not heard of its end
+    await until_admitted(pair, Demand("b", "tn_b", of_other, Amount()))
+
+
+async def decided(pair: Pair, asked: Demand) -> Granted | Denied:
+    """What Redis answers the other gateway, as soon as it does."""
+    for _ in range(200):
         try:
-            asked = Demand(f"b{number}", "tn_b", limits, Amount(cost=900_000))
-            verdict = await other.reserve(asked)
-        except LimiterDown:
-            continue
-        if isinstance(verdict, Granted):
+            return await pair.limiters[1].reserve(asked)
+        except Unavailable:
+            await asyncio.sleep(0.01)
+    raise AssertionError("it did not come back")
+
+
+async def until_admitted(pair: Pair, asked: Demand) -> None:
+    """The other gateway admits it, once the first has settled with Redis."""
+    for number in range(200):
+        await pair.limiters[0].renew([])  # what the gate does from time to time
+        if isinstance(await decided(pair, replace(asked, id=f"{asked.id}{number}")), Granted):
             return
         await asyncio.sleep(0.01)
     raise AssertionError("the hold was never given back")
@@ -172,11 +204,11 @@ async def test_what_ended_while_redis_was_away_is_settled_later(pair: Pair) -> N
 
 async def test_a_share_is_at_least_one_of_everything(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
-        shared = RedisLimiter(connect(server.url, as_text=True))
+        shared = LoneLimiter(RedisLink(connect(server.url)))
     guarded = GuardedLimiter(shared, replicas=64, alone=MemoryLimiter())
     limits = Limits(requests_per_minute=3, max_concurrent=2)
     verdicts = [
         await guarded.reserve(Demand(f"r{number}", "tn_a", limits, Amount())) for number in range(3)
     ]
-    assert [type(verdict) for verdict in verdicts] == [Granted, Refused, Refused]
+    assert [type(verdict) for verdict in verdicts] == [Granted, Denied, Denied]
     await guarded.close()

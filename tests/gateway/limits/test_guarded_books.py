@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from gateway.breaker import FAILURES, Breaker
-from gateway.limits.clocks import Clocks
 from gateway.limits.guarded import GuardedLimiter
-from gateway.limits.limiter import (
-    HOLD_S,
-    Amount,
-    Demand,
-    Granted,
-    Hold,
-    LimiterDown,
-    Refused,
-    Verdict,
-)
+from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Verdict
 from gateway.limits.limits import Limits
-from gateway.limits.memory import MemoryLimiter
+from gateway.limits.memory import Clocks, MemoryLimiter
 from gateway.limits.redis import Owed, RedisLimiter
-from tests.gateway.manual_clock import ManualClock
+from gateway.state.redis.link import FAILURES, Breaker, RedisLink, connect
+from tests.gateway.support.manual_clock import ManualClock
+
+T = TypeVar("T")
 
 ONE_AT_ONCE = Limits(max_concurrent=1)
 TOKENS = Limits(tokens_per_minute=600)
+ONE_AT_ONCE_AND_TOKENS = Limits(max_concurrent=1, tokens_per_minute=600)
 
 
 class NearRedis(RedisLimiter):
-    """Redis's part played from memory: it can be away, or answer when nobody waits any more."""
+    """Redis's part played from memory: it can be away, or answer when nobody waits any more.
 
-    def __init__(self, clocks: Clocks) -> None:
+    It is asked through a link, as the real one is.
+    """
+
+    def __init__(self, link: RedisLink, clocks: Clocks) -> None:
+        super().__init__(link)
+        self.link = link
         self.memory = MemoryLimiter(clocks)
         self.is_away = False
         self.is_late = False
@@ -40,28 +42,41 @@ class NearRedis(RedisLimiter):
         self.settles.set()
 
     async def reserve_owing(self, demand: Demand, owed: Owed) -> Verdict:
-        self._look()
-        self.memory.owe(demand.tenant_id, demand.limits, *owed)
-        verdict = await self.memory.reserve(demand)
-        if self.is_late:
-            raise LimiterDown("late")
-        return verdict
+        async def work() -> Verdict:
+            self.memory.owe(demand.tenant_id, demand.limits, *owed)
+            return await self.memory.reserve(demand)
 
-    async def settle(self, hold: Hold, used: Amount) -> None:
-        self._look()
-        await self.settles.wait()
-        await self.memory.settle(hold, used)
+        return await self._ask(work)
+
+    async def charge(self, hold: Hold, used: Amount) -> None:
+        async def work() -> None:
+            await self.settles.wait()
+            await self.memory.charge(hold, used)
+
+        await self._ask(work)
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        self._look()
-        await self.memory.renew(holds)
+        if holds:
+            await self._ask(lambda: self.memory.renew(holds))
 
-    async def close(self) -> None:
-        pass
+    async def admits_elsewhere(self, limits: Limits, tokens: int = 0) -> bool:
+        """Whether another gateway may begin a request now; it ends at once."""
+        asked = Demand("elsewhere", "tn_a", limits, Amount(tokens=tokens))
+        verdict = await self.memory.reserve(asked)
+        if isinstance(verdict, Granted):
+            await self.memory.charge(verdict.hold, Amount())
+        return isinstance(verdict, Granted)
 
-    def _look(self) -> None:
-        if self.is_away:
-            raise LimiterDown("away")
+    async def _ask(self, work: Callable[[], Awaitable[T]]) -> T:
+        async def ask() -> T:
+            if self.is_away:
+                raise RedisConnectionError
+            answer = await work()
+            if self.is_late:
+                raise RedisTimeoutError
+            return answer
+
+        return await self.link.run(ask)
 
 
 class Guarded:
@@ -70,11 +85,10 @@ class Guarded:
     def __init__(self) -> None:
         self.clock = ManualClock(1000.0)
         clocks = Clocks(self.clock, ManualClock(1e9))
-        self.redis = NearRedis(clocks)
         self.breaker = Breaker(self.clock)
-        self.limiter = GuardedLimiter(
-            self.redis, replicas=1, alone=MemoryLimiter(clocks), breaker=self.breaker
-        )
+        link = RedisLink(connect("redis://127.0.0.1:1"), self.breaker, timeout_s=10.0)
+        self.redis = NearRedis(link, clocks)
+        self.limiter = GuardedLimiter(self.redis, replicas=1, alone=MemoryLimiter(clocks))
 
     async def ask(self, name: str, limits: Limits, tokens: int = 0) -> Verdict:
         return await self.limiter.reserve(Demand(name, "tn_a", limits, Amount(tokens=tokens)))
@@ -84,10 +98,26 @@ class Guarded:
         assert isinstance(verdict, Granted)
         return verdict.hold
 
+    async def extend(self, hold: Hold, tokens: int) -> Hold:
+        """The second phase of a reservation: the request's tokens are known now."""
+        begun = hold.demand
+        more = replace(begun, most=Amount(tokens=tokens), begun=begun.most)
+        verdict = await self.limiter.reserve(more)
+        assert isinstance(verdict, Granted)
+        return verdict.hold
+
+    async def charged(self) -> None:
+        """Renew, which begins to settle with Redis what is still unsettled, and let that end."""
+        await self.limiter.renew([])
+        for _ in range(20):
+            await asyncio.sleep(0)
+
 
 @pytest.fixture
-def guarded() -> Guarded:
-    return Guarded()
+async def guarded() -> AsyncIterator[Guarded]:
+    guarded = Guarded()
+    yield guarded
+    await guarded.redis.link.close()
 
 
 @pytest.mark.parametrize("is_away", [False, True])
@@ -101,23 +131,23 @@ async def test_what_is_renewed_lasts_on_wherever_it_is_held(
     if renews:
         await guarded.limiter.renew([held])
     guarded.clock.advance(1)
-    assert isinstance(await guarded.ask("b", ONE_AT_ONCE), Refused if renews else Granted)
+    assert isinstance(await guarded.ask("b", ONE_AT_ONCE), Denied if renews else Granted)
 
 
 async def test_tokens_used_while_redis_was_away_count_when_it_is_back(guarded: Guarded) -> None:
     guarded.redis.is_away = True
     held = await guarded.hold("a", TOKENS, 500)
-    await guarded.limiter.settle(held, Amount(tokens=400))
+    await guarded.limiter.charge(held, Amount(tokens=400))
     guarded.redis.is_away = False
-    assert isinstance(await guarded.ask("b", TOKENS, 201), Refused)
+    assert isinstance(await guarded.ask("b", TOKENS, 201), Denied)
     assert isinstance(await guarded.ask("c", TOKENS, 200), Granted)
 
 
 async def test_tokens_used_before_redis_went_away_count_here(guarded: Guarded) -> None:
     held = await guarded.hold("a", TOKENS, 500)
-    await guarded.limiter.settle(held, Amount(tokens=400))
+    await guarded.limiter.charge(held, Amount(tokens=400))
     guarded.redis.is_away = True
-    assert isinstance(await guarded.ask("b", TOKENS, 201), Refused)
+    assert isinstance(await guarded.ask("b", TOKENS, 201), Denied)
     assert isinstance(await guarded.ask("c", TOKENS, 200), Granted)
 
 
@@ -125,9 +155,9 @@ async def test_what_redis_carried_out_too_late_is_given_back_with_the_next_reque
     guarded: Guarded,
 ) -> None:
     guarded.redis.is_late = True
-    await guarded.limiter.settle(await guarded.hold("late", ONE_AT_ONCE), Amount())
+    await guarded.limiter.charge(await guarded.hold("late", ONE_AT_ONCE), Amount())
     guarded.redis.is_late = False
-    assert isinstance(await guarded.ask("b", ONE_AT_ONCE), Refused), "Redis holds the late one"
+    assert isinstance(await guarded.ask("b", ONE_AT_ONCE), Denied), "Redis holds the late one"
     for _ in range(5):
         await asyncio.sleep(0)  # the settling goes on beside
     assert isinstance(await guarded.ask("c", ONE_AT_ONCE), Granted)
@@ -150,7 +180,7 @@ async def test_renewals_that_fail_open_the_breaker_too(guarded: Guarded) -> None
 async def test_closing_ends_what_is_still_being_settled(guarded: Guarded) -> None:
     held = await guarded.hold("a", ONE_AT_ONCE)
     guarded.redis.is_away = True
-    await guarded.limiter.settle(held, Amount())
+    await guarded.limiter.charge(held, Amount())
     guarded.redis.is_away = False
     guarded.redis.settles.clear()
     await guarded.limiter.renew([])
@@ -159,3 +189,43 @@ async def test_closing_ends_what_is_still_being_settled(guarded: Guarded) -> Non
     assert len(settling) == 1
     await guarded.limiter.close()
     assert settling[0].cancelled()
+
+
+@pytest.mark.parametrize("outage", ["asked in vain", "carried out too late", "not even asked"])
+async def test_a_request_between_whose_phases_redis_goes_down_leaves_nothing_held(
+    guarded: Guarded, outage: str
+) -> None:
+    """It holds something in Redis from its first phase, and from the second if that was late."""
+    begun = await guarded.hold("a", ONE_AT_ONCE_AND_TOKENS)
+    is_carried_out = outage == "carried out too late"
+    guarded.redis.is_away, guarded.redis.is_late = not is_carried_out, is_carried_out
+    if outage == "not even asked":
+        for _ in range(FAILURES):
+            await guarded.limiter.renew([begun])
+        assert guarded.breaker.is_open
+    held = await guarded.extend(begun, 500)
+    await guarded.limiter.charge(held, Amount(tokens=400))
+    assert not await guarded.redis.admits_elsewhere(ONE_AT_ONCE)  # it has not heard of the end
+    assert await guarded.redis.admits_elsewhere(TOKENS, 101) != is_carried_out
+    guarded.redis.is_away = guarded.redis.is_late = False
+    guarded.clock.advance(1)
+    await guarded.charged()
+    assert await guarded.redis.admits_elsewhere(ONE_AT_ONCE)
+    assert await guarded.redis.admits_elsewhere(TOKENS, 600)
+    assert isinstance(await guarded.ask("b", ONE_AT_ONCE_AND_TOKENS, 221), Denied)  # 400 are used
+    assert isinstance(await guarded.ask("c", ONE_AT_ONCE_AND_TOKENS, 200), Granted)
+
+
+async def test_a_request_between_whose_phases_redis_comes_back_leaves_nothing_held(
+    guarded: Guarded,
+) -> None:
+    """It began here, where nobody else would end what it holds."""
+    guarded.redis.is_away = True
+    begun = await guarded.hold("a", ONE_AT_ONCE_AND_TOKENS)
+    guarded.redis.is_away = False
+    held = await guarded.extend(begun, 500)
+    await guarded.limiter.charge(held, Amount(tokens=400))
+    await guarded.charged()
+    guarded.redis.is_away = True
+    assert isinstance(await guarded.ask("b", ONE_AT_ONCE_AND_TOKENS, 201), Denied)  # 400 are used
+    assert isinstance(await guarded.ask("c", ONE_AT_ONCE_AND_TOKENS, 200), Granted)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from gateway.limits.limiter import Amount, Demand, Granted, LimiterDown, Refused
-from gateway.limits.limits import Budget, Limits
-from gateway.limits.prices import MICRO
+from gateway.errors import Unavailable
+from gateway.limits.limiter import Amount, Demand, Denied, Granted
+from gateway.limits.limits import MICRO, Budget, Limits
 from gateway.limits.redis import Owed, RedisLimiter
-from gateway.state.redis_link import connect
-from tests.doubles.redis_server import RedisServer, redis_server
-from tests.gateway.limits.homes import patient
+from gateway.state.redis.link import RedisLink, connect
+from tests.doubles.gateway.redis_server import RedisServer, redis_server
+from tests.gateway.limits.homes import LoneLimiter, patient
 
 UNITS = Limits(budget=Budget(units=1.0))
 
@@ -83,7 +83,7 @@ async def test_forgotten_scripts_are_loaded_again(
         verdict = await limiter.reserve(demand(number, UNITS))
         assert isinstance(verdict, Granted)
         admin.script_flush()
-        await limiter.settle(verdict.hold, Amount())
+        await limiter.charge(verdict.hold, Amount())
         admin.script_flush()
 
 
@@ -107,15 +107,15 @@ async def test_an_emptied_redis_does_not_give_the_budget_back(
     other = patient(limits_redis)
     first = await limiter.reserve(demand("a", UNITS, 0.4))
     assert isinstance(first, Granted)
-    await limiter.settle(first.hold, Amount(cost=400_000))
+    await limiter.charge(first.hold, Amount(cost=400_000))
     second = await other.reserve(demand("b", UNITS, 0.3))
     assert isinstance(second, Granted)
-    assert isinstance(await limiter.reserve(demand("c", UNITS, 0.4)), Refused)
+    assert isinstance(await limiter.reserve(demand("c", UNITS, 0.4)), Denied)
     admin.flushall()
-    await other.settle(second.hold, Amount(cost=300_000))  # its hold is gone, what it used is not
+    await other.charge(second.hold, Amount(cost=300_000))  # its hold is gone, what it used is not
     assert admin.hget("ratoon:limits:{tn_a}:month", "spent") == "300000"
     verdict = await limiter.reserve(demand("d", UNITS, 0.7))
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, Denied)
     assert isinstance(await other.reserve(demand("e", UNITS, 0.3)), Granted)
     await other.close()
 
@@ -127,17 +127,17 @@ async def test_what_was_owed_is_counted_once(limiter: RedisLimiter) -> None:
     assert verdict.standing.requests is not None
     assert verdict.standing.requests.remaining == 2
     again = await limiter.reserve_owing(demand("b", limits), Owed(requests=100))
-    assert isinstance(again, Refused)  # full, not locked for ever
+    assert isinstance(again, Denied)  # full, not locked for ever
     assert again.retry_after_s is not None
     assert again.retry_after_s <= 6.1
 
 
 async def test_a_frozen_redis_is_given_up_in_time(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
-        limiter = RedisLimiter(connect(server.url, as_text=True))
+        limiter = LoneLimiter(RedisLink(connect(server.url)))
         await limiter.reserve(demand("a", UNITS))
         server.freeze()
-        with pytest.raises(LimiterDown):
+        with pytest.raises(Unavailable):
             await limiter.reserve(demand("b", UNITS))
         server.thaw()
         assert isinstance(await _when_up(limiter, demand("c", UNITS)), Granted)
@@ -146,9 +146,9 @@ async def test_a_frozen_redis_is_given_up_in_time(tmp_path: Path) -> None:
 
 async def test_no_server_is_limiter_down(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
-        limiter = RedisLimiter(connect(server.url, as_text=True))
+        limiter = LoneLimiter(RedisLink(connect(server.url)))
     for number in range(2):
-        with pytest.raises(LimiterDown):
+        with pytest.raises(Unavailable):
             await limiter.reserve(demand(number, UNITS))
     await limiter.close()
 
@@ -157,6 +157,6 @@ async def _when_up(limiter: RedisLimiter, asked: Demand) -> object:
     for _ in range(100):
         try:
             return await limiter.reserve(asked)
-        except LimiterDown:
+        except Unavailable:
             await asyncio.sleep(0.01)
     raise AssertionError("it did not come back")

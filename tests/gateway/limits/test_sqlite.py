@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.limits.limiter import Amount, Demand, Granted, LimiterDown, Refused
+from gateway.errors import StateLost, Unavailable
+from gateway.limits.limiter import Amount, Demand, Denied, Granted
 from gateway.limits.limits import Limits
 from gateway.limits.sqlite import SqliteLimiter
 
@@ -28,25 +29,30 @@ async def test_a_restart_forgets_nothing(path: Path) -> None:
     assert isinstance(await limiter.reserve(demand("a")), Granted)
     await limiter.close()
     limiter = SqliteLimiter(path)
-    assert isinstance(await limiter.reserve(demand("b")), Refused)
+    assert isinstance(await limiter.reserve(demand("b")), Denied)
     await limiter.close()
 
 
-async def test_a_damaged_file_is_set_aside_and_begun_anew(path: Path) -> None:
+async def test_a_damaged_file_is_down_and_left_alone(path: Path) -> None:
     path.touch(0o600)
     path.write_bytes(b"no database " * 100)
     limiter = SqliteLimiter(path)
-    assert isinstance(await limiter.reserve(demand("a")), Granted)
+    assert limiter.file.fault is not None
+    assert limiter.file.fault.status == "limits_damaged"
+    with pytest.raises(StateLost):
+        await limiter.reserve(demand("a"))
     await limiter.close()
-    assert path.with_suffix(".damaged").read_bytes() == b"no database " * 100
+    assert path.read_bytes() == b"no database " * 100
 
 
 async def test_one_that_is_locked_is_down_and_not_broken(path: Path) -> None:
     limiter = SqliteLimiter(path)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(LimiterDown, match="locked"):
+    with pytest.raises(Unavailable) as refusal:
         await limiter.reserve(demand("a"))
+    assert "locked" in str(refusal.value.__cause__)
+    assert not isinstance(refusal.value, StateLost)
     holder.execute("ROLLBACK")
     holder.close()
     assert isinstance(await limiter.reserve(demand("a")), Granted)
@@ -59,6 +65,8 @@ async def test_an_unreadable_account_is_an_error(path: Path, account: bytes) -> 
     with sqlite3.connect(path) as vandal:
         vandal.execute("INSERT INTO accounts VALUES ('tn_a', ?)", (account,))
     vandal.close()
-    with pytest.raises(LimiterDown, match="cannot be read"):
+    with pytest.raises(StateLost) as refusal:
         await limiter.reserve(demand("a"))
+    assert "cannot be read" in str(refusal.value.__cause__)
+    assert limiter.file.fault is not None
     await limiter.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, Limiter, Verdict
 from gateway.limits.limits import Budget, Limits
-from tests.doubles.redis_server import RedisServer
+from tests.doubles.gateway.redis_server import RedisServer
 from tests.gateway.limits.homes import Home, memory_home, redis_home
 
 LIMITS = [
@@ -23,6 +24,7 @@ LIMITS = [
 turns = st.lists(
     st.one_of(
         st.tuples(st.just("reserve"), st.integers(0, 4), st.integers(0, 400), st.integers(0, 2000)),
+        st.tuples(st.just("ask on"), st.integers(0, 9), st.integers(0, 400), st.integers(0, 2000)),
         st.tuples(st.just("settle"), st.integers(0, 9), st.integers(0, 400), st.integers(0, 2000)),
         st.tuples(st.just("renew"), st.integers(0, 9), st.just(0), st.just(0)),
         st.tuples(
@@ -36,6 +38,11 @@ turns = st.lists(
     max_size=30,
 )
 Turn = tuple[str, int, int, int]
+
+
+def asks_on(hold: Hold, most: Amount) -> Demand:
+    """What a request that has begun asks for when it is known what it may use."""
+    return msgspec.structs.replace(hold.demand, most=most, begun=hold.demand.most)
 
 
 class Player:
@@ -53,16 +60,20 @@ class Player:
         if not self.holds:
             return None
         hold = self.holds[which % len(self.holds)]
+        if what == "ask on":
+            return self._said(await self.limiter.reserve(asks_on(hold, Amount(tokens, cost))))
         if what == "settle":
             most = hold.demand.most
             used = Amount(min(tokens, most.tokens), min(cost, most.cost))
-            await self.limiter.settle(hold, used)
+            await self.limiter.charge(hold, used)
         elif what == "renew":
             await self.limiter.renew([hold])
         return None
 
     def _said(self, verdict: Verdict) -> tuple[object, ...]:
         if isinstance(verdict, Granted):
+            asked = verdict.hold.demand.id
+            self.holds = [hold for hold in self.holds if hold.demand.id != asked]
             self.holds.append(verdict.hold)
             return ("granted", verdict.standing)
         return (verdict.reason, verdict.standing, verdict.retry_after_s)

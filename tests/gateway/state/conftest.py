@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.doubles.redis_server import RedisServer, redis_server
+from tests.doubles.gateway.redis_server import RedisServer, redis_server
 
 
 @pytest.fixture(scope="module")

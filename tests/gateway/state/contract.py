@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -22,6 +23,8 @@ from gateway.state.records import (
     Group,
     PrefixSource,
     PublishedPrefix,
+    ResponseRoom,
+    StoredResponse,
     Tenant,
     UsageRow,
 )
@@ -70,6 +73,36 @@ def a_prefix(name: str = "rules", version: int = 1, scope: str = EVERYONE) -> Pu
     )
 
 
+def a_response(tenant: Tenant, number: int = 1, text: str = "é 🌱") -> StoredResponse:
+    content = msgspec.Raw(msgspec.json.encode({"said": text}))
+    return StoredResponse(
+        id=f"resp_{number}",
+        tenant_id=tenant.id,
+        created_at=float(number),
+        expires_at=100.0 + number,
+        content=content,
+    )
+
+
+def room_for(of_tenant: int, of_all: int = 1000) -> ResponseRoom:
+    """Room for so many of `a_response`, in which every number has one digit."""
+    size = len(msgspec.json.encode(a_response(a_tenant())))
+    return ResponseRoom(of_one=size, of_tenant=of_tenant * size, of_all=of_all * size)
+
+
+async def kept(store: Store, tenant: Tenant, most: int = 9) -> list[int]:
+    """The numbers of those of the tenant's responses that are there."""
+    numbers = []
+    for number in range(1, most + 1):
+        try:
+            found = await store.find_response(tenant.id, f"resp_{number}", now=0.0)
+        except NotFound:
+            continue
+        assert found == a_response(tenant, number)
+        numbers.append(number)
+    return numbers
+
+
 def a_row(day: str = "2026-01-31", tenant: str = "tn_a", key: str = "key_1", **n: int) -> UsageRow:
     return UsageRow(day=day, tenant_id=tenant, key_id=key, counters=Counters(**n))
 
@@ -79,159 +112,159 @@ class StoreContract:
 
     async def test_a_tenant_comes_back_as_it_was_stored(self, store: Store) -> None:
         tenant = Tenant(id="tn_1", name="acme", created_at=12.25, disabled=True, weight=2.5)
-        await store.create_tenant(tenant)
-        assert await store.get_tenant("tn_1") == tenant
-        assert (await store.get_tenant("tn_1")).disabled is True
+        await store.create(tenant)
+        assert await store.get(Tenant, "tn_1") == tenant
+        assert (await store.get(Tenant, "tn_1")).disabled is True
 
     async def test_tenants_are_listed_oldest_first(self, store: Store) -> None:
-        assert await store.list_tenants() == []
+        assert await store.every(Tenant) == []
         late, early = a_tenant("late", at=9.0), a_tenant("early", at=2.0)
-        await store.create_tenant(late)
-        await store.create_tenant(early)
-        assert await store.list_tenants() == [early, late]
+        await store.create(late)
+        await store.create(early)
+        assert await store.every(Tenant) == [early, late]
 
     @pytest.mark.parametrize("clash", ["id", "name"])
     async def test_a_taken_id_or_name_is_a_conflict(self, store: Store, clash: str) -> None:
         first = a_tenant()
-        await store.create_tenant(first)
+        await store.create(first)
         other = a_tenant("other")
         taken = replace(other, id=first.id) if clash == "id" else replace(other, name=first.name)
         with pytest.raises(Conflict):
-            await store.create_tenant(taken)
-        assert await store.list_tenants() == [first]
-        await store.create_tenant(other)
-        assert len(await store.list_tenants()) == 2
+            await store.create(taken)
+        assert await store.every(Tenant) == [first]
+        await store.create(other)
+        assert len(await store.every(Tenant)) == 2
 
     async def test_a_missing_tenant_is_not_found(self, store: Store) -> None:
         ghost = a_tenant("ghost")
         for attempt in (
-            store.get_tenant(ghost.id),
-            store.update_tenant(ghost),
-            store.delete_tenant(ghost.id),
+            store.get(Tenant, ghost.id),
+            store.update(ghost),
+            store.delete(Tenant, ghost.id),
             store.list_keys(ghost.id),
-            store.create_key(a_key(ghost)),
+            store.create(a_key(ghost)),
         ):
             with pytest.raises(NotFound):
                 await attempt
-        await store.create_tenant(ghost)
-        await store.create_key(a_key(ghost))
+        await store.create(ghost)
+        await store.create(a_key(ghost))
         assert await store.list_keys(ghost.id) == [a_key(ghost)]
 
     async def test_update_replaces_the_record(self, store: Store) -> None:
         tenant, bystander = a_tenant(), a_tenant("bystander")
-        await store.create_tenant(tenant)
-        await store.create_tenant(bystander)
+        await store.create(tenant)
+        await store.create(bystander)
         changed = replace(tenant, name="new", disabled=True, weight=7.0)
-        await store.update_tenant(changed)
-        assert await store.get_tenant(tenant.id) == changed
-        assert await store.get_tenant(bystander.id) == bystander
+        await store.update(changed)
+        assert await store.get(Tenant, tenant.id) == changed
+        assert await store.get(Tenant, bystander.id) == bystander
 
     async def test_renaming_to_a_taken_name_is_a_conflict(self, store: Store) -> None:
         first, second = a_tenant("first"), a_tenant("second")
-        await store.create_tenant(first)
-        await store.create_tenant(second)
+        await store.create(first)
+        await store.create(second)
         with pytest.raises(Conflict):
-            await store.update_tenant(replace(second, name="first"))
-        assert await store.get_tenant(second.id) == second
-        await store.update_tenant(replace(second, name="second", weight=3.0))
-        assert (await store.get_tenant(second.id)).weight == 3.0
+            await store.update(replace(second, name="first"))
+        assert await store.get(Tenant, second.id) == second
+        await store.update(replace(second, name="second", weight=3.0))
+        assert (await store.get(Tenant, second.id)).weight == 3.0
 
     async def test_deleting_a_tenant_deletes_its_keys_and_no_others(self, store: Store) -> None:
         gone, stays = a_tenant("gone"), a_tenant("stays")
         for tenant in (gone, stays):
-            await store.create_tenant(tenant)
-            await store.create_key(a_key(tenant))
-        await store.delete_tenant(gone.id)
+            await store.create(tenant)
+            await store.create(a_key(tenant))
+        await store.delete(Tenant, gone.id)
         assert await store.find_by_digest(a_key(gone).digest) is None
         with pytest.raises(NotFound):
-            await store.get_key(a_key(gone).id)
+            await store.get(ApiKey, a_key(gone).id)
         assert await store.find_by_digest(a_key(stays).digest) == (a_key(stays), stays)
-        assert await store.list_tenants() == [stays]
+        assert await store.every(Tenant) == [stays]
 
     async def test_the_name_of_a_deleted_tenant_is_free_again(self, store: Store) -> None:
-        await store.create_tenant(a_tenant())
-        await store.delete_tenant(a_tenant().id)
-        await store.create_tenant(replace(a_tenant(), id="tn_again"))
+        await store.create(a_tenant())
+        await store.delete(Tenant, a_tenant().id)
+        await store.create(replace(a_tenant(), id="tn_again"))
         assert await store.list_keys("tn_again") == []
 
     async def test_a_key_comes_back_as_it_was_stored(self, store: Store) -> None:
         tenant = a_tenant()
-        await store.create_tenant(tenant)
+        await store.create(tenant)
         plain = a_key(tenant, 1)
         full = replace(a_key(tenant, 2), digest=bytes(range(32)), expires_at=5.5, revoked_at=6.5)
         for key in (plain, full):
-            await store.create_key(key)
-            assert await store.get_key(key.id) == key
+            await store.create(key)
+            assert await store.get(ApiKey, key.id) == key
             assert await store.find_by_digest(key.digest) == (key, tenant)
 
     async def test_keys_are_listed_oldest_first_and_by_tenant(self, store: Store) -> None:
         first, second = a_tenant("first"), a_tenant("second")
         for tenant in (first, second):
-            await store.create_tenant(tenant)
+            await store.create(tenant)
             for number in (3, 1, 2):
-                await store.create_key(a_key(tenant, number))
+                await store.create(a_key(tenant, number))
         assert await store.list_keys(first.id) == [a_key(first, n) for n in (1, 2, 3)]
 
     @pytest.mark.parametrize("clash", ["id", "digest"])
     async def test_a_key_is_stored_once(self, store: Store, clash: str) -> None:
         tenant = a_tenant()
-        await store.create_tenant(tenant)
+        await store.create(tenant)
         first, second = a_key(tenant, 1), a_key(tenant, 2)
-        await store.create_key(first)
+        await store.create(first)
         taken = (
             replace(second, id=first.id) if clash == "id" else replace(second, digest=first.digest)
         )
         with pytest.raises(Conflict):
-            await store.create_key(taken)
-        await store.create_key(second)
+            await store.create(taken)
+        await store.create(second)
         assert await store.list_keys(tenant.id) == [first, second]
 
     async def test_a_missing_key_is_not_found(self, store: Store) -> None:
         tenant = a_tenant()
-        await store.create_tenant(tenant)
+        await store.create(tenant)
         with pytest.raises(NotFound):
-            await store.get_key("key_none")
+            await store.get(ApiKey, "key_none")
         with pytest.raises(NotFound):
-            await store.update_key(a_key(tenant))
+            await store.update(a_key(tenant))
 
     async def test_a_digest_is_found_whole_or_not_at_all(self, store: Store) -> None:
         tenant = a_tenant()
-        await store.create_tenant(tenant)
+        await store.create(tenant)
         key = a_key(tenant)
-        await store.create_key(key)
+        await store.create(key)
         for near in (b"", key.digest[:-1], key.digest + b"\0", key.digest[:-1] + b"!"):
             assert await store.find_by_digest(near) is None
         assert await store.find_by_digest(key.digest) == (key, tenant)
 
     async def test_expiry_and_revocation_are_replaced(self, store: Store) -> None:
         tenant = a_tenant()
-        await store.create_tenant(tenant)
+        await store.create(tenant)
         key, other = a_key(tenant, 1), a_key(tenant, 2)
-        await store.create_key(key)
-        await store.create_key(other)
-        await store.update_key(replace(key, expires_at=50.0))
-        assert await store.get_key(key.id) == replace(key, expires_at=50.0)
-        await store.update_key(replace(key, expires_at=None, revoked_at=60.0))
-        assert await store.get_key(key.id) == replace(key, revoked_at=60.0)
-        assert await store.get_key(other.id) == other
+        await store.create(key)
+        await store.create(other)
+        await store.update(replace(key, expires_at=50.0))
+        assert await store.get(ApiKey, key.id) == replace(key, expires_at=50.0)
+        await store.update(replace(key, expires_at=None, revoked_at=60.0))
+        assert await store.get(ApiKey, key.id) == replace(key, revoked_at=60.0)
+        assert await store.get(ApiKey, other.id) == other
 
     async def test_a_stored_revocation_stays(self, store: Store) -> None:
         tenant = a_tenant()
-        await store.create_tenant(tenant)
+        await store.create(tenant)
         before = a_key(tenant)
-        await store.create_key(before)
-        await store.update_key(replace(before, revoked_at=60.0))
-        await store.update_key(replace(before, expires_at=99.0))  # read before the revocation
-        after = await store.get_key(before.id)
+        await store.create(before)
+        await store.update(replace(before, revoked_at=60.0))
+        await store.update(replace(before, expires_at=99.0))  # read before the revocation
+        after = await store.get(ApiKey, before.id)
         assert (after.expires_at, after.revoked_at) == (99.0, 60.0)
-        await store.update_key(replace(before, revoked_at=70.0))
-        assert (await store.get_key(before.id)).revoked_at == 60.0
+        await store.update(replace(before, revoked_at=70.0))
+        assert (await store.get(ApiKey, before.id)).revoked_at == 60.0
 
     async def test_find_shows_the_tenant_as_it_is_now(self, store: Store) -> None:
         tenant = a_tenant()
-        await store.create_tenant(tenant)
-        await store.create_key(a_key(tenant))
-        await store.update_tenant(replace(tenant, disabled=True))
+        await store.create(tenant)
+        await store.create(a_key(tenant))
+        await store.update(replace(tenant, disabled=True))
         found = await store.find_by_digest(a_key(tenant).digest)
         assert found is not None
         assert found[1].disabled
@@ -239,59 +272,59 @@ class StoreContract:
     @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
     async def test_text_is_data(self, store: Store, text: str) -> None:
         bystander = a_tenant("bystander")
-        await store.create_tenant(bystander)
+        await store.create(bystander)
         with pytest.raises(NotFound):
-            await store.get_tenant(text)
+            await store.get(Tenant, text)
         with pytest.raises(NotFound):
-            await store.delete_tenant(text)
+            await store.delete(Tenant, text)
         tenant = Tenant(id=text, name=text, created_at=2.0)
-        await store.create_tenant(tenant)
+        await store.create(tenant)
         key = replace(a_key(bystander), id=text, tenant_id=text, hint=text)
-        await store.create_key(key)
+        await store.create(key)
         assert await store.find_by_digest(key.digest) == (key, tenant)
-        assert await store.list_tenants() == [bystander, tenant]
+        assert await store.every(Tenant) == [bystander, tenant]
         assert await store.list_keys(bystander.id) == []
 
     async def test_of_fifty_at_once_one_gets_the_name(self, store: Store) -> None:
         rivals = [Tenant(id=f"tn_{i}", name="same", created_at=1.0) for i in range(50)]
         results = await asyncio.gather(
-            *(store.create_tenant(rival) for rival in rivals), return_exceptions=True
+            *(store.create(rival) for rival in rivals), return_exceptions=True
         )
         assert sum(result is None for result in results) == 1
         assert sum(isinstance(result, Conflict) for result in results) == 49
-        assert len(await store.list_tenants()) == 1
+        assert len(await store.every(Tenant)) == 1
 
     async def test_a_tenant_joins_a_group_that_is_there(self, store: Store) -> None:
         loner, friend = a_tenant("loner"), replace(a_tenant("friend"), group_id=a_group().id)
         with pytest.raises(NotFound):
-            await store.create_tenant(friend)
-        await store.create_tenant(loner)
+            await store.create(friend)
+        await store.create(loner)
         with pytest.raises(NotFound):
-            await store.update_tenant(replace(loner, group_id=a_group().id))
-        assert await store.list_tenants() == [loner]
-        await store.create_group(a_group())
-        await store.create_tenant(friend)
-        await store.update_tenant(replace(loner, group_id=a_group().id))
-        assert {t.group_id for t in await store.list_tenants()} == {a_group().id}
+            await store.update(replace(loner, group_id=a_group().id))
+        assert await store.every(Tenant) == [loner]
+        await store.create(a_group())
+        await store.create(friend)
+        await store.update(replace(loner, group_id=a_group().id))
+        assert {t.group_id for t in await store.every(Tenant)} == {a_group().id}
 
     async def test_groups_come_back_oldest_first_and_can_be_renamed(self, store: Store) -> None:
         late, early = a_group("late", at=9.0), a_group("early", at=2.0)
-        await store.create_group(late)
-        await store.create_group(early)
-        assert await store.list_groups() == [early, late]
+        await store.create(late)
+        await store.create(early)
+        assert await store.every(Group) == [early, late]
         with pytest.raises(Conflict):
-            await store.create_group(replace(late, id="gr_other"))
+            await store.create(replace(late, id="gr_other"))
         with pytest.raises(Conflict):
-            await store.update_group(replace(early, name="late"))
-        await store.update_group(replace(early, name="first"))
-        assert (await store.get_group(early.id)).name == "first"
-        await store.create_group(replace(early, id="gr_again"))  # the old name is free
+            await store.update(replace(early, name="late"))
+        await store.update(replace(early, name="first"))
+        assert (await store.get(Group, early.id)).name == "first"
+        await store.create(replace(early, id="gr_again"))  # the old name is free
 
     async def test_a_missing_group_is_not_found(self, store: Store) -> None:
         for attempt in (
-            store.get_group("gr_none"),
-            store.update_group(a_group()),
-            store.delete_group("gr_none"),
+            store.get(Group, "gr_none"),
+            store.update(a_group()),
+            store.delete(Group, "gr_none"),
         ):
             with pytest.raises(NotFound):
                 await attempt
@@ -300,39 +333,39 @@ class StoreContract:
         group = a_group()
         member = replace(a_tenant(), group_id=group.id)
         prefix = a_prefix(scope=group.id)
-        await store.create_group(group)
-        await store.create_tenant(member)
-        await store.create_prefix(prefix)
+        await store.create(group)
+        await store.create(member)
+        await store.create(prefix)
         with pytest.raises(Conflict):
-            await store.delete_group(group.id)
-        await store.update_tenant(replace(member, group_id=None))
+            await store.delete(Group, group.id)
+        await store.update(replace(member, group_id=None))
         with pytest.raises(Conflict):
-            await store.delete_group(group.id)
-        await store.update_prefix(replace(prefix, deleted_at=5.0))
-        await store.delete_group(group.id)
-        assert await store.list_groups() == []
-        assert (await store.get_prefix(prefix.id)).scope == group.id  # history stays
-        await store.create_group(group)
-        await store.update_tenant(member)
-        await store.delete_tenant(member.id)
-        await store.delete_group(group.id)  # a deleted tenant belongs to nothing
+            await store.delete(Group, group.id)
+        await store.update(replace(prefix, deleted_at=5.0))
+        await store.delete(Group, group.id)
+        assert await store.every(Group) == []
+        assert (await store.get(PublishedPrefix, prefix.id)).scope == group.id  # history stays
+        await store.create(group)
+        await store.update(member)
+        await store.delete(Tenant, member.id)
+        await store.delete(Group, group.id)  # a deleted tenant belongs to nothing
 
     async def test_prefixes_come_back_as_they_were_stored(self, store: Store) -> None:
         first = a_prefix("rules", 1)
         second = replace(
             a_prefix("rules", 2), source=PrefixSource(messages=[{"role": "user", "content": "hi"}])
         )
-        await store.create_prefix(second)
-        await store.create_prefix(first)
-        assert await store.list_prefixes() == [first, second]
-        assert await store.get_prefix(second.id) == second
+        await store.create(second)
+        await store.create(first)
+        assert await store.every(PublishedPrefix) == [first, second]
+        assert await store.get(PublishedPrefix, second.id) == second
         with pytest.raises(NotFound):
-            await store.get_prefix("px_none")
+            await store.get(PublishedPrefix, "px_none")
         with pytest.raises(NotFound):
-            await store.update_prefix(a_prefix("ghost"))
+            await store.update(a_prefix("ghost"))
         with pytest.raises(NotFound):
-            await store.create_prefix(a_prefix("ours", scope="gr_none"))
-        assert len(await store.list_prefixes()) == 2
+            await store.create(a_prefix("ours", scope="gr_none"))
+        assert len(await store.every(PublishedPrefix)) == 2
 
     async def test_tools_stay_as_they_were_sent(self, store: Store) -> None:
         function = {"name": "é", "parameters": {"z": [1, 2.0, 10**25, None], "a": {"y": 1, "b": 2}}}
@@ -341,38 +374,162 @@ class StoreContract:
         alone = replace(a_prefix("alone"), source=PrefixSource(tools=tools))
         prefix = replace(a_prefix(), source=source)
         for one in (prefix, alone):
-            await store.create_prefix(one)
-            kept = (await store.get_prefix(one.id)).source.tools
+            await store.create(one)
+            kept = (await store.get(PublishedPrefix, one.id)).source.tools
             assert json.dumps(kept) == json.dumps(tools)  # fields in their order, too
-        await store.update_prefix(replace(prefix, tokens=3))
-        assert (await store.get_prefix(prefix.id)).source == source
-        await store.update_prefix(replace(prefix, deleted_at=7.0))
-        assert (await store.get_prefix(prefix.id)).source.tools is None
-        assert (await store.get_prefix(alone.id)).source.tools == tools
+        await store.update(replace(prefix, tokens=3))
+        assert (await store.get(PublishedPrefix, prefix.id)).source == source
+        await store.update(replace(prefix, deleted_at=7.0))
+        assert (await store.get(PublishedPrefix, prefix.id)).source.tools is None
+        assert (await store.get(PublishedPrefix, alone.id)).source.tools == tools
 
     async def test_a_version_is_given_once_even_after_its_deletion(self, store: Store) -> None:
         prefix = a_prefix()
-        await store.create_prefix(prefix)
+        await store.create(prefix)
         again = replace(prefix, id="px_again")
         with pytest.raises(Conflict):
-            await store.create_prefix(again)
+            await store.create(again)
         with pytest.raises(Conflict):
-            await store.create_prefix(replace(prefix, version=2))  # its id is taken
-        assert await store.list_prefixes() == [prefix]
-        await store.update_prefix(replace(prefix, deleted_at=7.0))
+            await store.create(replace(prefix, version=2))  # its id is taken
+        assert await store.every(PublishedPrefix) == [prefix]
+        await store.update(replace(prefix, deleted_at=7.0))
         with pytest.raises(Conflict):
-            await store.create_prefix(again)
-        await store.create_prefix(replace(again, version=2))
+            await store.create(again)
+        await store.create(replace(again, version=2))
 
     async def test_a_prefix_learns_its_tokens_and_stays_deleted(self, store: Store) -> None:
         prefix = a_prefix()
-        await store.create_prefix(prefix)
-        await store.update_prefix(replace(prefix, tokens=42))
-        assert await store.get_prefix(prefix.id) == replace(prefix, tokens=42)
-        await store.update_prefix(replace(prefix, tokens=42, deleted_at=7.0))
-        await store.update_prefix(replace(prefix, tokens=43))  # read before the deletion
-        after = await store.get_prefix(prefix.id)
+        await store.create(prefix)
+        await store.update(replace(prefix, tokens=42))
+        assert await store.get(PublishedPrefix, prefix.id) == replace(prefix, tokens=42)
+        await store.update(replace(prefix, tokens=42, deleted_at=7.0))
+        await store.update(replace(prefix, tokens=43))  # read before the deletion
+        after = await store.get(PublishedPrefix, prefix.id)
         assert (after.tokens, after.deleted_at) == (43, 7.0)
+
+    async def test_a_response_is_its_tenant_s_alone(self, store: Store) -> None:
+        mine, other = a_tenant("mine"), a_tenant("hers")
+        for tenant in (mine, other):
+            await store.create(tenant)
+        ours = a_response(mine)
+        assert await store.keep_response(ours, room_for(9))
+        assert await store.find_response(mine.id, ours.id, now=1.0) == ours
+        for tenant_id in (other.id, "", f"{mine.id}:", "tn_ghost"):
+            with pytest.raises(NotFound):
+                await store.find_response(tenant_id, ours.id, now=1.0)
+            with pytest.raises(NotFound):
+                await store.drop_response(tenant_id, ours.id, now=1.0)
+        with pytest.raises(Conflict):
+            await store.keep_response(ours, room_for(9))
+        theirs = replace(ours, tenant_id=other.id, content=msgspec.Raw(b'"theirs"'))
+        assert await store.keep_response(theirs, room_for(9))  # ids are by tenant
+        assert await store.find_response(mine.id, ours.id, now=1.0) == ours
+        await store.drop_response(mine.id, ours.id, now=1.0)
+        with pytest.raises(NotFound):
+            await store.find_response(mine.id, ours.id, now=1.0)
+        assert await store.find_response(other.id, ours.id, now=1.0) == theirs
+
+    @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+    async def test_the_id_of_a_response_is_data(self, store: Store, text: str) -> None:
+        await store.create(a_tenant())
+        response = replace(a_response(a_tenant()), id=text)
+        with pytest.raises(NotFound):
+            await store.find_response(a_tenant().id, text, now=1.0)
+        room = ResponseRoom(of_one=1 << 20, of_tenant=1 << 20, of_all=1 << 20)
+        assert await store.keep_response(response, room)
+        assert await store.find_response(a_tenant().id, text, now=1.0) == response
+        assert await kept(store, a_tenant()) == []
+        await store.drop_expired_responses(now=1000.0)
+        with pytest.raises(NotFound):
+            await store.find_response(a_tenant().id, text, now=1.0)
+
+    async def test_a_response_ends_when_it_expires(self, store: Store) -> None:
+        tenant = a_tenant()
+        await store.create(tenant)
+        for number in (1, 2):
+            await store.keep_response(a_response(tenant, number), room_for(9))
+        assert (await store.find_response(tenant.id, "resp_1", now=100.9)).id == "resp_1"
+        for attempt in (store.find_response, store.drop_response):
+            with pytest.raises(NotFound):
+                await attempt(tenant.id, "resp_1", now=101.0)
+        await store.drop_expired_responses(now=100.0)
+        assert await kept(store, tenant) == [1, 2]
+        await store.drop_expired_responses(now=101.5)
+        assert await kept(store, tenant) == [2]
+        for number in (3, 4):  # what has expired takes no room
+            await store.keep_response(a_response(tenant, number), room_for(3))
+        assert await kept(store, tenant) == [2, 3, 4]
+
+    async def test_the_oldest_of_a_tenant_make_room(self, store: Store) -> None:
+        tenant, other = a_tenant("acme"), a_tenant("emca")
+        for one in (tenant, other):
+            await store.create(one)
+        await store.keep_response(a_response(other), room_for(2))
+        for number in (3, 1, 2):
+            await store.keep_response(a_response(tenant, number), room_for(3))
+        assert await kept(store, tenant) == [1, 2, 3]
+        await store.keep_response(a_response(tenant, 4), room_for(2))
+        assert await kept(store, tenant) == [3, 4]
+        await store.drop_response(tenant.id, "resp_4", now=1.0)
+        await store.keep_response(a_response(tenant, 5), room_for(2))
+        assert await kept(store, tenant) == [3, 5]
+        assert await kept(store, other) == [1]
+
+    async def test_of_all_tenants_the_one_that_has_most_makes_room(self, store: Store) -> None:
+        much, some = a_tenant("much"), a_tenant("some")
+        for one in (much, some):
+            await store.create(one)
+        for number in (2, 3, 4):
+            await store.keep_response(a_response(much, number), room_for(9, 4))
+        await store.keep_response(a_response(some, 1), room_for(9, 4))
+        await store.keep_response(a_response(some, 5), room_for(9, 4))
+        assert (await kept(store, much), await kept(store, some)) == ([3, 4], [1, 5])
+
+    async def test_a_response_beyond_the_room_changes_nothing(self, store: Store) -> None:
+        tenant = a_tenant()
+        await store.create(tenant)
+        await store.keep_response(a_response(tenant, 1), room_for(1))
+        big = a_response(tenant, 2, text="é 🌱!")
+        assert not await store.keep_response(big, room_for(9))
+        assert await kept(store, tenant) == [1]
+        assert await store.keep_response(a_response(tenant, 2), room_for(9))  # the control
+
+    @pytest.mark.parametrize("change", ["deleted", "disabled"])
+    async def test_responses_go_with_their_tenant(self, store: Store, change: str) -> None:
+        tenant, other = a_tenant("gone"), a_tenant("here")
+        for one in (tenant, other):
+            await store.create(one)
+            for number in (1, 2):
+                await store.keep_response(a_response(one, number), room_for(2, 4))
+        if change == "deleted":
+            await store.delete(Tenant, tenant.id)
+        else:
+            await store.update(replace(tenant, disabled=True))
+        assert (await kept(store, tenant), await kept(store, other)) == ([], [1, 2])
+        with pytest.raises(NotFound):  # as an answer does that ends after the change
+            await store.keep_response(a_response(tenant, 3), room_for(2, 4))
+        if change == "deleted":
+            await store.create(tenant)
+        else:
+            await store.update(tenant)
+        assert await kept(store, tenant) == []
+        for number in (3, 4):  # their bytes are free again
+            await store.keep_response(a_response(tenant, number), room_for(2, 4))
+        assert (await kept(store, tenant), await kept(store, other)) == ([3, 4], [1, 2])
+
+    async def test_a_tenant_that_changes_keeps_its_responses(self, store: Store) -> None:
+        await store.create(a_tenant())
+        await store.keep_response(a_response(a_tenant()), room_for(1))
+        await store.update(replace(a_tenant(), weight=2.0))
+        assert await kept(store, a_tenant()) == [1]
+
+    async def test_responses_that_are_kept_at_once_stay_within_the_room(self, store: Store) -> None:
+        await store.create(a_tenant())
+        responses = [a_response(a_tenant(), number) for number in range(1, 10)]
+        assert all(
+            await asyncio.gather(*(store.keep_response(one, room_for(4)) for one in responses))
+        )
+        assert len(await kept(store, a_tenant())) == 4
 
     async def test_usage_adds_up_by_tenant_key_and_day(self, store: Store) -> None:
         await store.add_usage([a_row(requests=1, cached_tokens=5)], batch="1")
@@ -434,9 +591,9 @@ class StoreContract:
         assert row.counters.requests == 50
 
     async def test_usage_outlives_its_tenant(self, store: Store) -> None:
-        await store.create_tenant(a_tenant())
+        await store.create(a_tenant())
         await store.add_usage([a_row(tenant=a_tenant().id, requests=1)], batch="1")
-        await store.delete_tenant(a_tenant().id)
+        await store.delete(Tenant, a_tenant().id)
         assert len(await store.usage("2026-01-01", "2026-12-31")) == 1
 
     async def test_the_audit_log_is_read_newest_first(self, store: Store) -> None:
@@ -460,7 +617,7 @@ class StoreContract:
             assert await _random_change(store, random.Random(seed)) == await _random_change(
                 model, random.Random(seed)
             )
-        tenants = await store.list_tenants()
+        tenants = await store.every(Tenant)
         assert {t.id: t for t in tenants} == model.tenants
         stored = [key for tenant in tenants for key in await store.list_keys(tenant.id)]
         assert {key.id: key for key in stored} == model.keys
@@ -473,13 +630,13 @@ async def _random_change(store: Store, rng: random.Random) -> str:
     tenant = replace(tenant, name=rng.choice("abcd"))
     key = replace(a_key(a_tenant(rng.choice("abcd")), rng.randrange(4)), tenant_id=tenant.id)
     changes: list[Callable[[], Awaitable[None]]] = [
-        lambda: store.create_tenant(tenant),
-        lambda: store.update_tenant(tenant),
-        lambda: store.create_key(key),
-        lambda: store.create_key(key),
-        lambda: store.update_key(replace(key, expires_at=rng.random())),
-        lambda: store.update_key(replace(key, revoked_at=rng.random())),
-        lambda: store.delete_tenant(tenant.id),
+        lambda: store.create(tenant),
+        lambda: store.update(tenant),
+        lambda: store.create(key),
+        lambda: store.create(key),
+        lambda: store.update(replace(key, expires_at=rng.random())),
+        lambda: store.update(replace(key, revoked_at=rng.random())),
+        lambda: store.delete(Tenant, tenant.id),
     ]
     [change] = rng.choices(changes, weights=[6, 6, 6, 6, 6, 2, 1])
     try:

@@ -4,7 +4,11 @@ stand in for any other home and serve as the model of random tests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from gateway.errors import Conflict, NotFound
 from gateway.state.records import (
@@ -13,9 +17,12 @@ from gateway.state.records import (
     Counters,
     Group,
     PublishedPrefix,
+    ResponseRoom,
+    StoredResponse,
     Tenant,
     UsageRow,
 )
+from gateway.state.store import D, R, Record
 
 
 class MemoryStore:
@@ -26,55 +33,53 @@ class MemoryStore:
         self.keys: dict[str, ApiKey] = {}
         self.groups: dict[str, Group] = {}
         self.prefixes: dict[str, PublishedPrefix] = {}
+        self.responses: dict[tuple[str, str], tuple[StoredResponse, int]] = {}
         self.counters: dict[tuple[str, str, str], Counters] = {}
         self.batches: list[str] = []
         self.audit_log: list[AuditEntry] = []
         self.lookups = 0
 
-    async def create_tenant(self, tenant: Tenant) -> None:
-        if tenant.id in self.tenants or self._has_name(tenant.name):
+    async def create(self, record: R) -> None:
+        records, unique = self._of(type(record)), _unique(record)
+        if isinstance(record, ApiKey):
+            await self.get(Tenant, record.tenant_id)
+        if record.id in records or unique in map(_unique, records.values()):
             raise Conflict("taken")
-        self._require_group(tenant.group_id)
-        self.tenants[tenant.id] = tenant
+        self._require_group(record)
+        records[record.id] = record
 
-    async def list_tenants(self) -> list[Tenant]:
-        return sorted(self.tenants.values(), key=lambda tenant: tenant.created_at)
+    async def every(self, kind: type[R]) -> list[R]:
+        return sorted(self._of(kind).values(), key=lambda record: record.created_at)
 
-    async def get_tenant(self, tenant_id: str) -> Tenant:
-        if tenant_id not in self.tenants:
-            raise NotFound("no such tenant")
-        return self.tenants[tenant_id]
+    async def get(self, kind: type[R], record_id: str) -> R:
+        if record_id not in self._of(kind):
+            raise NotFound("no such record")
+        return self._of(kind)[record_id]
 
-    async def update_tenant(self, tenant: Tenant) -> None:
-        old = await self.get_tenant(tenant.id)
-        if tenant.name != old.name and self._has_name(tenant.name):
+    async def update(self, record: R) -> None:
+        records = self._of(type(record))
+        old = await self.get(type(record), record.id)
+        others = {_unique(one) for one in records.values() if one.id != record.id}
+        if _unique(record) in others:
             raise Conflict("taken")
-        self._require_group(tenant.group_id)
-        self.tenants[tenant.id] = tenant
+        new = old.updated(record)
+        self._require_group(new)
+        records[record.id] = new
+        if isinstance(new, Tenant) and new.disabled:
+            self._drop_responses_of(new.id)
 
-    async def delete_tenant(self, tenant_id: str) -> None:
-        await self.get_tenant(tenant_id)
-        del self.tenants[tenant_id]
-        self.keys = {i: key for i, key in self.keys.items() if key.tenant_id != tenant_id}
-
-    async def create_key(self, key: ApiKey) -> None:
-        await self.get_tenant(key.tenant_id)
-        if key.id in self.keys or any(key.digest == k.digest for k in self.keys.values()):
-            raise Conflict("taken")
-        self.keys[key.id] = key
+    async def delete(self, kind: type[D], record_id: str) -> None:
+        gone = await self.get(kind, record_id)
+        if gone.id in self._groups_in_use():
+            raise Conflict("has members")
+        del self._of(kind)[gone.id]
+        for key in [key for key in self.keys.values() if key.tenant_id == gone.id]:
+            del self.keys[key.id]
+        self._drop_responses_of(gone.id)
 
     async def list_keys(self, tenant_id: str) -> list[ApiKey]:
-        await self.get_tenant(tenant_id)
-        mine = [key for key in self.keys.values() if key.tenant_id == tenant_id]
-        return sorted(mine, key=lambda key: key.created_at)
-
-    async def get_key(self, key_id: str) -> ApiKey:
-        if key_id not in self.keys:
-            raise NotFound("no such key")
-        return self.keys[key_id]
-
-    async def update_key(self, key: ApiKey) -> None:
-        self.keys[key.id] = (await self.get_key(key.id)).updated(key)
+        await self.get(Tenant, tenant_id)
+        return [key for key in await self.every(ApiKey) if key.tenant_id == tenant_id]
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
         self.lookups += 1
@@ -83,49 +88,38 @@ class MemoryStore:
                 return key, self.tenants[key.tenant_id]
         return None
 
-    async def create_group(self, group: Group) -> None:
-        if group.id in self.groups or any(group.name == g.name for g in self.groups.values()):
+    async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
+        size = len(msgspec.json.encode(response))
+        if not room.has_room_for(size):
+            return False
+        if (await self.get(Tenant, response.tenant_id)).disabled:
+            raise NotFound("no such tenant")
+        place = (response.tenant_id, response.id)
+        if place in self.responses:
             raise Conflict("taken")
-        self.groups[group.id] = group
+        self.responses[place] = (response, size)
+        while self._bytes()[response.tenant_id] > room.of_tenant:
+            self._drop_oldest(response.tenant_id)
+        while self._bytes().total() > room.of_all:
+            [(heaviest, _)] = self._bytes().most_common(1)
+            self._drop_oldest(heaviest)
+        return True
 
-    async def list_groups(self) -> list[Group]:
-        return sorted(self.groups.values(), key=lambda group: group.created_at)
+    async def find_response(
+        self, tenant_id: str, response_id: str, *, now: float
+    ) -> StoredResponse:
+        found = self.responses.get((tenant_id, response_id))
+        if found is None or found[0].expires_at <= now:
+            raise NotFound("no such response")
+        return found[0]
 
-    async def get_group(self, group_id: str) -> Group:
-        self._require_group(group_id)
-        return self.groups[group_id]
+    async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
+        await self.find_response(tenant_id, response_id, now=now)
+        del self.responses[tenant_id, response_id]
 
-    async def update_group(self, group: Group) -> None:
-        await self.get_group(group.id)
-        if any(group.name == g.name and group.id != g.id for g in self.groups.values()):
-            raise Conflict("taken")
-        self.groups[group.id] = group
-
-    async def delete_group(self, group_id: str) -> None:
-        await self.get_group(group_id)
-        tenants = {tenant.group_id for tenant in self.tenants.values()}
-        prefixes = {p.group_id for p in self.prefixes.values() if p.deleted_at is None}
-        if group_id in tenants | prefixes:
-            raise Conflict("has members")
-        del self.groups[group_id]
-
-    async def create_prefix(self, prefix: PublishedPrefix) -> None:
-        taken = {(old.name, old.version) for old in self.prefixes.values()}
-        if prefix.id in self.prefixes or (prefix.name, prefix.version) in taken:
-            raise Conflict("taken")
-        self._require_group(prefix.group_id)
-        self.prefixes[prefix.id] = prefix
-
-    async def list_prefixes(self) -> list[PublishedPrefix]:
-        return sorted(self.prefixes.values(), key=lambda prefix: prefix.created_at)
-
-    async def get_prefix(self, prefix_id: str) -> PublishedPrefix:
-        if prefix_id not in self.prefixes:
-            raise NotFound("no such prefix")
-        return self.prefixes[prefix_id]
-
-    async def update_prefix(self, prefix: PublishedPrefix) -> None:
-        self.prefixes[prefix.id] = (await self.get_prefix(prefix.id)).updated(prefix)
+    async def drop_expired_responses(self, *, now: float) -> None:
+        kept = {place: one for place, one in self.responses.items() if one[0].expires_at > now}
+        self.responses = kept
 
     async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
         if batch in self.batches:
@@ -160,9 +154,42 @@ class MemoryStore:
     async def close(self) -> None:
         return None
 
-    def _has_name(self, name: str) -> bool:
-        return any(tenant.name == name for tenant in self.tenants.values())
+    def _of(self, kind: type[R]) -> dict[str, R]:
+        places: dict[Any, Any] = {
+            Tenant: self.tenants,
+            ApiKey: self.keys,
+            Group: self.groups,
+            PublishedPrefix: self.prefixes,
+        }
+        found: dict[str, R] = places[kind]
+        return found
 
-    def _require_group(self, group_id: str | None) -> None:
+    def _bytes(self) -> Counter[str]:
+        held: Counter[str] = Counter()
+        for (tenant_id, _), (_, size) in self.responses.items():
+            held[tenant_id] += size
+        return held
+
+    def _drop_oldest(self, tenant_id: str) -> None:
+        theirs = [one for (whose, _), (one, _) in self.responses.items() if whose == tenant_id]
+        oldest = min(theirs, key=lambda one: one.created_at)
+        del self.responses[tenant_id, oldest.id]
+
+    def _drop_responses_of(self, tenant_id: str) -> None:
+        for place in [place for place in self.responses if place[0] == tenant_id]:
+            del self.responses[place]
+
+    def _groups_in_use(self) -> set[str | None]:
+        prefixes = {p.group_id for p in self.prefixes.values() if p.deleted_at is None}
+        return {tenant.group_id for tenant in self.tenants.values()} | prefixes
+
+    def _require_group(self, record: Record) -> None:
+        group_id = record.group_id if isinstance(record, Tenant | PublishedPrefix) else None
         if group_id is not None and group_id not in self.groups:
             raise NotFound("no such group")
+
+
+def _unique(record: Record) -> object:
+    if isinstance(record, ApiKey):
+        return record.digest
+    return (record.name, record.version) if isinstance(record, PublishedPrefix) else record.name

@@ -14,15 +14,23 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gateway.breaker import Breaker
-from gateway.errors import Conflict, GatewayError, Unauthenticated, Unavailable
-from gateway.keyring import IDENTITY_TTL_S, OUTAGE_TTL_S, IssuedKey, Keyring
-from gateway.state.records import AuditEntry, Tenant
-from gateway.state.redis_link import RedisLink, connect
-from gateway.state.redis_store import RedisStore
-from tests.doubles.redis_server import RedisServer, redis_server
-from tests.gateway.manual_clock import ManualClock
+from gateway.auth.keyring import IDENTITY_TTL_S, OUTAGE_TTL_S, IssuedKey, Keyring
+from gateway.errors import (
+    Conflict,
+    GatewayError,
+    StateDiskFull,
+    StateLost,
+    Unauthenticated,
+    Unavailable,
+)
+from gateway.state.records import ApiKey, AuditEntry, Group, PublishedPrefix, Tenant
+from gateway.state.redis.keys import STATE_ID
+from gateway.state.redis.link import Breaker, RedisLink, connect
+from gateway.state.redis.store import RedisStore
+from tests.doubles.damage import fill_up, small_disk
+from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.state.contract import a_group, a_prefix, a_row
+from tests.gateway.support.manual_clock import ManualClock
 
 PEPPER = b"pepper".ljust(32, b".")
 ACME = Tenant(id="tn_acme", name="acme", created_at=1.0)
@@ -51,28 +59,36 @@ class Site:
             while True:
                 self.breaker_clock.advance(1.0)
                 try:
-                    await self.store.list_tenants()
+                    await self.store.every(Tenant)
                 except Unavailable:
                     await asyncio.sleep(0.01)
                 else:
                     return
 
+    async def lost(self) -> None:
+        """Let the breaker probe until an answer comes, and that is from another state."""
+        async with asyncio.timeout(20):
+            while self.store.link.fault is None:
+                self.breaker_clock.advance(1.0)
+                await self.store.link.check()
+                await asyncio.sleep(0.01)
+
     async def refused(self) -> None:
         """Every method says Unavailable with a time to come back after."""
         for attempt in (
-            self.store.create_tenant(ACME),
-            self.store.list_tenants(),
-            self.store.update_tenant(ACME),
-            self.store.delete_tenant(ACME.id),
-            self.store.create_key(self.known.record),
-            self.store.get_key("key_1"),
+            self.store.create(ACME),
+            self.store.every(Tenant),
+            self.store.update(ACME),
+            self.store.delete(Tenant, ACME.id),
+            self.store.create(self.known.record),
+            self.store.get(ApiKey, "key_1"),
             self.store.list_keys(ACME.id),
-            self.store.update_key(self.known.record),
+            self.store.update(self.known.record),
             self.store.find_by_digest(b"digest"),
-            self.store.create_group(a_group()),
-            self.store.list_groups(),
-            self.store.create_prefix(a_prefix()),
-            self.store.list_prefixes(),
+            self.store.create(a_group()),
+            self.store.every(Group),
+            self.store.create(a_prefix()),
+            self.store.every(PublishedPrefix),
             self.store.add_usage([a_row(requests=1)], batch="1"),
             self.store.usage("2026-01-01", "2026-12-31"),
             self.store.usage("2026-01-01", "2026-12-31", tenant_id=ACME.id),
@@ -97,7 +113,7 @@ async def a_site(server: RedisServer, *, timeout_s: float = 0.2) -> AsyncIterato
     link = RedisLink(connect(server.url), Breaker(breaker_clock), timeout_s=timeout_s)
     store = RedisStore(link)
     keyring = Keyring(store, PEPPER, monotonic=monotonic)
-    await store.create_tenant(ACME)
+    await store.create(ACME)
     known, unused = await keyring.issue(ACME.id), await keyring.issue(ACME.id)
     await keyring.identify(known.secret)
     yield Site(server, link, store, keyring, monotonic, breaker_clock, known, unused)
@@ -147,12 +163,15 @@ async def test_redis_killed_and_started_again_empty(site: Site) -> None:
     site.server.kill()
     await outage(site)
     site.server.start()  # with nothing in it
-    await site.recover()
-    assert await site.store.list_tenants() == []
-    assert isinstance(await refusal(site, site.known), Unauthenticated)  # lost, and closed
-    await site.store.create_tenant(ACME)
-    fresh = await site.keyring.issue(ACME.id)
-    assert (await site.keyring.identify(fresh.secret)).tenant_id == ACME.id
+    await site.lost()
+    assert isinstance(await refusal(site, site.known), StateLost)  # lost, and closed
+    assert site.store.link.fault is not None
+    assert site.store.link.fault.status == "state_missing"
+    assert await site.link.command("DBSIZE") == 0  # nothing was begun in it
+    begun = RedisStore(RedisLink(connect(site.server.url), timeout_s=5.0))  # as --new-state does
+    await begun.create(ACME)
+    await begun.close()
+    assert isinstance(await refusal(site, site.known), StateLost)  # not ours, until a restart
 
 
 async def test_redis_frozen_and_thawed(site: Site) -> None:
@@ -222,10 +241,29 @@ async def test_a_flush_closes_everything(site: Site) -> None:
     await site.link.command("SCRIPT", "FLUSH")
     site.forget_by_time()
     for issued in (site.known, site.unused):
-        assert isinstance(await refusal(site, issued), Unauthenticated)
+        assert isinstance(await refusal(site, issued), StateLost)
+    await site.refused()
+    assert await site.link.command("DBSIZE") == 0  # nothing was written
     site.server.kill()  # and what was known before the flush does not come back now
     site.forget_by_time()
     assert isinstance(await refusal(site, site.known), Unavailable)
+
+
+async def test_after_a_flush_the_right_state_is_taken_again(site: Site) -> None:
+    saved = {
+        key: await site.link.command("DUMP", key) for key in await site.link.command("KEYS", "*")
+    }
+    await site.link.command("FLUSHALL")
+    await site.store.link.check()
+    assert site.store.link.fault is not None
+    await site.link.command("SET", STATE_ID, "f" * 32)  # somebody else's
+    assert isinstance(await refusal(site, site.unused), StateLost)
+    await site.link.command("FLUSHALL")
+    for key, value in saved.items():
+        await site.link.command("RESTORE", key, 0, value)
+    await site.store.link.check()
+    assert site.store.link.fault is None
+    assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
 
 
 async def test_lost_scripts_are_loaded_again(site: Site) -> None:
@@ -233,7 +271,7 @@ async def test_lost_scripts_are_loaded_again(site: Site) -> None:
     site.forget_by_time()
     assert (await site.keyring.identify(site.known.secret)).tenant_id == ACME.id
     await site.link.command("SCRIPT", "FLUSH")
-    await site.store.create_group(a_group())
+    await site.store.create(a_group())
 
 
 async def test_a_read_only_redis_still_says_who_may_come_in(
@@ -247,12 +285,12 @@ async def test_a_read_only_redis_still_says_who_may_come_in(
         assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
         for _ in range(10):  # more than a breaker bears; it is not for this
             with pytest.raises(Unavailable) as caught:
-                await site.store.update_key(replace(site.known.record, revoked_at=1.0))
+                await site.store.update(replace(site.known.record, revoked_at=1.0))
             assert caught.value.retry_after_s
-        assert await site.store.list_tenants() == [ACME]
+        assert await site.store.every(Tenant) == [ACME]
         await site.link.command("REPLICAOF", "NO", "ONE")
         primary.thaw()
-    await site.store.update_key(replace(site.known.record, revoked_at=1.0))
+    await site.store.update(replace(site.known.record, revoked_at=1.0))
     site.forget_by_time()
     assert isinstance(await refusal(site, site.known), Unauthenticated)
 
@@ -264,20 +302,59 @@ async def test_a_full_redis_takes_nothing_by_halves(site: Site) -> None:
     assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
     for _ in range(10):
         for attempt in (
-            site.store.create_tenant(other),
+            site.store.create(other),
             site.store.add_usage([a_row(requests=1)], batch="1"),
             site.store.append_audit(ENTRY),
         ):
-            with pytest.raises(Unavailable):
+            with pytest.raises(StateDiskFull):
                 await attempt
+    await site.store.link.check()
+    assert site.store.link.fault is not None
+    assert site.store.link.fault.status == "disk_full"
     await site.link.command("CONFIG", "SET", "maxmemory", "0")
-    assert await site.store.list_tenants() == [ACME]
-    await site.store.create_tenant(other)  # neither its id nor its name was taken
+    await site.store.link.check()
+    assert site.store.link.fault is None
+    assert await site.store.every(Tenant) == [ACME]
+    await site.store.create(other)  # neither its id nor its name was taken
     with pytest.raises(Conflict):
-        await site.store.create_tenant(other)
+        await site.store.create(other)
     assert await site.store.usage("2026-01-01", "2026-12-31") == []
     await site.store.add_usage([a_row(requests=1)], batch="1")
     assert len(await site.store.usage("2026-01-01", "2026-12-31")) == 1
+
+
+async def test_a_redis_whose_own_disk_is_full_says_so(tmp_path: Path) -> None:
+    try:
+        with small_disk(tmp_path / "disk", "8m") as disk:
+            await refuses_until_there_is_room(disk)
+    except PermissionError as error:
+        pytest.skip(f"no file system of one's own: {error}")
+
+
+async def refuses_until_there_is_room(disk: Path) -> None:
+    with redis_server(disk, "--appendonly", "yes") as server:
+        store = RedisStore(RedisLink(connect(server.url), timeout_s=5.0))
+        await store.create(ACME)
+        filling = fill_up(disk)
+
+        async def fill_the_last_page() -> None:
+            for number in range(2000):
+                await store.append_audit(replace(ENTRY, time=float(number)))
+                await asyncio.sleep(0.002)
+
+        with pytest.raises(StateDiskFull):
+            await fill_the_last_page()
+        assert await store.every(Tenant) == [ACME]
+        await store.link.check()
+        assert store.link.fault is not None
+        assert store.link.fault.status == "disk_full"
+        filling.unlink()
+        async with asyncio.timeout(20):
+            while store.link.fault is not None:
+                await store.link.check()
+                await asyncio.sleep(0.1)
+        await store.append_audit(ENTRY)
+        await store.close()
 
 
 async def test_a_password_is_needed_where_there_is_one(
@@ -286,11 +363,11 @@ async def test_a_password_is_needed_where_there_is_one(
     with redis_server(tmp_path_factory.mktemp("guarded"), "--requirepass", "hush") as server:
         outsider = RedisStore(RedisLink(connect(server.url)))
         with pytest.raises(Unavailable) as caught:
-            await outsider.list_tenants()
+            await outsider.every(Tenant)
         assert "hush" not in str(caught.value)
         await outsider.close()
         insider = RedisStore(RedisLink(connect(server.url, "hush"), timeout_s=5.0))
-        assert await insider.list_tenants() == []
+        assert await insider.every(Tenant) == []
         await insider.close()
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from storage.disk.data_keys import DataKeys, DirectoryKey, Keys
-from storage.disk.lmdb_file import LmdbFile
-from storage.disk.records import Records, SlotFile, ToWrite
-from storage.disk.room import Room
-from storage.disk.seal import Seal
+from storage.disk.file.data_keys import DataKeys, DirectoryKey, KeyRing
+from storage.disk.file.head_room import DiskUse, HeadRoom, disk_use
+from storage.disk.file.lmdb_file import LmdbFile
+from storage.disk.file.records import DiskRecords, ScanRoom, ToWrite
+from storage.disk.file.seal import Seal
 from storage.disk.wire import Segment
-from storage.move import Record
+from storage.move import BlockRecord
 from tests.storage.scene import BLOCK_BYTES, FINGERPRINT, content, record
 
 RECORD_BYTES = BLOCK_BYTES + 4096
@@ -27,13 +28,15 @@ class Bench:
         max_bytes: int = 64 << 20,
         num_slots: int = 100_000,
         high_water: float = 0.85,
+        disk_use: Callable[[Path], DiskUse] = disk_use,
     ) -> None:
         self.directory = directory
-        self.keys: Keys = (
+        self.keys: KeyRing = (
             DataKeys(directory / "keys") if encrypt else DirectoryKey.load(directory / "secret")
         )
         self.seal = Seal(self.keys, FINGERPRINT, BLOCK_BYTES)
-        self.room = Room(directory, num_slots, BLOCK_BYTES, RECORD_BYTES, high_water)
+        head_room = HeadRoom(directory, max_bytes, high_water, disk_use)
+        self.room = ScanRoom(head_room, num_slots, BLOCK_BYTES, RECORD_BYTES)
         self.file = LmdbFile(directory / "blocks", max_bytes)
         self.records = self.over(self.file)
 
@@ -42,9 +45,9 @@ class Bench:
         """The file itself."""
         return self.directory / "blocks" / "data.mdb"
 
-    def over(self, file: SlotFile) -> Records:
+    def over(self, file: LmdbFile) -> DiskRecords:
         """Records over `file`."""
-        return Records(file, self.seal, self.room)
+        return DiskRecords(file, self.seal, self.room)
 
     def write(self, slot: int, number: int, owner: str = "flow") -> None:
         """Write block `number` into `slot`."""
@@ -65,7 +68,7 @@ class Bench:
         self.file.close()
 
 
-def reads_right(records: Records, slot: int, asked: Record, number: int) -> bool:
+def reads_right(records: DiskRecords, slot: int, asked: BlockRecord, number: int) -> bool:
     """Whether `asked` is read from `slot`; what is read is `content(number)`, or this fails."""
     into = memoryview(bytearray(BLOCK_BYTES))
     scratch = memoryview(bytearray(BLOCK_BYTES))
@@ -80,9 +83,6 @@ def to_write(slot: int, number: int, owner: str = "flow") -> ToWrite:
     return ToWrite(slot, record(number, owner), memoryview(content(number).numpy().data))
 
 
-class NumberedMemory:
+def numbered_block(segment: Segment, place: int) -> memoryview:
     """Memory where the block at place n is block n."""
-
-    def block(self, segment: Segment, place: int) -> memoryview:
-        """Block `place`."""
-        return memoryview(content(place).numpy().data)
+    return memoryview(content(place).numpy().data)

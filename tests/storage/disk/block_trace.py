@@ -62,7 +62,7 @@ def compiled_recorder(directory: Path) -> Path | None:
 
 
 def parse(content: bytes) -> list[Entry]:
-    """The entries of a recorded trace."""
+    """The entries of a captured trace."""
     entries: list[Entry] = []
     at = 0
     while at < len(content):

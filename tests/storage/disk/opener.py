@@ -14,11 +14,10 @@ from pathlib import Path
 
 import msgspec
 
+from storage.disk.file.records import DiskRecords, ScanRoom
+from storage.disk.file.seal import Seal
 from storage.disk.opening import open_directory
-from storage.disk.records import Records
-from storage.disk.room import Room
-from storage.disk.seal import Seal
-from storage.disk.wire import Memory, Open
+from storage.disk.wire import Open, SharedSegment
 from storage.errors import FileDamaged
 from tests.storage.disk.bench import reads_right
 from tests.storage.scene import BLOCK_BYTES, FINGERPRINT, disk_config
@@ -104,8 +103,8 @@ def _serve(channel: socket.socket, directory: Path) -> None:
 def _look(directory: Path, *, keep: bool) -> Found:
     opened = open_directory(_wish(directory, keep=keep))
     config = disk_config(directory)
-    room = Room(directory, config.num_blocks, BLOCK_BYTES, config.record_bytes, config.high_water)
-    records = Records(opened.file, Seal(opened.keys, FINGERPRINT, BLOCK_BYTES), room)
+    room = ScanRoom(opened.head_room, config.num_blocks, BLOCK_BYTES, config.record_bytes)
+    records = DiskRecords(opened.file, Seal(opened.keys, FINGERPRINT, BLOCK_BYTES), room)
     holds: Holds = {}
     first: int | None = 0
     while first is not None:
@@ -121,17 +120,4 @@ def _look(directory: Path, *, keep: bool) -> Found:
 def _wish(directory: Path, *, keep: bool) -> Open:
     """As the tier asks for it; nothing here touches shared memory."""
     config = disk_config(directory)
-    return Open(
-        directory=str(directory),
-        max_bytes=config.max_bytes,
-        num_slots=config.num_blocks,
-        block_bytes=BLOCK_BYTES,
-        record_bytes=config.record_bytes,
-        fingerprint=FINGERPRINT,
-        encrypt=False,
-        high_water=config.high_water,
-        lock_wait_s=10.0,
-        keep=keep,
-        staging=Memory(0, 1),
-        host=None,
-    )
+    return Open(config, config.num_blocks, keep, staging=SharedSegment(0, 1), host=None)

@@ -1,6 +1,6 @@
 """A power cut at any point of a spill: what the disk has then opens, and is what was committed.
 
-The writes of a real disk process are recorded, and the file is built anew as a disk may have it
+The writes of a real disk process are captured, and the file is built anew as a disk may have it
 after some of them. Each file is opened by a process of its own. What it holds is compared with what
 was committed up to then: not just no wrong block, but one whole transaction or the other.
 """
@@ -20,7 +20,7 @@ import torch
 
 from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
-from storage.disk.wire import Outcome, Segment
+from storage.disk.wire import DiskOutcome, Segment
 from storage.host_pool import HostPool
 from storage.move import Tier
 from storage.tier_mover import TierMover, block_bytes_of
@@ -61,7 +61,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Spill:
-    """A recorded spill."""
+    """A captured spill."""
 
     directory: Path  # with the secret that its records were sealed with
     opener: Opener
@@ -147,7 +147,7 @@ def _spill(directory: Path, trace: Path) -> list[Round]:
 def _await_ends(disk: DiskTier, left: int) -> None:
     while left:
         ended = disk.poll()
-        assert all(end.outcome is Outcome.DONE for end in ended)
+        assert all(end.outcome is DiskOutcome.DONE for end in ended)
         left -= len(ended)
         disk.wait(0.05)
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
 
-from storage.disk.opening import OpenedFile, open_directory, quarantine_of
-from storage.disk.wire import Memory, Open
+from storage.disk.config import DiskConfig
+from storage.disk.file.head_room import HeadRoom
+from storage.disk.opening import (
+    OpenedFile,
+    blocks_of,
+    make_room,
+    open_directory,
+    quarantine_of,
+)
+from storage.disk.wire import Open, SharedSegment
 from storage.errors import DiskInUse
+from tests.storage.disk.counted_disk import CountedDisk
 
-WISH = Open(
-    directory="", max_bytes=4 << 20, num_slots=100, block_bytes=2048, record_bytes=8192,
-    fingerprint=b"f" * 32, encrypt=False, high_water=0.85, lock_wait_s=0.0, keep=True,
-    staging=Memory(0, 1), host=None,
-)  # fmt: skip
+CONFIG = DiskConfig(
+    directory=Path(), max_bytes=4 << 20, block_bytes=2048, fingerprint=b"f" * 32, lock_wait_s=0.0
+)
 
 
 @dataclass
@@ -33,8 +40,9 @@ def close(opened: OpenedFile) -> Shut:
     return shut
 
 
-def wish(directory: Path, **changed: object) -> Open:
-    return msgspec.structs.replace(WISH, directory=str(directory), **changed)
+def wish(directory: Path, *, keep: bool = True, **changed: Any) -> Open:
+    config = replace(CONFIG, directory=directory, **changed)
+    return Open(config, 100, keep, staging=SharedSegment(0, 1), host=None)
 
 
 def make(directory: Path) -> Path:
@@ -57,7 +65,7 @@ def test_an_existing_file_keeps_its_records(tmp_path: Path) -> None:
     ids=["fingerprint", "block size", "encryption", "a smaller bound"],
 )
 def test_another_origin_is_removed_and_not_set_aside(
-    tmp_path: Path, changed: dict[str, object]
+    tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     make(tmp_path)
     changed = {"max_bytes": 1 << 20, **changed}
@@ -102,3 +110,25 @@ def test_a_directory_cannot_be_opened_twice(tmp_path: Path) -> None:
     assert not quarantine_of(tmp_path).exists()
     close(first)
     close(open_directory(wish(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("left", "quarantine", "file"),
+    [(990, True, True), (300, False, True), (80, False, True), (43, False, False)],
+    ids=["room for all", "less than the bound", "below the head-room", "far below it"],
+)
+def test_what_others_need_the_room_of_is_removed(
+    tmp_path: Path, left: int, quarantine: bool, file: bool
+) -> None:
+    make(tmp_path)
+    quarantine_of(tmp_path).mkdir()
+    disk = CountedDisk(1 << 20, others=(1 << 20) - (left << 20) // 1000)
+    removed = make_room(HeadRoom(tmp_path, 600 << 10, 0.85, disk.use))
+    assert quarantine_of(tmp_path).exists() is quarantine
+    assert blocks_of(tmp_path).exists() is file
+    assert removed is not file
+
+
+def test_there_may_be_nothing_to_remove(tmp_path: Path) -> None:
+    disk = CountedDisk(1000, others=1000)
+    assert not make_room(HeadRoom(tmp_path, 1000, 0.85, disk.use))

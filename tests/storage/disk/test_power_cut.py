@@ -9,12 +9,12 @@ from pathlib import Path
 
 from tests.storage.disk.bench import Bench, reads_right, to_write
 
-KILLS = 200
+KILLS = 100
 SLOTS = 40
 BATCH = 4
 
 
-def test_killed_at_200_points_of_a_spill_every_record_is_right_or_a_miss(tmp_path: Path) -> None:
+def test_killed_at_100_points_of_a_spill_every_record_is_right_or_a_miss(tmp_path: Path) -> None:
     rng = random.Random(11)
     Bench(tmp_path).close()
     seen: set[int] = set()

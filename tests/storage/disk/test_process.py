@@ -9,15 +9,15 @@ from pathlib import Path
 from storage.disk.process import DiskProcess
 from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
-from storage.disk.wire import Erase, Open, Opened
+from storage.disk.wire import Erase, Opened
 from storage.host_pool import HostPool
 from tests.doubles.open_files import open_files
+from tests.doubles.processes import disk_process
 from tests.storage.scene import BLOCK_BYTES, CPU, disk_config
 
 
 def started(directory: Path, staging: HostPool) -> DiskProcess:
-    wish: Open = disk_config(directory).wish(staging, None, keep=True)
-    process = DiskProcess(wish)
+    process = DiskProcess(disk_config(directory), staging, None, keep=True)
     while not isinstance(process.receive(), Opened):
         process.wait_for_reply(0.1)
     return process
@@ -61,7 +61,7 @@ def test_closing_leaves_neither_process_nor_descriptor(tmp_path: Path) -> None:
     DiskTier(disk_config(tmp_path)).close()
     before = open_files()
     disk = DiskTier(disk_config(tmp_path))
-    pid = disk.process_id
+    pid = disk_process(tmp_path)
     assert open_files() > before
     disk.close()
     disk.close()

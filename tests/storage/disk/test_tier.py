@@ -21,9 +21,9 @@ from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
 from storage.errors import DiskInUse, DiskUnavailable, PoolDoesNotFit
 from storage.host_pool import HostPool
-from storage.move import Move, Plan, Tier
-from storage.settled import Settled
+from storage.move import Completed, Move, Plan, Tier
 from storage.tier_mover import TierMover, block_bytes_of
+from tests.doubles.processes import disk_process
 from tests.storage.scene import (
     BLOCK_BYTES,
     CPU,
@@ -64,14 +64,14 @@ class Rig:
     def data(self) -> Path:
         return self.disk.directory / "blocks" / "data.mdb"
 
-    def run(self, plan: Plan) -> Settled:
+    def run(self, plan: Plan) -> Completed:
         self.mover.start(plan)
         return finish(self.mover, self.disk)
 
-    def spill(self, pairs: list[tuple[int, int]] = ALL) -> Settled:
+    def spill(self, pairs: list[tuple[int, int]] = ALL) -> Completed:
         return self.run(plan(Tier.DEVICE, Tier.DISK, pairs))
 
-    def load(self, pairs: list[tuple[int, int]] = ALL) -> Settled:
+    def load(self, pairs: list[tuple[int, int]] = ALL) -> Completed:
         """Read slots to blocks, `content(target)` each; those that are done are right."""
         blocks = block_bytes_of(self.pool)
         for _, target in pairs:
@@ -82,8 +82,7 @@ class Rig:
         return settled
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        assert self.disk.process_id is not None
-        os.kill(self.disk.process_id, how)
+        os.kill(disk_process(self.disk.directory), how)
 
     def await_state(self, state: DiskState) -> None:
         while self.disk.state is not state:
@@ -216,8 +215,7 @@ def test_garbage_over_pages_is_never_read_as_a_block(tmp_path: Path, page: int) 
 
 def test_a_full_disk_fails_writes_and_reads_go_on(rig: Rig) -> None:
     rig.spill(ALL[:20])
-    pid = rig.disk.process_id
-    assert pid is not None
+    pid = disk_process(rig.disk.directory)
     limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (rig.data.stat().st_size, limits[1]))
     assert rig.spill(ALL[20:]).failed
@@ -228,7 +226,7 @@ def test_a_full_disk_fails_writes_and_reads_go_on(rig: Rig) -> None:
     rig.mover = TierMover(rig.pool, rig.host, rig.disk)
     assert len(rig.spill(ALL[20:]).done) == 20
     assert len(rig.load().done) == BLOCKS
-    assert (rig.disk.process_id, rig.disk.generation) == (pid, 0)
+    assert (disk_process(rig.disk.directory), rig.disk.generation) == (pid, 0)
 
 
 def test_a_stalled_disk_fails_reads_at_their_deadline_and_its_late_answers_are_void(
@@ -242,7 +240,7 @@ def test_a_stalled_disk_fails_reads_at_their_deadline_and_its_late_answers_are_v
     rig.kill(signal.SIGSTOP)
     loads = plan(Tier.DISK, Tier.DEVICE, ALL)
     rig.mover.start(loads)
-    assert rig.mover.poll() == Settled()
+    assert rig.mover.poll() == Completed()
     assert not buffers.num_free
     clock.now += 0.6
     settled = rig.mover.poll()
@@ -253,7 +251,7 @@ def test_a_stalled_disk_fails_reads_at_their_deadline_and_its_late_answers_are_v
     assert len(rig.load(ALL[:3]).failed) == 3  # at once: the disk is silent
     rig.kill(signal.SIGCONT)
     while buffers.num_free < free:
-        assert rig.mover.poll() == Settled()
+        assert rig.mover.poll() == Completed()
         rig.disk.wait(0.02)
     assert rig.disk.is_answering
     assert len(rig.load().done) == BLOCKS
@@ -266,13 +264,12 @@ def test_a_write_that_takes_too_long_ends_the_process_before_it_fails(tmp_path: 
     rig = Rig(disk_config(tmp_path, write_deadline_s=5.0), clock)
     rig.run(plan(Tier.DEVICE, Tier.HOST, ALL))
     rig.kill(signal.SIGSTOP)
-    stopped = rig.disk.process_id
+    stopped = disk_process(rig.disk.directory)
     rig.mover.start(plan(Tier.HOST, Tier.DISK, ALL[:5]))
     clock.now += 4.0
-    assert rig.mover.poll() == Settled()
+    assert rig.mover.poll() == Completed()
     clock.now += 2.0
     assert len(finish(rig.mover, rig.disk).failed) == 5
-    assert stopped is not None
     assert not Path(f"/proc/{stopped}").exists()
     assert rig.disk.generation == 1
     rig.await_state(DiskState.UP)
@@ -284,7 +281,7 @@ def test_a_scan_that_takes_too_long_ends_the_process_and_not_the_start(tmp_path:
     rig = Rig(disk_config(tmp_path), clock)
     rig.spill()
     assert len(list(rig.disk.scan())) == BLOCKS
-    stopped = rig.disk.process_id
+    stopped = disk_process(rig.disk.directory)
     rig.kill(signal.SIGSTOP)
     clock.tick = 10.0
     assert list(rig.disk.scan()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import pytest
@@ -11,37 +12,38 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from storage.disk.wire import (
+    COMMANDS,
     ERASE_SLOTS,
     MAX_MESSAGE_BYTES,
+    REPLIES,
     Channel,
-    Ended,
+    DiskEnded,
+    DiskMessage,
+    DiskOutcome,
     Erase,
     FileStats,
     Forget,
-    Message,
     Opened,
-    Outcome,
     Read,
     Scanned,
     Segment,
     WireBroken,
     Write,
-    decode_command,
-    decode_reply,
+    decode,
 )
 from tests.storage.scene import record
 
-COMMANDS = [
+SENT = [
     Write(1, 2, Segment.HOST, 3, record(4)),
     Read(1, 2, 3, record(4)),
     Erase(list(range(2**32 - ERASE_SLOTS, 2**32))),
     Forget("flow"),
 ]
-REPLIES = [
-    Opened(set_aside=True),
-    Ended(5, Outcome.LOST),
+ANSWERED = [
+    Opened(set_aside=True, given_up=False, num_slots=5),
+    DiskEnded(5, DiskOutcome.LOST),
     Scanned([(n, record(n)) for n in range(200)], 200),
-    FileStats(1, 2, 3, 4),
+    FileStats(1, 2, 3, 4, disk_full=True),
 ]
 
 
@@ -60,24 +62,24 @@ def receive(channel: Channel) -> memoryview:
 
 def test_every_message_arrives_as_it_was_sent(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
-    for command in COMMANDS:
+    for command in SENT:
         assert here.send(here.encode(command))
-        assert decode_command(receive(there)) == command
-    for reply in REPLIES:
+        assert decode(COMMANDS, receive(there)) == command
+    for reply in ANSWERED:
         assert there.send(there.encode(reply))
-        assert decode_reply(receive(here)) == reply
+        assert decode(REPLIES, receive(here)) == reply
 
 
 def test_nothing_waits_that_was_told_not_to(ends: tuple[Channel, Channel]) -> None:
     here, there = ends
     assert there.receive(socket.MSG_DONTWAIT) is None
-    content = here.encode(COMMANDS[0])
+    content = here.encode(SENT[0])
     sent = 0
     while here.send(content, socket.MSG_DONTWAIT):
         sent += 1
     assert sent > 10
     for _ in range(sent):
-        assert decode_command(receive(there)) == COMMANDS[0]
+        assert decode(COMMANDS, receive(there)) == SENT[0]
     assert there.receive(socket.MSG_DONTWAIT) is None
 
 
@@ -85,9 +87,9 @@ def test_the_end_of_the_other_side_is_told_after_what_it_said(
     ends: tuple[Channel, Channel],
 ) -> None:
     here, there = ends
-    here.send(here.encode(COMMANDS[3]))
+    here.send(here.encode(SENT[3]))
     here.socket.close()
-    assert decode_command(receive(there)) == COMMANDS[3]
+    assert decode(COMMANDS, receive(there)) == SENT[3]
     with pytest.raises(WireBroken, match="gone"):
         there.receive()
     with pytest.raises(WireBroken, match="gone"):
@@ -108,16 +110,16 @@ def test_messages_are_bounded_at_both_ends(ends: tuple[Channel, Channel]) -> Non
 @example(b"\xa1\xff")
 @example(b"\x91" * 5000)
 def test_noise_does_not_decode(noise: bytes) -> None:
-    for decode in (decode_command, decode_reply):
+    for read in (partial(decode, COMMANDS), partial(decode, REPLIES)):
         try:
-            message: Message = decode(memoryview(noise))
+            message: DiskMessage = read(memoryview(noise))
         except WireBroken:
             continue
-        assert isinstance(message, Message)
+        assert isinstance(message, DiskMessage)
 
 
 def test_a_message_of_one_side_is_none_of_the_other() -> None:
-    content = memoryview(msgspec.msgpack.encode(COMMANDS[0]))
+    content = memoryview(msgspec.msgpack.encode(SENT[0]))
     with pytest.raises(WireBroken):
-        decode_reply(content)
-    assert decode_command(content) == COMMANDS[0]
+        decode(REPLIES, content)
+    assert decode(COMMANDS, content) == SENT[0]

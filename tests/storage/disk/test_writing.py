@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from storage.disk.records import Records
-from storage.disk.wire import Ended, Erase, Forget, Forgot, Outcome, Reply, Segment, Write
-from storage.disk.writing import Job, Stop, Writing
+from storage.disk.file.data_keys import DataKeys
+from storage.disk.file.records import DiskRecords
+from storage.disk.file.seal import Seal
+from storage.disk.wire import (
+    Close,
+    DiskEnded,
+    DiskOutcome,
+    Erase,
+    Forget,
+    Forgot,
+    Reply,
+    Segment,
+    Write,
+)
+from storage.disk.writing import Job, Writing
 from storage.errors import FileDamaged, FileFull
-from tests.storage.disk.bench import Bench, NumberedMemory
+from tests.storage.disk.bench import Bench, numbered_block
+from tests.storage.disk.counted_disk import CountedDisk
 from tests.storage.fault_plan import FaultPlan, FaultyFile
-from tests.storage.scene import record
+from tests.storage.scene import BLOCK_BYTES, FINGERPRINT, record
 
 
 def write(slot: int, number: int) -> Write:
     return Write(1000 * slot + number, slot, Segment.HOST, number, record(number))
 
 
-def do(records: Records, jobs: list[Job], at_once: int = 3) -> list[Reply]:
+def do(records: DiskRecords, jobs: list[Job], at_once: int = 3) -> list[Reply]:
     """Do `jobs`, then stop; what was replied."""
     replies: list[Reply] = []
-    writing = Writing(records, NumberedMemory(), replies.append, lambda: None, at_once)
-    for job in [*jobs, Stop()]:
+    writing = Writing(records, numbered_block, replies.append, lambda: None, at_once)
+    for job in [*jobs, Close()]:
         writing.queue.put(job)
     writing.run()
     return replies
 
 
-def outcomes(replies: list[Reply]) -> dict[int, Outcome]:
-    ends = [reply for reply in replies if isinstance(reply, Ended)]
+def outcomes(replies: list[Reply]) -> dict[int, DiskOutcome]:
+    ends = [reply for reply in replies if isinstance(reply, DiskEnded)]
     assert max(Counter(end.ticket for end in ends).values(), default=1) == 1
     return {end.ticket: end.outcome for end in ends}
 
@@ -41,7 +55,7 @@ def test_writes_erases_and_forgets_in_order(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     jobs = [write(i, i) for i in range(8)]
     replies = do(bench.records, [*jobs, Erase([1, 2]), write(2, 12), Forget("nobody")])
-    assert set(outcomes(replies).values()) == {Outcome.DONE}
+    assert set(outcomes(replies).values()) == {DiskOutcome.DONE}
     assert replies[-1] == Forgot("nobody")
     assert dict(bench.records.scan(0).entries).keys() == {0, 2, 3, 4, 5, 6, 7}
     assert bench.reads_right(2, 12)
@@ -59,7 +73,7 @@ def test_a_single_failure_costs_nothing_for_it_is_tried_again(tmp_path: Path, na
         bench = Bench(directory)
         faults = FaultPlan(name, nth, FileFull("planned"))
         replies = do(bench.over(FaultyFile(bench.file, faults)), jobs)
-        assert set(outcomes(replies).values()) == {Outcome.DONE}
+        assert set(outcomes(replies).values()) == {DiskOutcome.DONE}
         bench.close()
         again = Bench(directory)
         found = {slot: kept.hits for slot, kept in again.records.scan(0).entries}
@@ -82,12 +96,12 @@ def test_a_damaged_file_ends_the_thread(tmp_path: Path) -> None:
 def test_a_full_file_fails_writes_alone_and_erasing_makes_room(tmp_path: Path) -> None:
     bench = Bench(tmp_path, max_bytes=1 << 20)
     ends = outcomes(do(bench.records, [write(i, i) for i in range(400)], at_once=10))
-    done = [ticket for ticket, outcome in ends.items() if outcome is Outcome.DONE]
+    done = [ticket for ticket, outcome in ends.items() if outcome is DiskOutcome.DONE]
     assert len(ends) == 400
     assert 100 < len(done) < 300
     assert all(bench.reads_right(i, i) for i in range(len(done)))
     again = outcomes(do(bench.records, [Erase(list(range(300))), write(0, 500)]))
-    assert list(again.values()) == [Outcome.DONE]
+    assert list(again.values()) == [DiskOutcome.DONE]
     assert [slot for slot, _ in bench.records.scan(0).entries] == [0]
     bench.close()
 
@@ -100,4 +114,49 @@ def test_forgetting_in_the_clear_erases_and_tells_when_all_is_erased(tmp_path: P
     replies = do(bench.over(FaultyFile(bench.file, faults)), [Forget("flow 0")])
     assert replies == [Forgot("flow 0")]
     assert [slot for slot, _ in bench.records.scan(0).entries] == list(range(1, 20, 2))
+    bench.close()
+
+
+class KeysOnAFullDisk(DataKeys):
+    """Keys that cannot be erased at first: their file cannot be written anew."""
+
+    failures = 2
+
+    def forget(self, owner: str) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.ENOSPC, "planned")
+        super().forget(owner)
+
+
+def test_a_key_that_a_full_disk_kept_from_being_erased_is_erased_later(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, encrypt=True)
+    bench.write(1, 1, owner="gone")
+    keys = KeysOnAFullDisk(tmp_path / "keys")
+    records = DiskRecords(bench.file, Seal(keys, FINGERPRINT, BLOCK_BYTES), bench.room)
+    replies = do(records, [Forget("gone"), Forget("nobody"), Forget("nobody")])
+    assert replies.count(Forgot("gone")) == 1
+    assert not keys.failures
+    assert b"gone" not in (tmp_path / "keys").read_bytes()
+    bench.close()
+
+
+def test_a_full_disk_is_known_until_a_write_succeeds(tmp_path: Path) -> None:
+    """Erasing goes on, and says nothing about writing."""
+    disk = CountedDisk(10 << 20)
+    bench = Bench(tmp_path, max_bytes=1 << 20, disk_use=disk.use)
+    replies: list[Reply] = []
+    known: list[bool] = []
+
+    def tend() -> None:
+        known.append(writing.met_full_disk)
+        disk.others = {1: 10 << 20, 3: 0}.get(len(known), disk.others)
+
+    writing = Writing(bench.records, numbered_block, replies.append, tend, 1)
+    for job in (write(0, 0), write(1, 1), Erase([0]), Forget("nobody"), write(2, 2), Close()):
+        writing.queue.put(job)
+    writing.run()
+    assert [end is DiskOutcome.DONE for end in outcomes(replies).values()] == [True, False, True]
+    assert (known, writing.refused) == ([False, True, True, False, False], 1)
+    assert [slot for slot, _ in bench.records.scan(0).entries] == [2]
     bench.close()

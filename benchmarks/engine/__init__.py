@@ -1,0 +1,1 @@
+"""What kernels, steps and the cache take by themselves."""

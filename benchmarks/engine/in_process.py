@@ -1,0 +1,73 @@
+"""An engine in this process, without HTTP: its link is in memory, its weights are random."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.link.messages import Generate, SamplingParams, pack_token_ids
+from engine.main import build_core
+from engine.startup.loading import OpenedModel, open_model
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace, NamespacePath
+from tests.doubles.engine.memory_link import MemoryLink
+from tests.doubles.engine.shapes import model_directory
+
+PATH = NamespacePath.single(Namespace(b"benchmarks......"))
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Requests of a round, tokens of their prompts and answers, rounds of each kind."""
+
+    requests: int
+    prompt: int
+    output: int
+    rounds: int = 1
+
+
+def opened_model(model: str, **settings: Any) -> tuple[EngineConfig, OpenedModel]:
+    """A shape's name, 'handbook' or a directory, with random weights and these settings."""
+    with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
+        directory = str(model_directory(model, Path(scratch)))
+        config = EngineConfig(model_dir=directory, socket="", load_format="dummy", **settings)
+        return config, open_model(config)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """An engine and its only client."""
+
+    core: EngineCore
+    link: MemoryLink
+    opened: OpenedModel
+
+    @classmethod
+    def open(cls, model: str, max_running: int, *, quick: bool) -> LocalEngine:
+        """With all free memory for its cache, or with little of it."""
+        sizes = {"cache_tokens": 4_096, "max_running": 8} if quick else {"max_running": max_running}
+        config, opened = opened_model(model, **sizes)
+        link = MemoryLink(sleeps=True)
+        return cls(build_core(config, opened, link), link, opened)
+
+    def ask(self, rng: np.random.Generator, size: Size, *, use_cache: bool = True) -> None:
+        """Queue requests with prompts that nobody sent before, named by their numbers."""
+        shape = (size.requests, size.prompt)
+        prompts = rng.integers(10, self.opened.model.vocab_size, shape).astype(np.int32)
+        for number, prompt in enumerate(prompts):
+            request = Generate(
+                request_id=str(number),
+                token_ids=pack_token_ids(prompt.tolist()),
+                namespaces=PATH.spans,
+                block_keys=block_keys(PATH, prompt, self.opened.welcome.block_size),
+                flow="flow",
+                sampling=SamplingParams(max_tokens=size.output, temperature=0.0, ignore_eos=True),
+                use_cache=use_cache,
+            )
+            self.link.say(request)

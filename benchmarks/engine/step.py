@@ -1,0 +1,183 @@
+"""The time of one step on this device, compared with the least that memory and arithmetic allow.
+
+    python -m benchmarks.engine.step --model llama-3.1-8b [--quick] [--kernels]
+
+Weights are random. `--kernels` says where the time went. A line has a step's rows and contexts, the
+time between two steps on the device, the lower bound (floor) by this machine's measured copies and
+products, and the host's time of a launch. There are steps with and without shared prefixes. Knows
+the runner; `benchmarks.serving` includes scheduling and HTTP.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import count, pairwise
+
+import numpy as np
+import torch
+import typer
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.engine.ceilings import Ceilings, measured_ceilings
+from benchmarks.engine.in_process import opened_model
+from benchmarks.record import emit, progress
+from engine.scheduling.step_builder import ScheduledRow, row_of, step_of
+from engine.startup.loading import OpenedModel
+from engine.step import Step
+from prefix_cache.cache import PrefixCache
+from prefix_cache.leases.lease import Lease
+from tests.engine.rigs.hand_driven import sampling, sequence_of
+
+REPEATS = 12
+LEASE_IDS = count(1)
+
+
+@dataclass(frozen=True)
+class BenchShape:
+    """Rows of one token with these contexts, and rows with several new tokens."""
+
+    name: str
+    contexts: tuple[int, ...]
+    chunks: tuple[tuple[int, int], ...] = ()  # new tokens, context
+    group: int = 1  # rows that grow from one prefix
+    shared: int = 0  # tokens of the prefix
+
+
+def quick_shapes() -> list[BenchShape]:
+    """A few small ones."""
+    return [
+        BenchShape("1 x 64", (64,)),
+        BenchShape("4 x 64", (64,) * 4),
+        BenchShape("4 x 64 on 48", (64,) * 4, group=2, shared=48),
+        BenchShape("2 x 64 + 32 new", (64,) * 2, ((32, 32),)),
+    ]
+
+
+def shapes() -> list[BenchShape]:
+    """Batches of decodes alone, of those that share, and with a prompt."""
+    mixed = tuple(int(128 * 256 ** (n / 63)) for n in range(64))
+    return [
+        *(
+            BenchShape(f"{rows} x 1k", (1_100,) * rows)
+            for rows in (1, 4, 8, 32, 48, 64, 96, 128, 256)
+        ),
+        BenchShape("64 x 2k", (2_030,) * 64),
+        BenchShape("64 x 2k + 384 new", (2_030,) * 64, ((384, 2_030),)),
+        BenchShape("64 x 4.2k", (4_200,) * 64),
+        BenchShape("64 of 128 to 32k", mixed),
+        BenchShape("64 x 4.2k, 4 on 4k", (4_200,) * 64, group=4, shared=4_096),
+        BenchShape("64 x 4.2k, all on 4k", (4_200,) * 64, group=64, shared=4_096),
+        BenchShape("63 x 4.2k + 128 new", (4_200,) * 63, ((128, 4_224),)),
+        BenchShape("63 x 4.2k, 4 on 4k, + 128 new", (4_200,) * 63, ((128, 4_224),), 4, 4_096),
+        BenchShape("64 new of 8k", (), ((64, 8_256),)),
+        BenchShape("8,192 new", (), ((8_192, 8_192),)),
+    ]
+
+
+def rows_of(shape: BenchShape, cache: PrefixCache) -> tuple[ScheduledRow, ...]:
+    """Rows over blocks that nobody wrote; what they hold does not matter for the time."""
+    rows, leases = [], list[Lease]()
+    work = [*((1, context) for context in shape.contexts), *shape.chunks]
+    for batch_slot, (new, context) in enumerate(work):
+        sequence = sequence_of([11] * context, sampling(8))
+        ids = sequence.tokens[:context]
+        lease = cache.acquire(sequence.path, ids, owner="", now=0.0, shares=False)
+        if lease is None:
+            raise RuntimeError(f"the pool has no room for {shape.name}")
+        leases.append(lease)
+        stem = leases[batch_slot - batch_slot % shape.group]
+        if batch_slot < len(shape.contexts):
+            blocks = shape.shared // cache.block_size
+            lease.block_ids[:blocks] = stem.block_ids[:blocks]
+        sequence.batch_slot = batch_slot
+        sequence.hold(lease, next(LEASE_IDS))
+        rows.append(row_of(sequence, new, context - new))
+    return tuple(rows)
+
+
+def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
+    """Seconds: weights and KV read once, or the arithmetic of the products."""
+    model = opened.model
+    layers = sum(layer.num_weights for layer in model.layers)
+    head = model.vocab_size * model.hidden_size
+    tokens = len(shape.contexts) + sum(new for new, _ in shape.chunks)
+    rows = len(shape.contexts) + len(shape.chunks)
+    again = (len(shape.contexts) - -(-len(shape.contexts) // shape.group)) * shape.shared
+    keys = sum(shape.contexts) + sum(context for _, context in shape.chunks) - again
+    size = {"float32": 4}.get(opened.welcome.dtype, 2)
+    kv_bytes = opened.pool.layout.token_bytes * keys
+    seen = sum(new * (context - new / 2) for new, context in shape.chunks)
+    attended = 4 * sum(layer.attention.query_size for layer in model.layers) * seen
+    products = max(
+        size * (layers + head) / ceilings.bytes_per_s,
+        2 * (layers * tokens + head * rows) / ceilings.flops,
+    )
+    return products + max(kv_bytes / ceilings.bytes_per_s, attended / ceilings.flops)
+
+
+def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
+    """Tell one line; `host_ms` is what a launch takes, on a CPU all of the step."""
+    cache = PrefixCache(num_blocks=opened.num_blocks, block_size=opened.welcome.block_size)
+    rows = rows_of(shape, cache)
+    for _ in range(3):
+        opened.runner.launch(step_of(rows).step).collect()
+    step = step_of(rows).step  # what is new of its rows was sent with the first
+    on_cuda = opened.welcome.device.startswith("cuda")
+    host, events = [], list[torch.cuda.Event]()
+    for _ in range(REPEATS):
+        before = time.perf_counter()
+        launched = opened.runner.launch(step)
+        if not on_cuda:
+            launched.collect()
+        host.append(1e3 * (time.perf_counter() - before))
+        if on_cuda:
+            events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
+            events[-1].record()
+    took = float(np.median(host))
+    if on_cuda:
+        torch.cuda.synchronize()
+        took = float(np.median([a.elapsed_time(b) for a, b in pairwise(events)][1:]))
+    least = floor(shape, opened, ceilings) * 1e3
+    emit(
+        shape.name,
+        ms=took,
+        floor_ms=least,
+        over_floor=took / least,
+        host_ms=float(np.median(host)),
+    )
+    return step
+
+
+def _emit_kernels(step: Step, opened: OpenedModel) -> None:
+    """Say what the step's time went into."""
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(3):
+            opened.runner.launch(step)
+        torch.cuda.synchronize()
+    events = sorted(profiled.key_averages(), key=lambda one: -one.device_time_total)
+    busy = sum(one.device_time_total for one in events) / 3e3
+    progress(f"    busy {busy:.2f} ms")
+    for one in events[:14]:
+        progress(f"    {one.device_time_total / 3e3:7.3f} ms {one.count // 3:>5} x {one.key[:90]}")
+
+
+def main(model: str = "handbook", quick: bool = False, kernels: bool = False) -> None:
+    """One JSON line a shape."""
+    on_gpu = torch.cuda.is_available()
+    ceilings = measured_ceilings("cuda" if on_gpu else "cpu", small=quick or not on_gpu)
+    sizes = (4_096, 8) if quick else (450_000, 256)
+    before = time.perf_counter()
+    _, opened = opened_model(model, cache_tokens=sizes[0], max_running=sizes[1])
+    if on_gpu:
+        torch.cuda.synchronize()
+    emit("opened and recorded", seconds=time.perf_counter() - before, device=opened.welcome.device)
+    for shape in quick_shapes() if quick else shapes():
+        progress(f"step {shape.name}")
+        step = measure(shape, opened, ceilings)
+        if kernels:
+            _emit_kernels(step, opened)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""What the gateway takes by itself, before an engine that costs nothing."""

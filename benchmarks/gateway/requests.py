@@ -1,0 +1,133 @@
+"""What the gateway adds to a request: latency at a steady rate, and memory, with a fake engine.
+
+    python -m benchmarks.gateway.requests --rate 200 --seconds 10
+    python -m benchmarks.gateway.requests --rate 800 --seconds 10 --gateways 2 --tokens 1
+
+The gateway runs in a process of its own (or in several, on one port) and is complete but for the
+engine, which sends its first token at once and the others on a fixed schedule. So the time to the
+first token is what the gateway added, and so is all time beyond the schedule in the whole answer.
+The load is an open loop: requests are sent when they are due, whether or not earlier ones have
+ended. Times count from the sending; how late the load itself sent them is printed too, as JSON
+lines like all else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+import uvloop
+
+from benchmarks.gateway.started import chat_request, first_started
+from benchmarks.record import emit, p50_and_p99
+from cli.options.flags import flattened
+from tests.doubles.gateway.gateway_process import GAP_S, gateways, until_up
+from tests.doubles.processes import busy_seconds, resident_mib
+
+PROMPT_TOKENS = 500  # of one character each
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The load, and the number of gateways."""
+
+    rate: Annotated[float, typer.Option(help="Requests per second.")] = 200
+    seconds: Annotated[float, typer.Option(help="Of load.")] = 10
+    tokens: Annotated[int, typer.Option(help="Of each answer.")] = 16
+    port: Annotated[int, typer.Option(help="Of the gateways.")] = 8099
+    gateways: Annotated[int, typer.Option(help="On that one port.")] = 1
+
+
+@dataclass(frozen=True)
+class GatewayTiming:
+    """One request's seconds: how late it was sent; from then to first token and to end."""
+
+    late: float
+    first_token: float
+    whole: float
+
+
+class Client:
+    """Keeps its connections and opens more when all are busy."""
+
+    def __init__(self, port: int, request: bytes) -> None:
+        self._port = port
+        self._request = request
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def send(self, due: float) -> GatewayTiming:
+        """Send one request and read its stream to the end."""
+        if self._idle:
+            reader, writer = self._idle.pop()
+        else:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        sent = time.monotonic()
+        writer.write(self._request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " not in head:
+            raise RuntimeError(head.decode())
+        told = await reader.readuntil(b"\n\n\r\n")
+        first = time.monotonic()
+        while not told.endswith(b"0\r\n\r\n"):
+            told = (told + await reader.read(65536))[-5:]
+        self._idle.append((reader, writer))
+        return GatewayTiming(sent - due, first - sent, time.monotonic() - sent)
+
+
+async def load(client: Client, rate: float, seconds: float) -> list[GatewayTiming]:
+    """Requests at `rate` a second for `seconds`."""
+    start = time.monotonic()
+    running = []
+    for number in range(int(rate * seconds)):
+        due = start + number / rate
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+        running.append(asyncio.create_task(client.send(due)))
+    return await asyncio.gather(*running)
+
+
+async def measure(options: Options, pids: Sequence[int], key: str) -> None:
+    """Warm up, load, and print."""
+    request = chat_request(
+        key,
+        messages=[
+            {"role": "system", "content": "s" * (PROMPT_TOKENS - 100)},
+            {"role": "user", "content": "u" * 100},
+        ],
+        max_tokens=options.tokens,
+        stream_options={"include_usage": True},
+    )
+    client = Client(options.port, request)
+    await until_up(options.port)
+    idle_mib = sum(map(resident_mib, pids))
+    await load(client, options.rate, 2)
+    before = sum(map(busy_seconds, pids))
+    timings = await load(client, options.rate, options.seconds)
+    spent = (sum(map(busy_seconds, pids)) - before) / len(timings) * 1000
+    schedule = (options.tokens - 1) * GAP_S
+    emit("sent late by the load", **p50_and_p99([one.late for one in timings]))
+    emit("added, first token", **p50_and_p99([one.first_token for one in timings]))
+    emit("added, whole answer", **p50_and_p99([one.whole - schedule for one in timings]))
+    emit(
+        "the gateway",
+        requests=len(timings),
+        cpu_ms_each=spent,
+        idle_mib=idle_mib,
+        loaded_mib=sum(map(resident_mib, pids)),
+    )
+
+
+def main(options: Options) -> None:
+    """Measure."""
+    with (
+        first_started(options.port) as (config, key),
+        gateways(config, options.gateways) as pids,
+    ):
+        uvloop.run(measure(options, pids, key))
+
+
+if __name__ == "__main__":
+    typer.run(flattened(main))

@@ -1,0 +1,122 @@
+"""The eviction test: can an attacker count a victim's tokens by which of its own blocks have gone?
+
+    a trial      the attacker fills its part of the device, or all of it, with prompts (prime)
+                 the victim asks for 0, 160, 320, 640 or 1280 new tokens
+                 the attacker asks again, newest first, and reads what is cached, and where (probe)
+
+It is a prime-and-probe attack, which needs no clock. Levels come in random order. A trial's
+result is the mutual information of the level and the reading: 0 bits if all readings are alike,
+2.3 where each level has its own. The control is the same test with one tenant as both: its own
+tokens must move its own blocks.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from cli.isolation.cases import IDS, TierCase
+from cli.isolation.fixtures import TenantFixture, flush
+from cli.isolation.server import ServerUnderTest
+from cli.progress import progress_bar
+
+LEVELS = (0, 160, 320, 640, 1280)  # new tokens of the victim
+_PIECES = 8  # prompts among which the attacker's tokens are divided, or more
+_SHUFFLES, _SEED = 500, 1  # of levels, for what chance gives
+
+Observation = tuple[int, ...]
+"""Cached tokens of all the attacker's prompts together, and how many of them in each tier."""
+
+
+class Learnt(msgspec.Struct, frozen=True, kw_only=True):
+    """What readings tell of levels."""
+
+    trials: int
+    readings: int  # different ones
+    bits: float  # mutual information of level and reading, a trial; corrected for its bias
+    chance: float  # that readings which have nothing to do with levels give so much
+
+
+class EvictionFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the eviction test measured."""
+
+    filled_tokens: int
+    across: Learnt  # attacker and victim are two tenants
+    control: Learnt  # they are one
+
+
+def learnt(trials: Sequence[tuple[int, Observation]]) -> Learnt:
+    """The plug-in estimate, less its bias (Panzeri and Treves), and no less than 0."""
+    levels, readings = [level for level, _ in trials], [reading for _, reading in trials]
+    found, shuffled, order = _information(levels, readings), list(levels), random.Random(_SEED)
+    as_much = 0
+    for _ in range(_SHUFFLES):
+        order.shuffle(shuffled)
+        as_much += _information(shuffled, readings) >= found - 1e-9
+    kinds = (len(set(levels)) - 1) * (len(set(readings)) - 1)
+    return Learnt(
+        trials=len(trials),
+        readings=len(set(readings)),
+        bits=max(found - kinds / (2 * len(trials) * math.log(2)), 0.0),
+        chance=as_much / _SHUFFLES,
+    )
+
+
+def _information(levels: Sequence[int], readings: Sequence[Observation]) -> float:
+    both = Counter(zip(levels, readings, strict=True))
+    return (
+        _entropy(Counter(levels).values())
+        + _entropy(Counter(readings).values())
+        - _entropy(both.values())
+    )
+
+
+def _entropy(counts: Iterable[int]) -> float:
+    numbers = list(counts)
+    total = sum(numbers)
+    return -sum(n / total * math.log2(n / total) for n in numbers)
+
+
+class EvictionTest:
+    """Trials of one pair of temporary tenants. Other load of the server blurs a shared cache."""
+
+    def __init__(
+        self, server: ServerUnderTest, attacker: TenantFixture, victim: TenantFixture
+    ) -> None:
+        self._server = server
+        self._attacker = attacker
+        self._victim = victim
+        self._filled = server.facts.tier_tokens[TierCase.DEVICE]
+
+    async def run(self, repeats: int) -> EvictionFinding:
+        """Take `repeats` trials of each level, across tenants and as one."""
+        trials: dict[TenantFixture, list[tuple[int, Observation]]] = {
+            self._victim: [],
+            self._attacker: [],
+        }
+        wanted = [(level, victim) for level in LEVELS for victim in trials] * repeats
+        random.shuffle(wanted)
+        with progress_bar("eviction", len(wanted)) as advance:
+            for level, victim in wanted:
+                trials[victim].append((level, await self._trial(victim, level)))
+                advance(1)
+        across, control = map(learnt, trials.values())
+        return EvictionFinding(filled_tokens=self._filled, across=across, control=control)
+
+    async def _trial(self, victim: TenantFixture, level: int) -> Observation:
+        server, total = self._server, Counter[str]()
+        await flush(server, self._attacker, self._victim)
+        primed = server.new_prompts(self._filled, self._filled // _PIECES)
+        for prompt in primed:
+            await server.ask(self._attacker.key, IDS, prompt)
+        for prompt in server.new_prompts(level, level):
+            await server.ask(victim.key, IDS, prompt, {"cache_salt": "victim"})
+        await server.copied()
+        for prompt in reversed(primed):
+            reading = await server.ask(self._attacker.key, IDS, prompt)
+            total.update({"cached": reading.cached_tokens, **reading.tiers})
+        return tuple(total[name] for name in ("cached", "device", "host", "disk"))

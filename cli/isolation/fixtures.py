@@ -1,0 +1,162 @@
+"""The fixture of a cell: temporary tenants, groups, a published prefix and a prompt.
+
+Each is removed when the fixture ends, also after Ctrl-C or an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from cli.errors import ServerRefused
+from cli.isolation.cases import Cell
+from cli.isolation.server import Prompt, ServerUnderTest, opening_messages
+from cli.operating.admin_client import GROUPS, PREFIXES, TENANTS, AdminClient, ResourceKind
+from cli.operating.cache import FLUSH
+from cli.operating.prefixes import EVERYONE
+
+MARK = "verify-isolation"  # with which all names begin, so that leftovers can be recognised
+_GONE = 404
+_LIGHT = 0.01  # the weight of a tenant that need not keep anything
+_WARM_LOOKS, _WARM_LOOK_S = 200, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class TenantFixture:
+    """A temporary tenant and its key."""
+
+    id: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    """What one cell needs. The fields are those of the two requests besides the prompt."""
+
+    cell: Cell
+    first: TenantFixture
+    other: TenantFixture
+    fields: dict[str, str]
+    other_fields: dict[str, str]
+    prompt: Prompt
+    prefix_id: str | None  # of the published prefix
+    published: int  # tokens that the prompt begins with and that are published
+
+
+class Fixtures:
+    """Creates temporary tenants and whole fixtures, which end with `stack`."""
+
+    def __init__(self, server: ServerUnderTest, stack: AsyncExitStack) -> None:
+        self._server = server
+        self._admin = server.admin
+        self._stack = stack
+
+    async def tenant(
+        self, name: str, group: str | None = None, ceiling: float = 1.0, weight: float = 1.0
+    ) -> TenantFixture:
+        """A new tenant with a key; `ceiling` is its share of every tier."""
+        cache = {"ceiling": ceiling}
+        made = await self._create(
+            TENANTS, {"name": name, "group_id": group, "cache": cache, "weight": weight}
+        )
+        issued = await self._admin.call("POST", TENANTS.path_of(made["id"], "keys"), {})
+        return TenantFixture(made["id"], issued["key"])
+
+    async def pair(self) -> tuple[TenantFixture, TenantFixture]:
+        """Two unrelated tenants with equal parts of the cache."""
+        mark = new_mark()
+        return await self.tenant(f"{mark}-one"), await self.tenant(f"{mark}-two")
+
+    async def fixture(self, cell: Cell, prompt_tokens: int, ceiling: float = 1.0) -> Fixture:
+        """All that `cell` needs.
+
+        `ceiling` is the first tenant's. The other's weight is small, because it need not keep
+        blocks: where each tenant has a part of the cache, the first one's part is larger so.
+        """
+        case, mark = cell.case, new_mark()
+        words = {"mark": mark, "first_name": f"{mark}-first"}
+        groups = dict[str | None, str]()
+        if case.groups[0] is not None:
+            groups[case.groups[0]] = words["group_id"] = await self._group(case.groups[0], words)
+        first = await self.tenant(words["first_name"], groups.get(case.groups[0]), ceiling)
+        words["first_id"] = first.id
+        if case.groups[1] is not None and case.groups[1] not in groups:
+            groups[case.groups[1]] = await self._group(case.groups[1], words)
+        other = first
+        if not case.one_tenant:
+            name = (case.other_name or "{mark}-other").format_map(words)
+            other = await self.tenant(name, groups.get(case.groups[1]), weight=_LIGHT)
+        prompt, prefix = await self._server.new_text(first.key, prompt_tokens), None
+        if case.publishes is not None:
+            scope = EVERYONE if case.publishes == EVERYONE else groups[case.publishes]
+            prefix = await self._publish(cell, mark, scope, prompt.text)
+            prompt = await self._server.new_text(first.key, prompt_tokens, prompt.text)
+        return Fixture(
+            cell,
+            first,
+            other,
+            _fields(case.salt, case.user, words),
+            _fields(case.other_salt, case.user, words),
+            prompt,
+            prefix["id"] if prefix else None,
+            prefix["tokens"] if prefix else 0,
+        )
+
+    async def _group(self, name: str, words: dict[str, str]) -> str:
+        made: str = (await self._create(GROUPS, {"name": name.format_map(words)}))["id"]
+        return made
+
+    async def _publish(self, cell: Cell, name: str, scope: str, text: str) -> dict[str, Any]:
+        is_chat = cell.entry.kind == "chat"
+        source = {"messages": opening_messages(text)} if is_chat else {"text": text}
+        prefix = await self._create(PREFIXES, {"name": name, "scope": scope, **source})
+        await until_warm(self._admin, prefix["id"])
+        return prefix
+
+    async def _create(self, kind: ResourceKind, body: dict[str, Any]) -> dict[str, Any]:
+        return await self._stack.enter_async_context(_created(self._admin, kind, body))
+
+
+@asynccontextmanager
+async def _created(
+    admin: AdminClient, kind: ResourceKind, body: dict[str, Any]
+) -> AsyncIterator[dict[str, Any]]:
+    """What POST creates; deleted at the end, also when cancelled before the answer has come."""
+    creating = asyncio.ensure_future(admin.call("POST", kind.path, body))
+    try:
+        yield await asyncio.shield(creating)
+    finally:
+        made = await creating
+        try:
+            await admin.call("DELETE", kind.path_of(made["id"]))
+        except ServerRefused as refusal:
+            if refusal.status != _GONE:
+                raise
+
+
+async def until_warm(admin: AdminClient, prefix_id: str) -> None:
+    """Wait until a published prefix is on the device, or was refused."""
+    for _ in range(_WARM_LOOKS):
+        if (await admin.call("GET", PREFIXES.path_of(prefix_id)))["state"] in ("warm", "refused"):
+            return
+        await asyncio.sleep(_WARM_LOOK_S)
+
+
+async def flush(server: ServerUnderTest, *tenants: TenantFixture) -> None:
+    """Let the cache forget what these tenants sent."""
+    for tenant in tenants:
+        await server.admin.call("POST", FLUSH, {"tenant": tenant.id})
+
+
+def new_mark() -> str:
+    """A prefix of names that is not in use."""
+    return f"{MARK}-{secrets.token_hex(6)}"
+
+
+def _fields(salt: str | None, user: str | None, words: dict[str, str]) -> dict[str, str]:
+    wanted = {"cache_salt": salt, "user": user, "prompt_cache_key": user}
+    return {name: text.format_map(words) for name, text in wanted.items() if text is not None}

@@ -1,0 +1,196 @@
+"""The server under test: what it is, and any tenant's requests to it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from cli.errors import CliError, NotRatoon, ServerRefused, ServerUnreachable
+from cli.isolation.cases import EntryPoint, TierCase
+from cli.operating.admin_client import AdminClient, error_message, unreachable
+from cli.operating.cache import STATS
+
+_BUSY = (429, 503)
+_TRIES, _LONGEST_PAUSE_S = 8, 5.0
+_VOCABULARY = 1000  # token ids from which prompts are drawn
+_LOOKS, _LOOK_S = 200, 0.05
+
+
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is tested. `tier_tokens` has the size of each tier that there is, in tokens."""
+
+    version: str
+    model: str
+    max_model_len: int
+    fingerprint: str
+    block_size: int
+    tier_tokens: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The ids of a prompt's tokens, and their text where it has one.
+
+    `opening` is its published beginning: a chat's system message, or the beginning of a text.
+    The ids are those of opening and text together.
+    """
+
+    ids: list[int]
+    text: str = ""
+    opening: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The usage of one answer, in tokens; `tiers` is where the cached ones were."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    tiers: dict[str, int] = field(default_factory=dict)
+
+    def is_full(self, block_size: int) -> bool:
+        """Whether all whole blocks came from the cache (the last token is always computed)."""
+        return self.cached_tokens >= (self.prompt_tokens - 1) // block_size * block_size
+
+
+class ServerUnderTest:
+    """Sends requests with any tenant's key.
+
+    The operator's key goes with them, so that the server loads where it would rather compute.
+    """
+
+    def __init__(self, admin: AdminClient, session: aiohttp.ClientSession, url: str) -> None:
+        """Call `identify` before anything else."""
+        self.admin = admin
+        self.url = url
+        self._session = session
+        self.facts: ServerFacts
+        self._vocabulary: list[int]
+
+    async def identify(self, key: str) -> None:
+        """Learn `facts` and the ids that the tokenizer really gives, with a tenant's key."""
+        async with AdminClient(self.url, key) as tenant:
+            model = (await tenant.rows("/v1/models", "data"))[0]
+            version = (await tenant.call("GET", "/openapi.json"))["info"]["version"]
+        stats = await self.admin.call("GET", STATS)
+        block_size, lower = stats["pool"]["block_size"], stats["tiers"]["lower"]
+        self.facts = ServerFacts(
+            version=version,
+            model=model["id"],
+            max_model_len=model["max_model_len"],
+            fingerprint=stats["fingerprint"],
+            block_size=block_size,
+            tier_tokens={TierCase.DEVICE: stats["pool"]["tokens"]["total"]}
+            | {name: tier["total_blocks"] * block_size for name, tier in lower.items()},
+        )
+        self._vocabulary = (await self.new_text(key, _VOCABULARY)).ids
+
+    async def ask(
+        self, key: str, entry: EntryPoint, prompt: Prompt, fields: Mapping[str, str] | None = None
+    ) -> Reading:
+        """One request for one token; ServerRefused when it is refused for good."""
+        content = await self._post(entry.path, key, self.body(entry, prompt, fields))
+        return reading_of(content)
+
+    def headers(self, key: str) -> dict[str, str]:
+        """The headers of a request of the tenant with this key."""
+        return {"Authorization": f"Bearer {key}", **self.admin.beside_a_tenants_key}
+
+    def body(
+        self, entry: EntryPoint, prompt: Prompt, fields: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """The JSON body of a request for one token."""
+        body = {"model": self.facts.model, "max_tokens": 1, "temperature": 0, **(fields or {})}
+        body["cache"] = {"load": "always"}
+        if entry.kind == "chat":
+            user = {"role": "user", "content": prompt.text}
+            body["messages"] = [*opening_messages(prompt.opening), user]
+        else:
+            body["prompt"] = prompt.ids if entry.kind == "ids" else prompt.opening + prompt.text
+        if entry.stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        return body
+
+    async def new_text(self, key: str, length: int, opening: str = "") -> Prompt:
+        """A prompt of words that were never sent: `length` tokens or a few more after `opening`."""
+        text = ""
+        while (missing := length - len(await self._tokens(key, text))) > 0:
+            text += "".join(f"{secrets.token_hex(3)} " for _ in range(missing // 6 + 1))
+        return Prompt(await self._tokens(key, opening + text), text, opening)
+
+    def new_ids(self, length: int) -> Prompt:
+        """A prompt of `length` token ids that was never sent."""
+        return Prompt(random.choices(self._vocabulary, k=length))
+
+    def new_prompts(self, tokens: int, length: int) -> list[Prompt]:
+        """As many tokens in prompts of `length` ids each, or of what the model takes at most."""
+        length = min(length, self.facts.max_model_len - 2)
+        return [self.new_ids(min(length, tokens - at)) for at in range(0, tokens, max(length, 1))]
+
+    async def copied(self) -> None:
+        """Wait until no copy between tiers is under way, but not for ever on a busy server."""
+        for _ in range(_LOOKS):
+            stats = await self.admin.call("GET", STATS)
+            if not any(move["under_way"] for move in stats["tiers"]["moves"]):
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def restarted(self) -> None:
+        """Wait until the engine has been started anew; CliError if it has another model then."""
+        asked_at = time.monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                stats = await self.admin.call("GET", STATS)
+            except (ServerRefused, ServerUnreachable, NotRatoon):
+                continue
+            if stats["uptime_s"] < time.monotonic() - asked_at:
+                break
+        if stats["fingerprint"] != self.facts.fingerprint:
+            raise CliError("another model is served now than before the restart")
+
+    async def _tokens(self, key: str, text: str) -> list[int]:
+        answer = msgspec.json.decode(await self._post("/tokenize", key, {"prompt": text}))
+        ids: list[int] = answer["tokens"]
+        return ids
+
+    async def _post(self, path: str, key: str, body: dict[str, Any]) -> bytes:
+        for attempt in range(_TRIES):
+            try:
+                async with self._session.post(
+                    self.url + path, json=body, headers=self.headers(key)
+                ) as reply:
+                    content = await reply.read()
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise unreachable(self.url, error) from error
+            if reply.status == 200:
+                return content
+            if reply.status not in _BUSY or attempt == _TRIES - 1:
+                break
+            await asyncio.sleep(min(float(reply.headers.get("Retry-After", 1)), _LONGEST_PAUSE_S))
+        raise ServerRefused(error_message(content, reply.status), status=reply.status)
+
+
+def opening_messages(opening: str) -> list[dict[str, str]]:
+    """The messages that a chat with this opening begins with."""
+    return [{"role": "system", "content": opening}] if opening else []
+
+
+def reading_of(content: bytes) -> Reading:
+    """The usage in an answer or a stream of events; ServerRefused when it has none."""
+    for line in content.splitlines():
+        text = line.removeprefix(b"data:").strip()
+        usage = msgspec.json.decode(text).get("usage") if text.startswith(b"{") else None
+        if usage:
+            details = usage.get("prompt_tokens_details") or {}
+            tiers = details.get("ratoon") or {}
+            return Reading(usage["prompt_tokens"], details.get("cached_tokens", 0), tiers)
+    raise ServerRefused("an answer ended without its usage", status=200)

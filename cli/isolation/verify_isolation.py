@@ -1,0 +1,175 @@
+"""`ratoon verify-isolation`: does a running server keep its tenants apart?"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import aiohttp
+
+from cli.errors import BadSetting, CliError
+from cli.isolation.cases import TierCase
+from cli.isolation.eviction import EvictionTest
+from cli.isolation.fixtures import Fixtures
+from cli.isolation.paired import PairedTest
+from cli.isolation.report import Record, markdown, show
+from cli.isolation.server import ServerUnderTest
+from cli.isolation.timing import time_tenants
+from cli.isolation.verdict import Finding, Outcome, eviction_outcome, overall, timing_outcome
+from cli.operating.admin_client import AdminClient, admin_target, checked_url
+from cli.options.flags import plain_field
+from cli.options.options import AdminFlags, server_field
+from cli.output import print_result, utc_now
+from cli.serving.compose import base_url
+
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
+_TIERS = [TierCase.DEVICE, TierCase.HOST, TierCase.DISK, TierCase.EVICTED]
+_test = partial(plain_field, rich_help_panel="Tests")
+# What two tenants of one server cannot differ in.
+_ABSENT = {"model": "one server serves one model", "adapter": "the server has no adapters"}
+_PART = 3  # a prompt of the timing test takes at most this part of the device: 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyFlags:
+    """What is tested, and where the report goes."""
+
+    service_url: str | None = server_field(
+        None,
+        "URL of the tenants' routes, if the admin routes have a port of their own. "
+        "[dim]\\[default: --url, or http://RATOON_HOST:RATOON_PORT][/dim]",
+    )
+    tiers: str = _test(
+        ",".join(_TIERS),
+        help="Which of device, host, disk and evicted to test, separated by commas.",
+    )
+    samples: int = _test(
+        2000, help="Samples of each class in the timing test; 0: no timing test.", min=0
+    )
+    timing_tokens: int = _test(512, help="Tokens of each prompt of the timing test.", min=32)
+    eviction_trials: int = _test(
+        4,
+        help="Trials for each of five numbers of tokens in the eviction test; 0: no eviction test.",
+        min=0,
+    )
+    max_fill_tokens: int = _test(
+        2_000_000,
+        help="Most prompt tokens that a cell may spend on pushing its blocks into a lower "
+        "tier, and a trial of the eviction test on filling the device.",
+        min=1,
+    )
+    quick: bool = _test(
+        False, "--quick", help="Test each cell through one entry point instead of all six."
+    )
+    restart: bool = _test(
+        False,
+        "--restart",
+        help="Test a restart too: at the end the command asks for one, and waits until the "
+        "server has been restarted.",
+    )
+    report: Path | None = _test(None, help="Also write the report to this file, as Markdown.")
+
+
+def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
+    """Test a running server: can a tenant learn anything about another tenant's prompts?
+
+    Creates temporary tenants, keys, groups and published prefixes, and removes them at the end.
+    Two requests that differ in one thing have the same prompt, through every entry point and with
+    its blocks in every tier: the second must get nothing from the cache where the first gets
+    everything. Then both are timed: a hit must not be distinguishable from a miss. At last one
+    tenant fills the cache and looks which of its blocks have gone: that must not tell how many
+    tokens another asked for. The exit status is 0 only if all of this held and the controls show
+    that a leak would have been noticed.
+
+    Examples: everything that can be tested without a restart; the same with one, for which the
+    command asks and waits:
+
+        ratoon verify-isolation --report isolation.md
+
+        ratoon verify-isolation --restart --report isolation.md
+    """
+    tiers = chosen_tiers(verify.tiers)
+    try:
+        record = asyncio.run(_run(admin, verify, tiers))
+    except asyncio.CancelledError as stopped:
+        raise CliError("stopped by SIGTERM; what it had made is removed") from stopped
+    if verify.report is not None:
+        try:
+            verify.report.write_text(markdown(record))
+        except OSError as error:
+            raise BadSetting("--report", str(error)) from error
+    print_result(record, show, as_json=admin.json)
+    if record.verdict is not Outcome.PASSED:
+        raise CliError(f"the verdict is: {record.verdict}")
+
+
+async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...]) -> Record:
+    _stop_on_sigterm()
+    url = checked_url(flags.service_url or admin.url or base_url(admin.host, admin.port))
+    async with (
+        AdminClient(*admin_target(admin)) as client,
+        aiohttp.ClientSession(timeout=_TIMEOUT) as session,
+        AsyncExitStack() as stack,
+    ):
+        server, began = ServerUnderTest(client, session, url), utc_now()
+        first, second = await Fixtures(server, stack).pair()
+        await server.identify(first.key)
+        device_tokens = server.facts.tier_tokens[TierCase.DEVICE]
+        paired = PairedTest(server, flags.max_fill_tokens, each_entry=not flags.quick)
+        timing, eviction = None, None
+        findings = [
+            _untested(dimension, f"another {dimension}", Outcome.NOT_APPLICABLE, why)
+            for dimension, why in _ABSENT.items()
+        ]
+        for tier in tiers:
+            findings += await paired.in_tier(tier)
+        if flags.samples:
+            most = min(server.facts.max_model_len // 2, device_tokens // _PART)
+            length = min(flags.timing_tokens, most)
+            timing = await time_tenants(server, first, second, length, flags.samples)
+        if flags.eviction_trials and device_tokens <= flags.max_fill_tokens:
+            eviction = await EvictionTest(server, first, second).run(flags.eviction_trials)
+        elif flags.eviction_trials:
+            why = f"it takes {device_tokens} tokens to fill the device"
+            findings.append(_untested("eviction", "another tenant", Outcome.INCONCLUSIVE, why))
+        if flags.restart:
+            findings += await paired.over_restart()
+    timed = None if timing is None else timing_outcome(timing)
+    evicted = None if eviction is None else eviction_outcome(eviction)
+    return Record(
+        began=began,
+        ended=utc_now(),
+        server=server.facts,
+        tool_version=version("ratoon"),
+        tiers=[*tiers, *([TierCase.RESTARTED] if flags.restart else [])],
+        findings=findings,
+        timing=timing,
+        timing_outcome=timed,
+        eviction=eviction,
+        eviction_outcome=evicted,
+        verdict=overall(findings, timed, evicted),
+    )
+
+
+def _stop_on_sigterm() -> None:
+    """SIGTERM does what Ctrl-C does: what was made is removed."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+
+def _untested(dimension: str, case: str, outcome: Outcome, why: str) -> Finding:
+    return Finding(dimension=dimension, case=case, outcome=outcome, note=why)
+
+
+def chosen_tiers(text: str) -> tuple[TierCase, ...]:
+    """The tiers that `--tiers` names, in the order of testing; BadSetting for any other word."""
+    words = {word.strip() for word in text.split(",") if word.strip()}
+    if not words or words - set(_TIERS):
+        raise BadSetting("--tiers", f"'{text}' is not a list of {', '.join(_TIERS)}")
+    return tuple(tier for tier in _TIERS if tier in words)

@@ -1,0 +1,1 @@
+"""`ratoon bench`: load, its workloads and its numbers."""

@@ -1,0 +1,35 @@
+"""Percentiles of measured times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import msgspec
+import numpy as np
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The distribution of some values, in their unit."""
+
+    count: int
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+
+
+def summarise(values: Sequence[float]) -> Summary | None:
+    """The spread of `values`; None when there are none."""
+    if not values:
+        return None
+    p50, p90, p95, p99 = np.percentile(values, (50, 90, 95, 99)).tolist()
+    mean, most = fmean(values), max(values)
+    return Summary(count=len(values), mean=mean, p50=p50, p90=p90, p95=p95, p99=p99, max=most)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value below which `percent` of `values` lie; between two it is on the line that joins."""
+    return float(np.percentile(values, percent))

@@ -1,0 +1,1 @@
+"""The commands that operate a running server over its admin routes."""

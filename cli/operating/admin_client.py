@@ -1,0 +1,212 @@
+"""A client of a running server's admin routes, and the things that these keep under names.
+
+Where the flags do not give the server's URL or the key, they are found as the server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from cli.errors import BadSetting, NotRatoon, ServerRefused, ServerUnreachable
+from cli.options.options import AdminFlags, TargetFlags
+from cli.output import print_answer
+from cli.serving.compose import admin_url, base_url
+from gateway.auth.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
+from gateway.auth.private_file import PrivateFileError
+
+_TIMEOUT_S = 30.0
+Answer = TypeVar("Answer")
+
+
+class AdminClient:
+    """The admin routes of one server. For one event loop; used inside `async with`."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._url = url
+        self._headers = {"Authorization": f"Bearer {key}"}
+        self.beside_a_tenants_key = {"X-Ratoon-Operator": key}  # makes a request the operator's
+
+    async def __aenter__(self) -> AdminClient:
+        self._session = aiohttp.ClientSession(
+            headers=self._headers, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The decoded answer; None when it is empty.
+
+        Raises ServerRefused, ServerUnreachable or NotRatoon.
+        """
+        try:
+            async with self._session.request(method, self._url + path, json=body) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise unreachable(self._url, error) from error
+        if response.status >= 400:
+            raise ServerRefused(error_message(content, response.status), status=response.status)
+        answer = _decoded(content)
+        if content and not isinstance(answer, dict):  # as all answers of the admin routes are
+            raise NotRatoon(self._url)
+        return answer
+
+    async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
+        """The list `name` of the server's answer; raises as `call`."""
+        answer = await self.call("GET", path)
+        if answer is None or name not in answer:
+            raise NotRatoon(self._url)
+        rows: list[dict[str, Any]] = answer[name]
+        return rows
+
+
+def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]]) -> Answer:
+    """Call `use` with a client of the server that `flags` name, and return its result."""
+    url, key = admin_target(flags)
+
+    async def run() -> Answer:
+        async with AdminClient(url, key) as client:
+            return await use(client)
+
+    return asyncio.run(run())
+
+
+def unreachable(url: str, error: Exception) -> ServerUnreachable:
+    """The error where a connection to `url` failed with `error`, or timed out."""
+    why = str(error) or "timed out"
+    return ServerUnreachable(f"no answer from {url} ({why}); is 'ratoon serve' running there?")
+
+
+def error_message(content: bytes, status: int) -> str:
+    """What went wrong, in the server's words if its answer has any."""
+    answer = _decoded(content)
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if isinstance(error, dict) and error.get("message"):
+        field = f"{error['param']}: " if error.get("param") else ""
+        return f"{field}{error['message']} ({status})"
+    return f"the server answered {status}"
+
+
+def _decoded(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content) if content else None
+    except msgspec.DecodeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceKind:
+    """One kind of things, whose routes begin with `path`."""
+
+    word: str
+    plural: str
+
+    @property
+    def path(self) -> str:
+        """Where they are listed and created."""
+        return f"/admin/{self.plural}"
+
+    def path_of(self, item_id: str, *more: str) -> str:
+        """The path of one of them, or of something below it."""
+        return "/".join([self.path, *(quote(part, safe="") for part in (item_id, *more))])
+
+    async def find(self, client: AdminClient, name_or_id: str) -> str:
+        """The id of the one with this id or name; BadSetting when there is none."""
+        for item in await client.rows(self.path, self.plural):
+            if name_or_id in (item["id"], item["name"]):
+                return str(item["id"])
+        hint = f"see 'ratoon {self.plural} list'"
+        raise BadSetting(self.word.upper(), f"there is no {self.word} '{name_or_id}'; {hint}")
+
+    def all(self, admin: AdminFlags) -> list[dict[str, Any]]:
+        """All of them, as the server lists them."""
+        return with_admin(admin, lambda client: client.rows(self.path, self.plural))
+
+    def create(self, admin: AdminFlags, body: dict[str, Any]) -> Any:
+        """The server's answer to a new one."""
+        return with_admin(admin, lambda client: client.call("POST", self.path, body))
+
+    def change(
+        self,
+        admin: AdminFlags,
+        method: str,
+        name_or_id: str,
+        *more: str,
+        body: dict[str, Any] | None = None,
+        said: str,
+    ) -> None:
+        """Change one of them, or something below it; print the answer, or `said` for people."""
+        answer = self.call(admin, method, name_or_id, *more, body=body)
+        print_answer(answer, said, as_json=admin.json)
+
+    def call(
+        self,
+        admin: AdminFlags,
+        method: str,
+        name_or_id: str,
+        *more: str,
+        body: dict[str, Any] | None = None,
+    ) -> Any:
+        """The server's answer to a request to one of them, or to something below it."""
+
+        async def use(client: AdminClient) -> Any:
+            path = self.path_of(await self.find(client, name_or_id), *more)
+            return await client.call(method, path, body)
+
+        return with_admin(admin, use)
+
+
+TENANTS = ResourceKind("tenant", "tenants")
+GROUPS = ResourceKind("group", "groups")
+PREFIXES = ResourceKind("prefix", "prefixes")
+
+
+def admin_target(flags: AdminFlags) -> tuple[str, str]:
+    """URL and key of the admin routes; BadSetting if there is no key or the URL is malformed."""
+    url = flags.url or admin_url(flags.host, flags.port, flags.admin_host, flags.admin_port)
+    key = flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
+    return checked_url(url), _checked_key("--admin-key", key)
+
+
+def load_target(flags: TargetFlags) -> tuple[str, str]:
+    """URL and key of the server to load; BadSetting if there is no key or the URL is malformed."""
+    url = flags.url or base_url(flags.host, flags.port)
+    key = flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
+    return checked_url(url), _checked_key("--key", key)
+
+
+def checked_url(url: str) -> str:
+    """The URL without its last slash; BadSetting when it is not http or https."""
+    if not url.startswith(("http://", "https://")):
+        raise BadSetting("--url", f"{url} does not start with http:// or https://")
+    return url.rstrip("/")
+
+
+def _checked_key(flag: str, key: str) -> str:
+    """The key, if a header can carry it; one from a file may end with a newline."""
+    if not (key.isascii() and key.isprintable()):
+        raise BadSetting(
+            flag, "a key has only printable ASCII characters; does it contain a newline?"
+        )
+    return key
+
+
+def _key_of(flag: str, name: str, data_dir: Path) -> str:
+    """The key called `name` in `keys.env`; BadSetting if there is none."""
+    path = data_dir / KEYS_FILE
+    try:
+        keys = read_keys(path)
+    except (PrivateFileError, OSError) as error:
+        raise BadSetting(flag, f"not given, and {error}; --data-dir names its directory") from error
+    if name not in keys:
+        raise BadSetting(flag, f"not given, and {path} has no {name}")
+    return keys[name]

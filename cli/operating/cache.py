@@ -1,0 +1,206 @@
+"""`ratoon cache`: statistics of the prefix cache of a running server, and flushing it.
+
+The tables are for people; machines read the JSON.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Annotated, Any
+
+import typer
+
+from cli.operating.admin_client import TENANTS, AdminClient, with_admin
+from cli.options.options import AdminFlags
+from cli.output import moment, print_answer, print_result, print_table
+
+STATS = "/admin/cache/stats"
+EVICTIONS = "/admin/cache/evictions"
+FLUSH = "/admin/cache/flush"
+_GIB = 1 << 30
+_EXTENT = ("total", "free", "used", "evictable", "leased")
+_TENANT = ("requests", "prompt_tokens", "blocks_held", "evictions_caused", "evictions_suffered")
+Cells = tuple[object, ...]
+
+
+def stats(admin: AdminFlags) -> None:
+    """Show what the cache holds, and its hit rates.
+
+    The hit rate is the share of prompt tokens that were found in the cache, over the last minute,
+    the last ten minutes, and since the engine's start.
+
+    Example:
+
+        ratoon cache stats --json | jq '.windows.all.hit_rate'
+    """
+    answer = with_admin(admin, lambda client: client.call("GET", STATS))
+    print_result(answer, show, as_json=admin.json)
+
+
+def evictions(admin: AdminFlags) -> None:
+    """List the last evictions between tenants: whose blocks were evicted, for whom, and why.
+
+    Example:
+
+        ratoon cache evictions --json | jq '.[0]'
+    """
+    rows = with_admin(admin, lambda client: client.rows(EVICTIONS, "evictions"))
+    print_result(rows, show_evictions, as_json=admin.json)
+
+
+def flush(
+    admin: AdminFlags,
+    tenant: Annotated[
+        str | None, typer.Option(help="Only those of this tenant, by name or id.")
+    ] = None,
+) -> None:
+    """Forget cached prefixes, of one tenant or of all.
+
+    Blocks that running requests hold are forgotten when these end.
+
+    Example:
+
+        ratoon cache flush --tenant acme
+    """
+
+    async def use(client: AdminClient) -> Any:
+        body = {} if tenant is None else {"tenant": await TENANTS.find(client, tenant)}
+        return await client.call("POST", FLUSH, body)
+
+    answer = with_admin(admin, use)
+    print_answer(answer, f"Forgot {answer['flushed_blocks']} blocks.", as_json=admin.json)
+
+
+def show(stats: dict[str, Any]) -> None:
+    """All tables on standard output."""
+    print_table(
+        "Prompt tokens",
+        ("window", "looked up", "from the cache", "computed", "hit rate"),
+        [_window_row(name, window) for name, window in stats["windows"].items()],
+    )
+    print_table(
+        f"Pool (blocks of {stats['pool']['block_size']} tokens)",
+        ("", *_EXTENT),
+        [(unit, *itemgetter(*_EXTENT)(stats["pool"][unit])) for unit in ("blocks", "tokens")],
+    )
+    heads = ("requests", "prompt tokens", "hit rate", "blocks", "evictions caused", "suffered")
+    print_table("Tenants", ("tenant", *heads), map(_tenant_row, stats["tenants"]))
+    _show_shares(stats)
+    _show_tiers(stats["tiers"])
+    print_table("Engine", ("", ""), _engine_rows(stats))
+
+
+def show_evictions(evictions: list[dict[str, Any]]) -> None:
+    """The answer of GET /admin/cache/evictions."""
+    names = ("blocks", "of_tenant", "for_tenant", "tier", "reason")
+    print_table(
+        "Evictions between tenants",
+        ("time", "blocks", "of", "for", "tier", "reason"),
+        [(moment(one["time"]), *itemgetter(*names)(one)) for one in evictions],
+    )
+
+
+def _show_shares(stats: dict[str, Any]) -> None:
+    """Each tenant's share of each tier."""
+    rows = [
+        _share_row(tenant, tier, share)
+        for tenant in stats["tenants"]
+        for tier, share in tenant["tiers"].items()
+    ]
+    if rows:
+        columns = ("tenant", "tier", "held", "floor", "ceiling", "fair share", "caused", "suffered")
+        print_table("Shares (blocks)", columns, rows)
+    for tier, scale in stats["floors_scale"].items():
+        if scale < 1.0:
+            typer.echo(
+                f"The floors of {tier} exceed the tier: each counts as {scale:.0%} of what was set."
+            )
+
+
+def _share_row(tenant: dict[str, Any], tier: str, share: dict[str, Any]) -> Cells:
+    return (
+        _name(tenant),
+        tier,
+        *itemgetter("held", "floor", "ceiling")(share),
+        f"{share['fair']:.0f}",
+        _reasons(tenant["caused"].get(tier, {})),
+        _reasons(tenant["suffered"].get(tier, {})),
+    )
+
+
+def _name(tenant: dict[str, Any]) -> str:
+    return tenant["name"] or f"{tenant['id']} (deleted)"
+
+
+def _reasons(blocks: dict[str, int]) -> str:
+    """Blocks by reason, the greatest first."""
+    ordered = sorted(blocks.items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{count} {reason}" for reason, count in ordered) or "0"
+
+
+def _show_tiers(tiers: dict[str, Any]) -> None:
+    """The tiers below the device, if there are any."""
+    if not tiers["lower"]:
+        return
+    print_table(
+        "Lower tiers (blocks)",
+        ("", "total", "used", "GiB used", "hit tokens", "loads chosen", "refused", "evicted"),
+        [_tier_row(name, tier, tiers) for name, tier in tiers["lower"].items()],
+    )
+    print_table(
+        "Moves",
+        ("from", "to", "blocks", "GiB", "seconds", "GB/s", "failed"),
+        map(_moves_row, tiers["moves"]),
+    )
+    if tiers["disk"] is not None:
+        print_table("Disk", ("", ""), tiers["disk"].items())
+
+
+def percent(rate: float | None) -> str:
+    """A share as a person reads it; a dash where there is none."""
+    return "-" if rate is None else f"{rate:.1%}"
+
+
+def _window_row(name: str, window: dict[str, Any]) -> Cells:
+    counts = itemgetter("queried_tokens", "hit_tokens", "computed_tokens")(window)
+    return (name, *counts, percent(window["hit_rate"]))
+
+
+def _tenant_row(tenant: dict[str, Any]) -> Cells:
+    requests, tokens, *blocks = itemgetter(*_TENANT)(tenant)
+    return (_name(tenant), requests, tokens, percent(tenant["hit_rate"]), *blocks)
+
+
+def _tier_row(name: str, tier: dict[str, Any], tiers: dict[str, Any]) -> Cells:
+    return (
+        name,
+        *itemgetter("total_blocks", "used_blocks")(tier),
+        f"{tier['used_bytes'] / _GIB:.2f}",
+        tiers["hit_tokens"][name],
+        *itemgetter("loads_chosen", "loads_refused")(tier),
+        sum(tiers["evictions"].get(name, {}).values()),
+    )
+
+
+def _moves_row(moves: dict[str, Any]) -> Cells:
+    rate = moves["gb_per_s"]
+    return (
+        *itemgetter("source", "target", "blocks")(moves),
+        f"{moves['bytes'] / _GIB:.2f}",
+        f"{moves['seconds']:.2f}",
+        "-" if rate is None else f"{rate:.2f}",
+        moves["failed"],
+    )
+
+
+def _engine_rows(stats: dict[str, Any]) -> list[Cells]:
+    queue, tree = stats["queue"], stats["tree"]
+    return [
+        ("running, waiting", f"{queue['running']}, {queue['waiting']}"),
+        ("tree", f"{tree['nodes']} nodes, {tree['depth']} deep"),
+        ("generated tokens", stats["generated_tokens"]),
+        ("steps", stats["steps"]),
+        ("preemptions", stats["preemptions"]),
+        ("up for", f"{stats['uptime_s']:.0f} s"),
+        ("fingerprint", stats["fingerprint"]),
+    ]

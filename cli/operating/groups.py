@@ -1,0 +1,76 @@
+"""`ratoon groups`: tenants that trust each other."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cli.operating.admin_client import GROUPS, TENANTS, AdminClient, with_admin
+from cli.operating.tenants import NewName, TenantArgument
+from cli.options.options import AdminFlags, argument
+from cli.output import moment, print_answer, print_rows
+
+GroupArgument = Annotated[str, argument("GROUP", "The group's name or id.")]
+
+
+def create(admin: AdminFlags, name: NewName) -> None:
+    """Add a group; 'ratoon groups join' puts tenants into it.
+
+    Example:
+
+        ratoon groups create research
+    """
+    group = GROUPS.create(admin, {"name": name})
+    print_answer(group, f"Created group {group['name']} ({group['id']}).", as_json=admin.json)
+
+
+def list_all(admin: AdminFlags) -> None:
+    """List the groups.
+
+    Example:
+
+        ratoon groups list --json
+    """
+    columns = ("name", "id", "created")
+    print_rows("Groups", columns, GROUPS.all(admin), _row, as_json=admin.json)
+
+
+def delete(admin: AdminFlags, group: GroupArgument) -> None:
+    """Remove a group without members.
+
+    Example:
+
+        ratoon groups delete research
+    """
+    GROUPS.change(admin, "DELETE", group, said=f"Deleted group {group}.")
+
+
+def join(admin: AdminFlags, group: GroupArgument, tenant: TenantArgument) -> None:
+    """Put a tenant into a group; it leaves its former group.
+
+    Example:
+
+        ratoon groups join research acme
+    """
+
+    async def use(client: AdminClient) -> Any:
+        body = {"group_id": await GROUPS.find(client, group)}
+        path = TENANTS.path_of(await TENANTS.find(client, tenant))
+        return await client.call("PATCH", path, body)
+
+    answer = with_admin(admin, use)
+    print_answer(answer, f"Tenant {tenant} is now in group {group}.", as_json=admin.json)
+
+
+def leave(admin: AdminFlags, tenant: TenantArgument) -> None:
+    """Take a tenant out of its group.
+
+    Example:
+
+        ratoon groups leave acme
+    """
+    said = f"Tenant {tenant} is now in no group."
+    TENANTS.change(admin, "PATCH", tenant, body={"group_id": None}, said=said)
+
+
+def _row(group: dict[str, Any]) -> tuple[str, ...]:
+    return group["name"], group["id"], moment(group["created_at"])

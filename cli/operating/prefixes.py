@@ -1,0 +1,147 @@
+"""`ratoon prefixes`: publish prompts that many tenants begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from cli.errors import BadSetting
+from cli.operating.admin_client import GROUPS, PREFIXES, AdminClient, with_admin
+from cli.options.options import AdminFlags, argument
+from cli.output import moment, print_answer, print_result, print_rows, print_table
+
+EVERYONE = "all"
+_TITLE = "Published prefixes"
+_COLUMNS = ("name", "version", "id", "scope", "tokens", "blocks", "state", "created")
+PrefixArgument = Annotated[str, argument("PREFIX", "The prefix's name or id.")]
+
+
+def _file(help_text: str) -> Any:
+    """An option that names a file."""
+    return typer.Option(
+        help=help_text, exists=True, dir_okay=False, readable=True, show_default=False
+    )
+
+
+def create(
+    admin: AdminFlags,
+    name: Annotated[
+        str, argument("NAME", "Its name; publishing a name again makes a new version.")
+    ],
+    system: Annotated[Path | None, _file("A system message, as text.")] = None,
+    messages: Annotated[Path | None, _file("The first messages of a chat, in JSON.")] = None,
+    text: Annotated[Path | None, _file("The beginning of a completion's prompt.")] = None,
+    tools: Annotated[Path | None, _file("Tools of a chat, in JSON.")] = None,
+    scope: Annotated[
+        str, typer.Option(help="Who may share it: 'all', or a group by name or id.")
+    ] = EVERYONE,
+) -> None:
+    """Publish a prefix: a file with a system message, with messages in JSON, or with a text.
+
+    --tools is a file with a list of tools in JSON, as chats send them: beside a system message or
+    messages, or alone, for what all conversations with these tools begin with.
+
+    It is computed at once and kept on the device, so it is cached for the first request of every
+    tenant that may share it.
+
+    Example:
+
+        ratoon prefixes create handbook --system handbook.txt
+    """
+    source = _source({"--system": system, "--messages": messages, "--text": text}, tools)
+
+    async def use(client: AdminClient) -> Any:
+        whose = scope if scope == EVERYONE else await GROUPS.find(client, scope)
+        return await client.call("POST", PREFIXES.path, {"name": name, "scope": whose, **source})
+
+    made = with_admin(admin, use)
+    words = f"Published {made['name']} version {made['version']} ({made['id']}): "
+    print_answer(made, words + f"{made['tokens']} tokens, {made['state']}.", as_json=admin.json)
+
+
+def list_all(admin: AdminFlags) -> None:
+    """List what is published.
+
+    Example:
+
+        ratoon prefixes list --json
+    """
+    print_rows(_TITLE, _COLUMNS, PREFIXES.all(admin), _row, as_json=admin.json)
+
+
+def show(admin: AdminFlags, prefix: PrefixArgument) -> None:
+    """Show one prefix and, if it cannot be used, the reason.
+
+    Example:
+
+        ratoon prefixes show handbook
+    """
+    print_result(PREFIXES.call(admin, "GET", prefix), _show, as_json=admin.json)
+
+
+def _show(found: dict[str, Any]) -> None:
+    print_table(_TITLE, _COLUMNS, [_row(found)])
+    if found["reason"]:
+        typer.echo(found["reason"])
+
+
+def delete(admin: AdminFlags, prefix: PrefixArgument) -> None:
+    """Withdraw a prefix: from now on each tenant computes it for itself.
+
+    Example:
+
+        ratoon prefixes delete handbook
+    """
+    PREFIXES.change(admin, "DELETE", prefix, said=f"Deleted prefix {prefix}.")
+
+
+def _source(files: dict[str, Path | None], tools: Path | None) -> dict[str, Any]:
+    """What is published; BadSetting unless exactly one file is named, or only tools."""
+    named = [(flag, file) for flag, file in files.items() if file is not None]
+    if len(named) > 1 or not (named or tools):
+        raise BadSetting("--system", "name one file: --system, --messages or --text; or --tools")
+    if tools is None:
+        return _content(*named[0])
+    if files["--text"] is not None:
+        raise BadSetting("--tools", "goes with --system or --messages, or alone; not with --text")
+    said = _content(*named[0]) if named else {}
+    return {**said, "tools": _json("--tools", tools)}
+
+
+def _content(flag: str, file: Path) -> dict[str, Any]:
+    if flag == "--messages":
+        return {"messages": _json(flag, file)}
+    content = _read(flag, file)
+    if flag == "--text":
+        return {"text": content}
+    return {"messages": [{"role": "system", "content": content}]}
+
+
+def _json(flag: str, file: Path) -> Any:
+    try:
+        return msgspec.json.decode(_read(flag, file))
+    except msgspec.DecodeError as error:
+        raise BadSetting(flag, f"{file} is not JSON") from error
+
+
+def _read(flag: str, file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSetting(flag, f"{file} cannot be read as text") from error
+
+
+def _row(prefix: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        prefix["name"],
+        str(prefix["version"]),
+        prefix["id"],
+        prefix["scope"],
+        str(prefix["tokens"]),
+        "-" if prefix["blocks"] is None else str(prefix["blocks"]),
+        prefix["state"],
+        moment(prefix["created_at"]),
+    )

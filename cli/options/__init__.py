@@ -1,0 +1,1 @@
+"""Every flag once, its variable and its help."""

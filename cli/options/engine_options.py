@@ -1,0 +1,89 @@
+"""The engine's flags."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from cli.options.flags import ConfigFlags, flag
+from engine.config import EngineConfig
+
+ENGINE_DEFAULTS = EngineConfig(model_dir="", socket="")
+
+engine_flag = partial(flag, panel="Engine")
+
+ENGINE_FLAGS = {
+    "device": engine_flag("Where the model runs."),
+    "dtype": engine_flag(
+        "Type of weights and KV; auto: float32 on cpu, the checkpoint's own on cuda."
+    ),
+    "load_format": engine_flag("'dummy' uses random weights, for benchmarks."),
+    "block_size": engine_flag("Tokens per block of the cache.", min=1, max=256),
+    "cache_tokens": engine_flag(
+        "Tokens that the cache holds on the device. Left out: sized from free memory.", min=1
+    ),
+    "host_cache_gib": engine_flag(
+        "GiB of host memory for blocks that leave the device; 0: no host tier. Left out: a "
+        "quarter of what is free, at most 0.25 on cpu and 64 on cuda.",
+        min=0.0,
+    ),
+    "host_cache_tokens": engine_flag("The size of the host tier in tokens.", min=0),
+    "disk_cache_dir": engine_flag(
+        "Directory for blocks on disk, which survive a restart; not shared with other engines. "
+        "[dim]\\[default: DATA_DIR/blocks][/dim]",
+        show_default=False,
+    ),
+    "disk_cache_gib": engine_flag(
+        "GiB of disk for blocks, less on a small disk; 0: no disk tier.", min=0.0
+    ),
+    "disk_encryption": engine_flag("Encrypt blocks on disk, with one key for each tenant."),
+    "cache_policy": engine_flag("Which blocks are evicted first."),
+    "spill_grace_s": engine_flag(
+        "Seconds for writing blocks to disk at shutdown, the most valuable first.", min=0.0
+    ),
+    "memory_fraction": engine_flag(
+        "On cuda, the share of its free memory to use when --cache-tokens is left out.",
+        min=0.01,
+        max=1.0,
+    ),
+    "max_model_len": engine_flag(
+        "Most tokens of prompt and answer together. Left out: the model's own.", min=1
+    ),
+    "max_batch_tokens": engine_flag(
+        "Most tokens computed in one step. Left out: 512 on cpu, 8192 on cuda.", min=1
+    ),
+    "max_step_ms": engine_flag(
+        "Milliseconds of a step that also decodes, about: the longest gap between the tokens "
+        "of running answers. Shorter steps give later first tokens and less throughput. While "
+        "very many prompts wait, steps take up to a sixteenth of what these take. Steps that a "
+        "tenant with little work may have to wait for are shorter. 0: no bound, also for "
+        "these. Left out: 1000 on cpu, 60 on cuda.",
+        min=0.0,
+    ),
+    "max_running": engine_flag("Most sequences that run at once.", min=1),
+    "max_waiting": engine_flag("Most sequences that may wait; further ones get 429.", min=1),
+    "single_flight_deadline_s": engine_flag(
+        "Most seconds that a request waits for another one that computes the same prefix.", min=0.0
+    ),
+    "overlap_scheduling": engine_flag(
+        "On a GPU, schedule a step while the one before is computed."
+    ),
+    "graph_tokens": engine_flag(
+        "On cuda, record steps of up to this many tokens as CUDA graphs; 0: none.", min=0
+    ),
+    "least_shared_tokens": engine_flag(
+        "On cuda, read a prefix of this many tokens or more, which several decodes have in "
+        "common, once for all of them; 0: never. Left out: as many as were measured to pay.",
+        min=0,
+    ),
+    "num_threads": engine_flag(
+        "CPU threads to compute with. Left out: one fewer than there are cores.", min=1
+    ),
+}
+# Under `ratoon serve` the gateway drains.
+ALONE_FLAGS = {
+    **ENGINE_FLAGS,
+    "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
+}
+EngineFlags = Annotated[EngineConfig, ConfigFlags(ENGINE_DEFAULTS, ENGINE_FLAGS)]
+LoneEngineFlags = Annotated[EngineConfig, ConfigFlags(ENGINE_DEFAULTS, ALONE_FLAGS)]

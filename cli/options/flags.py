@@ -1,0 +1,141 @@
+"""Groups of flags, for typer: dataclasses, and configs with a table of what their fields mean.
+
+A command is a function of a few groups (and plain arguments). `flattened` gives typer a function
+whose parameters are the fields of those groups, builds the groups from what typer parsed, and turns
+a `CliError` into its message and exit code. A flag has the name of its field, and so has its
+variable `RATOON_NAME`; a switch that is on has a `--no-` too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+import typer
+
+from cli.errors import CliError
+
+Value = TypeVar("Value")
+_OPTION = "option"  # of a field, in its metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """What a flag says beyond its field; `also` is a variable beside `RATOON_NAME`."""
+
+    help_text: str | None
+    panel: str | None
+    also: str | None
+    settings: dict[str, Any]
+
+    def option(self, name: str, default: Any) -> Any:
+        """The option for the field `name`."""
+        dashed, variable = "--" + name.replace("_", "-"), "RATOON_" + name.upper()
+        return typer.Option(
+            f"{dashed}/--no-{dashed[2:]}" if default is True else dashed,
+            envvar=variable if self.also is None else [variable, self.also],
+            help=self.help_text,
+            rich_help_panel=self.panel,
+            **self.settings,
+        )
+
+
+def flag(
+    help_text: str | None, *, panel: str | None = None, also: str | None = None, **settings: Any
+) -> Any:
+    """A flag; `settings` are typer's: bounds, `show_default`, `hidden`."""
+    return Flag(help_text, panel, also, settings)
+
+
+def field(default: Value, help_text: str | None, **more: Any) -> Value:
+    """A field of a group, with its default and its flag; `more` is `flag`'s."""
+    return _with_option(default, flag(help_text, **more))
+
+
+def plain_field(default: Value, *names: str, **settings: Any) -> Value:
+    """A field of a group with an option of typer's own, which no variable stands for."""
+    return _with_option(default, typer.Option(*names, **settings))
+
+
+def _with_option(default: Value, option: Any) -> Value:
+    made: Any = dataclasses.field(default=default, metadata={_OPTION: option})
+    return cast(Value, made)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFlags:
+    """Flags for fields of a config, whose types and defaults they have.
+
+    A command asks for them by `Annotated[Config, ConfigFlags(...)]` and gets `defaults` with what
+    was given.
+    """
+
+    defaults: msgspec.Struct
+    flags: Mapping[str, Flag]
+
+
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """The same command with one keyword parameter for every flag of its groups."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: found for name, hint in hints.items() if (found := _group_of(hint))}
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        given = {name: _take(group, values) for name, group in groups.items()}
+        try:
+            command(**given, **values)
+        except CliError as error:
+            typer.echo(f"ratoon: {error.message}", err=True)
+            raise typer.Exit(error.exit_code) from error
+
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            parameters += _fields_of(groups[name])
+        else:
+            parameters.append(_keyword(name, hints[name], parameter.default))
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _group_of(hint: Any) -> type[Any] | ConfigFlags | None:
+    if get_origin(hint) is Annotated:
+        return next((one for one in get_args(hint) if isinstance(one, ConfigFlags)), None)
+    return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
+
+
+def _take(group: type[Any] | ConfigFlags, values: dict[str, Any]) -> Any:
+    """Build one group out of `values`, removing what it used."""
+    if isinstance(group, ConfigFlags):
+        given = {name: values.pop(name) for name in group.flags}
+        return msgspec.structs.replace(group.defaults, **given)
+    return group(**{one.name: values.pop(one.name) for one in dataclasses.fields(group)})
+
+
+def _fields_of(group: type[Any] | ConfigFlags) -> Iterator[inspect.Parameter]:
+    if isinstance(group, ConfigFlags):
+        hints = get_type_hints(type(group.defaults))
+        for name, one in group.flags.items():
+            default = getattr(group.defaults, name)
+            yield _keyword(name, Annotated[hints[name], one], default)
+        return
+    hints = get_type_hints(group, include_extras=True)
+    for part in dataclasses.fields(group):
+        is_required, hint = part.default is dataclasses.MISSING, hints[part.name]
+        if _OPTION in part.metadata:
+            hint = Annotated[hint, part.metadata[_OPTION]]
+        yield _keyword(part.name, hint, inspect.Parameter.empty if is_required else part.default)
+
+
+def _keyword(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    if get_origin(hint) is Annotated:
+        kind, *notes = get_args(hint)
+        notes = [one.option(name, default) if isinstance(one, Flag) else one for one in notes]
+        hint = Annotated[kind, *notes]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default)

@@ -1,0 +1,176 @@
+"""The gateway's flags, of its bounds and its prices too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from cli.options.flags import ConfigFlags, field, flag
+from gateway.config import Bounds, GatewayConfig
+from gateway.limits.limits import MAX_PRICE, Prices
+from gateway.turn_formats.choose import tool_format_names
+
+PRICES = Prices()
+GATEWAY_DEFAULTS = GatewayConfig(model_dir="", model_name="", data_dir="", engine_socket="")
+
+gateway_flag = partial(flag, panel="Gateway")
+gateway_field = partial(field, panel="Gateway")
+bound_flag = partial(flag, panel="Bounds on one request or tenant")
+bound = partial(bound_flag, min=1)  # beyond it: 400, 413, 429, 431 or 503
+price = partial(field, panel="Prices, for budgets", min=0.0, max=MAX_PRICE)
+
+GATEWAY_FLAGS = {
+    "host": gateway_flag("Address to listen on; 0.0.0.0 for all."),
+    "port": gateway_flag("Port to listen on.", min=1, max=65535),
+    "admin_host": gateway_flag("Address of --admin-port."),
+    "admin_port": gateway_flag(
+        "A separate port for /admin, /healthz, /readyz and /metrics. Left out: --port.",
+        min=1,
+        max=65535,
+    ),
+    "workers": gateway_flag(
+        "Gateway processes that share the port. Left out: 1 on up to 4 cores, then a "
+        "quarter of the cores, at most 8.",
+        min=1,
+        max=64,
+    ),
+    "engine_silence_s": gateway_flag(
+        "Seconds without a sign of life after which an engine counts as hung; must be longer "
+        "than any step. Left out: 10 on cuda, 120 on cpu.",
+        min=1.0,
+    ),
+    "replicas": gateway_flag(
+        "Number of gateways that share --redis-url; while Redis is down each grants its share.",
+        min=1,
+        max=1024,
+    ),
+    "share_all": gateway_flag("No isolation: all tenants share one cache."),
+    "tool_format": gateway_flag(
+        f"How the model writes calls of tools: {', '.join(tool_format_names())}. "
+        "[dim]\\[default: by its chat template][/dim]",
+        show_default=False,
+    ),
+    "parse_special": gateway_flag(
+        "Take special tokens in the text prompts of /v1/completions, /tokenize and published "
+        "texts as tokens, for clients that apply the chat template themselves. In messages "
+        "they are text all the same."
+    ),
+    "cache_sharing": gateway_flag(
+        "partitioned: each tenant has a part of every tier of the cache for itself, so its "
+        "hits say nothing of others. pooled: they share the room, with more hits, and can "
+        "count what others ask by what is evicted; for tenants that trust each other."
+    ),
+    "redis_url": gateway_flag(
+        "Redis for the state of several gateways, such as redis://redis:6379/0. "
+        "[dim]\\[default: SQLite in --data-dir][/dim]",
+        show_default=False,
+    ),
+    "redis_password_file": gateway_flag(
+        "File with the password of --redis-url.", show_default=False
+    ),
+    "redis_timeout_s": gateway_flag(
+        "Most seconds to wait for an answer of --redis-url.", min=0.001, max=10.0
+    ),
+    "secrets_dir": gateway_flag(
+        "Directory with ratoon_server_secret, ratoon_pepper and ratoon_admin_key, the same "
+        "for every gateway; /run/secrets in Docker. [dim]\\[default: made in --data-dir][/dim]",
+        show_default=False,
+    ),
+    "grace_s": gateway_flag("Seconds that open streams may run on after SIGTERM.", min=0.0),
+    "log_level": gateway_flag("How much is logged."),
+    "otlp_endpoint": gateway_flag(
+        "URL of an OpenTelemetry collector for traces (OTLP over HTTP); "
+        "OTEL_EXPORTER_OTLP_ENDPOINT names one too. Left out: no traces.",
+        also="OTEL_EXPORTER_OTLP_ENDPOINT",
+    ),
+}
+BOUNDS_FLAGS = {
+    "max_body_bytes": bound("Most bytes of a request's body."),
+    "max_tenant_body_bytes": bound(
+        "Most bytes of bodies that a tenant's requests hold at once, in each worker."
+    ),
+    "max_all_body_bytes": bound(
+        "Most bytes of bodies that all requests hold at once, in each worker."
+    ),
+    "body_wait_s": bound("Most seconds that a request waits for room in these; then 429 or 503."),
+    "max_json_depth": bound("Most levels of nested JSON."),
+    "max_messages": bound("Most messages of a chat."),
+    "max_choices": bound("Most choices of one prompt (n)."),
+    "max_prompts": bound("Most prompts of one completions request, times n."),
+    "max_logprobs": bound("Most alternatives for each token."),
+    "max_stops": bound("Most stop strings."),
+    "max_stop_chars": bound("Most characters of a stop string."),
+    "max_logit_bias": bound("Most entries of logit_bias."),
+    "max_tenant_turn_bytes": bound(
+        "Most bytes of a tenant's generated turns that are remembered, in each worker, so that its "
+        "next prompts have them token by token. 0: none are."
+    ),
+    "max_all_turn_bytes": bound(
+        "Most bytes of all tenants' remembered turns, in each worker. 0: none are remembered."
+    ),
+    "turn_life_s": bound(
+        "Seconds that a turn is remembered after it was last used. 0: not at all."
+    ),
+    "allow_cache_load": bound_flag(
+        "Let tenants set `cache.load` to auto, always or never, as the operator may."
+    ),
+    "max_salt_chars": bound("Most characters of cache_salt."),
+    "max_streams_per_tenant": bound("Most choices of a tenant in flight, in each worker."),
+    "max_connections": bound(
+        "Most connections at once, in each worker. Left out: as many as the limit of open "
+        "files (ulimit -n) has room for."
+    ),
+    "max_head_bytes": bound("Most bytes of the request line and headers."),
+    "head_deadline_s": bound("Most seconds from a request's first byte to its last header."),
+    "body_deadline_s": bound("Most seconds from its last header to the end of its body."),
+    "default_max_tokens": bound("max_tokens of a chat that sets none."),
+    "response_ttl_s": bound_flag(
+        "Seconds for which answers of /v1/responses are stored, to be continued; 0: none is.",
+        min=0.0,
+    ),
+    "max_response_bytes": bound("Most bytes of a stored response; a larger one is not stored."),
+    "max_tenant_response_bytes": bound(
+        "Most bytes of a tenant's stored responses; beyond it the oldest go."
+    ),
+    "max_all_response_bytes": bound(
+        "Most bytes of all tenants' stored responses; beyond it the oldest of the tenant that "
+        "has most go."
+    ),
+    "stalled_write_s": bound("Seconds after which a client that reads nothing is cut off."),
+    "keep_alive_s": bound(
+        "Seconds without a token of a long prompt's answer after which a stream sends a ping, "
+        "where the dialect has them."
+    ),
+}
+GatewayFlags = Annotated[GatewayConfig, ConfigFlags(GATEWAY_DEFAULTS, GATEWAY_FLAGS)]
+BoundsFlags = Annotated[Bounds, ConfigFlags(Bounds(), BOUNDS_FLAGS)]
+
+
+@dataclass(frozen=True, slots=True)
+class PriceFlags:
+    """Units of a budget for a million tokens: `Prices`, which refuses what excludes each other."""
+
+    price_computed: float = price(
+        PRICES.computed, "Units for a million prompt tokens that were computed."
+    )
+    price_cached: float = price(
+        PRICES.cached, "Units for a million prompt tokens from the cache; at most --price-computed."
+    )
+    price_generated: float = price(PRICES.generated, "Units for a million generated tokens.")
+
+
+@dataclass(frozen=True, slots=True)
+class StartFlags:
+    """The key that opens the admin routes, and what a start may do about the state it finds."""
+
+    admin_key: str | None = gateway_field(
+        None,
+        "The admin key; written to keys.env. [dim]\\[default: the one in DATA_DIR/keys.env][/dim]",
+        show_default=False,
+    )
+    new_state: bool = gateway_field(
+        False,
+        "Start although the state that was there is gone, damaged or another one: with what is "
+        "there, or an empty one. Give it once; nothing is deleted.",
+    )

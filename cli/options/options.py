@@ -1,0 +1,95 @@
+"""The flags that many commands have: of what is served, and of the server a command talks to.
+
+Does not know: how the URL or the key is found when they are left out (`admin_client`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.options.flags import field, flag
+from cli.options.gateway_options import GATEWAY_DEFAULTS
+
+DEFAULT_DATA_DIR = Path(".ratoon")
+EMBEDDED = "handbook"  # the model that comes with Ratoon
+MODEL = "Model"
+SERVER = "Where the server is"
+
+DataDir = Annotated[Path, flag("Where keys, tenants and secrets are kept.", panel=MODEL)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+server_field = partial(field, panel=SERVER, show_default=False)  # the help says what stands in
+# The variables that tell a server where to listen tell its clients where to look.
+hidden_field = partial(field, help_text=None, hidden=True)
+
+
+def argument(word: str, help_text: str) -> Any:
+    """A required argument, which the help calls `word`."""
+    return typer.Argument(metavar=word, help=help_text, show_default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFlags:
+    """What is served and where the server keeps its state."""
+
+    model: str = field(
+        EMBEDDED,
+        "'handbook' (the embedded demo), a directory with config.json, or a hub id (owner/name).",
+        panel=MODEL,
+    )
+    data_dir: DataDir = DEFAULT_DATA_DIR
+
+
+@dataclass(frozen=True, slots=True)
+class SocketFlags:
+    """Where a gateway and an engine that are started separately meet."""
+
+    socket: Path | None = field(
+        None,
+        "Unix socket between gateway and engine. [dim]\\[default: DATA_DIR/engine.sock][/dim]",
+        panel=MODEL,
+        show_default=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AdminFlags:
+    """Where the admin routes are and the key that opens them."""
+
+    url: str | None = server_field(
+        None,
+        "URL of the admin routes. [dim]\\[default: http://RATOON_HOST:RATOON_PORT, or "
+        "RATOON_ADMIN_HOST:RATOON_ADMIN_PORT where that is set][/dim]",
+    )
+    admin_key: str | None = server_field(
+        None, "The admin key. [dim]\\[default: RATOON_ADMIN_KEY in DATA_DIR/keys.env][/dim]"
+    )
+    data_dir: DataDir = DEFAULT_DATA_DIR
+    host: str = hidden_field(GATEWAY_DEFAULTS.host)
+    port: int = hidden_field(GATEWAY_DEFAULTS.port)
+    admin_host: str = hidden_field(GATEWAY_DEFAULTS.admin_host)
+    admin_port: int | None = hidden_field(None)
+    json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFlags:
+    """Which server, model and key a load run uses."""
+
+    url: str | None = server_field(
+        None, "URL of the server. [dim]\\[default: http://RATOON_HOST:RATOON_PORT][/dim]"
+    )
+    key: str | None = server_field(
+        None, "A tenant's key. [dim]\\[default: RATOON_DEMO_KEY in DATA_DIR/keys.env][/dim]"
+    )
+    served_model: str | None = server_field(
+        None, "The model's name. [dim]\\[default: the first of /v1/models][/dim]"
+    )
+    data_dir: DataDir = DEFAULT_DATA_DIR
+    host: str = hidden_field(GATEWAY_DEFAULTS.host)
+    port: int = hidden_field(GATEWAY_DEFAULTS.port)

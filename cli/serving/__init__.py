@@ -1,0 +1,1 @@
+"""`ratoon serve`: processes, their restarts, what the operator reads."""

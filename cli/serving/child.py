@@ -1,0 +1,116 @@
+"""One child process: started in its own session, its output read line by line, its group killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+
+import cli
+from cli.serving import parent_death as tether
+
+_CHUNK_BYTES = 1 << 16
+_MAX_LINE_BYTES = 1 << 20
+_LAST_OUTPUT_S = 1.0
+
+OnLine = Callable[[str], None]
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command line that runs `module` of this installation, from any directory."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def python_environment() -> dict[str, str]:
+    """The environment for `python_command`: where its module is, and unbuffered output."""
+    root = str(Path(cli.__file__).parents[1])
+    inherited = os.environ.get("PYTHONPATH")
+    path = f"{root}{os.pathsep}{inherited}" if inherited else root
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+class Child:
+    """A running process and its output. All methods are for one event loop."""
+
+    def __init__(self, process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
+        self._process = process
+        self._reading = reading
+
+    @classmethod
+    async def start(cls, command: Sequence[str], on_line: OnLine) -> Child:
+        """Start `command`; both its outputs go to `on_line`. It dies when this process does.
+
+        It has a session of its own: a Ctrl-C at the terminal reaches the parent alone, which
+        then ends its children in order.
+        """
+        tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
+        # A pipe of our own: with asyncio's, some versions of Python see the exit only when the pipe
+        # is closed, and processes that the child started can keep it open for ever.
+        output, its_output = os.pipe()
+        reading = asyncio.create_task(_read_lines(output, on_line))
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *tied,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=its_output,
+                stderr=its_output,
+                start_new_session=True,
+                env=python_environment(),
+            )
+        finally:
+            os.close(its_output)
+        return cls(process, reading)
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also that of its group."""
+        return self._process.pid
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End it and whatever it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    async def wait(self) -> int:
+        """Its exit status, once it has ended; its process group is killed and its output read."""
+        status = await self._process.wait()
+        self.kill()
+        # Processes that left the group live on, and may keep the pipe open.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._reading, _LAST_OUTPUT_S)
+        return status
+
+
+async def _read_lines(pipe: int, on_line: OnLine) -> None:
+    """Read the pipe with this descriptor to its end, then close it."""
+    stream = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), FileIO(pipe, "rb")
+    )
+    try:
+        await _pass_on_lines(stream, on_line)
+    finally:
+        transport.close()
+
+
+async def _pass_on_lines(stream: asyncio.StreamReader, on_line: OnLine) -> None:
+    rest = b""
+    while chunk := await stream.read(_CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            on_line(line.decode(errors="replace"))
+        if len(rest) > _MAX_LINE_BYTES:
+            on_line(rest.decode(errors="replace"))
+            rest = b""
+    if rest:
+        on_line(rest.decode(errors="replace"))

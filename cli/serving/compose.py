@@ -1,0 +1,149 @@
+"""From flags to configs: the one place where the settings of the processes are composed.
+
+Knows: which flag goes into which field, and which values exclude each other. Pure.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from cli.errors import BadSetting
+from cli.options.gateway_options import PriceFlags
+from cli.serving.model_source import ModelSource
+from engine.config import EngineConfig
+from gateway.config import Bounds, GatewayConfig
+from gateway.limits.limits import Prices
+
+# sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
+MAX_SOCKET_BYTES = 100
+BLOCKS_NAME = "blocks"
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+
+
+def engine_config(
+    source: ModelSource, data_dir: Path, socket: Path, flags: EngineConfig
+) -> EngineConfig:
+    """The engine's config; BadSetting if values exclude each other.
+
+    Blocks on disk are in `data_dir`, unless the flags name a directory.
+    """
+    if flags.cache_tokens is not None and flags.cache_tokens < flags.block_size:
+        raise BadSetting(
+            "--cache-tokens",
+            f"{flags.cache_tokens} is less than one block of {flags.block_size} tokens",
+        )
+    return replace(
+        flags,
+        model_dir=str(source.directory),
+        socket=checked_socket(socket),
+        disk_cache_dir=str(Path(flags.disk_cache_dir or data_dir / BLOCKS_NAME).absolute()),
+    )
+
+
+def gateway_config(
+    source: ModelSource,
+    data_dir: Path,
+    socket: Path,
+    flags: GatewayConfig,
+    bounds: Bounds,
+    prices: PriceFlags,
+) -> GatewayConfig:
+    """The gateway's config; BadSetting if values exclude each other."""
+    if flags.admin_port == flags.port:
+        raise BadSetting(
+            "--admin-port", f"{flags.port} is also --port; leave --admin-port out to use one port"
+        )
+    check_endpoint(flags.otlp_endpoint)
+    checked_redis_url(flags)
+    return replace(
+        flags,
+        model_dir=str(source.directory),
+        model_name=source.name,
+        data_dir=str(data_dir.absolute()),
+        engine_socket=checked_socket(socket),
+        bounds=checked_bounds(bounds),
+        prices=checked_prices(prices),
+    )
+
+
+def checked_bounds(flags: Bounds) -> Bounds:
+    """The bounds; BadSetting where a body that may be sent could never be taken in."""
+    if flags.max_tenant_body_bytes < flags.max_body_bytes:
+        raise BadSetting(
+            "--max-tenant-body-bytes",
+            f"{flags.max_tenant_body_bytes} is less than one body of {flags.max_body_bytes} bytes",
+        )
+    if flags.max_all_body_bytes - flags.max_all_body_bytes // 8 < flags.max_body_bytes:
+        raise BadSetting(
+            "--max-all-body-bytes",
+            f"seven eighths of {flags.max_all_body_bytes}, which large bodies may fill, are less "
+            f"than one of {flags.max_body_bytes} bytes",
+        )
+    return flags
+
+
+def checked_prices(flags: PriceFlags) -> Prices:
+    """The prices; BadSetting where a cached token would cost more than a computed one."""
+    if flags.price_cached > flags.price_computed:
+        raise BadSetting("--price-cached", f"{flags.price_cached:g} is more than --price-computed")
+    return Prices(
+        computed=flags.price_computed, cached=flags.price_cached, generated=flags.price_generated
+    )
+
+
+def check_endpoint(url: str | None) -> None:
+    """BadSetting if `url` is malformed or has credentials, which others could see as arguments."""
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise BadSetting("--otlp-endpoint", "it is not a URL") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadSetting("--otlp-endpoint", "it must begin with http:// or https:// and a host")
+    if parts.username is not None or parts.query:
+        raise BadSetting(
+            "--otlp-endpoint", "it must not contain credentials: use OTEL_EXPORTER_OTLP_HEADERS"
+        )
+
+
+def checked_redis_url(flags: GatewayConfig) -> None:
+    """BadSetting if the URL is malformed or has a password, which others could see as argument."""
+    if flags.redis_url is None:
+        if flags.redis_password_file is not None:
+            raise BadSetting("--redis-password-file", "it needs --redis-url")
+        return
+    try:
+        url = urlsplit(flags.redis_url)
+        _ = url.port
+    except ValueError as error:
+        raise BadSetting("--redis-url", f"it is not a URL: {error}") from error
+    if not flags.redis_url.startswith(("redis://", "rediss://", "unix://")):
+        raise BadSetting("--redis-url", "it must start with redis://, rediss:// or unix://")
+    if url.password is not None or "password=" in url.query:
+        raise BadSetting("--redis-url", "it must not contain a password: use --redis-password-file")
+
+
+def checked_socket(socket: Path) -> str:
+    """The absolute path as a string; BadSetting when a Unix socket cannot have it."""
+    path = str(socket.absolute())
+    if len(path.encode()) >= MAX_SOCKET_BYTES:
+        raise BadSetting(
+            "--socket",
+            f"{path} is too long: a Unix socket's path has less than {MAX_SOCKET_BYTES} bytes",
+        )
+    return path
+
+
+def base_url(host: str, port: int) -> str:
+    """The URL at which a server that listens on `host` is reached from this machine."""
+    host = _EVERYWHERE.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def admin_url(host: str, port: int, admin_host: str, admin_port: int | None) -> str:
+    """The URL of the admin routes, which are on `port` unless they have their own."""
+    return base_url(host, port) if admin_port is None else base_url(admin_host, admin_port)

@@ -1,0 +1,80 @@
+"""What a server needs before it starts: state and keys, a directory for its socket, free ports."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from cli.errors import BadSetting
+from cli.serving.compose import MAX_SOCKET_BYTES
+from gateway.auth.first_start import ALONE, BadAdminKey, FirstStart, ensure_first_start
+from gateway.auth.private_file import PrivateFileError
+from gateway.config import Shared
+from gateway.errors import StateDiskFull, StateLost, Unavailable
+from gateway.state.identity import WrongState
+from gateway.state.sqlite.file import DatabaseFault
+from gateway.state.sqlite.schema import SchemaTooNew
+from gateway.temp_directory import temp_directory
+
+SOCKET_NAME = "engine.sock"
+_PREFIX = "ratoon-serve-"
+_REDIS_S = 5.0  # a start may wait longer for Redis than a request
+
+
+def first_start(
+    data_dir: Path, admin_key: str | None, shared: Shared = ALONE, *, new_state: bool = False
+) -> FirstStart:
+    """Create state and keys if there are none; BadSetting if what exists cannot be used."""
+    patient = replace(shared, redis_timeout_s=max(shared.redis_timeout_s, _REDIS_S))
+    start = ensure_first_start(
+        data_dir, clock=time.time, admin_key=admin_key, shared=patient, new_state=new_state
+    )
+    try:
+        return asyncio.run(start)
+    except BadAdminKey as error:
+        raise BadSetting("--admin-key", str(error)) from error
+    except (StateLost, StateDiskFull, WrongState) as error:
+        flag = "--data-dir" if shared.redis_url is None else "--redis-url"
+        raise BadSetting(flag, str(error)) from error
+    except Unavailable as error:
+        raise BadSetting("--redis-url", "Redis does not answer, or refuses to store") from error
+    except (PrivateFileError, SchemaTooNew, OSError) as error:
+        flag = "--data-dir" if shared.secrets_dir is None else "--data-dir or --secrets-dir"
+        raise BadSetting(flag, str(error)) from error
+    except DatabaseFault as error:
+        raise BadSetting("--data-dir", f"the database in {data_dir}: {error}") from error
+
+
+@contextmanager
+def runtime_directory() -> Iterator[Path]:
+    """A new directory for a socket, open to its owner alone (0700); removed at the end.
+
+    Those that a killed server left are removed before.
+    """
+    within = Path(tempfile.gettempdir())
+    longest = within / f"{_PREFIX}12345678" / SOCKET_NAME
+    if len(str(longest).encode()) >= MAX_SOCKET_BYTES:
+        within = Path("/tmp")
+    with temp_directory(_PREFIX, SOCKET_NAME, within) as directory:
+        yield directory
+
+
+def check_port_free(flag: str, host: str, port: int) -> None:
+    """BadSetting if the port is in use, or the address is not allowed or unknown."""
+    try:
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(address)
+    except OSError as error:
+        raise BadSetting(flag, f"cannot listen on {host}:{port}: {error.strerror}") from error

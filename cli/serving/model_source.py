@@ -1,0 +1,100 @@
+"""From the value of --model to a directory on this machine and the name that clients use.
+
+Knows: the embedded model's place, what a model directory must hold, what a hub id looks like, which
+files of a repository are wanted (never pickles). Does not know: what is inside the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from os.path import expanduser
+from pathlib import Path
+from typing import cast
+
+from cli.errors import ModelNotFound
+from cli.options.options import EMBEDDED
+from engine.config import LoadFormat
+
+REQUIRED_FILES = ("config.json", "tokenizer.json")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+DESCRIPTION_PATTERNS = ("*.json", "*.jinja", "*.model")
+WEIGHT_PATTERNS = ("*.safetensors",)
+# Further copies of the weights in other formats.
+IGNORED_PATTERNS = ("original/*", "consolidated*", "onnx/*")
+
+Download = Callable[[str, LoadFormat], Path]
+Fetch = Callable[[str, Sequence[str]], str]
+"""Downloads the files of a repository that match patterns; returns their directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A model's directory and the name clients call it by."""
+
+    directory: Path
+    name: str
+
+
+def download(repo_id: str, load_format: LoadFormat, fetch: Fetch | None = None) -> Path:
+    """The directory of the model `repo_id`, with what is needed of it; or ModelNotFound."""
+    # Imported here: the hub's client takes 0.3 s to load, and most models are on this machine.
+    from huggingface_hub import errors, snapshot_download
+
+    def from_hub(repo_id: str, patterns: Sequence[str]) -> str:
+        wanted, ignored = list(patterns), list(IGNORED_PATTERNS)
+        return snapshot_download(repo_id, allow_patterns=wanted, ignore_patterns=ignored)
+
+    # The base error of the hub client's HTTP library, which depends on the client's version.
+    http_error = cast(type[Exception], errors.HfHubHTTPError.__bases__[0])
+    weights = () if load_format == "dummy" else WEIGHT_PATTERNS
+    try:
+        return Path((fetch or from_hub)(repo_id, DESCRIPTION_PATTERNS + weights))
+    except errors.GatedRepoError as error:
+        raise ModelNotFound(
+            f"{repo_id} is gated: accept its terms on the hub and set HF_TOKEN"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise ModelNotFound(
+            f"there is no directory {repo_id}, and the hub has no such model (a private one "
+            "needs HF_TOKEN)"
+        ) from error
+    except (errors.HfHubHTTPError, errors.HFValidationError) as error:
+        raise ModelNotFound(f"the hub refused {repo_id}: {error}") from error
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, http_error) as error:
+        raise ModelNotFound(
+            f"there is no directory {repo_id}, and the hub cannot be reached ('{EMBEDDED}' needs "
+            f"no download): {error}"
+        ) from error
+    except OSError as error:
+        raise ModelNotFound(f"{repo_id} could not be stored: {error}") from error
+
+
+def resolve(
+    model: str, load_format: LoadFormat = "safetensors", download: Download = download
+) -> ModelSource:
+    """The directory and served name of `model`; ModelNotFound when there is none."""
+    if model == EMBEDDED:
+        return ModelSource(_complete(Path(str(files("handbook") / "model")), model), EMBEDDED)
+    path = Path(expanduser(model))
+    if path.is_dir():
+        path = path.resolve()
+        return ModelSource(_complete(path, model), path.name)
+    if path.exists():
+        raise ModelNotFound(f"{model} is a file; --model needs its directory")
+    if not _HUB_ID.fullmatch(model):
+        raise ModelNotFound(
+            f"there is no directory {model}, and it is not a hub id (owner/name) "
+            f"nor '{EMBEDDED}', the embedded model"
+        )
+    return ModelSource(_complete(download(model, load_format), model), model)
+
+
+def _complete(directory: Path, model: str) -> Path:
+    missing = [name for name in REQUIRED_FILES if not (directory / name).is_file()]
+    if missing:
+        raise ModelNotFound(f"{model} ({directory}) has no {' and no '.join(missing)}")
+    return directory

@@ -1,0 +1,34 @@
+"""Runs a command that dies with the process that started it, even if that is killed by SIGKILL.
+
+It is a script and not a hook between fork and exec, because such hooks are unsafe with threads.
+usage: python parent_death.py PARENT_PID COMMAND [ARGUMENT ...]
+Without prctl, the command outlives that process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when `parent` dies; exit if it already has."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def main(arguments: list[str]) -> None:
+    """Tie this process to its parent, then become the command (the tie survives exec)."""
+    parent, *command = arguments
+    die_with(int(parent))
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

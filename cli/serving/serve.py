@@ -1,0 +1,179 @@
+"""`ratoon serve`: gateway and engine together; `ratoon gateway` and `ratoon engine`: one alone.
+
+Alone, a process is under a supervisor of one's own: the command composes its config and becomes it
+(exec), so that signals and exit status go straight to the parent process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from cli.options.engine_options import EngineFlags, LoneEngineFlags
+from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
+from cli.options.options import ModelFlags, SocketFlags
+from cli.serving.child import python_command, python_environment
+from cli.serving.compose import admin_url, base_url, engine_config, gateway_config
+from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
+from cli.serving.model_source import resolve
+from cli.serving.screen import StderrScreen, greeting
+from cli.serving.supervisor import ChildName, Patience, Policy
+from cli.serving.watch import Probed, Watch, WatchedChild
+
+_STOP_MARGIN_S = 5.0
+_PROBE_TIMEOUT_S = 2.0
+# Not "stalled": such an engine may go on, and the gateway gives it up if it does not.
+# With a full disk an engine is ready too; with a damaged state there is nothing to announce.
+_READINESS = {"ready": True, "disk_full": True, "not_ready": False}
+
+
+class _Readiness(msgspec.Struct, frozen=True):
+    status: str
+
+
+def serve(
+    model: ModelFlags,
+    start: StartFlags,
+    gateway: GatewayFlags,
+    engine: EngineFlags,
+    bounds: BoundsFlags,
+    prices: PriceFlags,
+) -> None:
+    """Serve a model: gateway and engine together.
+
+    Starts both, restarts either when it dies or hangs, and prints the URL and a first call once the
+    model is loaded. The first start makes the data directory with an admin key and the keys of
+    two demo tenants in keys.env. Ctrl-C or SIGTERM lets open streams finish first.
+
+    Examples: the embedded demo model; your own on a GPU, for the whole network:
+
+        ratoon serve
+
+        ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --host 0.0.0.0
+    """
+    source = resolve(model.model, engine.load_format)
+    check_ports(gateway)
+    url = base_url(gateway.host, gateway.port)
+    with runtime_directory() as directory:
+        socket = directory / SOCKET_NAME
+        config = gateway_config(source, model.data_dir, socket, gateway, bounds, prices)
+        made = first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
+        watched = WatchedChild(
+            commands=commands(engine_config(source, model.data_dir, socket, engine), config),
+            probe=partial(probe, readiness_url(gateway)),
+            policy=patience(gateway, engine),
+        )
+        screen = StderrScreen(f"loading {source.name}", greeting(url, source.name, made.keys_file))
+        try:
+            asyncio.run(Watch(watched, screen).run())
+        finally:
+            screen.close()
+
+
+def gateway(
+    model: ModelFlags,
+    socket: SocketFlags,
+    start: StartFlags,
+    gateway: GatewayFlags,
+    bounds: BoundsFlags,
+    prices: PriceFlags,
+) -> None:
+    """Run the gateway alone: HTTP, keys, tenants, prompts. Needs no torch.
+
+    For your own process supervisor, or to keep the gateway up while the engine is replaced. It
+    waits for an engine at --socket, and answers 503 until there is one.
+
+    Example:
+
+        ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
+    """
+    source = resolve(model.model, "dummy")  # of a hub model, all but the weights
+    place = meeting_place(model, socket)
+    config = gateway_config(source, model.data_dir, place, gateway, bounds, prices)
+    first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
+    become("gateway", config)
+
+
+def engine(model: ModelFlags, socket: SocketFlags, engine: LoneEngineFlags) -> None:
+    """Run the engine alone: it owns the accelerator and the cache.
+
+    For your own process supervisor. It serves the gateways that connect to --socket, and has no
+    HTTP interface.
+
+    Example:
+
+        ratoon engine --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
+    """
+    source = resolve(model.model, engine.load_format)
+    place = meeting_place(model, socket)
+    config = engine_config(source, model.data_dir, place, engine)
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    become("engine", config)
+
+
+def commands(engine: msgspec.Struct, gateway: msgspec.Struct) -> dict[ChildName, list[str]]:
+    """The command lines of both processes. Others can see them, so configs contain no secrets."""
+    return {
+        "engine": python_command("engine", msgspec.json.encode(engine).decode()),
+        "gateway": python_command("gateway", msgspec.json.encode(gateway).decode()),
+    }
+
+
+def check_ports(gateway: GatewayFlags) -> None:
+    """BadSetting if a port is taken: another server's /readyz must not be mistaken for ours."""
+    check_port_free("--port", gateway.host, gateway.port)
+    if gateway.admin_port is not None:
+        check_port_free("--admin-port", gateway.admin_host, gateway.admin_port)
+
+
+def readiness_url(gateway: GatewayFlags) -> str:
+    """Where the gateway says whether its engine takes requests."""
+    admin_port = gateway.admin_port
+    return admin_url(gateway.host, gateway.port, gateway.admin_host, admin_port) + "/readyz"
+
+
+async def probe(url: str) -> Probed:
+    """Which of the two answers, by the gateway's /readyz.
+
+    A gateway that refuses the connection or breaks it off is not known to hang: it may not listen
+    yet, or be stopping. Nor is one that refuses it by a 503, because it has too many. One that
+    answers nothing does hang. Of the engine nothing is known without the gateway, nor while its
+    process stands still.
+    """
+    # Imported at the first question, beside the engine's own start: it takes 0.3 s to load.
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=_PROBE_TIMEOUT_S)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
+            health = msgspec.json.decode(await response.read(), type=_Readiness)
+    except TimeoutError:
+        return {"gateway": False, "engine": None}
+    except (aiohttp.ClientError, msgspec.DecodeError):
+        return {"gateway": None, "engine": None}
+    return {"gateway": True, "engine": _READINESS.get(health.status)}
+
+
+def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:
+    """The supervisor's policy: each child has its own grace, and a margin, to stop."""
+    default = Policy()
+    engine_s = engine.grace_s + engine.spill_grace_s
+    return Policy(
+        gateway=Patience(gateway.grace_s + _STOP_MARGIN_S, default.gateway.silent_s),
+        engine=Patience(engine_s + _STOP_MARGIN_S, default.engine.silent_s),
+    )
+
+
+def meeting_place(model: ModelFlags, socket: SocketFlags) -> Path:
+    """The socket of --socket, or the one in the data directory."""
+    return socket.socket or model.data_dir.absolute() / SOCKET_NAME
+
+
+def become(module: str, config: msgspec.Struct) -> None:
+    """Replace this process by `python -m module CONFIG`; does not return."""
+    command = python_command(module, msgspec.json.encode(config).decode())
+    os.execve(command[0], command, python_environment())

@@ -1,0 +1,299 @@
+"""What to do when a child exits, a signal comes or time passes: decided here, done by `watch`.
+
+Gateway and engine follow the same rules: a child that dies is started again, with a longer delay
+after each short run; one that stops answering is ended, and so started again; one that was never
+ready is given up after a few runs. At a stop the gateway goes first (it drains its streams), then
+the engine.
+
+    SERVING --stop, give up--> DRAINING --gateway gone--> STOPPING --engine gone--> DONE
+
+Knows: which child lives, how often it died and when something is due. Does not know: processes,
+signals, sockets, nor a clock of its own: every event comes with its time in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gateway.backoff import Backoff
+
+ChildName = Literal["gateway", "engine"]
+ServingPhase = Literal["serving", "draining", "stopping", "done"]
+CHILDREN: tuple[ChildName, ...] = ("gateway", "engine")
+
+
+@dataclass(frozen=True)
+class OfChild:
+    """An event or an action of one child."""
+
+    name: ChildName
+
+
+@dataclass(frozen=True)
+class Exited(OfChild):
+    """A child is gone; a negative status is the signal that killed it."""
+
+    status: int
+
+
+class Ready(OfChild):
+    """A child answers: the gateway to HTTP; of the engine the gateway says so."""
+
+
+class Silent(OfChild):
+    """A child does not answer."""
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """SIGTERM or SIGINT; a second one ends the wait for streams, a third one kills."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+class Start(OfChild):
+    """Start a new process of a child."""
+
+
+class Terminate(OfChild):
+    """Ask a child to end."""
+
+
+class Kill(OfChild):
+    """End a child."""
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Tell the operator how to use what is being served."""
+
+
+@dataclass(frozen=True)
+class Say:
+    """Tell the operator something."""
+
+    text: str
+
+
+Event = Exited | Ready | Silent | StopRequested | Tick
+Action = Start | Terminate | Kill | Announce | Say
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long one child is waited for. Seconds."""
+
+    stop_s: float  # until it has stopped; its own grace and a margin
+    silent_s: float  # until one that does not answer does so again
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How patient the supervisor is. Seconds and counts."""
+
+    backoff: Backoff = Backoff()  # with a child that dies
+    max_unready_runs: int = 3  # deaths of one that was never ready: it will not get better
+    hopeless_status: int = 2  # with which a child says that it cannot start
+    # A gateway that many clients keep busy may be slow to answer, and its end cuts their streams.
+    gateway: Patience = Patience(stop_s=35.0, silent_s=30.0)
+    # The gateway waits for an engine before it says that this does not answer.
+    engine: Patience = Patience(stop_s=10.0, silent_s=5.0)
+    hurry_s: float = 5.0  # for the gateway to tell its streams that they end now
+
+    def patience(self, name: ChildName) -> Patience:
+        """With this child."""
+        return self.gateway if name == "gateway" else self.engine
+
+
+@dataclass(frozen=True, slots=True)
+class ChildState:
+    """One child's run, and what is known of those before it."""
+
+    alive: bool = True
+    ready: bool = False
+    silent: bool = False  # it was ready, it lives, and it does not answer
+    started_at: float = 0.0
+    has_been_ready: bool = False  # in any run
+    short_runs: int = 0  # in a row
+    unready_runs: int = 0  # likewise
+    due: float | None = None  # when it is killed if it lives, and started if it does not
+
+
+@dataclass(frozen=True, slots=True)
+class ServingState:
+    """All that the decisions depend on."""
+
+    phase: ServingPhase = "serving"
+    gateway: ChildState = ChildState()
+    engine: ChildState = ChildState()
+    hurried: bool = False  # the gateway got a second signal: it waits for no stream
+    failure: str | None = None  # why serving ended without a signal
+
+    def child(self, name: ChildName) -> ChildState:
+        """What is known of this child."""
+        return self.gateway if name == "gateway" else self.engine
+
+    def having(self, name: ChildName, child: ChildState) -> ServingState:
+        """The same but for this child."""
+        return replace(self, gateway=child) if name == "gateway" else replace(self, engine=child)
+
+    @property
+    def wake_at(self) -> float | None:
+        """When a Tick is due."""
+        return min((c.due for c in (self.gateway, self.engine) if c.due is not None), default=None)
+
+
+Decision = tuple[ServingState, list[Action]]
+
+
+def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Decision:
+    """The state after `event` at time `at`, and what is to be done about it."""
+    match event:
+        case Exited(name, status):
+            return _exited(state, name, status, at, policy)
+        case Ready(name):
+            return _ready(state, name)
+        case Silent(name):
+            return _silent(state, name, at, policy)
+        case StopRequested():
+            return _stop_requested(state, at, policy)
+        case Tick():
+            return _tick(state, at)
+
+
+def describe_status(status: int) -> str:
+    """An exit status in words."""
+    return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
+def _exited(
+    state: ServingState, name: ChildName, status: int, at: float, policy: Policy
+) -> Decision:
+    dead = _counted(state.child(name), at, policy)
+    state = state.having(name, dead)
+    if name == "gateway":  # the next one will say whether the engine answers
+        state = replace(state, engine=_not_silent(state.engine))
+    if state.phase != "serving":
+        return _go_on_stopping(state, at, policy)
+    if (failure := _hopeless(name, dead, status, policy)) is not None:
+        return _stop(replace(state, failure=failure), at, policy)
+    delay = policy.backoff.delay(dead.short_runs)
+    said = Say(f"the {name} {describe_status(status)}; starting it again in {delay:g} s")
+    return state.having(name, replace(dead, due=at + delay)), [said]
+
+
+def _counted(child: ChildState, at: float, policy: Policy) -> ChildState:
+    """The child after its run, which is over."""
+    ran_s = at - child.started_at
+    return replace(
+        child,
+        alive=False,
+        ready=False,
+        silent=False,
+        due=None,
+        short_runs=0 if ran_s >= policy.backoff.healthy_after_s else child.short_runs + 1,
+        unready_runs=0 if child.ready else child.unready_runs + 1,
+    )
+
+
+def _not_silent(child: ChildState) -> ChildState:
+    return replace(child, silent=False, due=None) if child.silent else child
+
+
+def _hopeless(name: ChildName, dead: ChildState, status: int, policy: Policy) -> str | None:
+    """Why the child is not started again; None if it is.
+
+    One that has been ready before is always started again: what keeps it from it may pass.
+    """
+    if dead.has_been_ready:
+        return None
+    if status == policy.hopeless_status:
+        return f"the {name} cannot start; its own words are above"
+    if dead.unready_runs < policy.max_unready_runs:
+        return None
+    return (
+        f"the {name} {describe_status(status)}, {dead.unready_runs} times in a row before "
+        "it was ready; its own words are above"
+    )
+
+
+def _ready(state: ServingState, name: ChildName) -> Decision:
+    child = state.child(name)
+    if state.phase != "serving" or not child.alive:
+        return state, []
+    ready = replace(_not_silent(child), ready=True, has_been_ready=True, unready_runs=0)
+    state = state.having(name, ready)
+    if child.silent:
+        return state, [Say(f"the {name} answers again")]
+    if child.ready:
+        return state, []
+    if child.has_been_ready:
+        return state, [Say(f"the {name} is back")]
+    return state, [Announce()] if name == "engine" else []
+
+
+def _silent(state: ServingState, name: ChildName, at: float, policy: Policy) -> Decision:
+    child = state.child(name)
+    if state.phase != "serving" or child.silent or not child.ready:
+        return state, []
+    silent = replace(child, silent=True, due=at + policy.patience(name).silent_s)
+    return state.having(name, silent), [Say(f"the {name} does not answer")]
+
+
+def _stop_requested(state: ServingState, at: float, policy: Policy) -> Decision:
+    match state.phase:
+        case "serving":
+            state, actions = _stop(state, at, policy)
+            return state, [Say("stopping: open streams may finish"), *actions]
+        case "draining" if not state.hurried:
+            due = at + policy.hurry_s
+            hurried = replace(state.gateway, due=min(state.gateway.due or due, due))
+            after = replace(state, hurried=True, gateway=hurried)
+            return after, [Say("stopping now: open streams are cut off"), Terminate("gateway")]
+        case "draining":
+            return state, [Kill("gateway")]
+        case "stopping":
+            return state, [Kill("engine")]
+    return state, []
+
+
+def _tick(state: ServingState, at: float) -> Decision:
+    """Start or end each child that is due."""
+    actions: list[Action] = []
+    for name in CHILDREN:
+        child = state.child(name)
+        if child.due is None or at < child.due:
+            continue
+        if child.alive:
+            state = state.having(name, replace(child, due=None))
+            silent = f"ending the {name}, which does not answer"
+            said = silent if state.phase == "serving" else f"the {name} does not stop; ending it"
+            actions += [Say(said), Kill(name)]
+        else:
+            state = state.having(name, replace(child, alive=True, started_at=at, due=None))
+            actions.append(Start(name))
+    return state, actions
+
+
+def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
+    """Begin to stop: nothing is started or given time to answer any more."""
+    due = at + policy.gateway.stop_s if state.gateway.alive else None
+    gateway, engine = replace(state.gateway, due=due), replace(state.engine, due=None)
+    state = replace(state, phase="draining", gateway=gateway, engine=engine)
+    if not gateway.alive:
+        return _go_on_stopping(state, at, policy)
+    return state, [Terminate("gateway")]
+
+
+def _go_on_stopping(state: ServingState, at: float, policy: Policy) -> Decision:
+    """The gateway first, then the engine, then nothing is left."""
+    if state.gateway.alive:
+        return state, []
+    if not state.engine.alive:
+        return replace(state, phase="done"), []
+    stopping = replace(state.engine, due=at + policy.engine.stop_s)
+    return replace(state, phase="stopping", engine=stopping), [Terminate("engine")]

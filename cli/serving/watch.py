@@ -1,0 +1,166 @@
+"""Runs gateway and engine: reports events to `supervisor.decide` and carries out its decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cli.errors import ServingFailed
+from cli.serving.child import Child
+from cli.serving.supervisor import (
+    Action,
+    Announce,
+    ChildName,
+    ChildState,
+    Event,
+    Exited,
+    Kill,
+    Policy,
+    Ready,
+    Say,
+    ServingState,
+    Silent,
+    Start,
+    StopRequested,
+    Terminate,
+    Tick,
+    decide,
+)
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Screen(Protocol):
+    """Where the operator sees what happens."""
+
+    def say(self, text: str) -> None:
+        """Show a line of the supervisor's own."""
+        ...
+
+    def child_says(self, name: ChildName, line: str) -> None:
+        """Pass on a line of a child's output."""
+        ...
+
+    def announce(self) -> None:
+        """Show how to use what is being served."""
+        ...
+
+
+Probed = Mapping[ChildName, bool | None]
+"""Whether each child answers; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedChild:
+    """What is run and how it is watched."""
+
+    commands: Mapping[ChildName, Sequence[str]]
+    probe: Callable[[], Awaitable[Probed]]  # must not raise
+    policy: Policy = field(default_factory=Policy)
+    poll_s: float = 0.2  # between two probes
+
+
+class Watch:
+    """Gateway and engine, from the first start until both have ended."""
+
+    def __init__(self, watched: WatchedChild, screen: Screen) -> None:
+        self._watched = watched
+        self._screen = screen
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._children: dict[ChildName, Child] = {}
+        self._exits: dict[ChildName, asyncio.Task[None]] = {}
+        self._probing: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Serve until asked to stop; ServingFailed when it ends for any other reason."""
+        with self._signals_as_events():
+            try:
+                state = await self._until_done()
+            finally:
+                await self._sweep()
+        if state.failure is not None:
+            raise ServingFailed(state.failure)
+
+    def request_stop(self) -> None:
+        """What SIGTERM does."""
+        self._events.put_nowait(StopRequested())
+
+    async def _until_done(self) -> ServingState:
+        await self._start("gateway")
+        await self._start("engine")
+        started = ChildState(started_at=time.monotonic())
+        state = ServingState(gateway=started, engine=started)
+        while state.phase != "done":
+            event = await self._next_event(state.wake_at)
+            state, actions = decide(state, event, time.monotonic(), self._watched.policy)
+            for action in actions:
+                await self._do(action)
+        return state
+
+    async def _next_event(self, wake_at: float | None) -> Event:
+        timeout = None if wake_at is None else max(0.0, wake_at - time.monotonic())
+        try:
+            return await asyncio.wait_for(self._events.get(), timeout)
+        except TimeoutError:
+            return Tick()
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case Start(name):
+                await self._start(name)
+            case Terminate(name):
+                self._children[name].terminate()
+            case Kill(name):
+                self._children[name].kill()
+            case Announce():
+                self._screen.announce()
+            case Say(text):
+                self._screen.say(text)
+
+    async def _start(self, name: ChildName) -> None:
+        self._stop_probing()  # what was found before is not true of the new process
+        child = await Child.start(
+            self._watched.commands[name], lambda line: self._screen.child_says(name, line)
+        )
+        self._children[name] = child
+        self._exits[name] = asyncio.create_task(self._report_exit(name, child))
+        self._probing = asyncio.create_task(self._report_answers())
+
+    def _stop_probing(self) -> None:
+        if self._probing is not None:
+            self._probing.cancel()
+
+    async def _report_exit(self, name: ChildName, child: Child) -> None:
+        self._events.put_nowait(Exited(name, await child.wait()))
+
+    async def _report_answers(self) -> None:
+        """Report which child answers, whenever that changes."""
+        known: dict[ChildName, bool] = {}
+        while True:
+            for name, answers in (await self._watched.probe()).items():
+                if answers is not None and answers is not known.get(name):
+                    known[name] = answers
+                    self._events.put_nowait(Ready(name) if answers else Silent(name))
+            await asyncio.sleep(self._watched.poll_s)
+
+    @contextmanager
+    def _signals_as_events(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in _STOP_SIGNALS:
+            loop.add_signal_handler(number, self.request_stop)
+        try:
+            yield
+        finally:
+            for number in _STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+
+    async def _sweep(self) -> None:
+        for child in self._children.values():
+            child.kill()
+        self._stop_probing()
+        await asyncio.gather(*self._exits.values())

@@ -1,0 +1,135 @@
+"""`ratoon plan`: what fits where, and when loading beats computing, from a model's config.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os.path import expanduser
+from pathlib import Path
+from typing import Annotated
+
+from cli.errors import BadSetting
+from cli.options.flags import flag
+from cli.options.options import EMBEDDED, MODEL, Json
+from cli.output import print_result, print_table
+from cli.serving.model_source import resolve
+from cli.simulation.decoder import DecoderCounts, read_decoder
+from cli.simulation.machine import MachineModel, break_even_tokens
+from cli.simulation.options import MachineFlags, MemoryFlags
+
+GIB = 1 << 30
+
+ModelName = Annotated[
+    str,
+    flag(
+        "'handbook', a directory with config.json, that file, or a hub id (owner/name).",
+        panel=MODEL,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CachePlan:
+    """A plan. A break-even length is None where loading never pays."""
+
+    model: str
+    kv_bytes_per_token: int
+    weight_bytes: int
+    device_tokens: int
+    host_tokens: int
+    disk_tokens: int
+    host_break_even_tokens: int | None  # from here on loading takes no longer than computing
+    disk_break_even_tokens: int | None
+    prefill_tokens_per_s: float  # at 4,096 tokens
+    host_tokens_per_s: float
+    disk_tokens_per_s: float
+
+
+def plan(
+    model: ModelName = EMBEDDED,
+    *,
+    memory: MemoryFlags,
+    machine: MachineFlags,
+    json: Json = False,
+) -> None:
+    """Show how many tokens fit each tier, and from what length on loading beats computing.
+
+    Everything comes from the model's config.json and the flags; nothing is measured. Loading
+    takes --setup-ms and then bytes by bandwidth, computing takes FLOPs by --tflops times --gpus.
+
+    Example: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk:
+
+        ratoon plan --model Qwen/Qwen3-8B --gpu-gib 141 --host-gib 256 --disk-gib 1000
+    """
+    decoder = read_decoder(_config_of(model), memory.kv_dtype)
+    made = make_plan(model, decoder, memory, machine)
+    print_result(made, _show, as_json=json)
+
+
+def make_plan(
+    model: str, decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
+) -> CachePlan:
+    """Compute the plan; BadSetting if the weights do not fit."""
+    free = memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes
+    if free <= 0:
+        need = decoder.weight_bytes / GIB
+        raise BadSetting("--gpu-gib", f"the weights take {need:.1f} GiB on {memory.gpus} GPUs")
+    per_token, shape = decoder.kv_bytes_per_token, decoder.shape
+    whole = MachineModel(
+        machine.tflops * memory.gpus,
+        machine.host_gb_s * memory.gpus,  # each GPU has a link of its own
+        machine.disk_gb_s,
+        machine.start_ms,
+    )
+    return CachePlan(
+        model=model,
+        kv_bytes_per_token=per_token,
+        weight_bytes=decoder.weight_bytes,
+        device_tokens=int(free * memory.memory_fraction / per_token),
+        host_tokens=int(memory.host_gib * GIB / per_token),
+        disk_tokens=int(memory.disk_gib * GIB / per_token),
+        host_break_even_tokens=break_even_tokens(
+            whole, shape, whole.host_gb_s, setup_ms=memory.setup_ms
+        ),
+        disk_break_even_tokens=break_even_tokens(
+            whole, shape, whole.disk_gb_s, setup_ms=memory.setup_ms
+        ),
+        prefill_tokens_per_s=4096 / whole.prefill_seconds(shape, 4096),
+        host_tokens_per_s=whole.host_gb_s * 1e9 / per_token,
+        disk_tokens_per_s=whole.disk_gb_s * 1e9 / per_token,
+    )
+
+
+def _config_of(model: str) -> Path:
+    path = Path(expanduser(model))
+    if model != EMBEDDED and path.is_dir():
+        return path / "config.json"
+    if model != EMBEDDED and path.is_file():
+        return path
+    return resolve(model, "dummy").directory / "config.json"
+
+
+def _show(made: CachePlan) -> None:
+    print_table(
+        f"{made.model}: {made.kv_bytes_per_token:,} bytes of KV a token, "
+        f"{made.weight_bytes / GIB:.1f} GiB of weights",
+        ("tier", "tokens that fit", "tokens/s", "beats computing from"),
+        [
+            ("device", f"{made.device_tokens:,}", f"{made.prefill_tokens_per_s:,.0f} computed", ""),
+            (
+                "host",
+                f"{made.host_tokens:,}",
+                f"{made.host_tokens_per_s:,.0f} loaded",
+                _from(made.host_break_even_tokens),
+            ),
+            (
+                "disk",
+                f"{made.disk_tokens:,}",
+                f"{made.disk_tokens_per_s:,.0f} loaded",
+                _from(made.disk_break_even_tokens),
+            ),
+        ],
+    )
+
+
+def _from(tokens: int | None) -> str:
+    return "never" if tokens is None else f"{tokens:,} tokens"

@@ -1,0 +1,153 @@
+"""`ratoon simulate`: what a cache of given sizes would have done with a request trace."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.errors import BadSetting, CliError
+from cli.output import print_result
+from cli.progress import Advance, progress_bar
+from cli.simulation.machine import MachineModel, ModelShape
+from cli.simulation.options import (
+    MachineFlags,
+    OutputFlags,
+    ShapeFlags,
+    TenancyFlags,
+    TierTokenFlags,
+)
+from cli.simulation.replay import (
+    CopyClock,
+    EqualParts,
+    Replay,
+    Replayed,
+    TierSizes,
+    Way,
+    admit,
+    partition_of,
+)
+from cli.simulation.results import Point, draw, hit_rates, make_report, show
+from cli.simulation.trace import BlockTrace, among_tenants, read_trace
+from storage.move import Tier
+
+MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
+UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+def simulate(
+    trace: Annotated[Path, typer.Argument(help="A file with one JSON object a line.")],
+    tiers: TierTokenFlags,
+    tenancy: TenancyFlags,
+    shape: ShapeFlags,
+    machine: MachineFlags,
+    output: OutputFlags,
+) -> None:
+    """Replay a request trace through the cache's own code; report hit rates and estimated TTFT.
+
+    A line of TRACE is {"timestamp": ms, "input_length": tokens, "output_length": tokens,
+    "hash_ids": \\[one for each block]}, optionally with "tenant". Requests are replayed one after
+    the other; generated tokens are unknown content and are not cached.
+
+    Example: what a host tier adds for a chat, and a plot of other sizes:
+
+        ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
+    """
+    read = read_trace(trace, tiers.block_size)
+    if tenancy.tenants:
+        read = among_tenants(read, tenancy.tenants, tenancy.tenant_sizes)
+    partition = partition_of(read) if tenancy.cache_sharing == "partitioned" else None
+    sizes = TierSizes(tiers.device_tokens, tiers.host_tokens, tiers.disk_tokens)
+    if sizes.device < tiers.block_size:
+        raise BadSetting("--device-tokens", f"no block of {tiers.block_size} tokens fits")
+    each = [sizes.scaled(total) for total in _totals(output, sizes, tiers.block_size)]
+    policies = dict.fromkeys((tiers.policy, "lru") if output.plot else (tiers.policy,))
+    simulation = _Simulation(read, tiers, partition, shape, machine)
+    replays = 1 + len(each) * len(policies)
+    with progress_bar("blocks", replays * read.num_blocks) as advance:
+        run = simulation.run(tiers.policy, sizes, advance)
+        curves: dict[str, list[Point]] = {
+            policy: simulation.curve(policy, each, advance) for policy in policies
+        }
+    if output.plot:
+        _write(output.plot, draw(curves, f"{trace.name}: hit rate against size"))
+    report = make_report(run, shape, machine, curves[tiers.policy])
+    print_result(report, show, as_json=output.json)
+
+
+class _Simulation:
+    """One trace, and the settings that all its replays have in common."""
+
+    def __init__(
+        self,
+        trace: BlockTrace,
+        tiers: TierTokenFlags,
+        partition: EqualParts | None,
+        shape: ModelShape,
+        machine: MachineModel,
+    ) -> None:
+        self._partition = partition
+        self._admitted = admit(trace)
+        self._num_blocks = trace.num_blocks
+        self._block_size = tiers.block_size
+        in_time = tiers.settle == "in-time"
+        self._seconds = _copy_seconds(shape, machine, tiers.block_size) if in_time else None
+
+    def run(self, policy: str, sizes: TierSizes, advance: Advance) -> Replayed:
+        """Replay it once."""
+        replay = Replay(self._block_size, sizes, policy, CopyClock(self._seconds), self._partition)
+        started_at = time.perf_counter()
+        replayed = replay.run(self._admitted, advance)
+        replayed.blocks_per_second = self._num_blocks / (time.perf_counter() - started_at)
+        replay.check()
+        return replayed
+
+    def curve(self, policy: str, each: Sequence[TierSizes], advance: Advance) -> list[Point]:
+        """Replay it once for each of these sizes."""
+        rates = [hit_rates(self.run(policy, sizes, advance).served) for sizes in each]
+        return [
+            Point(sizes.total, rate.token_hit_rate) for sizes, rate in zip(each, rates, strict=True)
+        ]
+
+
+def parse_tokens(text: str) -> int:
+    """'250k' is 250,000 and '1.5M' is 1,500,000; BadSetting."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text.strip())
+    if found is None:
+        raise BadSetting("--sizes", f"{text!r} is not a number of tokens such as 250k or 1M")
+    return int(float(found[1]) * UNITS[found[2].lower()])
+
+
+def _totals(output: OutputFlags, sizes: TierSizes, block_size: int) -> list[int]:
+    totals = [parse_tokens(one) for one in output.sizes.split(",")] if output.sizes else []
+    if output.plot and not totals:
+        totals = [int(sizes.total * multiple) for multiple in MULTIPLES]
+    for total in totals:
+        if sizes.scaled(total).device < block_size:
+            raise BadSetting(
+                "--sizes", f"with {total} tokens in all, not one block fits the device tier"
+            )
+    return totals
+
+
+def _copy_seconds(shape: ModelShape, machine: MachineModel, block_size: int) -> dict[Way, float]:
+    host = machine.load_seconds(shape, block_size)
+    disk = machine.load_seconds(shape, 0, block_size)
+    return {
+        (Tier.DEVICE, Tier.HOST): host,
+        (Tier.HOST, Tier.DEVICE): host,
+        (Tier.DEVICE, Tier.DISK): disk,
+        (Tier.HOST, Tier.DISK): disk,
+        (Tier.DISK, Tier.DEVICE): disk,
+    }
+
+
+def _write(path: Path, svg: bytes) -> None:
+    try:
+        path.write_bytes(svg)
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}") from error

@@ -1,0 +1,41 @@
+"""The components of an engine's core, as a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.copies import TierCopies
+from engine.link.messages import Welcome
+from engine.link.socket_link import Link
+from engine.scheduling.intake import Intake
+from engine.scheduling.pins import Pins
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.settle import Settler
+from engine.scheduling.step_times import StepTimes
+from engine.stats.counters import EngineCounters
+from engine.step import Runner
+from prefix_cache.cache import PrefixCache
+from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """What the core is made of, built by the composition root."""
+
+    link: Link
+    intake: Intake
+    scheduler: Scheduler
+    settler: Settler
+    runner: Runner
+    cache: PrefixCache
+    pins: Pins
+    copies: TierCopies
+    rates: LoadOrRecompute
+    times: StepTimes
+    counters: EngineCounters
+    welcome: Welcome
+    clock: Callable[[], float]  # seconds, monotonic
+    pause: Callable[[float], None]  # waits for some seconds
+    out_of_memory: type[Exception]  # what the runner raises when the device has no memory
+    overlap_scheduling: bool  # a step is decided while the one before runs

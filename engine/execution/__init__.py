@@ -1,0 +1,1 @@
+"""A step on the device: batches, captured graphs, shared prefixes."""

@@ -1,0 +1,181 @@
+"""Lays the rows of a step flat, as the tensors that a decoder reads.
+
+Everything is built on the host with numpy, per row at most, and goes to the device in one copy.
+
+A token whose value is pending is filled in on the device (`feed`), from the sample that the step
+before wrote for the row's batch slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.execution.block_tables import BlockTables
+from engine.execution.shared_prefixes import Sharing
+from engine.execution.staging import HostArray, to_device
+from engine.step import DECODE, VERIFY, Row, count_decodes
+from kernels.attention.batch_layout import BatchLayout, SharedPrefix
+from kernels.attention.split_sizes import SplitSizes
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step's input on the device.
+
+    `token_ids` (T,) int64; `outputs` (S,) int64: the flat indices of the tokens after which one is
+    sampled, in row order, and `output_slots` (S,) int64 the rows' batch slots. The tokens at
+    `pending` (P,) int64 are those of `pending_slots` (P,) int64.
+    """
+
+    token_ids: Tensor
+    layout: BatchLayout
+    outputs: Tensor
+    output_slots: Tensor
+    pending: Tensor
+    pending_slots: Tensor
+
+    def feed(self, last_tokens: Tensor) -> None:
+        """Put the pending tokens in their places; `last_tokens` (batch slots,) int64."""
+        if self.pending.shape[0]:
+            values = last_tokens.index_select(0, self.pending_slots)
+            self.token_ids.index_copy_(0, self.pending, values)
+
+
+def build_batch(
+    rows: Sequence[Row],
+    tables: BlockTables,
+    block_size: int,
+    device: torch.device,
+    sharing: Sharing | None = None,
+    sizes: SplitSizes | None = None,
+) -> Batch:
+    """The flat form of `rows`, at least one, decodes first; `tables` have what is new in them.
+
+    With `sharing` the decode rows lie in its order; what is sampled is in the order of `rows` all
+    the same. Without `sizes` the keys of no decode are cut.
+    """
+    arrays = _host_batch(rows, tables, block_size, sharing)
+    contexts, decodes = arrays["context_lens"], count_decodes(rows)
+    if sharing is not None:
+        arrays |= sharing.fields(decodes)
+    if sizes is not None:
+        arrays["splits"] = splits_of(sizes, contexts[:decodes], sharing)
+    tensors = dict(zip(arrays, to_device(list(arrays.values()), device), strict=True))
+    layout = BatchLayout(
+        query_starts=tensors.pop("query_starts"),
+        context_lens=tensors.pop("context_lens"),
+        block_tables=tensors.pop("block_tables"),
+        positions=tensors.pop("positions"),
+        slots=tensors.pop("slots"),
+        num_decodes=decodes,
+        max_context_len=int(contexts.max()),
+        shared=None if sharing is None else _shared_prefix(tensors, sharing.most_rows),
+        splits=tensors.pop("splits", None),
+    )
+    return Batch(layout=layout, **tensors)
+
+
+def _shared_prefix(tensors: dict[str, Tensor], most_rows: int) -> SharedPrefix:
+    """From the tensors of `Sharing.fields`, which are removed from the dict."""
+    names = ("group_starts", "key_ends", "own_starts")
+    return SharedPrefix(**{name: tensors.pop(name) for name in names}, max_group_rows=most_rows)
+
+
+def splits_of(
+    sizes: SplitSizes, contexts: npt.NDArray[np.int32], sharing: Sharing | None
+) -> npt.NDArray[np.int32]:
+    """`BatchLayout.splits` for decodes of these contexts (R,), in the order of the batch.
+
+    A group of rows that share is one item: it has no more rows than `rows_together` lets it.
+    """
+    if sharing is None:
+        return sizes.cut(contexts)
+    return sizes.cut(contexts - sharing.own_starts(len(contexts)), sharing.key_ends)
+
+
+def more_samples(rows: Sequence[Row]) -> int:
+    """How many tokens are sampled beside one a row; rows that sample several are no decodes."""
+    others = takewhile(lambda row: row.kind is not DECODE, reversed(rows))
+    return sum(row.num_samples - 1 for row in others if row.kind is VERIFY)
+
+
+def samples_of(rows: Sequence[Row]) -> list[Row]:
+    """For each token that is sampled, its row as far as the token before it."""
+    if not more_samples(rows):
+        return [row for row in rows if row.samples]
+    return [one for row in rows for one in _each_sample(row)]
+
+
+def _each_sample(row: Row) -> list[Row]:
+    first = row.end - row.num_samples + 1
+    return [
+        msgspec.structs.replace(row, end=end, new=row.new if end == first else None)
+        for end in range(first, row.end + 1)
+    ]
+
+
+def sampled_after(given: Sequence[Row], places: Ints) -> tuple[Ints, Ints | int]:
+    """Of each token that is sampled, the place of its row and how many of that row's follow."""
+    if not more_samples(given):
+        return places[np.array([row.samples for row in given], np.bool_)], 0
+    counts = np.array([row.num_samples for row in given], np.int64)
+    sampling = np.repeat(places, counts)
+    return sampling, np.repeat(np.cumsum(counts), counts) - np.arange(1, len(sampling) + 1)
+
+
+def in_batch_order(
+    rows: Sequence[Row], sharing: Sharing | None
+) -> tuple[Sequence[Row], npt.NDArray[np.int64]]:
+    """The rows as they lie in the batch, and the place of each given one, (len(rows),) int64."""
+    places = np.arange(len(rows))
+    if sharing is None:
+        return rows, places
+    order = sharing.order.tolist()
+    places[order] = np.arange(len(order))
+    return [*(rows[index] for index in order), *rows[len(order) :]], places
+
+
+def _host_batch(
+    given: Sequence[Row], tables: BlockTables, block_size: int, sharing: Sharing | None
+) -> dict[str, HostArray]:
+    """The arrays of a `Batch` and its layout, by their names."""
+    rows, places = in_batch_order(given, sharing)
+    starts = np.array([row.start for row in rows], dtype=np.int64)
+    ends = np.array([row.end for row in rows], dtype=np.int64)
+    num_new = ends - starts
+    query_starts = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(num_new, out=query_starts[1:])
+    batch_slots = np.array([row.batch_slot for row in rows], dtype=np.int64)
+    block_tables = tables.of(batch_slots)
+    row_of_token = np.repeat(np.arange(len(rows)), num_new)
+    positions = np.arange(query_starts[-1]) + (starts - query_starts[:-1])[row_of_token]
+    blocks = block_tables[row_of_token, positions // block_size].astype(np.int64)
+    sampling, following = sampled_after(given, places)
+    pending = np.array([row.is_pending for row in rows], dtype=np.bool_)
+    return {
+        "token_ids": token_ids_of(rows).astype(np.int64),
+        "positions": positions,
+        "slots": blocks * block_size + positions % block_size,
+        "outputs": query_starts[1:][sampling] - 1 - following,
+        "output_slots": batch_slots[sampling],
+        "pending": query_starts[1:][pending] - 1,
+        "pending_slots": batch_slots[pending],
+        "query_starts": query_starts.astype(np.int32),
+        "context_lens": ends.astype(np.int32),
+        "block_tables": block_tables,
+    }
+
+
+def token_ids_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
+    """The tokens of all rows, one row after the other."""
+    return np.frombuffer(b"".join([row.token_ids for row in rows]), np.int32)

@@ -1,0 +1,61 @@
+"""The block ids of all running sequences by batch slot, collected from the rows of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.step import Row
+
+
+class BlockRun(NamedTuple):
+    """Blocks from position `first` on that the row of a batch slot has."""
+
+    batch_slot: int
+    first: int
+    blocks: npt.NDArray[np.int32]
+
+    @property
+    def end(self) -> int:
+        """The position after them."""
+        return self.first + len(self.blocks)
+
+
+class BlockTables:
+    """`host` (batch slots + 1, blocks) int32; of each row the first `num_blocks` are valid.
+
+    Padding reads the last row, `nobody`. One owner thread.
+    """
+
+    def __init__(self, *, num_batch_slots: int, num_blocks: int, scratch_block: int = 0) -> None:
+        """`num_blocks` is what the longest sequence has; padding points at `scratch_block`."""
+        self.nobody = num_batch_slots
+        shape = (num_batch_slots + 1, num_blocks)
+        self.host: npt.NDArray[np.int32] = np.full(shape, scratch_block, np.int32)
+        self.num_blocks = np.zeros(num_batch_slots + 1, np.int32)
+
+    def update(self, rows: Iterable[Row]) -> None:
+        """Write down what `rows` bring; the same again changes nothing."""
+        runs = [
+            BlockRun(row.batch_slot, row.first_block, np.frombuffer(row.block_ids, np.int32))
+            for row in rows
+            if row.block_ids
+        ]
+        for run in runs:
+            self.host[run.batch_slot, run.first : run.end] = run.blocks
+            self.num_blocks[run.batch_slot] = run.end
+        if runs:
+            self._send(runs)
+
+    def of(self, batch_slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """The tables of `batch_slots` (R,), as wide as the longest; 0 after a row's last block."""
+        lengths = self.num_blocks[batch_slots]
+        tables = self.host[batch_slots, : lengths.max()]
+        tables[np.arange(tables.shape[1]) >= lengths[:, None]] = 0
+        return tables
+
+    def _send(self, runs: list[BlockRun]) -> None:
+        """For tables that have a copy on the device."""

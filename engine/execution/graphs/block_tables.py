@@ -1,0 +1,43 @@
+"""Block tables kept on the device as well.
+
+A step sends only the blocks that its sequences got since they were last in a step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from engine.execution.block_tables import BlockRun, BlockTables
+from engine.execution.staging import host_buffer, to_device
+
+
+class DeviceTables(BlockTables):
+    """`device` is `host`, and changes in the order of the stream."""
+
+    def __init__(
+        self, *, num_batch_slots: int, num_blocks: int, scratch_block: int, device: torch.device
+    ) -> None:
+        super().__init__(
+            num_batch_slots=num_batch_slots, num_blocks=num_blocks, scratch_block=scratch_block
+        )
+        self.device = torch.from_numpy(self.host.copy()).to(device)
+
+    def _send(self, runs: list[BlockRun]) -> None:
+        if len(runs) == 1:
+            self._send_run(runs[0])
+        else:
+            self._send_scattered(runs)
+
+    def _send_run(self, run: BlockRun) -> None:
+        """A prompt's blocks, or one of a sequence that grew: copied into place, no kernel."""
+        staging = host_buffer(run.blocks.shape, torch.int32, self.device.device)
+        staging.numpy()[:] = run.blocks
+        self.device[run.batch_slot, run.first : run.end].copy_(staging, non_blocking=True)
+
+    def _send_scattered(self, runs: list[BlockRun]) -> None:
+        """Runs of several rows, in one copy and one kernel."""
+        width = self.host.shape[1]
+        places = [run.batch_slot * width + np.arange(run.first, run.end) for run in runs]
+        arrays = np.concatenate(places), np.concatenate([run.blocks for run in runs])
+        self.device.view(-1).index_copy_(0, *to_device(arrays, self.device.device))

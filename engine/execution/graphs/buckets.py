@@ -1,0 +1,74 @@
+"""The batch shapes that graphs are captured for.
+
+    decodes   1, 2, 4, 8, 16, 24, 32, 64, 72 ... rows of one token, as many as may run
+    mixed     0, 8, 16, 32, 64 ... decodes, and 64, 128, 256 tokens of one, two or more other
+              rows, or as many as make 384, 512 ... in all
+    sharing   4, 8, 16, 32 ... decodes, alone and with 128, 256, 512 tokens of other rows
+
+Which attention kernels are launched follows from the bucket, not from the step: so there are
+buckets for one and for two rows of new tokens, whose keys are split finely, and separate buckets
+for decodes that read prefixes together, which take two launches. A matrix product takes its time by
+the number of all tokens, and some numbers cost more than larger ones: 448 rows more than 512, 40 to
+56 as much as 64. The sizes that the scheduler has to know as well are in `engine.step_sizes`.
+
+Knows: counts. Does not know: tensors, or what is captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from engine.execution.graphs.inputs import GraphBucket
+from engine.step_sizes import BESIDE, SHARING_NEW_TOKENS, new_tokens
+
+FEW_DECODES, MANY_DECODES = 32, 64  # between them no bucket for decodes alone pays
+FEW_PREFILLS = (1, 2)
+MIN_PREFILLS, MAX_PREFILLS = 8, 32  # rows of new tokens in the other buckets
+SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # decodes that read together
+SHARING_BESIDE = (16, 64, 128, 256)  # the same beside other rows
+TOKENS_PER_PREFILL = 16
+
+
+def all_buckets(num_batch_slots: int, max_tokens: int, group_rows: int) -> list[GraphBucket]:
+    """The buckets of `CapturedSteps`."""
+    buckets = list(buckets_for(num_batch_slots, max_tokens))
+    if group_rows:
+        buckets += sharing_buckets(num_batch_slots, max_tokens, group_rows)
+    return buckets
+
+
+def buckets_for(num_batch_slots: int, max_tokens: int) -> Iterator[GraphBucket]:
+    """The buckets of decodes and of mixed steps."""
+    most = min(num_batch_slots, max_tokens)
+    small = range(8, FEW_DECODES + 1, 8)
+    for decodes in sorted({1, 2, 4, *small, *range(MANY_DECODES, most + 1, 8), most}):
+        if 0 < decodes <= most:
+            yield GraphBucket(decodes)
+    for decodes in [
+        count for count in sorted({*BESIDE, num_batch_slots}) if count <= num_batch_slots
+    ]:
+        for new in [size for size in new_tokens(decodes) if size <= max_tokens]:
+            for prefills in (*FEW_PREFILLS, _many_prefills(new)):
+                yield GraphBucket(decodes, new, prefills)
+
+
+def sharing_buckets(
+    num_batch_slots: int, max_tokens: int, group_rows: int
+) -> Iterator[GraphBucket]:
+    """The buckets of decodes that read prefixes together, alone and beside other rows.
+
+    Fewer than the others: sharing pays where decodes are many, and then padding is little.
+    """
+    most = min(num_batch_slots, max_tokens)
+    for decodes in sorted({*SHARING, most}):
+        if 1 < decodes <= most:
+            yield GraphBucket(decodes, group_rows=group_rows)
+    for new, decodes in product(SHARING_NEW_TOKENS, sorted({*SHARING_BESIDE, num_batch_slots})):
+        if new <= max_tokens and 1 < decodes <= num_batch_slots:
+            for prefills in (FEW_PREFILLS[-1], _many_prefills(new)):
+                yield GraphBucket(decodes, new, prefills, group_rows)
+
+
+def _many_prefills(new: int) -> int:
+    return min(max(new // TOKENS_PER_PREFILL, MIN_PREFILLS), MAX_PREFILLS)

@@ -1,0 +1,107 @@
+"""Captures what a function launches on a CUDA device as one graph, to replay it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from kernels.launch.garbage import uncollected
+
+Launches = Callable[[], tuple[Tensor, ...]]
+# Other threads may call CUDA meanwhile: one of them pins the host tier, which
+# in the mode "global" would be refused and would end the capture.
+CAPTURE_MODE = "thread_local"
+
+
+class Captured(Protocol):
+    """Launches that can be repeated."""
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """What the function returned; each replay writes the same tensors."""
+        ...
+
+    def replay(self) -> None:
+        """Launch it all again; waits for nothing."""
+        ...
+
+
+class Capture(Protocol):
+    """Makes `Captured` out of functions."""
+
+    def record(self, trial: Launches, launches: Launches) -> Captured:
+        """Run `trial`, so that all is compiled and loaded; then capture `launches`.
+
+        `trial` launches every kernel of `launches` at least once, but may be shorter.
+        """
+        ...
+
+
+class CudaCaptured:
+    """A CUDA graph and its outputs."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, outputs: tuple[Tensor, ...]) -> None:
+        self.outputs = outputs
+        self._graph = graph
+
+    def replay(self) -> None:
+        """Launch the graph on the current stream."""
+        self._graph.replay()
+
+
+class CudaCapture:
+    """Captures all graphs with one memory pool.
+
+    They share their temporary memory, and that of their outputs: these are valid only until any of
+    the graphs is replayed next, in the order of the stream.
+    """
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+    def record(self, trial: Launches, launches: Launches) -> CudaCaptured:
+        """Run `trial` on the capture's own stream, since cuBLAS has a workspace for each stream."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            trial()
+            captured = self._capture(launches)
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return captured
+
+    def _capture(self, launches: Launches) -> CudaCaptured:
+        """As `torch.cuda.graph` does, which first frees memory and waits for the device each time.
+
+        An error of `launches` ends the capture and is raised. If that was the first graph, nothing
+        can be captured any more: torch does not use a pool again whose graphs are all gone.
+        """
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=self._pool, capture_error_mode=CAPTURE_MODE)
+        try:
+            outputs = launches()
+        finally:
+            graph.capture_end()
+        return CudaCaptured(graph, outputs)
+
+
+@contextmanager
+def cuda_capture() -> Iterator[CudaCapture]:
+    """A `CudaCapture`, with memory freed and garbage collection paused while it is used.
+
+    Graphs take their memory from the device, not from the freed tensors that torch keeps; so those
+    are given back before, and again afterwards, when the dry launches have left theirs. No garbage
+    is collected meanwhile: a finaliser may call CUDA, which ends a capture under way.
+    """
+    with uncollected():
+        _free_what_torch_keeps()
+        yield CudaCapture()
+        _free_what_torch_keeps()
+
+
+def _free_what_torch_keeps() -> None:
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()

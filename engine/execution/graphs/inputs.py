@@ -1,0 +1,230 @@
+"""What a captured graph reads: one flat int32 tensor that every step fills anew, in one copy.
+
+The part of its bucket that a step does not need is padding: decodes without keys, which write to a
+scratch slot, and rows without tokens.
+
+    row    | d | d | d | - | - |   p   |  p  |  -  |      d: decodes, p: rows with more tokens,
+    token  | 0   1   2   3   4 | 5 6 7 | 8 9 |            -: padding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.execution.batch import in_batch_order, sampled_after, splits_of, token_ids_of
+from engine.execution.block_tables import BlockTables
+from engine.execution.shared_prefixes import Sharing, most_groups, nobody_shares
+from engine.execution.staging import HostArray, host_buffer
+from engine.sampling.plan import Randomness
+from engine.step import Row, count_decodes
+from kernels.attention.split_sizes import SplitSizes
+
+Ints = npt.NDArray[np.int32]
+
+ALIGNMENT = 4  # numbers: every field starts at a multiple of 16 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBucket:
+    """What one captured graph can hold: `num_decodes` rows of one token, and after them
+    `num_prefills` rows that have `num_new` tokens together."""
+
+    num_decodes: int
+    num_new: int = 0
+    num_prefills: int = 0
+    group_rows: int = 0  # decodes that read a prefix together, at most; 0: none do
+    more_samples: int = 0  # tokens sampled beside one a row
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all."""
+        return self.num_decodes + self.num_new
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in all."""
+        return self.num_decodes + self.num_prefills
+
+    @property
+    def num_samples(self) -> int:
+        """Tokens sampled in all."""
+        return self.num_rows + self.more_samples
+
+    def holds(self, other: GraphBucket) -> bool:
+        """Whether a step of the shape `other` fits here."""
+        return (
+            other.group_rows == self.group_rows
+            and other.num_decodes <= self.num_decodes
+            and other.num_new <= self.num_new
+            and other.num_prefills <= self.num_prefills
+            and other.num_samples <= self.num_samples
+        )
+
+    def sizes(self) -> dict[str, int]:
+        """How many numbers each field has."""
+        tokens, rows, samples = self.num_tokens, self.num_rows, self.num_samples
+        per_token = ("token_ids", "pending_slots", "positions", "slots")
+        per_row = ("context_lens", "table_slots")
+        per_sample = ("outputs", "output_slots", "temperature")
+        return {
+            **dict.fromkeys(per_token, tokens),
+            **dict.fromkeys(per_row, rows),
+            **dict.fromkeys(per_sample, samples),
+            "query_starts": rows + 1,
+            "keys": 2 * samples,
+            "units": 4 if self.group_rows else 2,
+            **self._shared_sizes(),
+        }
+
+    def _shared_sizes(self) -> dict[str, int]:
+        if not self.group_rows:
+            return {}
+        groups = most_groups(self.num_decodes)
+        return {
+            "group_starts": groups + 1,
+            "key_ends": groups,
+            "own_starts": self.num_decodes,
+        }
+
+    def offsets(self) -> dict[str, slice]:
+        """Where each field lies in the flat tensor."""
+        places, end = {}, 0
+        for name, size in self.sizes().items():
+            places[name] = slice(end, end + size)
+            end += -(-size // ALIGNMENT) * ALIGNMENT
+        return places
+
+    @property
+    def total(self) -> int:
+        """Numbers in the flat tensor."""
+        return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in self.sizes().values())
+
+
+class StepInputs:
+    """Fills the inputs of captured graphs of one bucket. `flat` is shared by all buckets."""
+
+    def __init__(
+        self,
+        bucket: GraphBucket,
+        flat: Tensor,
+        tables: BlockTables,
+        block_size: int,
+        sizes: SplitSizes,
+    ) -> None:
+        self.bucket = bucket
+        self._sizes = sizes
+        self._places = bucket.offsets()
+        self._flat = flat[: bucket.total]
+        self._tables = tables
+        self._block_size = block_size
+        self._padding = self._padded()
+        self._flat.copy_(torch.from_numpy(self._padding))
+
+    def field(self, name: str) -> Tensor:
+        """The part of the flat tensor that a captured graph reads."""
+        return self._flat[self._places[name]]
+
+    def fill(
+        self,
+        rows: Sequence[Row],
+        draw: Randomness[HostArray] | None,
+        sharing: Sharing | None = None,
+    ) -> None:
+        """Send a step's numbers; the tables have been updated. Waits for nothing.
+
+        `sharing` is given where the bucket shares. The decodes lie in its order; outputs and
+        `draw` are in the order of `rows`.
+        """
+        staging = host_buffer(self._flat.shape, torch.int32, self._flat.device)
+        numbers = staging.numpy()
+        np.copyto(numbers, self._padding)
+        parts = {name: numbers[place] for name, place in self._places.items()}
+        self._fill_rows(parts, rows, sharing)
+        if sharing is not None:
+            for name, values in sharing.fields(self.bucket.num_decodes).items():
+                parts[name][:] = values
+        if draw is not None:
+            parts["keys"][: draw.keys.size] = draw.keys.reshape(-1)
+            parts["temperature"].view(np.float32)[: len(draw.temperature)] = draw.temperature
+        self._flat.copy_(staging, non_blocking=True)
+
+    def _padded(self) -> Ints:
+        numbers = np.zeros(self.bucket.total, np.int32)
+        nobody = self._tables.nobody
+        scratch = int(self._tables.host[nobody, 0]) * self._block_size
+        nobody_together = nobody_shares(self.bucket.group_rows) if self.bucket.group_rows else None
+        fillers: dict[str, int | Ints] = {
+            "pending_slots": nobody,
+            "table_slots": nobody,
+            "output_slots": nobody,
+            "slots": scratch,
+            "query_starts": np.minimum(
+                np.arange(self.bucket.num_rows + 1, dtype=np.int32),
+                np.int32(self.bucket.num_decodes),
+            ),
+            "units": splits_of(self._sizes, np.zeros(0, np.int32), nobody_together).reshape(-1),
+        }
+        if nobody_together is not None:
+            fillers |= nobody_together.fields(self.bucket.num_decodes)
+        for name, value in fillers.items():
+            numbers[self._places[name]] = value
+        return numbers
+
+    def _fill_rows(
+        self, parts: dict[str, Ints], given: Sequence[Row], sharing: Sharing | None
+    ) -> None:
+        rows, places = in_batch_order(given, sharing)
+        decodes = count_decodes(rows)
+        batch_slots = np.array([row.batch_slot for row in rows], np.int32)
+        ends = np.array([row.end for row in rows], np.int32)
+        sampling, following = sampled_after(given, places)
+        pending = np.array([row.is_pending for row in rows], np.bool_)
+        place = np.arange(len(rows))
+        place[decodes:] += self.bucket.num_decodes - decodes
+        last = self._fill_tokens(parts, rows, decodes, batch_slots)
+        parts["pending_slots"][last[pending]] = batch_slots[pending]
+        parts["context_lens"][place] = ends
+        if decodes:
+            parts["units"][:] = splits_of(self._sizes, ends[:decodes], sharing).reshape(-1)
+        parts["table_slots"][place] = batch_slots
+        parts["outputs"][: len(sampling)] = last[sampling] - following
+        parts["output_slots"][: len(sampling)] = batch_slots[sampling]
+
+    def _fill_tokens(
+        self, parts: dict[str, Ints], rows: Sequence[Row], decodes: int, batch_slots: Ints
+    ) -> Ints:
+        """Everything by token; returns where each row's last token lies."""
+        starts = np.array([row.start for row in rows], np.int32)
+        tokens = token_ids_of(rows)
+        last = np.arange(len(rows), dtype=np.int32)
+        if decodes:
+            self._place(parts, slice(0, decodes), batch_slots[:decodes], starts[:decodes])
+            parts["token_ids"][:decodes] = tokens[:decodes]
+        if decodes < len(rows):
+            chunks, first = rows[decodes:], self.bucket.num_decodes
+            num_new = np.array([row.num_new for row in chunks], np.int32)
+            ends = np.cumsum(num_new, dtype=np.int32)
+            where = slice(first, first + int(ends[-1]))
+            index = np.repeat(np.arange(len(chunks)), num_new)
+            positions = np.arange(ends[-1], dtype=np.int32)
+            positions += (starts[decodes:] - ends + num_new)[index]
+            self._place(parts, where, batch_slots[decodes:][index], positions)
+            parts["token_ids"][where] = tokens[decodes:]
+            parts["query_starts"][first + 1 : first + 1 + len(chunks)] = first + ends
+            parts["query_starts"][first + 1 + len(chunks) :] = where.stop
+            last[decodes:] = first + ends - 1
+        return last
+
+    def _place(
+        self, parts: dict[str, Ints], where: slice, batch_slots: Ints, positions: Ints
+    ) -> None:
+        size = self._block_size
+        blocks = self._tables.host[batch_slots, positions // size]
+        parts["slots"][where] = blocks * size + positions % size
+        parts["positions"][where] = positions

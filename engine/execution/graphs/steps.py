@@ -1,0 +1,158 @@
+"""The captured graphs of one model, one for each bucket (`buckets.py`).
+
+A step is replayed in the smallest bucket that holds it. Everything from the embedding to the
+sampled tokens, written to `last_tokens`, is one launch; for rows that ask for more than that the
+sampler takes the logits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from engine.execution.graphs.block_tables import DeviceTables
+from engine.execution.graphs.buckets import all_buckets
+from engine.execution.graphs.capture import Capture, Captured, Launches
+from engine.execution.graphs.inputs import GraphBucket, StepInputs
+from engine.models.decoder import Decoder, shortened
+from kernels.attention.batch_layout import BatchLayout, SharedPrefix, no_arrivals
+from kernels.attention.split_sizes import split_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureContext:
+    """What captured graphs work on.
+
+    `last_tokens` (batch slots + 1,) int64: the last is for padding.
+    """
+
+    decoder: Decoder
+    pool: tuple[Tensor, ...]  # each layer's KV
+    last_tokens: Tensor
+    tables: DeviceTables
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedStep:
+    """One bucket: fill `inputs`, replay, read the outputs."""
+
+    inputs: StepInputs
+    captured: Captured
+
+    @property
+    def logits(self) -> Tensor:
+        """(samples, V) in the model's dtype, after which tokens are sampled."""
+        return self.captured.outputs[0]
+
+    @property
+    def packed(self) -> Tensor:
+        """(2, samples) int32: tokens, and whether their logits were finite."""
+        return self.captured.outputs[1]
+
+    @property
+    def sampled_from(self) -> Tensor:
+        """(samples,) int64: the tokens that the logits follow."""
+        return self.captured.outputs[2]
+
+
+class CapturedSteps:
+    """All buckets, captured at the start, the largest first."""
+
+    def __init__(
+        self, machine: CaptureContext, capture: Capture, *, max_tokens: int, group_rows: int = 0
+    ) -> None:
+        """Record steps of up to `max_tokens` tokens, the decodes beside others not counted.
+
+        With `group_rows` also steps whose decodes read prefixes in groups of up to `group_rows`.
+        """
+        self._steps: dict[tuple[int, bool], list[CapturedStep]] = defaultdict(list)
+        buckets = all_buckets(machine.tables.nobody, max_tokens, group_rows)
+        trial = replace(machine, decoder=shortened(machine.decoder))
+        for inputs in inputs_of(machine, sorted(buckets, key=_size, reverse=True)):
+            captured = capture.record(_launches(trial, inputs), _launches(machine, inputs))
+            self._steps[_kind(inputs.bucket)].insert(0, CapturedStep(inputs, captured))
+
+    def find(self, needed: GraphBucket) -> CapturedStep | None:
+        """The smallest captured step that holds this; None where there is none."""
+        steps = self._steps[_kind(needed)]
+        return next((step for step in steps if step.inputs.bucket.holds(needed)), None)
+
+
+def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterator[StepInputs]:
+    """The inputs of each bucket in turn, all in one tensor, which is padding when they come."""
+    total, device = max((bucket.total for bucket in buckets), default=0), machine.last_tokens.device
+    flat = torch.zeros(total, dtype=torch.int32, device=device)
+    block_size, sizes = machine.pool[0].shape[3], split_sizes(machine.pool[0])
+    for bucket in buckets:
+        yield StepInputs(bucket, flat, machine.tables, block_size, sizes)
+
+
+def _kind(bucket: GraphBucket) -> tuple[int, bool]:
+    return bucket.group_rows, bucket.num_new > 0
+
+
+def _size(bucket: GraphBucket) -> tuple[int, int]:
+    return bucket.num_tokens, bucket.num_rows
+
+
+def _launches(machine: CaptureContext, inputs: StepInputs) -> Launches:
+    @torch.inference_mode()
+    def launches() -> tuple[Tensor, ...]:
+        return compute_step(machine, inputs)
+
+    return launches
+
+
+def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
+    """Launch all of a step, as `CapturedStep` has its outputs; waits for nothing."""
+    token_ids = _token_ids(machine, inputs)
+    outputs = inputs.field("outputs").long()
+    logits = machine.decoder.logits(token_ids, _layout(machine, inputs), machine.pool, outputs)
+    tokens, finite = machine.decoder.ops.sample(
+        logits,
+        inputs.field("temperature").view(torch.float32),
+        inputs.field("keys").view(-1, 2),
+    )
+    machine.last_tokens.index_copy_(0, inputs.field("output_slots").long(), tokens)
+    packed = torch.stack((tokens.int(), finite.int()))
+    return logits, packed, token_ids.index_select(0, outputs)
+
+
+def _token_ids(machine: CaptureContext, inputs: StepInputs) -> Tensor:
+    batch_slots = inputs.field("pending_slots")
+    pending = machine.last_tokens.index_select(0, batch_slots)
+    return torch.where(
+        batch_slots < machine.tables.nobody, pending, inputs.field("token_ids").long()
+    )
+
+
+def _layout(machine: CaptureContext, inputs: StepInputs) -> BatchLayout:
+    bucket = inputs.bucket
+    tables = machine.tables.device
+    return BatchLayout(
+        query_starts=inputs.field("query_starts"),
+        context_lens=inputs.field("context_lens"),
+        block_tables=tables.index_select(0, inputs.field("table_slots")),
+        positions=inputs.field("positions").long(),
+        slots=inputs.field("slots").long(),
+        num_decodes=bucket.num_decodes,
+        max_context_len=tables.shape[1] * machine.pool[0].shape[3],
+        shared=_shared(inputs),
+        arrivals=no_arrivals(bucket.num_decodes, machine.pool),
+        splits=inputs.field("units").view(-1, 2),
+    )
+
+
+def _shared(inputs: StepInputs) -> SharedPrefix | None:
+    if not inputs.bucket.group_rows:
+        return None
+    return SharedPrefix(
+        group_starts=inputs.field("group_starts"),
+        key_ends=inputs.field("key_ends"),
+        own_starts=inputs.field("own_starts"),
+        max_group_rows=inputs.bucket.group_rows,
+    )

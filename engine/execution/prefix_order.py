@@ -1,0 +1,144 @@
+"""Leases in the order of their blocks, so that those that begin alike are neighbours.
+
+    blocks   1 2 3 4 | 1 2 3 9 | 1 2 5 | 7 8        each lease's, from position 0
+    runs          3         2       0                blocks that neighbours have in common
+
+A lease's blocks never change place, and two leases have in common only what was in the tree when
+the later one was taken. So a lease is compared with its neighbours once, when it is added, and by
+block ids, since a shared block is one block; removing a lease takes no comparison.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import KeysView
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from prefix_cache.tree.edge import common_prefix
+
+
+class LeaseGroup(NamedTuple):
+    """Leases that all begin with the same `run` blocks, given by their places in the order."""
+
+    run: int
+    members: list[int]
+
+    @property
+    def saved(self) -> int:
+        """Blocks that need not be read again."""
+        return (len(self.members) - 1) * self.run
+
+
+class PrefixOrder:
+    """`leases` in order, and the blocks that each has in common with the next one."""
+
+    def __init__(self) -> None:
+        self.leases: list[int] = []
+        self._keys: list[bytes] = []  # the blocks of each, as bytes: sorted
+        self._runs: list[int] = []  # one fewer than leases
+        self._key_of: dict[int, bytes] = {}
+
+    @property
+    def known(self) -> KeysView[int]:
+        """The same leases, as a set."""
+        return self._key_of.keys()
+
+    def add(self, lease: int, blocks: npt.NDArray[np.int32]) -> None:
+        """Put in a lease that is not there, by the first of its blocks."""
+        key = blocks.tobytes()
+        at = bisect(self._keys, key)
+        self._keys.insert(at, key)
+        self.leases.insert(at, lease)
+        self._key_of[lease] = key
+        around = self._keys[max(at - 1, 0) : at + 2]
+        self._runs[max(at - 1, 0) : at] = [_common(a, b) for a, b in pairwise(around)]
+
+    def remove(self, lease: int) -> None:
+        """Take out a lease that is there."""
+        at = self._place(lease)
+        del self._keys[at], self.leases[at], self._key_of[lease]
+        around = self._runs[max(at - 1, 0) : at + 1]
+        inside = 0 < at < len(self.leases)
+        self._runs[max(at - 1, 0) : at + 1] = [min(around)] if inside else []
+
+    def beside(self, lease: int) -> list[tuple[int, int]]:
+        """The neighbours of a lease, each with the blocks it has in common with it."""
+        at = self._place(lease)
+        before = [(self.leases[at - 1], self._runs[at - 1])] if at else []
+        after = [(self.leases[at + 1], self._runs[at])] if at + 1 < len(self.leases) else []
+        return before + after
+
+    def groups(self, least_run: int) -> list[LeaseGroup]:
+        """Disjoint groups with a run of at least `least_run` blocks that save much; see below."""
+        return best_groups(np.array(self._runs, np.int64), max(least_run, 1))
+
+    def _place(self, lease: int) -> int:
+        at = bisect(self._keys, self._key_of[lease]) - 1
+        while self.leases[at] != lease:  # equal keys lie together
+            at -= 1
+        return at
+
+
+def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]:
+    """Groups of leases, given the blocks that each has in common with the next.
+
+    The runs make a tree whose leaves are the leases. From the leaves down to the root, each node
+    makes one group of its leaves that are in no group yet, and of those groups above it that save
+    more if their members are read at this node's shorter run; but only if that saves more in all.
+    That is seldom less than the most that groups could save: a leaf which a node takes cannot make
+    a group with another nearer to the root. Where all runs are shorter than `least_run` this is one
+    pass over them.
+    """
+    runs = np.where(runs >= least_run, runs, 0)
+    changes = np.flatnonzero(runs != np.concatenate(([0], runs[:-1]))).tolist()
+    found: list[LeaseGroup] = []
+    nodes: list[_SharedRun] = []  # those that are open, their runs rising
+    seen = 0
+    for last, run in zip([*changes, len(runs)], [*runs[changes].tolist(), 0], strict=True):
+        if nodes:  # where runs repeat, all but the last are leaves of the same node
+            nodes[-1].leaves += range(seen, last)
+        done = _SharedRun(run, [last], [])
+        while nodes and nodes[-1].run > run:
+            done = nodes.pop().closed(done)
+        if nodes and nodes[-1].run == run:
+            nodes[-1].take(done)
+        elif run:
+            nodes.append(_SharedRun(run, done.leaves, done.groups))
+        else:
+            found += done.groups
+        seen = last + 1
+    return found
+
+
+@dataclass(slots=True)
+class _SharedRun:
+    """A run of blocks, the leaves that have it and are in no group yet, and the groups above."""
+
+    run: int
+    leaves: list[int]
+    groups: list[LeaseGroup]
+
+    def take(self, child: _SharedRun) -> None:
+        self.leaves += child.leaves
+        self.groups += child.groups
+
+    def closed(self, last: _SharedRun) -> _SharedRun:
+        """This node after its last child: with a group of its own where that saves more."""
+        self.take(last)
+        taken = [group for group in self.groups if len(group.members) * self.run > group.saved]
+        members = self.leaves + [member for group in taken for member in group.members]
+        own = LeaseGroup(self.run, members)
+        if len(members) > 1 and own.saved >= sum(group.saved for group in taken):
+            kept = [group for group in self.groups if len(group.members) * self.run <= group.saved]
+            return _SharedRun(self.run, [], [*kept, own])
+        return self
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many leading blocks are the same."""
+    return common_prefix(np.frombuffer(one, np.int32), np.frombuffer(other, np.int32))

@@ -1,0 +1,98 @@
+"""Computes steps: moves, batch, forward pass, sampling.
+
+The token sampled for a batch slot stays on the device, where the next step finds it: that step can
+be launched before the token was collected.
+
+Knows: the order of these on the device; nothing here waits for it. Does not know: why a step has
+its rows, or where the tokens go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.execution.batch import build_batch, samples_of
+from engine.execution.block_tables import BlockTables
+from engine.execution.shared_prefixes import SharedPrefixes, Sharing
+from engine.models.decoder import Decoder
+from engine.sampling.sampler import Sampler
+from engine.startup.device import mark
+from engine.step import Launched, Row, Sampled, Step, count_decodes
+from kernels.attention.split_sizes import SplitSizes
+from storage.device_pool import DevicePool
+from storage.move import Move
+
+
+class DeviceMover(Protocol):
+    """Executes moves within the device, on the compute stream, before what is launched next."""
+
+    def execute(self, moves: Sequence[Move]) -> None:
+        """Copy every move's block."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRunner:
+    """The runner of one model on one device; implements `Runner`.
+
+    `last_tokens` (batch slots or more,) int64: the token last sampled for each batch slot.
+    """
+
+    decoder: Decoder
+    sampler: Sampler
+    pool: DevicePool
+    mover: DeviceMover
+    last_tokens: Tensor
+    tables: BlockTables
+    prefixes: SharedPrefixes | None = None  # None: every row reads its keys by itself
+    sizes: SplitSizes | None = None  # None: no row's keys are cut
+
+    def sharing(self, rows: Sequence[Row]) -> Sharing | None:
+        """How the decode rows of a step are to lie; None where each reads by itself."""
+        if self.prefixes is None:
+            return None
+        return self.prefixes.find(rows[: count_decodes(rows)], self.tables)
+
+    @torch.inference_mode()
+    def launch(self, step: Step) -> Launched:
+        """Start computing `step`; on CUDA this returns before the device is done."""
+        self.tables.update(step.rows)
+        return self.compute(step, self.sharing(step.rows))
+
+    def compute(self, step: Step, sharing: Sharing | None) -> Launched:
+        """The same, once the tables have what is new in its rows."""
+        if step.moves:
+            self.mover.execute(step.moves)
+        pool, device = self.pool.layers, self.last_tokens.device
+        if not step.rows:
+            return LaunchedWithoutOutput(mark(device))
+        size, sizes = self.pool.layout.block_size, self.sizes
+        batch = build_batch(step.rows, self.tables, size, device, sharing, sizes)
+        batch.feed(self.last_tokens)
+        logits = self.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
+        sampling = samples_of(step.rows)
+        if not sampling:
+            return LaunchedWithoutOutput(mark(device))
+        inputs = batch.token_ids.index_select(0, batch.outputs)
+        launched = self.sampler.launch(logits, sampling, inputs)
+        # Which of a row's several tokens stays is no matter: its sequence waits for their values.
+        self.last_tokens.index_copy_(0, batch.output_slots, launched.tokens)
+        return launched
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedWithoutOutput:
+    """A step in which no row samples; implements `Launched`."""
+
+    done: torch.cuda.Event | None
+
+    def collect(self) -> list[Sampled]:
+        """Wait for the step, which yields nothing."""
+        if self.done is not None:
+            self.done.synchronize()
+        return []

@@ -1,0 +1,58 @@
+"""Carries many small host arrays to the device in one copy.
+
+On CUDA the arrays are put into one pinned buffer, which is copied without waiting and sliced on the
+device. The buffer comes from torch's pinned allocator, which does not hand it out again before the
+copy has been made, so two steps in flight never share one. On the CPU nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+HostArray = npt.NDArray[Any]
+
+ALIGNMENT = 16  # bytes; every dtype in use may be viewed at a multiple of it
+
+
+def host_buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory of the host that nothing has to wait for when it is copied to `device` or from it.
+
+    On CUDA it is pinned, and not handed out again before copies under way have ended.
+    """
+    return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
+
+
+def to_device(arrays: Sequence[HostArray], device: torch.device) -> list[Tensor]:
+    """The contiguous `arrays` as tensors on `device`, of the same shapes and dtypes.
+
+    On the CPU they share memory with the arrays.
+    """
+    if device.type == "cpu":
+        return [torch.from_numpy(array) for array in arrays]
+    offsets = byte_offsets(arrays)
+    staging = host_buffer(offsets[-1:], torch.uint8, device)
+    _fill(staging.numpy(), arrays, offsets)
+    on_device = staging.to(device, non_blocking=True)
+    return [_cut(on_device, offset, array) for offset, array in zip(offsets, arrays, strict=False)]
+
+
+def byte_offsets(arrays: Sequence[HostArray]) -> list[int]:
+    """Where each array starts, and last the total, in bytes."""
+    padded = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
+    return [0, *np.cumsum(padded, dtype=np.int64).tolist()]
+
+
+def _fill(staging: npt.NDArray[np.uint8], arrays: Sequence[HostArray], offsets: list[int]) -> None:
+    for offset, array in zip(offsets, arrays, strict=False):
+        staging[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+
+
+def _cut(on_device: Tensor, offset: int, array: HostArray) -> Tensor:
+    dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
+    return on_device[offset : offset + array.nbytes].view(dtype).view(array.shape)

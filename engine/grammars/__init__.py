@@ -1,0 +1,4 @@
+"""Grammars that answers are held to: checked apart, compiled in threads, kept by flow.
+
+`checker.py` bounds what a compilation may take, `token_mask.py` makes the mask for each token.
+"""

@@ -1,0 +1,78 @@
+"""The process that compiles a grammar before the engine does.
+
+It is `python -m engine.grammars.check_process`. It may run out of time, of memory or of its stack,
+and is ended then; the engine starts another. Reads `Grammar`s and writes `Checked`s, as lines of
+JSON, until its input ends.
+
+Knows: what compiles. Does not know: tokens, or who asks (`checker.py`).
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import threading
+from math import ceil
+
+import msgspec
+from llguidance import LLMatcher
+
+from engine.grammars.limits import CHECK_BYTES, CHECK_S, CHECK_STACK_BYTES, parser_limits
+from engine.grammars.prepared import UnsoundGrammar, prepared
+from engine.link.messages import Grammar
+
+MAX_ERROR_CHARS = 300
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What the library is to compile, or what is wrong with a grammar."""
+
+    text: str = ""
+    error: str = ""
+
+
+def checked(grammar: Grammar) -> Checked:
+    """Whether the grammar compiles; takes as long as that takes."""
+    try:
+        text = prepared(grammar)
+    except UnsoundGrammar as error:
+        return Checked(error=str(error))
+    is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
+    # A warning says that something would be ignored.
+    return Checked(error=_said(messages[0])) if is_error or messages else Checked(text)
+
+
+def _said(message: str) -> str:
+    """The library's message, without the lines of the grammar that it quotes."""
+    first = " ".join(message.removeprefix("WARNING: ").split("\n   1 |")[0].split())
+    if "is not present in a registry" in first:
+        return f"a $ref leads outside of the schema: {first.split(' is not present')[0]}"
+    if first.startswith("Pointer "):
+        return f"a $ref leads nowhere: {first}"
+    if first.startswith("oneOf "):
+        return "a oneOf whose alternatives may overlap is not supported; anyOf is"
+    return first[:MAX_ERROR_CHARS]
+
+
+def _serve() -> None:
+    decoder = msgspec.json.Decoder(Grammar)
+    for line in sys.stdin.buffer:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = ceil(used.ru_utime + used.ru_stime) + CHECK_S
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+        sys.stdout.buffer.write(msgspec.json.encode(checked(decoder.decode(line))) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    """Check grammars until the input ends, on a small stack."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (CHECK_BYTES, CHECK_BYTES))
+    threading.stack_size(CHECK_STACK_BYTES)
+    thread = threading.Thread(target=_serve)
+    thread.start()
+    thread.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Compiles grammars in a few threads: one of each flow at a time, the flows in turn.
+
+So a flow with many grammars, or with slow ones, keeps one thread busy and delays itself. While a
+thread compiles, the engine's own thread runs.
+
+Knows: threads, turns. Does not know: what is kept (`cache.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from engine.errors import EngineError, EngineFailure, QueueFull
+from engine.grammars.checker import GrammarChecker
+from engine.grammars.limits import COMPILE_STACK_BYTES, PATIENCE_S
+from engine.grammars.token_mask import Compilation, compiled
+from engine.grammars.vocabulary import Vocabulary
+from engine.link.messages import Grammar
+
+NUM_THREADS = 2
+MAX_WAITING = 64  # grammars of one flow
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    flow: str
+    grammar: Grammar
+    compilation: Compilation
+
+
+class GrammarCompiler:
+    """Threads that start with the first grammar, and end with `close`."""
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        num_threads: int = NUM_THREADS,
+        max_waiting: int = MAX_WAITING,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._max_waiting = max_waiting
+        self._threads: list[threading.Thread] = []
+        self._checkers = [GrammarChecker(patience_s) for _ in range(num_threads)]
+        self._changed = threading.Condition()
+        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # in order of turn
+        self._busy: set[str] = set()  # flows of which one is being compiled
+        self._is_closed = False
+
+    def compile(self, flow: str, grammar: Grammar) -> Compilation:
+        """What will come of the grammar; raises QueueFull where too many of the flow wait."""
+        if not self._threads:
+            self._start()
+        with self._changed:
+            waiting = self._waiting.setdefault(flow, deque())
+            if len(waiting) >= self._max_waiting:
+                raise QueueFull("too many grammars wait to be compiled", retry_after_s=1.0)
+            job = _Job(flow, grammar, Compilation())
+            waiting.append(job)
+            self._changed.notify()
+        return job.compilation
+
+    def close(self) -> None:
+        """End the threads; what waits is never compiled."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        for checker in self._checkers:
+            checker.interrupt()
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self) -> None:
+        before = threading.stack_size(COMPILE_STACK_BYTES)
+        self._threads = [
+            threading.Thread(target=self._work, args=(checker,), name="grammars", daemon=True)
+            for checker in self._checkers
+        ]
+        for thread in self._threads:
+            thread.start()
+        threading.stack_size(before)
+
+    def _work(self, checker: GrammarChecker) -> None:
+        with checker:
+            while (job := self._take()) is not None:
+                self._compile(job, checker)
+
+    def _compile(self, job: _Job, checker: GrammarChecker) -> None:
+        try:
+            text = checker.check(job.grammar)
+            job.compilation.grammar = compiled(text, self._vocabulary)
+        except EngineError as error:
+            job.compilation.error = error
+        except OSError as error:  # no process can be started, or no pipe
+            job.compilation.error = EngineFailure(f"a grammar could not be compiled: {error}")
+        finally:
+            self._done(job)
+
+    def _take(self) -> _Job | None:
+        """The next grammar of the flow whose turn it is; waits for one. None: the end."""
+        with self._changed:
+            while not self._is_closed:
+                flow = next((flow for flow in self._waiting if flow not in self._busy), None)
+                if flow is not None:
+                    return self._taken(flow)
+                self._changed.wait()
+        return None
+
+    def _taken(self, flow: str) -> _Job:
+        job = self._waiting[flow].popleft()
+        if self._waiting[flow]:
+            self._waiting.move_to_end(flow)
+        else:
+            del self._waiting[flow]
+        self._busy.add(flow)
+        return job
+
+    def _done(self, job: _Job) -> None:
+        with self._changed:
+            self._busy.remove(job.flow)
+            self._changed.notify()

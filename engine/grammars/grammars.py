@@ -1,0 +1,68 @@
+"""From a request's grammar to the constraint on its sequence.
+
+    bounds -> [own flow's cache] -> check, in a process apart -> compile, in a thread -> constraint
+
+Knows: what a grammar goes through. Does not know: sequences, or whose turn it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from engine.errors import EngineFailure, InvalidGrammar
+from engine.grammars.cache import GrammarCache
+from engine.grammars.compiler import GrammarCompiler
+from engine.grammars.limits import MAX_CHARS
+from engine.grammars.token_mask import GrammarConstraint
+from engine.grammars.vocabulary import NoVocabulary, read_vocabulary
+from engine.link.messages import SamplingParams
+
+_log = logging.getLogger(__name__)
+
+
+class Grammars:
+    """The grammars of one engine. One owner thread."""
+
+    def __init__(self, compiler: GrammarCompiler | None, cache: GrammarCache | None = None) -> None:
+        """Without a compiler every grammar is refused."""
+        self._compiler = compiler
+        self._cache = cache or GrammarCache()
+
+    def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:
+        """The constraint that a request of the flow asks for, which may not be ready yet.
+
+        Raises InvalidGrammar, and QueueFull where too many of the flow's wait to be compiled.
+        """
+        grammar = sampling.grammar
+        if grammar is None:
+            return None
+        compiler = self._compiler
+        if compiler is None:
+            raise InvalidGrammar("this model's tokenizer does not serve grammars")
+        if len(grammar.text) > MAX_CHARS:
+            raise InvalidGrammar(
+                f"a grammar of {len(grammar.text)} characters; {MAX_CHARS} are allowed"
+            )
+        compilation = self._cache.find(flow, grammar)
+        if compilation is None or isinstance(compilation.error, EngineFailure):
+            compilation = compiler.compile(flow, grammar)
+            self._cache.keep(flow, grammar, compilation)
+        if compilation.error is not None:
+            raise compilation.error
+        return GrammarConstraint(compilation)
+
+    def close(self) -> None:
+        """End the threads and processes that compile."""
+        if self._compiler is not None:
+            self._compiler.close()
+
+
+def open_grammars(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, ...]) -> Grammars:
+    """Grammars over the tokens of the model in `model_dir`."""
+    try:
+        vocabulary = read_vocabulary(model_dir, vocab_size, eos_token_ids)
+    except NoVocabulary as error:
+        _log.warning("requests with a grammar are refused: %s", error)
+        return Grammars(None)
+    return Grammars(GrammarCompiler(vocabulary))

@@ -1,0 +1,30 @@
+"""Bounds of one grammar: what its text, its compilation and its masks may take.
+
+The library's own limits end most of what is too large, but not all: some schemas keep it busy for
+hours, and some make it overflow its stack. So grammars are compiled in a process apart first
+(`checker.py`).
+"""
+
+from __future__ import annotations
+
+from llguidance import LLParserLimits
+
+MAX_CHARS = 1 << 17  # of a grammar's text
+CHECK_S = 1  # of the processor, to compile it; up to another second is let pass
+PATIENCE_S = 20.0  # until its check has ended, on a machine that has other things to do
+CHECK_BYTES = 2 << 30  # of address space, for the process that compiles it first
+# Less than what the engine's own threads have, so that what fits there fits here.
+CHECK_STACK_BYTES = 1 << 20
+COMPILE_STACK_BYTES = 16 << 20
+MASK_S = 0.1  # of the processor, for one mask; usual are 20 to 100 us
+
+
+def parser_limits() -> LLParserLimits:
+    """What the library may spend on a grammar and on each token."""
+    return LLParserLimits(
+        step_lexer_fuel=50_000,
+        step_max_items=20_000,
+        max_lexer_states=20_000,
+        max_grammar_size=100_000,
+        verbose_errors=False,  # they would quote the grammar
+    )

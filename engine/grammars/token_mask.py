@@ -1,0 +1,115 @@
+"""A grammar as the constraint on one sequence's next token.
+
+The mask is made on the engine's thread, in some 20 to 100 us. A grammar whose masks take much
+longer ends its own request.
+
+Knows: the library's matcher. Does not know: how grammars come (`grammars.py`), or rows.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from llguidance import LLMatcher
+
+from engine.errors import ConstraintUnsatisfied, EngineError, InvalidGrammar
+from engine.grammars.limits import MASK_S, parser_limits
+from engine.grammars.vocabulary import Vocabulary
+from engine.scheduling.token_constraint import Bitmask, TokenConstraint
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGrammar:
+    """A grammar at its start, with its first mask made: sequences get copies of it."""
+
+    matcher: LLMatcher
+    vocabulary: Vocabulary
+
+
+@dataclass(slots=True)
+class Compilation:
+    """What comes of a grammar; a thread that compiles it sets one or the other, once."""
+
+    grammar: CompiledGrammar | None = None
+    error: EngineError | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it compiled or failed."""
+        return self.grammar is not None or self.error is not None
+
+
+def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
+    """Compile what was checked; raises InvalidGrammar."""
+    matcher = LLMatcher(vocabulary.tokens, text, log_level=0, limits=parser_limits())
+    began = time.thread_time()
+    matcher.compute_bitmask()
+    if matcher.is_error():
+        raise InvalidGrammar(f"the grammar cannot be used: {_first_line(matcher.get_error())}")
+    if time.thread_time() - began > MASK_S:
+        raise InvalidGrammar("the grammar is too large: each token would take too long")
+    return CompiledGrammar(matcher, vocabulary)
+
+
+class GrammarConstraint(TokenConstraint):
+    """One sequence's place in a grammar."""
+
+    def __init__(self, compilation: Compilation, mask_s: float = MASK_S) -> None:
+        """A mask that takes more than `mask_s` seconds is its last."""
+        self._compilation = compilation
+        self._mask_s = mask_s
+        self._matcher: LLMatcher | None = None  # once it is asked
+        self._mask: Bitmask | None = None  # at its present place, once made
+        self._error: EngineError | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the grammar is compiled."""
+        return self._compilation.grammar is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the grammar is complete, and nothing but the end may follow."""
+        matcher = self._matcher
+        return matcher is not None and matcher.is_stopped() and not matcher.is_error()
+
+    @property
+    def error(self) -> EngineError | None:
+        """Why the sequence cannot go on."""
+        return self._error or self._compilation.error
+
+    def allowed(self) -> Bitmask:
+        """The tokens that may be next, ends of sequence among them where the grammar may end."""
+        if self._mask is None:
+            self._mask = self._next_mask()
+        return self._mask
+
+    def advance(self, token_id: int) -> None:
+        """The sequence has this token, which was allowed."""
+        self._mask = None
+        self._own().consume_token(token_id)
+
+    def _own(self) -> LLMatcher:
+        if self._matcher is None:
+            assert self._compilation.grammar is not None
+            self._matcher = self._compilation.grammar.matcher.deep_copy()
+        return self._matcher
+
+    def _next_mask(self) -> Bitmask:
+        matcher, began = self._own(), time.thread_time()
+        mask = np.frombuffer(matcher.compute_bitmask(), np.int32)
+        if matcher.is_error():
+            self._error = ConstraintUnsatisfied(
+                f"the grammar cannot be followed here: {_first_line(matcher.get_error())}"
+            )
+        elif time.thread_time() - began > self._mask_s:
+            self._error = ConstraintUnsatisfied("the grammar takes too long for each token")
+        assert self._compilation.grammar is not None
+        words = self._compilation.grammar.vocabulary.num_words
+        return mask[:words] if self._error is None else np.zeros(words, np.int32)
+
+
+def _first_line(message: str) -> str:
+    return message.split("\n")[0][:300]

@@ -1,1 +1,0 @@
-"""Steps recorded once and replayed: one launch from the host in place of several hundred."""

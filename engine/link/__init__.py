@@ -1,0 +1,1 @@
+"""The link between gateway and engine: its messages and both ends."""

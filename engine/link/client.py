@@ -1,0 +1,294 @@
+"""The gateway's end of the link: running requests and queries, and how each of them ends.
+
+Every connection is a new socket, so no message to or from a dead engine reaches its successor:
+
+    Hello -> Welcome ... events ... -> the connection is lost
+      ^                                    |
+      `---- every running request fails <--'
+
+Knows: request ids, events, queries and their answers. Does not know: HTTP, tenants or prompts;
+nor sockets, and when an engine counts as gone (`connection`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from typing import TypeVar
+
+import zmq
+
+from engine.errors import (
+    EngineDied,
+    EngineError,
+    EngineUnavailable,
+    InvalidRequest,
+    error_from_code,
+)
+from engine.link.codec import Codec, EncodeError
+from engine.link.connection import Connection, ConnectionState
+from engine.link.event_queue import EventQueue
+from engine.link.heartbeat import Socket
+from engine.link.interface import OnEnd, PinnedPrefix
+from engine.link.messages import (
+    Cancel,
+    Event,
+    Failed,
+    Finished,
+    FlowQuota,
+    FromEngine,
+    Generate,
+    Partition,
+    StepReply,
+    ToEngine,
+    Tokens,
+    Welcome,
+)
+from engine.link.query_messages import (
+    Flush,
+    Flushed,
+    Pin,
+    Pinned,
+    Query,
+    Reply,
+    StatsQuery,
+    StatsReply,
+    Unpin,
+    Unpinned,
+)
+from engine.link.stats_messages import EngineStats
+
+_log = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
+
+R = TypeVar("R", Flushed, Pinned, Unpinned, StatsReply)
+_QUERIES: dict[type[Reply], str] = {
+    Flushed: "a flush",
+    Pinned: "a pin",
+    Unpinned: "an unpin",
+    StatsReply: "a stats query",
+}
+
+
+class EngineClient:
+    """An `Engine` behind a Unix socket. Belongs to one event loop; reconnects by itself."""
+
+    def __init__(
+        self, socket_path: str, *, silence_s: float | None = None, codec: Codec | None = None
+    ) -> None:
+        """`silence_s` is how long an engine's step loop may stand (None: by its device)."""
+        self._path = socket_path
+        self._silence_s = silence_s
+        self._codec = codec or Codec()
+        self._welcome: Welcome | None = None
+        self._connection: Connection | None = None
+        self._requests: dict[str, EventQueue] = {}
+        self._on_end: dict[str, OnEnd] = {}  # of requests that the engine has not ended
+        self._query_ids = itertools.count()
+        self._replies: dict[str, asyncio.Future[Reply]] = {}  # to open queries, by their ids
+        self._serving: asyncio.Task[None] | None = None
+        self._partition: Partition | None = None  # the last one
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the connected engine's process has stopped: it may go on, or be given up."""
+        connection = self._connection
+        return connection is not None and connection.state is ConnectionState.SILENT
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the connected engine is; None while none is connected."""
+        return self._welcome
+
+    async def start(self) -> None:
+        """Begin connecting, in the background: the engine may come later."""
+        self._serving = asyncio.create_task(self._serve(), name="engine-client")
+        self._serving.add_done_callback(_log_failure)  # without it no engine is ever ready
+
+    async def close(self) -> None:
+        """Drop the connection; what still runs fails with EngineDied."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+            self._serving = None
+
+    async def generate(
+        self, request: Generate, on_end: OnEnd | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
+        """Yield `Tokens` as they come, then one `Finished`; see `Engine.generate`."""
+        event_queue = self._begin(request, on_end)
+        try:
+            while True:
+                for event in await event_queue.take():
+                    if isinstance(event, Tokens):
+                        yield event
+                    elif isinstance(event, Finished):
+                        yield event
+                        return
+                    else:
+                        raise _as_error(event)
+        finally:
+            # Still registered: the caller left before the engine was done.
+            if self._requests.get(request.request_id) is event_queue:
+                del self._requests[request.request_id]
+                self._send(Cancel(request.request_id))
+
+    def partition(self, flows: Mapping[str, FlowQuota]) -> None:
+        """Divide the cache among these flows; every engine that connects is sent it first."""
+        self._partition = Partition(flows=dict(flows))
+        if self._welcome is not None:
+            self._send(self._partition)
+
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
+        """As `Engine.stats`."""
+        query = StatsQuery(self._new_id(), evictions)
+        return (await self._ask(query, StatsReply)).stats
+
+    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+        """As `Engine.flush`."""
+        query = Flush(query_id=self._new_id(), flow=flow, namespace=namespace)
+        return (await self._ask(query, Flushed)).blocks
+
+    async def pin(self, prefix: PinnedPrefix) -> int:
+        """As `Engine.pin`."""
+        query = Pin(
+            query_id=self._new_id(),
+            pin_id=prefix.pin_id,
+            token_ids=prefix.token_ids,
+            namespace=prefix.namespace,
+            block_keys=prefix.block_keys,
+        )
+        reply = await self._ask(query, Pinned)
+        if reply.code is not None:
+            raise error_from_code(reply.code, reply.message, reply.retry_after_s)
+        return reply.blocks
+
+    async def unpin(self, pin_id: str) -> int:
+        """As `Engine.unpin`."""
+        query = Unpin(query_id=self._new_id(), pin_id=pin_id)
+        return (await self._ask(query, Unpinned)).blocks
+
+    # From callers to the engine
+
+    def _begin(self, request: Generate, on_end: OnEnd | None) -> EventQueue:
+        if request.request_id in self._requests:
+            raise InvalidRequest("this request id is already running")
+        self._send_or_raise(request)
+        event_queue = EventQueue()
+        self._requests[request.request_id] = event_queue
+        if on_end is not None:
+            self._on_end[request.request_id] = on_end
+        return event_queue
+
+    def _new_id(self) -> str:
+        """An id that no query of this client has had."""
+        return str(next(self._query_ids))
+
+    async def _ask(self, query: Query, kind: type[R]) -> R:
+        """The reply to a query; raises EngineUnavailable if none comes."""
+        self._send_or_raise(query)
+        self._replies[query.query_id] = asyncio.get_running_loop().create_future()
+        try:
+            reply = await self._replies[query.query_id]
+        finally:
+            self._replies.pop(query.query_id, None)
+        if not isinstance(reply, kind):
+            raise EngineError(f"the engine answered {_QUERIES[kind]} with something else")
+        return reply
+
+    def _send_or_raise(self, message: Generate | Query) -> None:
+        """Hand a message to the engine now; EngineUnavailable when there is none to take it."""
+        if self.is_stalled:
+            raise EngineUnavailable("the engine does not answer", retry_after_s=RETRY_AFTER_S)
+        if self._welcome is None or not self._send(message):
+            raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
+
+    def _send(self, message: ToEngine) -> bool:
+        """Hand a message to the engine now; False when there is none to take it."""
+        if self._connection is None:
+            return False
+        try:
+            return self._connection.send(message)
+        except EncodeError as error:
+            raise InvalidRequest(str(error)) from error
+
+    # From the engine to callers
+
+    def _receive(self, message: FromEngine) -> None:
+        if isinstance(message, StepReply):
+            for event in message.events:
+                self._deliver(event)
+        elif isinstance(message, Welcome):
+            self._on_welcome(message)
+        else:
+            self._resolve(message)
+
+    def _deliver(self, event: Event) -> None:
+        """Give an event to its request; after a cancel, no task waits for it."""
+        if isinstance(event, Tokens):
+            event_queue = self._requests.get(event.request_id)
+        else:
+            event_queue = self._requests.pop(event.request_id, None)
+            on_end = self._on_end.pop(event.request_id, None)
+            if on_end is not None:
+                on_end(event)
+        if event_queue is not None:
+            event_queue.put(event)
+
+    def _resolve(self, reply: Reply) -> None:
+        answer = self._replies.get(reply.query_id)
+        if answer is not None and not answer.done():
+            answer.set_result(reply)
+
+    def _on_welcome(self, welcome: Welcome) -> None:
+        if self._partition is not None:
+            self._send(self._partition)
+        self._welcome = welcome
+
+    # The connection
+
+    async def _serve(self) -> None:
+        context: zmq.Context[Socket] = zmq.Context()
+        try:
+            while True:
+                await self._serve_one(context)
+        finally:
+            context.destroy(linger=0)
+
+    async def _serve_one(self, context: zmq.Context[Socket]) -> None:
+        connection = self._connection = Connection(
+            context,
+            self._path,
+            codec=self._codec,
+            silence_s=self._silence_s,
+            receive=self._receive,
+        )
+        try:
+            await connection.run()
+        finally:
+            self._fail_all(connection.why_closed)
+
+    def _fail_all(self, why: str) -> None:
+        """The engine is gone: whatever waits for it fails now."""
+        self._welcome = None
+        requests, self._requests = self._requests, {}
+        self._on_end.clear()
+        for event_queue in requests.values():
+            event_queue.put(EngineDied(why, retry_after_s=RETRY_AFTER_S))
+        for answer in self._replies.values():
+            if not answer.done():
+                answer.set_exception(EngineUnavailable(why, retry_after_s=RETRY_AFTER_S))
+
+
+def _log_failure(serving: asyncio.Task[None]) -> None:
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        _log.critical("engines are not connected to any more", exc_info=error)
+
+
+def _as_error(event: Failed | EngineError) -> EngineError:
+    if isinstance(event, EngineError):
+        return event
+    return error_from_code(event.code, event.message, event.retry_after_s)

@@ -1,0 +1,68 @@
+"""Messages to bytes and back: MessagePack through msgspec, bounded, typed, never pickle.
+
+Knows: how large a frame may be, and which bytes are a message. Does not know: sockets, nor
+whether a message makes sense (`intake.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from engine.link.messages import FromEngine, ToEngine
+
+MAX_FRAME_BYTES = 32 << 20  # a million-token prompt with its block keys takes 5 MB
+
+_Message = TypeVar("_Message")
+
+
+class EncodeError(ValueError):
+    """The message is larger than a frame may be."""
+
+
+class DecodeError(ValueError):
+    """The bytes are no message: too many, not MessagePack, or of the wrong shape."""
+
+
+class Codec:
+    """Both directions of the link. Holds msgspec's compiled coders and no other state."""
+
+    def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._encoder = msgspec.msgpack.Encoder()
+        self._to_engine: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)
+        self._from_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
+
+    def encode(self, message: ToEngine | FromEngine) -> bytes:
+        """One frame; raises EncodeError when it would be too large."""
+        frame = self._encoder.encode(message)
+        if len(frame) > self.max_frame_bytes:
+            raise EncodeError(f"a frame of {len(frame)} bytes; {self.max_frame_bytes} are allowed")
+        return frame
+
+    def decode_to_engine(self, frame: bytes) -> ToEngine:
+        """What a gateway said; raises DecodeError, and nothing else, for any bytes."""
+        return self._decode(self._to_engine, frame)
+
+    def decode_from_engine(self, frame: bytes) -> FromEngine:
+        """What the engine said; raises DecodeError, and nothing else, for any bytes."""
+        return self._decode(self._from_engine, frame)
+
+    def _decode(self, decoder: msgspec.msgpack.Decoder[_Message], frame: bytes) -> _Message:
+        if len(frame) > self.max_frame_bytes:
+            raise DecodeError(f"a frame of {len(frame)} bytes; {self.max_frame_bytes} are allowed")
+        try:
+            return decoder.decode(frame)
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+            # The message of the error may quote the frame, and a frame holds a prompt.
+            raise DecodeError(f"not a message: {type(error).__name__}") from None
+
+
+def unpack_token_ids(data: bytes) -> npt.NDArray[np.int32]:
+    """Undo `pack_token_ids`, into a fresh array; raises DecodeError on a cut-off id."""
+    if len(data) % 4:
+        raise DecodeError(f"{len(data)} bytes are no whole number of token ids")
+    return np.frombuffer(data, dtype="<i4").astype(np.int32)

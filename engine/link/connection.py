@@ -1,0 +1,189 @@
+"""One connection of a gateway to an engine, from the socket's opening to the peer's end.
+
+    CONNECTING -run-> AWAITING_WELCOME -Welcome-> OPEN <-heartbeats miss, come again-> SILENT
+                              |                     |                                    |
+                              |  peer is gone       |      the step loop does not go on  |
+                              `-> DRAINING -all received-> CLOSED <----------------------'
+
+Bytes that are no message close it too. Whatever arrives on a connection after it was closed is
+dropped.
+
+Knows: the socket, its monitor, the heartbeat, and when to give up. Does not know: requests,
+their callers, or what follows when the engine is gone (`client`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from engine.link.codec import Codec, DecodeError
+from engine.link.heartbeat import HEARTBEAT_S, HeartbeatListener, Socket
+from engine.link.messages import FromEngine, Hello, ToEngine, Welcome
+
+RECONNECT_MS = 50
+MISSED = 4  # heartbeats in a row: then less than 3 s have passed
+# The step loop always turns between two steps, so these are bounds on what one step may take.
+SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
+_FRAMES_AT_ONCE = 64  # then other tasks of the event loop get a turn
+
+
+class ConnectionState(Enum):
+    """How far a connection is."""
+
+    CONNECTING = "not yet run"
+    AWAITING_WELCOME = "an engine may be absent, or load its model, for as long as it takes"
+    OPEN = "the engine has welcomed us, and its process runs"
+    SILENT = "likewise, but its heartbeat does not come: it may go on, or be given up"
+    DRAINING = "the engine is gone, and what it sent last is received"
+    CLOSED = "nothing is sent or received any more"
+
+
+_IS_TAKING = {ConnectionState.AWAITING_WELCOME, ConnectionState.OPEN, ConnectionState.SILENT}
+
+
+class Connection:
+    """A socket to the engine at `path`, for one `run`. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        context: zmq.Context[Socket],
+        path: str,
+        *,
+        codec: Codec,
+        silence_s: float | None,
+        receive: Callable[[FromEngine], None],  # is given each message
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        """`silence_s` is how long the step loop may stand (None: by the engine's device)."""
+        self.state = ConnectionState.CONNECTING
+        self.why_closed = ""
+        self._path = path
+        self._socket = _open(context, path, codec.max_frame_bytes)
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._heartbeat = HeartbeatListener(context, path)
+        self._codec = codec
+        self._silence_s = silence_s
+        self._heartbeat_s = heartbeat_s
+        self._receive = receive
+        self._closed = asyncio.Event()
+
+    def __repr__(self) -> str:
+        heartbeat = self._heartbeat
+        return (
+            f"<Connection to {self._path}: {self.state.name}, turn {heartbeat.turns} of the "
+            f"engine, {heartbeat.missed} heartbeats missed>"
+        )
+
+    def send(self, message: ToEngine) -> bool:
+        """Hand a message to the socket now; False when there is no peer to take it.
+
+        Raises EncodeError where the message is too large.
+        """
+        if self.state not in _IS_TAKING:
+            return False
+        frame = self._codec.encode(message)
+        try:
+            self._socket.send(frame, zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        self._receive_soon()
+        return True
+
+    async def run(self) -> None:
+        """Say hello, receive, and return once the peer is gone or useless; `why_closed` is set."""
+        loop = asyncio.get_running_loop()
+        try:
+            loop.add_reader(self._socket.FD, self._receive_waiting)
+            loop.add_reader(self._monitor.FD, self._on_monitor)
+            self.state = ConnectionState.AWAITING_WELCOME
+            self.send(Hello())
+            self._on_monitor()
+            await self._closed.wait()
+        finally:
+            self._close("the engine died")
+            loop.remove_reader(self._socket.FD)
+            loop.remove_reader(self._monitor.FD)
+            self._socket.disable_monitor()
+            self._monitor.close(linger=0)
+            self._heartbeat.close()
+            self._socket.close(linger=0)
+
+    def _close(self, why: str) -> None:
+        if self.state is not ConnectionState.CLOSED:
+            self.state, self.why_closed = ConnectionState.CLOSED, why
+            self._closed.set()
+
+    def _receive_waiting(self) -> None:
+        """Pass on what has come; on bytes that are no message, close this connection."""
+        try:
+            for _ in range(_FRAMES_AT_ONCE):
+                if self.state is ConnectionState.CLOSED:
+                    return
+                self._take(self._codec.decode_from_engine(self._socket.recv(zmq.NOBLOCK)))
+        except zmq.Again:
+            if self.state is ConnectionState.DRAINING:
+                self._close("the engine died")
+        except DecodeError:
+            self._close("the engine died")  # another version's engine, or a broken one
+        else:
+            self._receive_soon()
+
+    def _receive_soon(self) -> None:
+        """Look again soon: ZMQ's descriptor is edge-triggered, and any use of the socket resets it.
+
+        So after every use there may be messages for which the event loop gets no event.
+        """
+        asyncio.get_running_loop().call_soon(self._receive_waiting)
+
+    def _take(self, message: FromEngine) -> None:
+        if isinstance(message, Welcome) and self.state is ConnectionState.AWAITING_WELCOME:
+            self._on_welcome(message)
+        self._receive(message)
+
+    def _on_welcome(self, welcome: Welcome) -> None:
+        self.state = ConnectionState.OPEN
+        usual = SILENCE_S["cuda" if welcome.device.startswith("cuda") else "cpu"]
+        self._look_later(usual if self._silence_s is None else self._silence_s)
+
+    def _look_later(self, silence_s: float) -> None:
+        asyncio.get_running_loop().call_later(self._heartbeat_s, self._look, silence_s)
+
+    def _look(self, silence_s: float) -> None:
+        """Has the heartbeat come, and does the step loop go on?"""
+        if self.state not in (ConnectionState.OPEN, ConnectionState.SILENT):
+            return
+        self._heartbeat.look()
+        is_missed = self._heartbeat.missed >= MISSED
+        self.state = ConnectionState.SILENT if is_missed else ConnectionState.OPEN
+        if self._heartbeat.stuck * self._heartbeat_s >= silence_s:
+            self._close("the engine does not answer")
+        else:
+            self._look_later(silence_s)
+
+    def _on_monitor(self) -> None:
+        """The peer is gone, if the monitor says so: what it sent last is still received."""
+        try:
+            recv_monitor_message(self._monitor, zmq.NOBLOCK)  # it reports nothing else
+        except zmq.Again:
+            return
+        if self.state in _IS_TAKING:
+            self.state = ConnectionState.DRAINING
+            self._receive_soon()
+
+
+def _open(context: zmq.Context[Socket], path: str, max_frame_bytes: int) -> Socket:
+    socket = context.socket(zmq.DEALER)
+    socket.set(zmq.LINGER, 0)
+    # Not IMMEDIATE: that drops what the engine said last. Nothing is queued to an absent engine
+    # all the same, since requests are taken only after its welcome.
+    socket.set(zmq.SNDHWM, 0)
+    socket.set(zmq.RCVHWM, 0)
+    socket.set(zmq.MAXMSGSIZE, max_frame_bytes)
+    socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+    socket.connect(f"ipc://{path}")
+    return socket

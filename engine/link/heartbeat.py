@@ -1,0 +1,103 @@
+"""The heartbeat of an engine: is its process alive, and does its step loop go on?
+
+A thread of the engine publishes how many turns its step loop has made, whatever a step takes:
+
+    engine     41     42     42     42     42           (stopped)
+    gateway    ok     ok     a long step ............   missed, missed, ...
+
+No heartbeat: the process is stopped, swapped out or starved. Heartbeats with the same count: the
+loop is in a long step, or hangs. The listener decides what follows (`connection`). A container's
+health check listens too: `python -m engine.link.heartbeat SOCKET [SECONDS]`; status 0 is alive.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import TypeAlias
+
+import zmq
+
+Socket: TypeAlias = "zmq.Socket[bytes]"
+
+HEARTBEAT_S = 0.5
+PATIENCE_S = 5.0  # of a health check
+
+
+def heartbeat_path(socket_path: str) -> str:
+    """Where the engine at `socket_path` publishes its heartbeat."""
+    return f"{socket_path}.h"
+
+
+class Heartbeat:
+    """The engine's end: a thread that publishes. Closed by who opened it."""
+
+    def __init__(
+        self, socket: Socket, turns: Callable[[], int], *, every_s: float = HEARTBEAT_S
+    ) -> None:
+        """`socket` is a bound PUB. `turns` says how many turns the step loop has made."""
+        self._socket = socket
+        self._every_s = every_s
+        self._turns = turns  # called on the thread
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="engine-heartbeat", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and close the socket."""
+        self._is_over.set()
+        self._thread.join()
+        self._socket.close(linger=0)
+
+    def _run(self) -> None:
+        while not self._is_over.wait(self._every_s):
+            self._socket.send(self._turns().to_bytes(8, "little"))  # never waits: PUB drops
+
+
+class HeartbeatListener:
+    """The other end. It counts looks, not seconds: a pause of this very process counts as one."""
+
+    def __init__(self, context: zmq.Context[Socket], socket_path: str) -> None:
+        self.missed = 0  # looks in a row without a heartbeat
+        self.stuck = 0  # looks in a row that found the step loop where it was
+        self.turns: int | None = None  # of the step loop, as far as is known
+        self._socket = context.socket(zmq.SUB)
+        self._socket.set(zmq.CONFLATE, 1)  # only the last one is kept
+        self._socket.set(zmq.SUBSCRIBE, b"")
+        self._socket.connect(f"ipc://{heartbeat_path(socket_path)}")
+
+    def look(self, timeout_s: float = 0.0) -> None:
+        """Take the last heartbeat, if one has come since the look before or comes in time."""
+        before = self.turns
+        self.missed += 1
+        self.stuck += 1
+        if self._socket.poll(int(timeout_s * 1000)):
+            self.missed = 0
+            self.turns = int.from_bytes(self._socket.recv(), "little")
+            if self.turns != before:
+                self.stuck = 0
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._socket.close(linger=0)
+
+
+def is_alive(socket_path: str, patience_s: float = PATIENCE_S) -> bool:
+    """Whether the engine's step loop turns within `patience_s` seconds; not while a model loads."""
+    give_up = time.monotonic() + patience_s
+    with (
+        zmq.Context[Socket]() as context,
+        closing(HeartbeatListener(context, socket_path)) as listener,
+    ):
+        listener.look(patience_s)
+        first = listener.turns
+        while listener.turns == first and (left := give_up - time.monotonic()) > 0:
+            listener.look(left)
+        return listener.turns != first
+
+
+if __name__ == "__main__":
+    sys.exit(0 if is_alive(sys.argv[1], *map(float, sys.argv[2:])) else 1)

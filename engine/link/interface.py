@@ -1,0 +1,77 @@
+"""What a gateway may ask of an engine, whatever implements it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from engine.link.messages import Failed, Finished, FlowQuota, Generate, Tokens, Welcome
+from engine.link.stats_messages import EngineStats
+
+OnEnd: TypeAlias = Callable[[Finished | Failed], None]
+"""Called with the engine's end of a request, once, when it comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPrefix:
+    """What is to stay on the device: whole blocks from position 0, in one namespace."""
+
+    pin_id: str
+    token_ids: bytes  # int32, little endian
+    namespace: bytes
+    block_keys: bytes
+
+
+class Engine(Protocol):
+    """Implemented by `EngineClient`, and by `tests/doubles/engine/fake_engine.py`."""
+
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the connected engine is; None while none is connected."""
+        ...
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the connected engine's process has stopped: it may go on, or be given up."""
+        ...
+
+    def generate(
+        self, request: Generate, on_end: OnEnd | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
+        """Yield `Tokens` as they come, then one `Finished`.
+
+        Raises a subclass of `EngineError` in place of the rest when the request failed. Closing the
+        generator early cancels the request in the engine. `on_end` is called however the request
+        ends, perhaps after the generator was closed, but not if the engine dies before.
+        """
+        ...
+
+    def partition(self, flows: Mapping[str, FlowQuota]) -> None:
+        """Divide the cache among these flows, now and in every engine that connects later.
+
+        Without any flow, all share it.
+        """
+        ...
+
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
+        """The engine's counters, and at most `evictions` of the last ones between flows.
+
+        Raises EngineUnavailable while no engine is connected, as `flush` and `unpin` do.
+        """
+        ...
+
+    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+        """Forget cached prefixes of a flow, a namespace, or all; returns the blocks forgotten."""
+        ...
+
+    async def pin(self, prefix: PinnedPrefix) -> int:
+        """Keep a prefix on the device for good; returns its blocks once they are there.
+
+        Raises PinTooLarge, NoRoomToPin, and what `generate` raises. May be repeated.
+        """
+        ...
+
+    async def unpin(self, pin_id: str) -> int:
+        """Let a pinned prefix go; returns its blocks, 0 where it was not pinned."""
+        ...

@@ -1,0 +1,254 @@
+"""What crosses the link between gateway and engine.
+
+Forward go `Hello`, `Partition`, `Generate`, `Cancel` and queries; back come one `Welcome` per
+`Hello`, one `StepReply` per step and gateway, and one reply per query (`query_messages.py`). Every
+`Generate` is answered by any number of `Tokens` and exactly one `Finished` or `Failed`, also when
+it was cancelled.
+
+Knows: field names, types, units. Does not know: sockets (`socket_link.py`, `client.py`) or how the
+bytes are bounded (`codec.py`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from engine.link.query_messages import Query, Reply
+from engine.link.stats_messages import TierTokens
+from prefix_cache.names import Loads as Loads  # with the rest of a request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+FinishReason = Literal["stop", "length", "cancelled"]
+GrammarKind = Literal["json_schema", "regex", "lark", "gbnf"]
+Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
+
+
+def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
+    """Token ids as they travel: int32, little endian."""
+    # Imported here: commands need the names in this file, but send no tokens, and numpy takes 0.1 s
+    # to load.
+    import numpy as np
+
+    return np.asarray(token_ids, dtype="<i4").tobytes()
+
+
+class LogitBias(msgspec.Struct, frozen=True, array_like=True):
+    """What is added to the logits of some tokens, as it travels: both little endian.
+
+    Packed, since a request has up to some thousand for each of its choices, and only the
+    device has to look at them one by one.
+    """
+
+    token_ids: bytes = b""  # int32, each once
+    values: bytes = b""  # float32, as many
+
+    def __len__(self) -> int:
+        """How many tokens have a bias."""
+        return len(self.token_ids) // 4
+
+
+def pack_logit_bias(bias: Mapping[int, float]) -> LogitBias:
+    """Biases by token id, packed; the ids fit into int32, and the values into float32."""
+    import numpy as np
+
+    return LogitBias(pack_token_ids(list(bias)), np.array(list(bias.values()), "<f4").tobytes())
+
+
+class Grammar(msgspec.Struct, frozen=True, array_like=True):
+    """What an answer may be. The engine compiles it; a tenant's is never shared with others.
+
+    Any JSON object is the schema `{"type": "object"}`, a choice of texts a regex or a Lark rule;
+    calls of tools among text are Lark, with `%json {...}` for the schemas of their arguments.
+    """
+
+    kind: GrammarKind
+    text: str
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens are chosen. Validated at admission; nothing after it re-checks."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    temperature: float = 1.0  # 0 is greedy
+    top_k: int = 0  # 0 is off
+    top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: LogitBias = LogitBias()
+    seed: int | None = None
+    num_logprobs: int | None = None  # None: no logprobs; 0: the chosen token's alone
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    grammar: Grammar | None = None
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """First message of a gateway on every (re)connection."""
+
+
+class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
+    """One sequence to continue. `n` choices are `n` of these; single flight shares the prompt."""
+
+    request_id: str
+    token_ids: bytes  # int32, little endian
+    namespaces: tuple[tuple[int, bytes], ...]  # spans of a NamespacePath
+    block_keys: bytes  # 16 bytes for every whole block of the prompt
+    flow: str  # whose turn it is; opaque to the engine
+    weight: float = 1.0
+    priority: Priority = "interactive"
+    sampling: SamplingParams
+    use_cache: bool = True  # False: neither read from the cache nor write to it
+    loads: Loads = "auto"
+    # The flow's floor and ceiling as shares of each tier, 0 to 1; flows divide what lies between
+    # by weight. None: no floor, no ceiling. Of no effect where tiers are partitioned.
+    cache_quota: tuple[float, float] | None = None
+    # A label for the blocks that it writes into the last of its namespaces. The first request that
+    # hits them receives the label (`WrittenAndRead`). Opaque to the engine; "": none.
+    writer: str = ""
+
+
+class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
+    """What a flow may hold of each tier, as parts of 1, and its weight."""
+
+    floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    ceiling: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    weight: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
+
+
+class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
+    """Divide each tier of the cache among these flows: each has its fair share for itself.
+
+    Replaces what was sent before; without any flow, flows share all tiers (`Generate.cache_quota`).
+    One that is not named has no part. Not answered; may be repeated.
+    """
+
+    flows: dict[str, FlowQuota]
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """The client left, or a stop string was met. Answered by `Finished("cancelled")`."""
+
+    request_id: str
+
+
+ToEngine = Hello | Partition | Generate | Cancel | Query
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+    """What the engine is. `engine_id` is new for every start of the process."""
+
+    engine_id: str
+    fingerprint: bytes
+    vocab_size: int
+    block_size: int
+    max_model_len: int  # tokens: the model's context or the pool, whichever is smaller
+    eos_token_ids: tuple[int, ...]
+    device: str
+    dtype: str
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural-log probabilities at one position, before temperature and penalties.
+
+    The likeliest travel packed: the engine's thread copies them as they came from the device.
+    """
+
+    chosen: float
+    top_ids: bytes = b""  # int32, little endian, most likely first
+    top_values: bytes = b""  # float32, little endian, as many
+
+    @property
+    def top(self) -> tuple[tuple[int, float], ...]:
+        """(token id, logprob), most likely first; unpacked anew each time."""
+        count = len(self.top_ids) // 4
+        ids = struct.unpack(f"<{count}i", self.top_ids)
+        return tuple(zip(ids, struct.unpack(f"<{count}f", self.top_values), strict=True))
+
+
+class Timing(msgspec.Struct, frozen=True, array_like=True):
+    """Where a sequence's time went before its first token. Seconds, one after the other."""
+
+    queue: float  # waiting for its turn
+    match: float  # finding its prefix in the cache and leasing blocks
+    load: float  # waiting for blocks from slower tiers; 0 where there are none
+    prefill: float  # from then on until the step that sampled its first token was settled
+
+
+class Reused(msgspec.Struct, frozen=True, array_like=True):
+    """What of a prompt came from the cache."""
+
+    tiers: TierTokens = TierTokens()
+    # What computing these tokens would have taken, by the prefill rates measured so far.
+    # None: nothing has been measured.
+    saved_seconds: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that were not computed."""
+        return self.tiers.total
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
+    """Tokens a step appended to a sequence."""
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    reused: Reused | None = None  # set on the first Tokens of a request
+    timing: Timing | None = None  # likewise
+
+
+class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
+    """How a request changed the counts of tokens that were written and never read.
+
+    Only what was written under a label (`Generate.writer`) is counted, in whole blocks.
+    """
+
+    written: int = 0  # put into the cache under its own label, and not there before
+    first_reads: dict[str, int] = {}  # found there before any other request, by their labels
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
+    """The sequence came to its end, or was cancelled."""
+
+    request_id: str
+    reason: FinishReason
+    stop_token_id: int | None = None  # the token that stopped it, which Tokens does not repeat
+    prompt_tokens: int
+    reused: Reused = Reused()
+    completion_tokens: int
+    engine_seconds: float = 0.0  # its share, by tokens, of the steps that it took part in
+    cache: WrittenAndRead = WrittenAndRead()
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The sequence could not be served; `code` is one of `engine.errors`."""
+
+    request_id: str
+    code: str
+    message: str
+    retry_after_s: float | None = None
+    cache: WrittenAndRead = WrittenAndRead()
+
+
+Event = Tokens | Finished | Failed
+
+
+class StepReply(msgspec.Struct, frozen=True, tag="step"):
+    """All events of one step for one gateway."""
+
+    events: list[Event]
+
+
+FromEngine = Welcome | StepReply | Reply

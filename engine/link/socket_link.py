@@ -1,0 +1,147 @@
+"""The engine's end of the link: one ZMQ ROUTER on a Unix socket, used by the owner thread alone.
+
+Its heartbeat has a thread and a socket beside it (`heartbeat.py`).
+
+Knows: sockets, file modes, which peers are gone. Does not know: what a message means
+(`core.py`) or how it lies in bytes (`codec.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as posix_socket
+import stat
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import zmq
+
+from engine.link.codec import Codec
+from engine.link.heartbeat import Heartbeat, heartbeat_path
+from engine.link.messages import FromEngine, ToEngine
+
+# So that a flood cannot keep the engine from computing: messages of one turn, and their bytes. To
+# decode and check 4 MiB takes some 8 ms.
+MAX_MESSAGES_PER_RECEIVE = 512
+MAX_BYTES_PER_RECEIVE = 4 << 20
+
+
+class Incoming(NamedTuple):
+    """One message and the connection it came on."""
+
+    client: bytes
+    message: ToEngine
+
+
+class Link(Protocol):
+    """What the core uses of a link; `tests/doubles/engine/memory_link.py` implements it too."""
+
+    @property
+    def dropped_frames(self) -> int:
+        """Messages so far that were not what a gateway sends."""
+        ...
+
+    def receive(self, *, timeout_s: float) -> list[Incoming]:
+        """What has arrived; waits up to `timeout_s` for the first message."""
+        ...
+
+    def send(self, client: bytes, message: FromEngine) -> bool:
+        """Send one message; False when the client is gone for good."""
+        ...
+
+
+class SocketLink:
+    """A `Link` over `ipc://`. The socket file is 0600; a directory made for it is 0700."""
+
+    def __init__(self, path: str, *, codec: Codec) -> None:
+        self.dropped_frames = 0
+        self._path = path
+        self._codec = codec
+        self._turns = 0  # of the step loop: it receives once in each
+        _make_way(Path(path))
+        self._context = zmq.Context(io_threads=1)
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.set(zmq.LINGER, 0)
+        self._socket.set(zmq.ROUTER_MANDATORY, 1)
+        # What one gateway can be owed is bounded by what it asked for: never block on it.
+        self._socket.set(zmq.SNDHWM, 0)
+        self._socket.set(zmq.MAXMSGSIZE, codec.max_frame_bytes)
+        bind_private(self._socket, path)
+        publisher = self._context.socket(zmq.PUB)
+        bind_private(publisher, heartbeat_path(path))
+        self._heartbeat = Heartbeat(publisher, lambda: self._turns)
+
+    def receive(self, *, timeout_s: float) -> list[Incoming]:
+        """What has arrived, within bounds; undecodable frames are counted and dropped.
+
+        The message that reaches the bound of bytes is the last one of its turn.
+        """
+        self._turns += 1
+        if timeout_s > 0 and not self._socket.poll(int(timeout_s * 1000)):
+            return []
+        incoming: list[Incoming] = []
+        num_bytes = 0
+        for _ in range(MAX_MESSAGES_PER_RECEIVE):
+            frames = self._next_frames()
+            if frames is None:
+                break
+            self._decode(frames, incoming)
+            num_bytes += sum(map(len, frames))
+            if num_bytes >= MAX_BYTES_PER_RECEIVE:
+                break
+        return incoming
+
+    def send(self, client: bytes, message: FromEngine) -> bool:
+        """Send one message; False when the client's connection is gone."""
+        try:
+            self._socket.send_multipart([client, self._codec.encode(message)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        """Close the socket, end the heartbeat, and remove their files."""
+        self._heartbeat.close()
+        self._socket.close(linger=200)  # what was sent last may still leave
+        self._context.term()
+        for path in (self._path, heartbeat_path(self._path)):
+            Path(path).unlink(missing_ok=True)
+
+    def _next_frames(self) -> list[bytes] | None:
+        try:
+            return self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def _decode(self, frames: list[bytes], incoming: list[Incoming]) -> None:
+        try:
+            client, frame = frames
+            incoming.append(Incoming(client, self._codec.decode_to_engine(frame)))
+        except ValueError:  # a DecodeError, or not two frames
+            self.dropped_frames += 1
+
+
+def _make_way(path: Path) -> None:
+    """Make the directory, and remove the socket of an engine that is gone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        return
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise FileExistsError(errno.EEXIST, "not a socket", str(path))
+    with posix_socket.socket(posix_socket.AF_UNIX, posix_socket.SOCK_STREAM) as probe:
+        if probe.connect_ex(str(path)) == 0:
+            raise OSError(errno.EADDRINUSE, "another engine serves this socket", str(path))
+    path.unlink(missing_ok=True)
+
+
+def bind_private(socket: zmq.Socket[bytes], path: str) -> None:
+    """Bind so that the socket file is never open to others, not even for a moment."""
+    previous = os.umask(0o177)
+    try:
+        socket.bind(f"ipc://{path}")
+    finally:
+        os.umask(previous)
+    os.chmod(path, 0o600)

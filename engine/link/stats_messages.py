@@ -1,0 +1,172 @@
+"""What an engine counts, as a gateway gets it in a `StatsReply`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class TierTokens(msgspec.Struct, frozen=True, array_like=True):
+    """Cached tokens of a prompt by the tier they came from; together they are `cached_tokens`.
+
+    Those already being loaded for another sequence count as `device`.
+    """
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+
+    @property
+    def total(self) -> int:
+        """Tokens that were not computed."""
+        return self.device + self.host + self.disk
+
+    def __add__(self, other: TierTokens) -> TierTokens:
+        return TierTokens(
+            self.device + other.device, self.host + other.host, self.disk + other.disk
+        )
+
+
+class FlowStats(msgspec.Struct, kw_only=True):
+    """One flow's use of the cache since the engine started. Tokens and blocks."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    blocks_held: int = 0
+    evictions_caused: int = 0
+    evictions_suffered: int = 0
+    written_blocks: int = 0
+    unread_blocks: int = 0  # of those written: found by no request so far, evicted or not
+
+
+class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Prompt tokens looked up, found and computed within a window of time."""
+
+    queried_tokens: int
+    hit_tokens: int
+    computed_tokens: int
+
+
+class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The device pool, in blocks; used = evictable + leased."""
+
+    block_size: int
+    total: int
+    free: int
+    used: int
+    evictable: int
+    leased: int
+
+
+class DirectionStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies from one tier to another since the start, in blocks."""
+
+    source: str
+    target: str
+    blocks: int
+    failed: int  # or lost
+    seconds: float  # in which at least one was under way
+    under_way: int
+
+
+class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier below the device, in blocks."""
+
+    total: int
+    used: int
+    loads_chosen: int  # of the blocks that requests found there
+    loads_refused: int  # computed instead
+
+
+class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The disk tier's file and process."""
+
+    state: str  # up, starting, down, off
+    bytes: int
+    records: int
+    lost: int  # records that were not what was asked for
+    refused: int  # writes refused because the file or its disk was full
+    late: int  # reads that missed their deadline
+    quarantines: int
+    failures: int  # deaths of its process
+    disk_full: bool = False  # nothing is written: its file system has too little left
+    given_up: int = 0  # times the file was removed because others needed its space on the disk
+
+
+class TierStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What the lower tiers hold, and copies between tiers. Counts since the engine started."""
+
+    block_bytes: int = 0
+    found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
+    lower: dict[str, LowerTierStats] = {}  # "host", "disk"; those that are there
+    ways: list[DirectionStats] = []  # one for each pair of tiers that blocks were copied between
+    evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
+    prefill: dict[int, float] = {}  # tokens a second, by the longest context measured with
+    disk: DiskStats | None = None
+
+
+BlocksByReason = dict[str, dict[str, int]]
+"""Blocks by tier and reason."""
+
+
+class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow's usage and quota in one tier, in blocks."""
+
+    held: int
+    floor: int  # what it is guaranteed: less than its quota says where not all floors fit
+    ceiling: int
+    fair: float  # what it would have if everyone wanted more
+
+
+class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
+    """What a flow holds of each tier, and evictions for it and of its blocks since the start."""
+
+    tiers: dict[str, ShareStats] = {}
+    caused: BlocksByReason = {}
+    suffered: BlocksByReason = {}
+
+
+class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of one flow that were evicted for another."""
+
+    age_s: float  # how long ago
+    of_flow: str
+    for_flow: str
+    tier: str
+    reason: str
+    blocks: int
+
+
+class PinStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What is pinned, in blocks."""
+
+    most: int = 0  # that may be pinned in all
+    claimed: int = 0  # that are pinned, or will be when they have been computed
+    pinned: dict[str, int] = {}  # that are on the device, by pin id
+
+
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's counters at one moment."""
+
+    engine_id: str
+    fingerprint: bytes
+    uptime_s: float
+    running: int
+    waiting: int
+    preemptions: int
+    steps: int
+    generated_tokens: int
+    windows: dict[str, WindowStats]  # "1m", "10m", "all"
+    pool: PoolStats
+    tree_nodes: int
+    tree_depth: int
+    flows: dict[str, FlowStats]
+    loading: int = 0  # sequences whose prefix is being loaded from a lower tier
+    failed_loads: int = 0  # sequences that had to start over
+    dropped_frames: int = 0  # messages to the engine that did not decode
+    tiers: TierStats = TierStats()
+    shares: dict[str, FlowShares] = {}  # by flow
+    floors_scale: dict[str, float] = {}  # by tier: 1, or less where not all floors fit
+    evictions: list[EvictionStats] = []  # as many as were asked for, the newest first
+    pins: PinStats = PinStats()

@@ -1,0 +1,1 @@
+"""A decoder described by its config: reads a Hugging Face directory and computes logits."""

@@ -1,0 +1,126 @@
+"""What a model is, read from a Hugging Face directory and before any tensor is there.
+
+Knows: the fields that decide what a decoder costs, with Hugging Face's defaults, whether or not it
+is served; what all architectures have in common; the layout of their KV. Does not know: which there
+are (`architecture`), or their own fields of config.json (a file each); nor torch, since commands
+that only plan read sizes too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.layers import AttentionConfig, LayerConfig, RmsNormConfig
+from engine.models.modules import WeightFormat
+from engine.models.weight_formats.plain import PLAIN
+from storage.kv_layout import KvGroup, KvLayout
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class ModelSizes(msgspec.Struct, kw_only=True):
+    """Counts of elements. Optional fields are as in the file."""
+
+    vocab_size: Positive
+    hidden_size: Positive
+    intermediate_size: Positive
+    num_hidden_layers: Positive
+    num_attention_heads: Positive
+    num_key_value_heads: Positive | None = None
+    head_dim: Positive | None = None
+    tie_word_embeddings: bool = False
+    dtype: str | None = None
+    torch_dtype: str | None = None  # the older spelling
+
+    @property
+    def num_kv_heads(self) -> int:
+        """As many as query heads, where the file does not say."""
+        return self.num_key_value_heads or self.num_attention_heads
+
+    def size_of_head(self, default: int | None = None) -> int:
+        """Width of one head, rounded down where the heads do not divide the whole.
+
+        `default` is of the architecture; None: `hidden_size` / heads.
+        """
+        return self.head_dim or default or self.hidden_size // self.num_attention_heads
+
+    @property
+    def dtype_name(self) -> str | None:
+        """Of the checkpoint; None: not said."""
+        return self.dtype or self.torch_dtype
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """The file as a `kind`. Raises BadConfig where it is absent, unreadable or malformed."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise BadConfig(f"{path} is not there or cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{path}: {error}") from error
+
+
+TokenIdOrIds = int | list[int] | None
+
+SERVED_DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A decoder. Counts are of tensors' elements; `max_positions` of tokens."""
+
+    family: str
+    vocab_size: int
+    hidden_size: int
+    layers: tuple[LayerConfig, ...]
+    final_norm: RmsNormConfig
+    max_positions: int
+    tied: bool  # the output projection is the embedding
+    dtype: str | None  # of the checkpoint, one of SERVED_DTYPES; None: not said
+    eos_token_ids: tuple[int, ...] = ()
+    weight_format: WeightFormat = PLAIN
+
+    @property
+    def attentions(self) -> frozenset[AttentionConfig]:
+        """Those of all layers."""
+        return frozenset(layer.attention for layer in self.layers)
+
+
+class _Generation(msgspec.Struct):
+    eos_token_id: TokenIdOrIds = None
+
+
+def eos_token_ids(model_dir: Path) -> tuple[int, ...]:
+    """Of generation_config.json or else config.json; raises BadConfig."""
+    eos = None
+    for name in ("generation_config.json", "config.json"):
+        if eos is None and (model_dir / name).exists():
+            eos = read_json(model_dir / name, _Generation).eos_token_id
+    if eos is None:
+        return ()
+    return (eos,) if isinstance(eos, int) else tuple(eos)
+
+
+def served_dtype(sizes: ModelSizes) -> str | None:
+    """The dtype of a checkpoint; raises UnsupportedModel."""
+    name = sizes.dtype_name
+    if name is not None and name not in SERVED_DTYPES:
+        raise UnsupportedModel(f"dtype {name!r}: served are {', '.join(SERVED_DTYPES)}")
+    return name
+
+
+def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvLayout:
+    """The layout of a model's KV in blocks of `block_size` tokens. `dtype`: of keys and values."""
+    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, layer in enumerate(layers):
+        alike[layer.attention.num_kv_heads, layer.attention.head_dim].append(index)
+    groups = (KvGroup(tuple(group), *sizes, dtype) for sizes, group in alike.items())
+    return KvLayout(tuple(groups), block_size)

@@ -1,0 +1,130 @@
+"""The forward pass of every decoder this engine serves.
+
+Knows: the order of layers, and which of them launch the same. Does not know: what a layer computes
+(`layers`), which kernels do the work (`Ops`), how weights are loaded, or whose the tokens are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.models.config import ModelConfig
+from engine.models.parameters import Parameters
+from engine.models.rope import rope_table
+from kernels.attention.batch_layout import BatchLayout
+from kernels.ops import Ops
+
+
+class PendingLayers(Protocol):
+    """The pool's layers from `first` on may still be loading when a step begins."""
+
+    first: int
+
+    def wait(self) -> None:
+        """Let what is launched next wait for them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A decoder on its device. `cos_sin` (positions, D) float32, of every layer of the model."""
+
+    config: ModelConfig
+    parameters: Parameters
+    cos_sin: tuple[Tensor, ...]
+    ops: Ops
+    late: PendingLayers | None = None  # None: every layer is there when a step is launched
+
+    @torch.inference_mode()
+    def logits(
+        self, token_ids: Tensor, layout: BatchLayout, pool: Sequence[Tensor], outputs: Tensor
+    ) -> Tensor:
+        """Compute T tokens, write their KV to `pool`, return logits of the tokens at `outputs`.
+
+        `pool` has for each layer a (blocks, 2, kv heads, block size, head dim).
+
+        Only tokens that are followed by a sampled one, and few are, go through all that is after
+        the last layer's attention.
+
+        `token_ids` (T,) int64, `outputs` (S,) int64 indices into T; (S, V) in the model's
+        dtype. The result is the caller's to change. Does not wait for the device.
+        """
+        computed = self._layers(token_ids, layout, pool, outputs)
+        if computed is None:
+            return self.parameters.head.new_empty((0, self.config.vocab_size))
+        hidden, _ = self.parameters.final_norm.add(self.ops, *computed)
+        return self.ops.linear(hidden, self.parameters.head, None)
+
+    def _layers(
+        self, token_ids: Tensor, layout: BatchLayout, pool: Sequence[Tensor], outputs: Tensor
+    ) -> tuple[Tensor, Tensor] | None:
+        """The last layer's output at `outputs`, whole or in parts, and its residual (S, H).
+
+        None where there are no outputs: all KV is written, and the rest is left out.
+        """
+        ops, late, hidden = self.ops, self.late, None
+        last = self.parameters.layers[-1]
+        residual = F.embedding(token_ids, self.parameters.embedding)
+        for layer in self.parameters.layers:
+            index = layer.index
+            if late is not None and index == late.first:
+                late.wait()
+            kv = pool[index]
+            # The queries take the name of what they came from, whose memory is free then.
+            hidden, residual = layer.write_kv(
+                ops, hidden, residual, layout, kv, self.cos_sin[index]
+            )
+            if layer is not last:
+                hidden, residual = layer.finish(ops, hidden, residual, layout, kv, None)
+            elif outputs.shape[0]:
+                return layer.finish(ops, hidden, residual, layout, kv, outputs)
+        return None
+
+
+def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
+    """The indices of layers that together launch all kernels of the whole model.
+
+    `kinds` has the kind of each layer. The first layer begins with another norm than those after
+    it, and the last one computes fewer tokens. A norm may launch another kernel after a layer of
+    another kind. So of layers of one kind the first two are kept, and of several kinds the first
+    layers up to where every pair of neighbours has occurred, and a last one.
+    """
+    whole = _launched(kinds)
+    for count in range(1, len(kinds)):
+        kept = [*range(count), kinds.index(kinds[-1], count)]
+        if whole <= _launched([kinds[index] for index in kept]):
+            return kept
+    return list(range(len(kinds)))
+
+
+def _launched(kinds: Sequence[Hashable]) -> set[Hashable]:
+    """Pairs of neighbouring kinds, and the kinds of layers that compute all tokens."""
+    return {*pairwise(kinds), *kinds[:-1]}
+
+
+def shortened(decoder: Decoder) -> Decoder:
+    """The same decoder with the fewest layers that launch all kernels of the whole."""
+    layers = decoder.parameters.layers
+    kept = tuple(layers[i] for i in unlike_layers([layer.config for layer in layers]))
+    return replace(decoder, parameters=replace(decoder.parameters, layers=kept))
+
+
+def build_decoder(
+    config: ModelConfig, parameters: Parameters, ops: Ops, num_positions: int
+) -> Decoder:
+    """A decoder for sequences of up to `num_positions` tokens, on the parameters' device."""
+    device = parameters.embedding.device
+    tables = {
+        (rope, head_dim): rope_table(rope, head_dim, num_positions, device)
+        for rope, head_dim in {(one.rope, one.head_dim) for one in config.attentions}
+    }
+    attentions = [layer.attention for layer in config.layers]
+    cos_sin = tuple(tables[one.rope, one.head_dim] for one in attentions)
+    return Decoder(config, parameters, cos_sin, ops)

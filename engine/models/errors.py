@@ -1,0 +1,42 @@
+"""What can keep a model from being served, as types. With any of them the engine does not start.
+
+Knows: what is wrong. Does not know: who reads it, or with which status the process ends (`main`).
+
+ModelError
+ |- UnsupportedModel    a model that is not served: architecture, weight format, window...
+ |- BadConfig           config.json is absent, malformed or contradicts itself
+ |- CheckpointError     the weights are absent, unreadable, or not what config.json says
+ |- DeviceUnavailable   the device that was asked for is not there
+ |- PoolTooSmall        not one block of KV fits beside the weights
+ `- NotEnoughMemory     the host has not the memory that a start takes
+"""
+
+from __future__ import annotations
+
+
+class ModelError(Exception):
+    """Base of everything that keeps a model from being served."""
+
+
+class UnsupportedModel(ModelError):
+    """A model that is not served: its architecture, weight format, window, or sizes."""
+
+
+class BadConfig(ModelError):
+    """config.json is absent, malformed or contradicts itself."""
+
+
+class CheckpointError(ModelError):
+    """The weights are absent, pickled, unreadable, or not what config.json says."""
+
+
+class DeviceUnavailable(ModelError):
+    """The device that was asked for is not there."""
+
+
+class PoolTooSmall(ModelError):
+    """Not one block of KV fits beside the weights."""
+
+
+class NotEnoughMemory(ModelError):
+    """The host has not the memory that a start takes, or the process may not take it."""

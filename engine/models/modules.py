@@ -1,0 +1,132 @@
+"""What a layer is made of: matrices and norms that know their tensors and the tensors' names.
+
+A module is a frozen dataclass; the modules within a layer are found in its fields (`walk`). Torch
+is imported for types alone, so that an architecture's sizes can be read where torch is not.
+
+Knows: what loading, sharding, warm-up and the forward pass ask of a module. Does not know: which
+modules there are (`layers`, `formats`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernels.ops import Ops
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTensor:
+    """A tensor's name in a checkpoint, and the part of a parameter that it fills.
+
+    `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
+    """
+
+    name: str
+    view: Tensor
+    shard_dim: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinearConfig:
+    """A matrix of a layer, (all rows, size_in), before it has tensors.
+
+    Several matrices of a checkpoint that multiply the same input are one, one below the other.
+    Shards divide its rows, or its columns: then the sum of their products is the product.
+    """
+
+    rows: tuple[tuple[str, int], ...]  # of each matrix in the checkpoint: its name, its rows
+    size_in: int
+    bias: bool
+    shards: Literal["rows", "columns"]
+    in_parts: bool = True  # its reader adds the split-K partials (`kernels.linear.split_k`)
+
+    @property
+    def size_out(self) -> int:
+        """The rows of all."""
+        return sum(rows for _, rows in self.rows)
+
+    def named(
+        self, suffix: str, tensor: Tensor, shard_dim: int | None
+    ) -> Iterator[CheckpointTensor]:
+        """`tensor` (all rows, ...) as the matrices of the checkpoint have it."""
+        views = tensor.split([rows for _, rows in self.rows])  # type: ignore[no-untyped-call]
+        for (name, _), view in zip(self.rows, views, strict=True):
+            yield CheckpointTensor(f"{name}.{suffix}", view, shard_dim)
+
+
+class Module(ABC):
+    """Tensors of a layer that belong together."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Views that together cover all its tensors once."""
+
+    @abstractmethod
+    def fill(self, generator: torch.Generator) -> None:
+        """Dummy values with which activations keep their size."""
+
+
+class Linear(Module):
+    """A matrix in some weight format."""
+
+    __slots__ = ()
+    config: LinearConfig
+
+    @abstractmethod
+    def product(self, ops: Ops, x: Tensor) -> Tensor:
+        """x (T, size_in) -> (T, size_out), or in parts where `config` allows that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocator:
+    """Makes the tensors of a model's modules, uninitialised."""
+
+    weight_format: WeightFormat
+    dtype: torch.dtype
+    device: torch.device
+
+    def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor of the model's dtype, unless another is given."""
+        import torch  # only who makes tensors has it
+
+        return torch.empty(shape, dtype=dtype or self.dtype, device=self.device)
+
+    def linear(self, config: LinearConfig) -> Linear:
+        """A matrix in the weight format of the model."""
+        return self.weight_format.linear(config, self)
+
+
+class WeightFormat(Protocol):
+    """How a model's matrices are kept. A frozen dataclass: its fields are in the fingerprint."""
+
+    @property
+    def name(self) -> str:
+        """As `quant_method` of config.json has it."""
+        ...
+
+    def linear(self, config: LinearConfig, new: Allocator) -> Linear:
+        """A matrix in this format, uninitialised."""
+        ...
+
+
+def walk(part: object, kind: type[M]) -> Iterator[M]:
+    """Everything of `kind` in `part`: itself, or in its fields and theirs, in order."""
+    if isinstance(part, kind):
+        yield part
+    elif isinstance(part, tuple):
+        for one in part:
+            yield from walk(one, kind)
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from walk(getattr(part, field.name), kind)

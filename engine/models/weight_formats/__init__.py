@@ -1,0 +1,1 @@
+"""Weight formats, a file each: a matrix's tensors, their names, its shards, its product."""

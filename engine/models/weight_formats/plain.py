@@ -1,0 +1,70 @@
+"""Weights as numbers of the model's dtype: float32, bfloat16 or float16.
+
+    NAME.weight (out, in)    NAME.bias (out,), where there is one
+
+Shards divide the rows of both, or the columns of the weight; of such a matrix one shard adds the
+bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernels.ops import Ops
+
+BIAS_SCALE = 0.02  # of dummy values
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLinear(Linear):
+    """`weight` (out, in) and `bias` (out,) or None."""
+
+    config: LinearConfig
+    weight: Tensor
+    bias: Tensor | None
+
+    def product(self, ops: Ops, x: Tensor) -> Tensor:
+        """As `Linear.product`."""
+        compute = ops.linear_split_k if self.config.in_parts else ops.linear
+        return compute(x, self.weight, self.bias)
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Weights and biases."""
+        by_rows = self.config.shards == "rows"
+        yield from self.config.named("weight", self.weight, 0 if by_rows else 1)
+        if self.bias is not None:
+            yield from self.config.named("bias", self.bias, 0 if by_rows else None)
+
+    def fill(self, generator: torch.Generator) -> None:
+        """As `Module.fill`."""
+        fill_matrix(self.weight, generator)
+        if self.bias is not None:
+            self.bias.normal_(0.0, BIAS_SCALE, generator=generator)
+
+
+def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:
+    """Scaled by the fan-in, so that the product of a unit vector has unit entries."""
+    matrix.normal_(0.0, matrix.shape[1] ** -0.5, generator=generator)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainFormat:
+    """The format of checkpoints that name none."""
+
+    name: str = "plain"
+
+    def linear(self, config: LinearConfig, new: Allocator) -> PlainLinear:
+        """As `WeightFormat.linear`."""
+        bias = new.empty(config.size_out) if config.bias else None
+        return PlainLinear(config, new.empty(config.size_out, config.size_in), bias)
+
+
+PLAIN = PlainFormat()

@@ -1,0 +1,148 @@
+"""How the rows of one step are sampled, as data.
+
+The records are the same on the host and on the device: `A` is numpy's array or torch's tensor,
+and `on_device` takes a whole plan across in one copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.execution.staging import HostArray, to_device
+from engine.step import NewRequest
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Randomness(Generic[A]):
+    """All rows, R of them, drawn at random; at temperature 0 the likeliest token is taken.
+
+    `keys` (R, 2) int32, `temperature` (R,) float32.
+    """
+
+    keys: A
+    temperature: A
+
+
+@dataclass(frozen=True, slots=True)
+class Filters(Generic[A]):
+    """Rows drawn among their likelier tokens, K of them: `rows` and `top_k` (K,) int64.
+
+    `temperature`, `top_p` and `log_min_p` (K,) float32.
+    """
+
+    rows: A
+    temperature: A
+    top_k: A
+    top_p: A
+    log_min_p: A
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties(Generic[A]):
+    """Rows with a penalty, K of them.
+
+    `rows`, `batch_slots` (K,) int64; the penalties (K,) float32. Of P of them the last token of the
+    output is not counted yet: `uncounted_rows`, `uncounted_slots` (P,) int64.
+    """
+
+    rows: A
+    batch_slots: A
+    presence: A
+    frequency: A
+    repetition: A
+    uncounted_rows: A
+    uncounted_slots: A
+
+
+@dataclass(frozen=True, slots=True)
+class Edits(Generic[A]):
+    """Rows of which single logits are changed, as the table has them for their batch slots.
+
+    `rows`, `batch_slots` (K,) int64. `most`: the longest of their lists.
+    """
+
+    rows: A
+    batch_slots: A
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Masks(Generic[A]):
+    """Rows that may only have some tokens, K of them: `rows` (K,) int64.
+
+    `words` (K, W) int32: a bit for each token of the vocabulary, from the lowest of the first on.
+    """
+
+    rows: A
+    words: A
+
+
+@dataclass(frozen=True, slots=True)
+class WantedLogprobs(Generic[A]):
+    """Rows that report log-probabilities, and how many of the likeliest each reports."""
+
+    rows: A
+    counts: tuple[int, ...]
+
+    @property
+    def most(self) -> int:
+        """The longest report."""
+        return max(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingPlan(Generic[A]):
+    """How every row of a step is sampled; None where no row asks for it.
+
+    The lists and counts of `new` go to the tables first.
+    """
+
+    new: Sequence[NewRequest]
+    draw: Randomness[A]
+    filters: Filters[A] | None
+    penalties: Penalties[A] | None
+    biases: Edits[A] | None
+    bans: Edits[A] | None
+    masks: Masks[A] | None
+    wanted: WantedLogprobs[A] | None
+
+
+HostPlan = SamplingPlan[HostArray]
+DevicePlan = SamplingPlan[Tensor]
+
+
+def on_device(plan: HostPlan, device: torch.device) -> DevicePlan:
+    """The plan with tensors in place of arrays."""
+    tensors = iter(to_device(list(_arrays(plan)), device))
+    return cast(DevicePlan, _replaced(plan, tensors))
+
+
+def _arrays(part: Any) -> Iterator[HostArray]:
+    for item in _items(part):
+        if isinstance(item, np.ndarray):
+            yield item
+        elif is_dataclass(item):
+            yield from _arrays(item)
+
+
+def _replaced(part: Any, tensors: Iterator[Tensor]) -> Any:
+    """A copy of a record with its arrays, in the order of `_arrays`, replaced."""
+    return type(part)(*(_replacement(item, tensors) for item in _items(part)))
+
+
+def _replacement(item: Any, tensors: Iterator[Tensor]) -> Any:
+    if isinstance(item, np.ndarray):
+        return next(tensors)
+    return _replaced(item, tensors) if is_dataclass(item) else item
+
+
+def _items(part: Any) -> list[Any]:
+    return [getattr(part, field.name) for field in fields(part)]

@@ -1,0 +1,196 @@
+"""Works out, before the logits are there, what a step's sampling needs.
+
+Rows are grouped by how they are sampled, and an option that no row uses costs nothing. A request's
+options are read once, when it takes its batch slot, and those that the device needs are written to
+its tables (`tables`). Later steps name batch slots alone, so that a row's cost does not depend on
+its options.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from engine.execution.staging import HostArray
+from engine.sampling.plan import (
+    Edits,
+    Filters,
+    HostPlan,
+    Masks,
+    Penalties,
+    Randomness,
+    SamplingPlan,
+    WantedLogprobs,
+)
+from engine.sampling.slot_params import (
+    BANNING,
+    BIASED,
+    CONSTRAINED,
+    FILTERED,
+    PENALISED,
+    REPORTING,
+    Asked,
+    SlotParams,
+    Slots,
+)
+from engine.step import NewRequest, Row
+
+Rows = npt.NDArray[np.int64]
+SEED_MASK = (1 << 64) - 1
+
+
+class Planner:
+    """Makes plans for one model. `fresh_seed` gives 64 bits to rows without a seed.
+
+    A plan has an effect on later ones only once `launched` was called. One owner thread.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        eos_token_ids: tuple[int, ...],
+        fresh_seed: Callable[[], int],
+        num_batch_slots: int,
+    ) -> None:
+        self._fresh_seed = fresh_seed
+        self.params = SlotParams(num_batch_slots, vocab_size, eos_token_ids)
+        self._counted = np.zeros(num_batch_slots, np.int64)  # tokens that a penalised row has
+
+    def plain(self, rows: Sequence[Row]) -> Randomness[HostArray] | None:
+        """All of `rows` as one group; None where one of them needs more than a plain sample."""
+        self.params.write(_new(rows))
+        asked = self.params.read(_batch_slots(rows))
+        return None if _asks_for_more(asked, rows) else self._draw(rows, asked)
+
+    def plan(self, rows: Sequence[Row]) -> HostPlan:
+        """How the next token of each of `rows` is to be chosen."""
+        batch_slots, new = _batch_slots(rows), _new(rows)
+        self.params.write(new)
+        for one in new:  # as far as `SlotTables.take` counts, where anything is counted
+            self._counted[one.batch_slot] = one.num_tokens
+        asked = self.params.read(batch_slots)
+        return SamplingPlan(
+            new=new,
+            draw=self._draw(rows, asked),
+            filters=_filters(asked),
+            penalties=self._penalties(rows, asked, batch_slots),
+            biases=_edits(asked, batch_slots, _rows(asked, BIASED), "num_biases"),
+            bans=_edits(asked, batch_slots, _banning(asked, rows), "num_banned"),
+            masks=_masks(asked, rows),
+            wanted=_wanted(asked),
+        )
+
+    def launched(self, rows: Sequence[Row]) -> None:
+        """The tables have what the plan for `rows` had for them."""
+        self._counted[_batch_slots(rows)] = _lengths(rows)
+
+    def _draw(self, rows: Sequence[Row], asked: Asked) -> Randomness[HostArray]:
+        temperature = asked["temperature"].copy()
+        keys = np.zeros((len(rows), 2), np.int32)
+        random_rows = np.flatnonzero(temperature)
+        if len(random_rows):
+            keys[random_rows] = [self._key(rows[index]) for index in random_rows.tolist()]
+        return Randomness(keys, temperature)
+
+    def _key(self, row: Row) -> tuple[int, int]:
+        seed = self.params.seeds[row.batch_slot]
+        return noise_key(self._fresh_seed() if seed is None else seed, row.end)
+
+    def _penalties(
+        self,
+        given: Sequence[Row],
+        asked: Asked,
+        batch_slots: Slots,
+    ) -> Penalties[HostArray] | None:
+        rows = _rows(asked, PENALISED)
+        if not len(rows):
+            return None
+        lengths = _lengths([given[row] for row in rows.tolist()])
+        uncounted = rows[lengths > self._counted[batch_slots[rows]]]
+        return Penalties(
+            rows=rows,
+            batch_slots=batch_slots[rows],
+            presence=asked["presence"][rows],
+            frequency=asked["frequency"][rows],
+            repetition=asked["repetition"][rows],
+            uncounted_rows=uncounted,
+            uncounted_slots=batch_slots[uncounted],
+        )
+
+
+def noise_key(seed: int, position: int) -> tuple[int, int]:
+    """Two int32 words for the token that is to be sampled at `position`.
+
+    A seeded sequence draws the same noise whatever else is in the batch, however its prompt was
+    cut, and also after it was preempted.
+    """
+    digest = xxhash.xxh3_64_digest(struct.pack("<QQ", seed & SEED_MASK, position))
+    first, second = struct.unpack("<ii", digest)
+    return first, second
+
+
+def _new(rows: Sequence[Row]) -> list[NewRequest]:
+    return [row.new for row in rows if row.new is not None]
+
+
+def _batch_slots(rows: Sequence[Row]) -> Slots:
+    return np.array([row.batch_slot for row in rows], np.int64)
+
+
+def _asks_for_more(asked: Asked, given: Sequence[Row]) -> bool:
+    kinds = asked["kind"]
+    if not kinds.any():
+        return False
+    return bool((kinds & ~np.uint8(BANNING)).any()) or len(_banning(asked, given)) > 0
+
+
+def _rows(asked: Asked, kind: int) -> Rows:
+    return np.flatnonzero(asked["kind"] & kind)
+
+
+def _lengths(rows: Sequence[Row]) -> npt.NDArray[np.int64]:
+    return np.array([row.end for row in rows], np.int64)
+
+
+def _banning(asked: Asked, given: Sequence[Row]) -> Rows:
+    """Rows that have not got their `min_tokens` yet."""
+    rows = _rows(asked, BANNING)
+    if not len(rows):
+        return rows
+    lengths = _lengths([given[row] for row in rows.tolist()])
+    return rows[lengths < asked["first_stop"][rows]]
+
+
+def _masks(asked: Asked, given: Sequence[Row]) -> Masks[HostArray] | None:
+    rows = _rows(asked, CONSTRAINED)
+    if not len(rows):
+        return None
+    words = [np.frombuffer(given[row].allowed, np.int32) for row in rows.tolist()]
+    return Masks(rows, np.stack(words))
+
+
+def _filters(asked: Asked) -> Filters[HostArray] | None:
+    rows = _rows(asked, FILTERED)
+    if not len(rows):
+        return None
+    temperature, top_k, top_p = (asked[name][rows] for name in ("temperature", "top_k", "top_p"))
+    with np.errstate(divide="ignore"):
+        log_min_p = np.log(asked["min_p"][rows])
+    return Filters(rows, temperature, top_k, top_p, log_min_p)
+
+
+def _edits(asked: Asked, batch_slots: Slots, rows: Rows, length: str) -> Edits[HostArray] | None:
+    if not len(rows):
+        return None
+    return Edits(rows, batch_slots[rows], int(asked[length][rows].max()))
+
+
+def _wanted(asked: Asked) -> WantedLogprobs[HostArray] | None:
+    rows = _rows(asked, REPORTING)
+    if not len(rows):
+        return None
+    return WantedLogprobs(rows, tuple(asked["num_logprobs"][rows].tolist()))

@@ -1,0 +1,107 @@
+"""Brings a step's choices and their log-probabilities from the device to the host, in one copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.execution.staging import HostArray, host_buffer
+from engine.link.messages import TokenLogprobs
+from engine.sampling.plan import WantedLogprobs
+from engine.startup.device import mark
+from engine.step import Sampled
+
+Packed = npt.NDArray[np.int32]
+NOT_ALLOWED = 2  # in place of whether the logits were finite: they were, but no token is allowed
+
+
+class HostCopy:
+    """A copy of a device tensor to the host, as it is now; it may be written again at once."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._host = host_buffer(tensor.shape, tensor.dtype, tensor.device)
+        self._host.copy_(tensor, non_blocking=True)
+        self._arrived = mark(tensor.device)
+
+    def wait(self) -> Packed:
+        """The tensor's numbers, once everything launched before it is done."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._host.numpy()
+
+
+def normalised(logits: Tensor, wanted: WantedLogprobs[Tensor]) -> Tensor:
+    """Natural log-probabilities of the wanted rows, (L, V) float32; later edits spare them."""
+    return logits[wanted.rows].float().log_softmax(-1)
+
+
+def report(
+    logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What to tell of `logprobs` (L, V), given the chosen `tokens` (R,) of all rows.
+
+    Those chosen (L,), the M likeliest (L, M), their ids (L, M): int32, floats as their bits.
+    """
+    chosen = logprobs.gather(1, tokens[wanted.rows][:, None])[:, 0]
+    top, top_ids = logprobs.topk(wanted.most, dim=-1)
+    return chosen.view(torch.int32), top.contiguous().view(torch.int32), top_ids.to(torch.int32)
+
+
+def pack(tokens: Tensor, finite: Tensor, reported: Sequence[Tensor] = ()) -> Tensor:
+    """One int32 tensor: tokens (R), finite (R), and what is reported.
+
+    `finite` is bool, or says `NOT_ALLOWED` besides.
+    """
+    parts = (tokens.to(torch.int32), finite.to(torch.int32), *reported)
+    return torch.cat([part.flatten() for part in parts])
+
+
+def unpack(
+    packed: Packed, num_rows: int, wanted: WantedLogprobs[HostArray] | None
+) -> list[Sampled]:
+    """The reverse of `pack`, as one `Sampled` a row."""
+    tokens, finite = packed[:num_rows].tolist(), packed[num_rows : 2 * num_rows].tolist()
+    logprobs = {} if wanted is None else _unpack_report(packed[2 * num_rows :], wanted)
+    return [
+        Sampled(token, logprobs.get(row))
+        if is_finite == 1
+        else Sampled(None, None, is_finite == NOT_ALLOWED)
+        for row, (token, is_finite) in enumerate(zip(tokens, finite, strict=True))
+    ]
+
+
+def _unpack_report(packed: Packed, wanted: WantedLogprobs[HostArray]) -> dict[int, TokenLogprobs]:
+    """What each row reports, its likeliest as the bytes they came as."""
+    rows, width = wanted.rows.tolist(), 4 * wanted.most
+    num_rows = len(rows)
+    chosen = packed[:num_rows].view(np.float32).tolist()
+    top, top_ids = (part.tobytes() for part in np.split(packed[num_rows:], 2))
+    starts = range(0, num_rows * width, width) if width else [0] * num_rows
+    return {
+        row: TokenLogprobs(
+            value, top_ids[start : start + 4 * count], top[start : start + 4 * count]
+        )
+        for row, count, value, start in zip(rows, wanted.counts, chosen, starts, strict=True)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedSample:
+    """A step's samples, being copied to the host; implements `Launched`.
+
+    `tokens` (R,) int64, on the device.
+    """
+
+    transfer: HostCopy
+    num_rows: int
+    wanted: WantedLogprobs[HostArray] | None
+    tokens: Tensor
+
+    def collect(self) -> list[Sampled]:
+        """Wait for the step; one `Sampled` per row, in order."""
+        return unpack(self.transfer.wait(), self.num_rows, self.wanted)

@@ -1,0 +1,133 @@
+"""From logits to the next token of every row, without waiting for the device.
+
+    logits -> finite? -> log-probabilities -> penalties -> biases -> bans -> a token left?
+           -> constraints -> one allowed? -> filters -> draw -> one copy back
+
+Where every row needs a plain sample only, one kernel does it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.execution.staging import to_device
+from engine.sampling.plan import DevicePlan, Masks, on_device
+from engine.sampling.planner import Planner
+from engine.sampling.results import NOT_ALLOWED, HostCopy, LaunchedSample, normalised, pack, report
+from engine.sampling.tables import RULED_OUT, SlotTables
+from engine.step import Row
+from kernels.ops import Ops
+
+BITS = 32  # of a word
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Chooses tokens for one model, with the ops of the device."""
+
+    planner: Planner
+    ops: Ops
+    tables: SlotTables
+
+    @torch.inference_mode()
+    def launch(self, logits: Tensor, rows: Sequence[Row], inputs: Tensor) -> LaunchedSample:
+        """Choose a token for each of `rows`, given `logits` (R, V), contiguous.
+
+        `inputs` (R,) int64 are the tokens that the logits follow. Changes `logits`. A row with
+        a logit that is not finite, or whose wishes leave none to choose, yields no token; it
+        leaves the other rows as they are. A row that samples several tokens is there as often, each
+        time as far as the token before.
+        """
+        draw = self.planner.plain(rows)
+        if draw is not None:
+            keys, temperature = to_device((draw.keys, draw.temperature), logits.device)
+            tokens, finite = self.ops.sample(logits, temperature, keys)
+            return LaunchedSample(HostCopy(pack(tokens, finite)), len(rows), None, tokens)
+        return self._launch_planned(logits, rows, inputs)
+
+    @torch.inference_mode()
+    def warm_up(self, vocabulary: int, device: torch.device, dtype: torch.dtype) -> None:
+        """Use filters and penalties once. Kernels are compiled at their first use, and no captured
+        step has any of these: the first request that wants some would wait, and all others with it.
+        Logits are of `dtype`, and of float32 where they are changed one by one.
+        """
+        ones, first = torch.ones(1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        seen = torch.zeros((1, vocabulary), dtype=torch.int32, device=device)
+        logits = torch.zeros((1, vocabulary), device=device)
+        self.ops.penalise(logits, first, first, seen, ones, ones, ones)
+        for one in (dtype, torch.float32):
+            logits = torch.zeros((1, vocabulary), dtype=one, device=device)
+            self.ops.top_k_top_p(logits, first, ones, ones.long(), ones, -ones)
+            self.ops.sample(logits, ones, torch.zeros((1, 2), dtype=torch.int32, device=device))
+
+    def _launch_planned(
+        self, logits: Tensor, rows: Sequence[Row], inputs: Tensor
+    ) -> LaunchedSample:
+        host_plan = self.planner.plan(rows)
+        plan = on_device(host_plan, logits.device)
+        finite = all_finite(logits)
+        logprobs = None if plan.wanted is None else normalised(logits, plan.wanted)
+        self.tables.take(plan.new, self.planner.params.banned, logits.device)
+        if plan.penalties is not None:
+            self.tables.count(plan.penalties, inputs)
+        self.planner.launched(rows)
+        if plan.penalties or plan.biases or plan.bans:
+            logits = logits.float()
+            self._adjust(logits, plan)
+            finite &= leaves_a_token(logits)
+        if plan.masks is not None:
+            logits = logits.float()
+            keep_allowed(logits, plan.masks)
+            finite = torch.where(finite & ~leaves_a_token(logits), NOT_ALLOWED, finite.int())
+        tokens = self._choose(logits, plan)
+        reported: Sequence[Tensor] = ()
+        if plan.wanted is not None and logprobs is not None:
+            reported = report(logprobs, tokens, plan.wanted)
+        packed = pack(tokens, finite, reported)
+        return LaunchedSample(HostCopy(packed), len(rows), host_plan.wanted, tokens)
+
+    def _adjust(self, logits: Tensor, plan: DevicePlan) -> None:
+        """Apply penalties, biases and bans to `logits` (R, V) in place."""
+        if plan.penalties is not None:
+            asked = plan.penalties
+            strengths = asked.presence, asked.frequency, asked.repetition
+            self.ops.penalise(logits, asked.rows, asked.batch_slots, self.tables.seen, *strengths)
+        if plan.biases is not None:
+            self.tables.add_biases(logits, plan.biases)
+        if plan.bans is not None:
+            self.tables.ban(logits, plan.bans)
+
+    def _choose(self, logits: Tensor, plan: DevicePlan) -> Tensor:
+        """A token for every row of `logits` (R, V), (R,) int64."""
+        if plan.filters is not None:
+            asked = plan.filters
+            limits = asked.top_k, asked.top_p, asked.log_min_p
+            self.ops.top_k_top_p(logits, asked.rows, asked.temperature, *limits)
+        tokens, _ = self.ops.sample(logits, plan.draw.temperature, plan.draw.keys)
+        return tokens
+
+
+def keep_allowed(logits: Tensor, masks: Masks[Tensor]) -> None:
+    """Rule out the tokens of `logits` (R, V) that the rows' constraints do not allow."""
+    bits = torch.arange(BITS, dtype=torch.int32, device=logits.device)
+    allowed = (masks.words[:, :, None] >> bits & 1).flatten(1)[:, : logits.shape[1]]
+    kept = logits[masks.rows].masked_fill_(allowed == 0, RULED_OUT)
+    logits.index_copy_(0, masks.rows, kept)
+
+
+def all_finite(logits: Tensor) -> Tensor:
+    """(R,) bool: whether a row of `logits` (R, V) has neither NaN nor infinity."""
+    least, greatest = logits.aminmax(dim=-1)  # both are NaN where any is
+    return least.isfinite() & greatest.isfinite()
+
+
+def leaves_a_token(adjusted: Tensor) -> Tensor:
+    """(R,) bool: whether the greatest of a row of `adjusted` (R, V) is a number to go by.
+
+    Tokens may be ruled out, or lowered without end; NaN and infinity are never the likeliest.
+    """
+    return adjusted.amax(dim=-1).isfinite()  # NaN where any is

@@ -1,0 +1,120 @@
+"""The sampling parameters of the request in each batch slot, written when it takes the slot.
+
+A step then reads a few numbers a row, whatever options the request has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.link.messages import SamplingParams
+from engine.step import NewRequest
+
+# Below this a temperature no longer changes which token wins, and dividing by it may overflow.
+GREEDY_TEMPERATURE = 1e-5
+NO_TOP_P = 2.0  # above any cumulated probability, however rounded
+SMALLEST_TOP_P = 1e-9  # keeps the most likely token, where 0 would keep none
+
+# What a row needs beside a plain sample; several may be set.
+FILTERED, PENALISED, BIASED, BANNING, REPORTING, CONSTRAINED = 1, 2, 4, 8, 16, 32
+
+Slots = npt.NDArray[np.int64]
+Asked = npt.NDArray[Any]  # structured, of `ASKED`
+ASKED = np.dtype(
+    [
+        ("kind", np.uint8),
+        ("temperature", np.float32),  # 0: the likeliest token is taken
+        ("top_k", np.int64),
+        ("top_p", np.float32),
+        ("min_p", np.float32),
+        ("presence", np.float32),
+        ("frequency", np.float32),
+        ("repetition", np.float32),
+        ("num_biases", np.int64),
+        ("num_banned", np.int64),
+        ("first_stop", np.int64),  # the length from which on nothing is banned
+        ("num_logprobs", np.int64),
+    ]
+)
+
+
+class SlotParams:
+    """One record of `ASKED` for each batch slot. One owner thread."""
+
+    def __init__(
+        self, num_batch_slots: int, vocab_size: int, eos_token_ids: tuple[int, ...]
+    ) -> None:
+        self._vocab_size = vocab_size
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._table: Asked = np.zeros(num_batch_slots, ASKED)
+        self.seeds: list[int | None] = [None] * num_batch_slots
+
+    def write(self, updates: Iterable[NewRequest]) -> None:
+        """Write what new requests ask for in their batch slots."""
+        for one in updates:
+            self._table[one.batch_slot] = self._asked(one)
+            self.seeds[one.batch_slot] = one.sampling.seed
+
+    def read(self, batch_slots: Slots) -> Asked:
+        """What the requests in `batch_slots` ask for; a copy."""
+        return self._table[batch_slots]
+
+    def banned(self, sampling: SamplingParams) -> list[int]:
+        """Tokens that would end a sequence before it has its `min_tokens`."""
+        if not sampling.min_tokens:
+            return []
+        eos = frozenset[int]() if sampling.ignore_eos else self._eos_token_ids
+        # An id beyond the vocabulary can be asked for as a stop, but not sampled.
+        ending = sampling.stop_token_ids | eos
+        return [token_id for token_id in ending if 0 <= token_id < self._vocab_size]
+
+    def _asked(self, request: NewRequest) -> tuple[float, ...]:
+        sampling = request.sampling
+        num_banned = len(self.banned(sampling))
+        reported = sampling.num_logprobs
+        return (
+            kind_of(sampling)
+            | (BANNING if num_banned else 0)
+            | (CONSTRAINED if request.is_constrained else 0),
+            0.0 if is_greedy(sampling) else sampling.temperature,
+            min(sampling.top_k or self._vocab_size, self._vocab_size),
+            NO_TOP_P if sampling.top_p >= 1.0 else max(sampling.top_p, SMALLEST_TOP_P),
+            sampling.min_p,
+            sampling.presence_penalty,
+            sampling.frequency_penalty,
+            sampling.repetition_penalty,
+            len(sampling.logit_bias),
+            num_banned,
+            request.prompt_len + sampling.min_tokens,
+            min(reported or 0, self._vocab_size),
+        )
+
+
+def kind_of(sampling: SamplingParams) -> int:
+    """What they need beside a plain sample, without `BANNING`, which depends on the model."""
+    filtered = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
+    kinds = {
+        FILTERED: filtered and not is_greedy(sampling),
+        PENALISED: is_penalised(sampling),
+        BIASED: len(sampling.logit_bias) > 0,
+        REPORTING: sampling.num_logprobs is not None,
+    }
+    return sum(kind for kind, is_asked in kinds.items() if is_asked)
+
+
+def is_greedy(sampling: SamplingParams) -> bool:
+    """Whether the likeliest token is taken."""
+    return sampling.temperature < GREEDY_TEMPERATURE or sampling.top_k == 1
+
+
+def is_penalised(sampling: SamplingParams) -> bool:
+    """Whether tokens that are there already change the logits."""
+    return (
+        sampling.presence_penalty != 0.0
+        or sampling.frequency_penalty != 0.0
+        or sampling.repetition_penalty != 1.0
+    )

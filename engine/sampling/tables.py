@@ -1,0 +1,152 @@
+"""Sampling tables on the device, by batch slot: requests' lists of tokens, and their token counts.
+
+A request's lists are written once, when it takes its batch slot, and its tokens are counted there
+as they are sampled: a step brings only the numbers of its batch slots. All indices are worked out
+on the device, whatever their number.
+
+A table is made when a request first needs it, as wide as the longest list so far, and is never
+given back. A list that is shorter repeats its first entry, which changes nothing: the same value is
+written to the same place twice.
+
+Penalties are a kernel of their own (`kernels.sampling.penalise`), which reads `seen`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.execution.staging import HostArray, to_device
+from engine.link.messages import SamplingParams
+from engine.sampling.plan import Edits, Penalties
+from engine.sampling.slot_params import is_penalised
+from engine.step import NewRequest
+
+# What a token adds to its count, or sets it to; see `kernels.sampling.penalise`.
+IN_OUTPUT, IN_PROMPT = 2, 1
+RULED_OUT = float("-inf")
+
+
+class SlotTables:
+    """The tables of one sampler. One owner thread; they change in the order of the stream."""
+
+    def __init__(self, num_batch_slots: int, vocab_size: int) -> None:
+        self._num_batch_slots = num_batch_slots
+        self._vocab_size = vocab_size
+        self.bias_ids = torch.empty((num_batch_slots, 0), dtype=torch.int32)
+        self.biases = torch.empty((num_batch_slots, 0))
+        self.banned_ids = torch.empty((num_batch_slots, 0), dtype=torch.int32)
+        self.seen = torch.empty((num_batch_slots, 0), dtype=torch.int32)
+
+    def take(
+        self,
+        requests: Sequence[NewRequest],
+        banned: Callable[[SamplingParams], Sequence[int]],
+        device: torch.device,
+    ) -> None:
+        """Write what new requests ask for, over whatever lay at their batch slots.
+
+        `banned` until they have `min_tokens`.
+        """
+        biased = [one for one in requests if len(one.sampling.logit_bias)]
+        if biased:
+            self._take_biases(biased, device)
+        banning = [(one, ids) for one in requests if (ids := banned(one.sampling))]
+        if banning:
+            lists = _even([np.array(ids, np.int32) for _, ids in banning])
+            batch_slots = _batch_slots([one for one, _ in banning])
+            self.banned_ids = _with_lists(self.banned_ids, *to_device((batch_slots, lists), device))
+        penalised = [one for one in requests if is_penalised(one.sampling)]
+        if penalised:
+            self._take_counts(penalised, device)
+
+    def count(self, penalties: Penalties[Tensor], inputs: Tensor) -> None:
+        """Count the last tokens, `inputs` (R,) int64, of the rows that have one uncounted."""
+        batch_slots, rows = penalties.uncounted_slots, penalties.uncounted_rows
+        if len(rows):
+            self._count(batch_slots * self._vocab_size + inputs[rows])
+
+    def add_biases(self, logits: Tensor, biased: Edits[Tensor]) -> None:
+        """Add to `logits` (R, V), contiguous, what the rows' requests ask for."""
+        flat, index = logits.view(-1), _index(logits, biased, self.bias_ids)
+        flat[index] += self.biases[:, : biased.most].index_select(0, biased.batch_slots).view(-1)
+
+    def ban(self, logits: Tensor, banning: Edits[Tensor]) -> None:
+        """Rule out the tokens of `logits` (R, V), contiguous, that the rows may not have yet."""
+        index = _index(logits, banning, self.banned_ids)
+        logits.view(-1).index_fill_(0, index, RULED_OUT)
+
+    def _take_biases(self, requests: Sequence[NewRequest], device: torch.device) -> None:
+        packed = [one.sampling.logit_bias for one in requests]
+        arrays = (
+            _batch_slots(requests),
+            _even([np.frombuffer(one.token_ids, "<i4") for one in packed]),
+            _even([np.frombuffer(one.values, "<f4") for one in packed]),
+        )
+        batch_slots, token_ids, values = to_device(arrays, device)
+        self.bias_ids = _with_lists(self.bias_ids, batch_slots, token_ids)
+        self.biases = _with_lists(self.biases, batch_slots, values)
+
+    def _take_counts(self, requests: Sequence[NewRequest], device: torch.device) -> None:
+        """Count their tokens from the start."""
+        prompts = [np.frombuffer(one.prompt_ids, np.int32) for one in requests]
+        outputs = [np.frombuffer(one.output_ids, np.int32) for one in requests]
+        arrays = [_batch_slots(requests)]
+        for lists in (prompts, outputs):
+            arrays += [np.concatenate(lists), np.array([len(ids) for ids in lists], np.int64)]
+        batch_slots, *tokens = to_device(arrays, device)
+        if not self.seen.shape[1]:
+            shape = (self._num_batch_slots, self._vocab_size)
+            self.seen = torch.empty(shape, dtype=torch.int32, device=device)
+        self.seen.index_fill_(0, batch_slots, 0)
+        self.seen.view(-1).index_fill_(0, self._places(batch_slots, *tokens[:2]), IN_PROMPT)
+        self._count(self._places(batch_slots, *tokens[2:]))
+
+    def _places(self, batch_slots: Tensor, token_ids: Tensor, lens: Tensor) -> Tensor:
+        """Where in `seen`, flat, the tokens are that lie one batch slot's after the other's."""
+        of_batch_slots = batch_slots * self._vocab_size
+        # The size is known on the host: nothing waits for the device.
+        starts = of_batch_slots.repeat_interleave(lens, output_size=len(token_ids))
+        return starts + token_ids
+
+    def _count(self, places: Tensor) -> None:
+        times = torch.full((1,), IN_OUTPUT, dtype=torch.int32, device=places.device)
+        self.seen.view(-1).index_add_(0, places, times.expand(len(places)))
+
+
+def _index(logits: Tensor, edits: Edits[Tensor], token_ids: Tensor) -> Tensor:
+    """Where in the flat logits the tokens are, int64; some more than once."""
+    chosen = token_ids[:, : edits.most].index_select(0, edits.batch_slots)
+    return (edits.rows[:, None] * logits.shape[1] + chosen).view(-1)
+
+
+def _batch_slots(requests: Sequence[NewRequest]) -> HostArray:
+    return np.array([one.batch_slot for one in requests], np.int64)
+
+
+def _even(lists: Sequence[HostArray]) -> HostArray:
+    """As rows of one length; a shorter one repeats its first entry."""
+    longest = max(map(len, lists))
+    rows = np.empty((len(lists), longest), lists[0].dtype)
+    for row, entries in zip(rows, lists, strict=True):
+        row[: len(entries)], row[len(entries) :] = entries, entries[0]
+    return rows
+
+
+def _with_lists(table: Tensor, batch_slots: Tensor, lists: Tensor) -> Tensor:
+    """The table with `lists` (K, W) at `batch_slots`; a wider one where they do not fit."""
+    width = max(table.shape[1], lists.shape[1])
+    table = _as_wide_as(table.to(lists.device), width)
+    return table.index_copy_(0, batch_slots, _as_wide_as(lists, width))
+
+
+def _as_wide_as(lists: Tensor, width: int) -> Tensor:
+    """`lists` (K, W) with the first entry of each repeated at its end; as they are if as wide."""
+    missing = width - lists.shape[1]
+    if not missing:
+        return lists
+    filler = lists[:, :1] if lists.shape[1] else lists.new_zeros((len(lists), 1))
+    return torch.cat((lists, filler.expand(-1, missing)), 1)

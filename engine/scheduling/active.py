@@ -1,0 +1,159 @@
+"""Sequences that hold blocks: running ones, each in a batch slot, and those that wait for loads.
+
+    queue -> take -> admit -> [loading ->] running -> stop | expel
+      ^                                                  |
+      `---------------- preempt, start_over -------------'
+
+Other code relies on the order of both lists. A sequence that leaves may have a row in a step under
+way: the row's result is dropped, and its tokens are computed again. Its blocks may be given to
+another sequence at once, since the device runs all of the engine's work in the order of launches:
+the next owner overwrites what that row writes, not the other way round.
+
+Knows: leases, batch slots, how a sequence starts and leaves. Does not know: whose turn it is, or
+budgets (`scheduler.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+
+from engine.scheduling.arrivals import Arrivals
+from engine.scheduling.costs import charge_cached, charge_row
+from engine.scheduling.queue import FairQueue
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.sequence_cache import SequenceCache, lease_of
+from engine.scheduling.step_builder import StepBuilder, remaining_tokens
+from engine.stats.counters import EngineCounters
+
+
+class ActiveSequences:
+    """Sequences with a lease. One owner thread."""
+
+    def __init__(
+        self,
+        queue: FairQueue,
+        sequence_cache: SequenceCache,
+        arrivals: Arrivals,
+        counters: EngineCounters,
+        clock: Callable[[], float],
+        *,
+        max_running: int,
+    ) -> None:
+        self.running: list[Sequence] = []  # in order of arrival
+        self.loading: list[Sequence] = []  # in order of admission
+        self.num_preemptions = 0
+        self.num_failed_loads = 0
+        self._queue = queue
+        self._sequence_cache = sequence_cache
+        self._arrivals = arrivals
+        self._counters = counters
+        self._clock = clock  # measures how long a match takes; all other times are `now`
+        self._max_running = max_running
+        # One may be taken again at once: a step on its way that still writes for the old sequence
+        # runs, on the device, before whatever is launched for the new one.
+        self._free_batch_slots = list(range(max_running - 1, -1, -1))  # the next is the last
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all batch slots are taken."""
+        return len(self.running) >= self._max_running
+
+    def remaining_tokens(self) -> int:
+        """Tokens to be computed before those of the sequence that is admitted next."""
+        return sum(remaining_tokens(one) for one in self.running)
+
+    def take(self, sequence: Sequence, now: float, before: int) -> bool:
+        """Lease the blocks of a waiting sequence; False: not now."""
+        began = self._clock()
+        is_taken = self._sequence_cache.take(sequence, now, before)
+        if sequence.admitted is None:
+            sequence.match_seconds = self._clock() - began
+        return is_taken
+
+    def admit(
+        self, sequence: Sequence, builder: StepBuilder, now: float, *, is_newcomer: bool = False
+    ) -> None:
+        """Start a sequence that has its lease, or let it wait for its loads, without a slot."""
+        self._queue.take(sequence)
+        self._arrivals.came(sequence, is_newcomer=is_newcomer)
+        sequence.leased = now
+        if lease_of(sequence).ready:
+            self._start(sequence, builder, now)
+        else:
+            self.loading.append(sequence)
+
+    def start_loaded(self, sequence: Sequence, builder: StepBuilder, now: float) -> None:
+        """Its loads have arrived, and there is a batch slot: start it."""
+        self.loading.remove(sequence)
+        sequence.load_seconds += now - sequence.leased
+        self._start(sequence, builder, now)
+
+    def start_over(self, sequence: Sequence, now: float) -> None:
+        """Its loads have failed: back to the front of its flow, to compute those blocks."""
+        self.stop(sequence, now)
+        self.num_failed_loads += 1
+        sequence.loads = "never"  # once is enough: what is computed comes for sure
+        self._queue.push_front(sequence)
+
+    def preempt(self, sequence: Sequence, now: float) -> None:
+        """Take a sequence's blocks and let it wait at the front of its flow."""
+        self.stop(sequence, now)
+        self.num_preemptions += 1
+        self._queue.push_front(sequence)
+
+    def stop(self, sequence: Sequence, now: float) -> None:
+        """Take a sequence out, running, loading or waiting; its blocks stay in the tree."""
+        if sequence.lease is None:
+            self._queue.remove(sequence)
+        else:
+            self._vacate(sequence, now)
+            self._sequence_cache.give_back(sequence, now)
+
+    def expel(self, sequence: Sequence, now: float) -> None:
+        """Take a running sequence out and forget the blocks that it computed."""
+        self._vacate(sequence, now)
+        self._sequence_cache.discard(sequence, now)
+
+    def _vacate(self, sequence: Sequence, now: float) -> None:
+        self._arrivals.went(sequence, now)
+        if sequence.batch_slot is None:
+            self.loading.remove(sequence)
+            return
+        self.running.remove(sequence)
+        self._free_batch_slots.append(sequence.batch_slot)
+        sequence.batch_slot = None
+
+    def _start(self, sequence: Sequence, builder: StepBuilder, now: float) -> None:
+        insort(self.running, sequence, key=attrgetter("arrived"))
+        sequence.batch_slot = self._free_batch_slots.pop()
+        lease = lease_of(sequence)
+        if sequence.admitted is None:
+            sequence.admitted = now
+            self._counters.admitted(sequence.flow, sequence.prompt_len, sequence.found, now)
+        builder.moves.extend(lease.moves)
+        builder.started.append(sequence)
+        charge_cached(self._queue, sequence, lease.cached_tokens)
+        charge_row(self._queue, builder.add(sequence))
+
+
+def who_gives(
+    running: Iterable[Sequence], flow: str, spared: Iterable[Sequence]
+) -> Sequence | None:
+    """The sequence to preempt for `flow`: the latest arrival of the flow with the most batch slots.
+
+    None where `flow` has a batch slot already, or where no flow has two. `spared` ones are not
+    chosen.
+    """
+    with_batch_slot = list(running)
+    if any(one.flow == flow for one in with_batch_slot):
+        return None
+    kept = {id(one) for one in spared}
+    with_batch_slot = [one for one in with_batch_slot if id(one) not in kept]
+    batch_slots = Counter(one.flow for one in with_batch_slot)
+    largest, count = batch_slots.most_common(1)[0] if batch_slots else ("", 0)
+    if count < 2:
+        return None
+    return max((one for one in with_batch_slot if one.flow == largest), key=attrgetter("arrived"))

@@ -1,0 +1,119 @@
+"""Which flows come and go while others are always present, and how long their prompts are.
+
+    always there  ------------------------------------------->
+    comes, goes       --asks--   reads ...   --asks--   reads ...
+                                |<- may return ->|
+
+A flow that comes and goes is one that had no blocks for a while and arrives when others have been
+running for as long. Its first sequence is a *newcomer* until its prompt is computed, and for some
+time after it has left, the flow may return. A flow that returns at once counts as always present,
+and flows that start together do not wait for each other.
+
+Knows: since when flows have blocks, when they left, tokens of their prompts. Does not know: what
+is done for them (`prefill_budget.py`), credit (`queue.py`), or how long anything takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.step_builder import remaining_tokens
+
+AWAY_S = 0.02  # a flow that was away for less has been there all the time
+LATELY_S = 30.0  # a reader of an answer asks again within this time
+MAX_EXPECTED = 32  # flows that may return: only the last ones to leave are looked at
+MAX_LEFT = 4096  # flows that left and are remembered
+
+
+@dataclass(slots=True)
+class _FlowPresence:
+    since: float
+    tokens: int = 0  # that its last sequence had to compute
+    count: int = 0
+    comes_and_goes: bool = False
+    left: float = 0.0
+
+
+class Arrivals:
+    """The flows that have blocks, and those that left. One owner thread."""
+
+    def __init__(self) -> None:
+        self._alive: dict[str, _FlowPresence] = {}
+        self._left: dict[str, _FlowPresence] = {}  # in the order they left
+        self._newcomers: list[Sequence] = []
+
+    def is_newcomer(self, sequence: Sequence) -> bool:
+        """Whether a waiting sequence is of a flow that has just come, beside others at work."""
+        if sequence.flow in self._alive:
+            return False
+        left = self._left.get(sequence.flow)
+        came = sequence.arrived
+        if left is not None and came - left.left < AWAY_S:
+            return False
+        return any(came - flow.since >= AWAY_S for flow in self._alive.values())
+
+    def came(self, sequence: Sequence, *, is_newcomer: bool) -> None:
+        """A sequence was given blocks; `is_newcomer`: it is one, and goes before all others."""
+        flow = self._alive.get(sequence.flow)
+        if flow is None:
+            left = self._left.pop(sequence.flow, None)
+            stayed = left is not None and sequence.arrived - left.left < AWAY_S
+            since = left.since if left is not None and stayed else sequence.arrived
+            flow = self._alive[sequence.flow] = _FlowPresence(since, comes_and_goes=is_newcomer)
+        if is_newcomer:
+            self._newcomers.append(sequence)
+        flow.count += 1
+        flow.tokens = remaining_tokens(sequence)
+
+    def went(self, sequence: Sequence, now: float) -> None:
+        """A sequence gave its blocks back."""
+        flow = self._alive[sequence.flow]
+        flow.count -= 1
+        if not flow.count:
+            flow.left = now
+            self._left[sequence.flow] = self._alive.pop(sequence.flow)
+            if len(self._left) > MAX_LEFT:
+                del self._left[next(iter(self._left))]
+
+    def is_alive(self, flow: str) -> bool:
+        """Whether a flow has a sequence with blocks."""
+        return flow in self._alive
+
+    def newcomers(self) -> list[Sequence]:
+        """Newcomers whose prompts are not computed yet, those with the fewest tokens first."""
+        if self._newcomers:
+            self._newcomers = [one for one in self._newcomers if _is_before_its_first_token(one)]
+            self._newcomers.sort(key=remaining_tokens)
+        return self._newcomers
+
+    def expected(self, now: float, is_waiting: Callable[[str], bool]) -> int | None:
+        """The fewest tokens that a flow which comes and goes had to compute; None: there is none.
+
+        The flow is present, or left lately and may return. A flow that has returned (`is_waiting`)
+        without being a newcomer counts as always present.
+        """
+        return min(
+            (
+                flow.tokens
+                for name, flow in self._expected(now)
+                if flow.comes_and_goes or not is_waiting(name)
+            ),
+            default=None,
+        )
+
+    def _expected(self, now: float) -> Iterator[tuple[str, _FlowPresence]]:
+        for name, flow in self._alive.items():
+            if flow.comes_and_goes and now - flow.since < LATELY_S:
+                yield name, flow
+        for name, flow in islice(reversed(self._left.items()), MAX_EXPECTED):
+            if now - flow.left >= LATELY_S:
+                return
+            if flow.comes_and_goes or now - flow.left >= AWAY_S:
+                yield name, flow
+
+
+def _is_before_its_first_token(sequence: Sequence) -> bool:
+    return sequence.lease is not None and sequence.num_computed < sequence.prompt_len

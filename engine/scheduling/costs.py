@@ -1,0 +1,40 @@
+"""What work costs a flow: a computed token 1, a cached one 1/16, an output token 2.
+
+Knows: prices. Does not know: credit, or whose turn it is (`queue.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.link.messages import Priority
+from engine.scheduling.queue import FairQueue
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.step_builder import ScheduledRow
+
+CACHED_TOKEN_COST = 1 / 16
+OUTPUT_TOKEN_COST = 2.0
+
+
+def charge_cached(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
+    """Charge for `tokens` tokens that a sequence found in the cache."""
+    queue.charge(sequence, CACHED_TOKEN_COST * tokens)
+
+
+def charge_row(queue: FairQueue, row: ScheduledRow) -> None:
+    """Charge for the tokens that a row computes, and for those that it samples.
+
+    A sampled token is computed in the next step, where it is charged 1: so here the rest.
+    """
+    queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
+
+
+def charge_decodes(queue: FairQueue, rows: Iterable[ScheduledRow]) -> None:
+    """Like `charge_row` for many rows of one token: one charge for each flow and priority."""
+    rows_of: dict[tuple[str, Priority], list[ScheduledRow]] = {}
+    for row in rows:
+        kind = row.sequence.flow, row.sequence.priority
+        rows_of.setdefault(kind, []).append(row)
+    for alike in rows_of.values():
+        sampled = sum(row.samples for row in alike)
+        queue.charge(alike[0].sequence, len(alike) + (OUTPUT_TOKEN_COST - 1) * sampled)

@@ -1,0 +1,178 @@
+"""From a `Generate` to a `Sequence`, or a typed refusal.
+
+The gateway has validated requests for their callers. Checked here is only what would break the
+engine itself or its fairness to other flows: a token id outside of the vocabulary reads foreign
+memory on a GPU, a NaN weight stops the queue.
+
+Knows: bounds. Does not know: the queue, or which requests are running (`core.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.errors import InvalidRequest, PromptTooLong
+from engine.link.codec import DecodeError, unpack_token_ids
+from engine.link.messages import Generate, LogitBias, Partition, SamplingParams
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.token_constraint import ConstraintOf, unconstrained
+from prefix_cache.hashing import KEY_BYTES, TokenIds
+from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.quotas.shares import PUBLISHED, Quota
+
+MAX_WEIGHT = 1e6
+MAX_ID_CHARS = 256
+MAX_STOP_TOKENS = 1024
+MAX_LOGPROBS = 128
+MAX_TOP_K = 2**31 - 1
+FLOAT32_MAX = 3.4e38  # what the sampler computes with; beyond is infinity there
+FLOAT32_LEAST = 1.2e-38  # below is 0, or nearly
+WHOLE = (0.0, 1.0)  # no floor, no ceiling
+_UNKNOWN_TOKEN = "a sampling parameter names a token outside of the vocabulary"
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a request must fit into, in tokens; `fits`: does the empty pool hold them.
+
+    `constraint_of` makes the constraint on what it may be answered.
+    """
+
+    vocab_size: int
+    block_size: int
+    max_model_len: int
+    fits: Callable[[int], bool]
+    constraint_of: ConstraintOf = unconstrained
+
+    def accept(self, client: bytes, request: Generate, now: float) -> Sequence:
+        """Return the sequence of a sound request; raises InvalidRequest or PromptTooLong."""
+        prompt = self._prompt(request.token_ids)
+        _check_turn(request)
+        self._check_sampling(request.sampling)
+        self._check_length(len(prompt), request.sampling.max_tokens)
+        self._check_keys(request, len(prompt))
+        tokens = np.zeros(len(prompt) + request.sampling.max_tokens, np.int32)
+        tokens[: len(prompt)] = prompt
+        return Sequence(
+            request_id=request.request_id,
+            client=client,
+            flow=request.flow,
+            weight=request.weight,
+            writer=request.writer,
+            priority=request.priority,
+            path=_path(request.namespaces),
+            block_keys=request.block_keys,
+            sampling=request.sampling,
+            prompt_len=len(prompt),
+            arrived=now,
+            tokens=tokens,
+            num_tokens=len(prompt),
+            use_cache=request.use_cache,
+            loads=request.loads,
+            constraint=self.constraint_of(request.sampling, request.flow),
+        )
+
+    def _prompt(self, data: bytes) -> TokenIds:
+        try:
+            prompt = unpack_token_ids(data)
+        except DecodeError as error:
+            raise InvalidRequest(str(error)) from error
+        if not len(prompt):
+            raise InvalidRequest("the prompt has no tokens")
+        if prompt.min() < 0 or prompt.max() >= self.vocab_size:
+            raise InvalidRequest("the prompt has a token id outside of the vocabulary")
+        return prompt
+
+    def _check_length(self, prompt_len: int, max_tokens: int) -> None:
+        total = prompt_len + max_tokens
+        if total > self.max_model_len:
+            raise PromptTooLong(
+                f"{prompt_len} prompt tokens and {max_tokens} to generate are more than "
+                f"the context of {self.max_model_len}"
+            )
+        if not self.fits(total):
+            raise PromptTooLong(f"{total} tokens are more than the cache's pool holds")
+
+    def _check_keys(self, request: Generate, prompt_len: int) -> None:
+        expected = prompt_len // self.block_size * KEY_BYTES
+        if request.use_cache and len(request.block_keys) != expected:
+            raise InvalidRequest("the block keys do not fit the prompt")
+
+    def _check_sampling(self, sampling: SamplingParams) -> None:
+        numbers = (
+            sampling.temperature,
+            sampling.top_p,
+            sampling.min_p,
+            sampling.presence_penalty,
+            sampling.frequency_penalty,
+            sampling.repetition_penalty,
+        )
+        if not all(abs(number) <= FLOAT32_MAX for number in numbers):  # refuses NaN too
+            raise InvalidRequest("a sampling parameter is not finite")
+        if (
+            sampling.temperature < 0
+            or sampling.repetition_penalty < FLOAT32_LEAST
+            or sampling.max_tokens < 1
+            or sampling.min_tokens < 0
+            or not 0 <= sampling.top_k <= MAX_TOP_K
+        ):
+            raise InvalidRequest("a sampling parameter is out of its range")
+        if not 0 <= (sampling.num_logprobs or 0) <= min(MAX_LOGPROBS, self.vocab_size):
+            raise InvalidRequest("more logprobs than are kept")
+        if len(sampling.stop_token_ids) > MAX_STOP_TOKENS:
+            raise InvalidRequest("too many stop tokens")
+        if any(not 0 <= token_id < self.vocab_size for token_id in sampling.stop_token_ids):
+            raise InvalidRequest(_UNKNOWN_TOKEN)
+        self._check_bias(sampling.logit_bias)
+        if sampling.seed is not None and not -(2**63) <= sampling.seed < 2**63:
+            raise InvalidRequest("the seed has more than 64 bits")
+
+    def _check_bias(self, bias: LogitBias) -> None:
+        if len(bias.token_ids) % 4 or len(bias.token_ids) != len(bias.values):
+            raise InvalidRequest("the biases do not fit their tokens")
+        if not bias.token_ids:
+            return
+        token_ids = np.frombuffer(bias.token_ids, "<i4")
+        if token_ids.min() < 0 or token_ids.max() >= self.vocab_size:
+            raise InvalidRequest(_UNKNOWN_TOKEN)
+        if not np.isfinite(np.frombuffer(bias.values, "<f4")).all():
+            raise InvalidRequest("a sampling parameter is not finite")
+
+
+def _check_turn(request: Generate) -> None:
+    longest = max(map(len, (request.request_id, request.flow, request.writer)))
+    if not request.request_id or longest > MAX_ID_CHARS:
+        raise InvalidRequest("an id is empty or too long")
+    if not 0 < request.weight <= MAX_WEIGHT:  # refuses NaN too
+        raise InvalidRequest(f"the weight is not a number above 0 and up to {MAX_WEIGHT:g}")
+    floor, ceiling = request.cache_quota or WHOLE
+    if not 0.0 <= floor <= ceiling <= 1.0:
+        raise InvalidRequest("the cache quota is not 0 <= floor <= ceiling <= 1")
+
+
+def partition_of(message: Partition) -> dict[str, Quota]:
+    """The quotas of flows by which tiers are divided; raises InvalidRequest."""
+    try:
+        return {
+            flow: Quota(quota.floor, quota.ceiling, quota.weight)
+            for flow, quota in message.flows.items()
+        }
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def quota_of(request: Generate) -> Quota | None:
+    """The cache quota of the flow of an accepted request; None: the flow is outside of quotas."""
+    if request.flow in ("", PUBLISHED):
+        return None
+    return Quota(*(request.cache_quota or WHOLE), weight=request.weight)
+
+
+def _path(namespaces: tuple[tuple[int, bytes], ...]) -> NamespacePath:
+    try:
+        return NamespacePath(tuple((start, Namespace(name)) for start, name in namespaces))
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from error

@@ -1,0 +1,223 @@
+"""Prefixes that stay on the device until they are unpinned: computed once, then leased.
+
+    Pin --all its blocks are there--> pinned --Unpin--> forgotten
+     |                                 ^  |
+     `--> warming: a sequence of its --'  `-- flushed or lost: warming again
+          own, batch priority
+
+A pin is warmed by an ordinary sequence of the flow `published`, whose one sampled token is
+dropped; when it has ended, its blocks are leased before any other sequence can take them. A flush
+forgets pinned blocks like all others, and they are computed anew.
+
+At most `most_blocks` are pinned, counted pin by pin. A request of the longest allowed length
+always fits into the pool beside that many, so no pin makes a request impossible.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import (
+    EngineError,
+    EngineFailure,
+    InvalidRequest,
+    NoRoomToPin,
+    PinTooLarge,
+    RequestRefused,
+    error_from_code,
+)
+from engine.link.codec import DecodeError, unpack_token_ids
+from engine.link.messages import Event, Failed, Finished, Generate, SamplingParams
+from engine.link.query_messages import Pin, Pinned
+from engine.link.stats_messages import PinStats
+from prefix_cache.cache import PrefixCache
+from prefix_cache.leases.lease import Lease
+from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
+from prefix_cache.quotas.shares import PUBLISHED
+
+OURSELVES = b""  # no connection has an empty name
+PINNED_PART = 2  # one device block in this many may be pinned
+TRIES = 3  # warmings in a row after which a prefix that does not stay is given up
+RETRY_S = 1.0  # before a pin whose warming failed is warmed again
+
+PinReply = tuple[bytes, Pinned]  # with the client that asked for the pin
+
+_WARMING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+
+
+@dataclass(slots=True, eq=False)
+class _PinnedEntry:
+    pin: Pin
+    path: NamespacePath
+    token_ids: npt.NDArray[np.int32]
+    num_blocks: int
+    lease: Lease | None = None
+    request_id: str | None = None  # of the sequence that computes it
+    not_before: float = 0.0  # when it may be computed again
+    tries: int = 0
+    waiting: list[tuple[bytes, str]] = field(default_factory=list)  # client, query
+
+
+class Pins:
+    """The pinned prefixes of one engine. One owner thread."""
+
+    def __init__(self, cache: PrefixCache, most_blocks: int) -> None:
+        self._cache = cache
+        self._most_blocks = most_blocks
+        self._entries: dict[str, _PinnedEntry] = {}
+        self._numbers = itertools.count()
+
+    def stats(self) -> PinStats:
+        """What is pinned now."""
+        pinned = {
+            name: entry.num_blocks
+            for name, entry in self._entries.items()
+            if entry.lease is not None and entry.lease.node.attached
+        }
+        return PinStats(most=self._most_blocks, claimed=self._claimed(), pinned=pinned)
+
+    def ask(self, client: bytes, pin: Pin, now: float) -> list[PinReply]:
+        """Register a pin; the answer may have to wait until its blocks are cached."""
+        try:
+            entry = self._entries.get(pin.pin_id) or self._enter(pin)
+        except EngineError as error:
+            return [_refusal(client, pin.query_id, error)]
+        entry.waiting.append((client, pin.query_id))
+        return self._try_to_lease(entry, now)
+
+    def let_go(self, pin_id: str, now: float) -> tuple[int, str | None, list[PinReply]]:
+        """Forget a pin.
+
+        Returns its number of blocks, the request id of the sequence that computes it (None where
+        there is none), and the answers to clients that still waited for it.
+        """
+        entry = self._entries.pop(pin_id, None)
+        if entry is None:
+            return 0, None, []
+        if entry.lease is not None:
+            self._cache.release(entry.lease, now=now)
+        gone = RequestRefused("the prefix was unpinned meanwhile")
+        return entry.num_blocks, entry.request_id, _tell(entry, gone)
+
+    def due(self, now: float) -> list[Generate]:
+        """The requests to begin now: for pins that are neither leased nor being computed."""
+        self._drop_lost(now)
+        found = [
+            entry
+            for entry in self._entries.values()
+            if entry.lease is None and entry.request_id is None and entry.not_before <= now
+        ]
+        return [self._begin(entry) for entry in found]
+
+    def heard(self, event: Event, now: float) -> list[PinReply]:
+        """Take an event of a sequence that warms a pin; returns the answers that follow from it."""
+        if not isinstance(event, Finished | Failed):
+            return []
+        warming = (one for one in self._entries.values() if one.request_id == event.request_id)
+        entry = next(warming, None)
+        if entry is None:
+            return []  # unpinned meanwhile
+        entry.request_id = None
+        if isinstance(event, Failed):
+            error = error_from_code(event.code, event.message, event.retry_after_s)
+            return self._put_off(entry, error, now)
+        answers = self._try_to_lease(entry, now)
+        if entry.lease is None and entry.tries >= TRIES:
+            return self._put_off(entry, EngineFailure("the prefix does not stay"), now)
+        return answers
+
+    def _claimed(self) -> int:
+        return sum(entry.num_blocks for entry in self._entries.values())
+
+    def _enter(self, pin: Pin) -> _PinnedEntry:
+        """Raises InvalidRequest, PinTooLarge or NoRoomToPin."""
+        entry = _entry(pin, self._cache.block_size)
+        if entry.num_blocks > self._most_blocks:
+            raise PinTooLarge(
+                f"the prefix has {entry.num_blocks} blocks; {self._most_blocks} may be pinned"
+            )
+        if self._claimed() + entry.num_blocks > self._most_blocks:
+            raise NoRoomToPin(
+                f"{self._claimed()} of the {self._most_blocks} blocks that may be pinned are; "
+                f"the prefix has {entry.num_blocks}"
+            )
+        self._entries[pin.pin_id] = entry
+        return entry
+
+    def _try_to_lease(self, entry: _PinnedEntry, now: float) -> list[PinReply]:
+        if entry.lease is None and entry.request_id is None:
+            entry.lease = self._cache.pin(entry.path, entry.token_ids, owner=PUBLISHED, now=now)
+        if entry.lease is None:
+            return []
+        entry.tries = 0
+        return _tell(entry, None)
+
+    def _begin(self, entry: _PinnedEntry) -> Generate:
+        entry.tries += 1
+        entry.request_id = f"{next(self._numbers)}"
+        return Generate(
+            request_id=entry.request_id,
+            token_ids=entry.pin.token_ids,
+            namespaces=entry.path.spans,
+            block_keys=entry.pin.block_keys,
+            flow=PUBLISHED,
+            priority="batch",
+            sampling=_WARMING,
+        )
+
+    def _put_off(self, entry: _PinnedEntry, error: EngineError, now: float) -> list[PinReply]:
+        """After a failed warming: a pin that clients wait for is refused, any other tried later."""
+        answers = _tell(entry, error)
+        if answers:
+            del self._entries[entry.pin.pin_id]
+        entry.tries, entry.not_before = 0, now + RETRY_S
+        return answers
+
+    def _drop_lost(self, now: float) -> None:
+        """Release the leases on blocks that a flush or a loss has taken out of the tree."""
+        for entry in self._entries.values():
+            if entry.lease is not None and not entry.lease.node.attached:
+                self._cache.release(entry.lease, now=now)
+                entry.lease = None
+
+
+def most_pinned(num_blocks: int, longest_request: int) -> int:
+    """How many of `num_blocks` may be pinned beside a request of `longest_request` blocks."""
+    return max(0, min(num_blocks // PINNED_PART, num_blocks - longest_request))
+
+
+def _entry(pin: Pin, block_size: int) -> _PinnedEntry:
+    try:
+        token_ids = unpack_token_ids(pin.token_ids)
+    except DecodeError as error:
+        raise InvalidRequest(str(error)) from error
+    if not len(token_ids) or len(token_ids) % block_size:
+        raise InvalidRequest("a pinned prefix is whole blocks, at least one")
+    if len(pin.namespace) != NAMESPACE_BYTES:
+        raise InvalidRequest("the namespace has a wrong length")
+    path = NamespacePath.single(Namespace(pin.namespace))
+    return _PinnedEntry(pin, path, token_ids, len(token_ids) // block_size)
+
+
+def _tell(entry: _PinnedEntry, error: EngineError | None) -> list[PinReply]:
+    """Answer all clients that wait for a pin: with its blocks, or with `error`."""
+    waiting, entry.waiting = entry.waiting, []
+    if error is not None:
+        return [_refusal(client, query_id, error) for client, query_id in waiting]
+    blocks = entry.num_blocks
+    return [(client, Pinned(query_id=query_id, blocks=blocks)) for client, query_id in waiting]
+
+
+def _refusal(client: bytes, query_id: str, error: EngineError) -> PinReply:
+    refusal = Pinned(
+        query_id=query_id,
+        blocks=0,
+        code=error.code,
+        message=error.message,
+        retry_after_s=error.retry_after_s,
+    )
+    return client, refusal

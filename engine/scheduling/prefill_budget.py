@@ -1,0 +1,157 @@
+"""How many prompt tokens a step has, bounded by how long its sequences can wait for it.
+
+Every sequence in a step waits until the whole step has ended. From the predicted times of steps
+(`step_times.py`), a step has as many prompt tokens as fit into the shortest of these bounds:
+
+    decodes in the step          `max_step_s`, or a part of the time that all waiting prompts take,
+                                 if that is more: a first token may wait for all of them
+    newcomers in the step        the time that their own tokens take; other prompts fill the rest
+    a flow that may return       a part of the time that its own prompt takes, since its next
+                                 request may arrive at any moment
+
+Of two sizes that fit, the one with the cheaper tokens is chosen. A step reads all weights for its
+decodes anyway, and a waiting prompt is not yet one of these decodes. So a part of the decodes' time
+is not charged to the prompts: the share of decodes among all present sequences. Beside many decodes
+this favours small steps of a captured size; while many prompts wait for few decodes, large steps.
+
+No bound is below 2.5 times what the step takes without prompts, or its fixed cost would weigh too
+much. Newcomers go first until they have had a whole step's tokens while other prompts waited; then
+the other prompts have one step. Before any prompt has been measured there is no bound.
+
+Knows: predicted seconds, counts of tokens. Does not know: whose tokens they are, or in what order
+(`scheduler.py`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.scheduling.step_builder import StepLimits
+from engine.scheduling.step_times import StepShape, StepTimes
+
+PART_OF_BACKLOG = 1 / 15
+PART_OF_RETURNING = 1 / 8  # of what the prompt of a flow that may return takes
+FEWEST_TIMES = 2.5  # what a step takes without prompts: no bound is below
+WAITING_COUNTS = 2  # decodes that a waiting prompt counts as: it will have many steps
+LEAST = 64  # tokens, where more fit
+ALIKE = 0.02  # sizes whose prices differ by less are alike: the largest of them is taken
+ADAPTS = 0.5  # weight of the prompt that was admitted last among those before
+
+
+class WaitingPrompts(NamedTuple):
+    """Prompts that are not computed: tokens of those scheduled before, and those in the queue."""
+
+    num_scheduled: int
+    begun_tokens: int
+    queued: int
+
+
+class PrefillBudget:
+    """The tokens of prompts in each step. One owner thread."""
+
+    def __init__(self, limits: StepLimits, times: StepTimes) -> None:
+        self._whole = limits.max_batch_tokens
+        self._max_step_s = limits.max_step_s
+        self._times = times
+        self._tokens: float | None = None  # that a prompt has to compute
+        self._context = 0.0  # in which it computes them
+        self._owed = 0  # tokens that newcomers had while others waited
+
+    def admitted(self, tokens: int, start: int) -> None:
+        """A prompt has left the queue, with `tokens` to compute from position `start` on."""
+        if self._tokens is None:
+            self._tokens, self._context = tokens, start
+        self._tokens += ADAPTS * (tokens - self._tokens)
+        self._context += ADAPTS * (start + tokens / 2 - self._context)
+
+    @property
+    def is_others_turn(self) -> bool:
+        """Whether newcomers have gone first for long enough."""
+        return self._owed > self._whole
+
+    def decided(self, newcomers: int, others: int, *, others_wait: bool) -> None:
+        """Count a step with these tokens of newcomers' and of others' prompts."""
+        turn = self.is_others_turn or not others_wait
+        self._owed = 0 if turn else max(self._owed + newcomers - others, 0)
+
+    def of_newcomers(self, decodes: StepShape, most: int) -> int:
+        """Tokens that newcomers may have, at most `most`."""
+        if not self._is_bounded or not decodes.decodes:
+            return most
+        bound = self._at_least(decodes, self._max_step_s or 0.0)
+        return max(self._that_fit(decodes, bound, most))
+
+    def of_others(
+        self,
+        decodes: StepShape,
+        newcomers: int,
+        waiting: WaitingPrompts,
+        returning: int | None,
+        most: int,
+    ) -> int:
+        """Tokens that other prompts may have beside those of newcomers, at most `most`.
+
+        `returning`: the tokens of a prompt that may come, None if none.
+        """
+        if not self._is_bounded or not (waiting.num_scheduled or waiting.queued):
+            return most
+        wanted = waiting.begun_tokens + waiting.queued * (self._tokens or most)
+        bound = self._bound(decodes, newcomers, wanted, returning)
+        if bound is None or not most:
+            return most
+        sizes = self._that_fit(decodes, bound, newcomers + most)
+        present = decodes.decodes + WAITING_COUNTS * (waiting.num_scheduled + waiting.queued)
+        best = self._cheapest(decodes, sizes, newcomers + wanted, decodes.decodes / present)
+        return max(best - newcomers, 0)
+
+    @property
+    def _is_bounded(self) -> bool:
+        return self._max_step_s is not None and self._times.is_measured
+
+    def _bound(
+        self, decodes: StepShape, newcomers: int, wanted: float, returning: int | None
+    ) -> float | None:
+        """Seconds of the step."""
+        bounds = list[float]()
+        if decodes.decodes:
+            bounds.append(max(self._max_step_s or 0.0, PART_OF_BACKLOG * self._alone(wanted)))
+        if newcomers:
+            bounds.append(self._seconds(decodes, newcomers))
+        elif returning is not None:
+            bounds.append(PART_OF_RETURNING * self._times.prefill(0, returning))
+        return self._at_least(decodes, min(bounds)) if bounds else None
+
+    def _at_least(self, decodes: StepShape, seconds: float) -> float:
+        return max(seconds, FEWEST_TIMES * self._times.seconds(decodes))
+
+    def _that_fit(self, decodes: StepShape, seconds: float, most: int) -> dict[int, float]:
+        """The sizes of steps (at least one) that take no longer, and what each takes."""
+        fit = dict[int, float]()
+        for size in self._times.sizes(decodes.decodes, most):
+            takes = self._seconds(decodes, size)
+            if fit and takes > seconds:
+                break
+            fit[size] = takes
+        return {size: takes for size, takes in fit.items() if size >= min(LEAST, max(fit))}
+
+    def _cheapest(
+        self, decodes: StepShape, sizes: dict[int, float], wanted: float, part: float
+    ) -> int:
+        """Of steps of these sizes, the one with the cheapest tokens.
+
+        `part`: the share of decodes among the present sequences.
+        """
+        anyway = part * self._times.seconds(decodes)
+        prices = {
+            size: (takes - anyway) / min(size, max(wanted, 1.0)) for size, takes in sizes.items()
+        }
+        least = min(prices.values())
+        return max(size for size, price in prices.items() if price <= least + ALIKE * abs(least))
+
+    def _seconds(self, decodes: StepShape, new: int) -> float:
+        shape = StepShape(decodes.decodes, decodes.keys, new, new * self._context)
+        return self._times.seconds(shape)
+
+    def _alone(self, tokens: float) -> float:
+        """Seconds that the waiting prompts would take in large steps."""
+        return tokens / self._whole * self._seconds(StepShape(), self._whole)

@@ -1,0 +1,46 @@
+"""The two priorities: interactive goes before batch, which is guaranteed a share of the work.
+
+While both wait, batch is due `share` of all work. What interactive sequences compute adds to
+what is due, what batch sequences compute is taken from it, and batch goes first as long as
+something is due. So batch falls behind by no more than `most_due` and what runs already, and
+interactive work waits for no more batch work than that share. If only one of the two waits, it
+gets everything.
+
+When batch returns after it was idle, nothing is due to it; if it had had too much, it still owes
+that.
+"""
+
+from __future__ import annotations
+
+from engine.link.messages import Priority
+
+
+class PriorityClasses:
+    """The balance between the two priorities. `share` of 0 to 1, `most_due` in tokens."""
+
+    def __init__(self, share: float, *, most_due: float) -> None:
+        self._rate = share / (1 - share)  # due to batch for each token of interactive work
+        self._most_due = most_due
+        self._waiting: dict[Priority, int] = {"interactive": 0, "batch": 0}
+        self._due = 0.0
+
+    def order(self) -> tuple[Priority, Priority]:
+        """The priority that goes first, then the other."""
+        return ("batch", "interactive") if self._due > 0 else ("interactive", "batch")
+
+    def entered(self, priority: Priority) -> None:
+        """A sequence waits."""
+        self._waiting[priority] += 1
+
+    def left(self, priority: Priority) -> None:
+        """A sequence waits no more."""
+        self._waiting[priority] -= 1
+        if not self._waiting["batch"]:
+            self._due = min(self._due, 0.0)
+
+    def charge(self, priority: Priority, cost: float) -> None:
+        """Work was done; it counts where the other class was waiting."""
+        if priority == "interactive" and self._waiting["batch"]:
+            self._due = min(self._due + cost * self._rate, self._most_due)
+        elif priority == "batch" and self._waiting["interactive"]:
+            self._due -= cost

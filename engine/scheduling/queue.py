@@ -1,0 +1,285 @@
+"""Whose turn it is: deficit round robin over flows, fewest tokens first only within one.
+
+    flow a  credit  120 | s1 s4 s7      Served in turn while their credit is positive. When no
+    flow b  credit  -30 | s2            flow that could go has any left, a round begins: every
+    flow c  credit -900 | (idle)        flow gets quantum x weight.
+
+A flow is charged when the engine does the work (`charge`), not when the request arrives, since
+the length of an output is not known before. So credit goes below zero, and a flow then waits for
+as many rounds as its debt takes. Work that no other flow was waiting for leaves no
+debt. The debt of an idle flow is paid off by rounds, and by as much work as others get without
+debt; but no credit is saved up: a flow that returns starts at zero at best.
+
+A flow with no running sequence, and with hardly more debt than the flows that have some, goes
+before all others (`newcomer`): so a flow that sends few and small requests does not notice the load
+of the others. It is charged like every flow, so a flow that sends more than its share soon owes
+more and waits its turn.
+
+Within a flow the sequence with the fewest uncached tokens to compute goes first: it delays the
+others least, and its cached blocks are used before they are evicted. That order never crosses
+flows, so it tells no flow about another's prompts, and a sequence is passed over a bounded number
+of times.
+
+Interactive sequences go before batch ones, of whatever flow, until batch is due its share
+(`classes`). A flow has one credit for both.
+
+A flow may fill only a part of the places that are left (`_may_wait`). So a flow that floods the
+queue is refused while places remain for others, and the refusal says when one should be free.
+
+Knows: flows, weights, costs in tokens. Does not know: the cache (callers pass a rank), the clock
+(only when sequences arrived), or what a step is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from engine.errors import QueueFull
+from engine.link.messages import Priority
+from engine.scheduling.admission_rate import AdmissionRate
+from engine.scheduling.priority_classes import PriorityClasses
+from engine.scheduling.sequence import Sequence
+
+Rank = Callable[[Sequence], int | None]
+"""Cached tokens of a waiting sequence, or None while it may not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Bounds of the queue. `capacity` and `lookahead` in sequences, `quantum` in tokens."""
+
+    capacity: int = 1024
+    quantum: int = 512  # what a flow of weight 1 gets in a round
+    lookahead: int = 16  # oldest sequences of a flow that are compared by tokens to compute
+    patience: int = 8  # times a sequence may be passed over within its flow
+    max_idle_flows: int = 4096  # indebted flows remembered
+    greed: float = 3.0  # sequences that a flow may have waiting for each place that is free
+    batch_share: float = 1 / 8  # of the work, while interactive sequences wait as well
+
+
+@dataclass(slots=True, eq=False)
+class _Queued:
+    sequence: Sequence
+    passed_over: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _FlowQueue:
+    weight: float
+    credit: float = 0.0
+    forgiven: float = 0.0  # the queue's `_uncontended` when its debt was last looked at
+    interactive: list[_Queued] = field(default_factory=list)
+    batch: list[_Queued] = field(default_factory=list)
+    admission_rate: AdmissionRate = field(default_factory=AdmissionRate)
+
+    @property
+    def debt(self) -> float:
+        """Tokens owed, for a weight of 1."""
+        return max(-self.credit / self.weight, 0.0)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.interactive) + len(self.batch)
+
+    def waiting(self, priority: Priority) -> list[_Queued]:
+        return self.interactive if priority == "interactive" else self.batch
+
+
+class FairQueue:
+    """Waiting sequences. One owner thread."""
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self._limits = limits
+        self._flows: dict[str, _FlowQueue] = {}  # in order of turn
+        self._length = 0
+        self._backlogged = 0  # flows with waiting sequences
+        self._uncontended = 0.0  # tokens of weight 1 computed while no other flow waited
+        self._classes = PriorityClasses(limits.batch_share, most_due=8.0 * limits.quantum)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """All waiting sequences, flow by flow."""
+        for flow in self._flows.values():
+            yield from (entry.sequence for entry in (*flow.interactive, *flow.batch))
+
+    def push(self, sequence: Sequence) -> None:
+        """Add a new sequence at the end of its flow; raises QueueFull."""
+        flow = self._flows.get(sequence.flow)
+        if not self._may_wait(flow):
+            admission_rate = AdmissionRate() if flow is None else flow.admission_rate
+            raise QueueFull(
+                "too many requests wait for the engine",
+                retry_after_s=admission_rate.retry_after_s(sequence.arrived),
+            )
+        flow = self._enter(sequence)
+        flow.admission_rate.came(sequence.arrived)
+        flow.waiting(sequence.priority).append(_Queued(sequence))
+
+    def push_front(self, sequence: Sequence) -> None:
+        """Put a preempted sequence back: it goes first in its flow, whatever the capacity."""
+        flow = self._enter(sequence)
+        waiting = _Queued(sequence, passed_over=self._limits.patience)
+        flow.waiting(sequence.priority).insert(0, waiting)
+
+    def select(self, rank: Rank) -> Sequence | None:
+        """The sequence whose turn it is among those with a rank; it stays in the queue."""
+        for priority in self._classes.order():
+            choice = self._select_of(priority, rank)
+            if choice is not None:
+                return choice
+        return None
+
+    def num_waiting(self, flow: str) -> int:
+        """How many of a flow wait."""
+        found = self._flows.get(flow)
+        return 0 if found is None else found.num_waiting
+
+    def newcomer(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
+        """The next interactive sequence of a flow that is not `present` and owes little.
+
+        `present` maps flows to the tokens that their running sequences still have to compute.
+        Little is less than one round above the least debt that any of these flows will have then.
+        Of several such flows the one with the fewest waiting is chosen. The sequence stays in the
+        queue, and no round begins.
+        """
+        if self._length == 0:
+            return None
+        debts = (
+            self._flows[name].debt + tokens / self._flows[name].weight
+            for name, tokens in present.items()
+            if name in self._flows
+        )
+        most = min(debts, default=0.0) + self._limits.quantum
+        new = (
+            flow
+            for name, flow in self._flows.items()
+            if flow.interactive and name not in present and flow.debt < most
+        )
+        for flow in sorted(new, key=attrgetter("num_waiting")):
+            choice = self._choose(flow.interactive, rank)
+            if choice is not None:
+                return choice
+        return None
+
+    def take(self, sequence: Sequence) -> None:
+        """Remove a selected sequence: its flow's turn is over, its elders were passed over."""
+        flow = self._flows[sequence.flow]
+        waiting = flow.waiting(sequence.priority)
+        index = _index(waiting, sequence)
+        for elder in waiting[:index]:
+            elder.passed_over += 1
+        flow.admission_rate.started()
+        self._leave(sequence, flow, index)
+        if flow.num_waiting or flow.credit < 0:
+            self._flows[sequence.flow] = self._flows.pop(sequence.flow)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a waiting sequence that was cancelled."""
+        flow = self._flows[sequence.flow]
+        self._leave(sequence, flow, _index(flow.waiting(sequence.priority), sequence))
+
+    def charge(self, sequence: Sequence, cost: float) -> None:
+        """Charge a sequence's flow for work done, in tokens."""
+        self._classes.charge(sequence.priority, cost)
+        flow = self._flows.get(sequence.flow)
+        own = 1 if flow is not None and flow.num_waiting else 0
+        if self._backlogged > own:
+            flow = flow or self._open(sequence)
+            flow.credit -= cost
+            return
+        self._uncontended += cost / sequence.weight
+        if flow is not None:
+            flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
+
+    def _may_wait(self, flow: _FlowQueue | None) -> bool:
+        """Whether there is a place for one more sequence of `flow`.
+
+        With a greed of 3 one flow alone gets 3/4 of the queue, and each of n that flood it
+        3/(3n + 1); there is always a place for a flow that has none waiting.
+        """
+        free = self._limits.capacity - self._length
+        waiting = 0 if flow is None else flow.num_waiting
+        return waiting < free * self._limits.greed
+
+    def _select_of(self, priority: Priority, rank: Rank) -> Sequence | None:
+        broke: list[tuple[_FlowQueue, Sequence]] = []
+        for flow in self._flows.values():
+            choice = self._choose(flow.waiting(priority), rank)
+            if choice is None:
+                continue
+            if flow.credit > 0:
+                return choice
+            broke.append((flow, choice))
+        if not broke:
+            return None
+        self._begin_rounds([flow for flow, _ in broke])
+        return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
+
+    def _choose(self, waiting: list[_Queued], rank: Rank) -> Sequence | None:
+        """The overdue one, else the one with the fewest tokens to compute, else the oldest."""
+        best: Sequence | None = None
+        fewest = math.inf
+        for entry in waiting[: self._limits.lookahead]:
+            cached = rank(entry.sequence)
+            if cached is None:
+                continue
+            if entry.passed_over >= self._limits.patience:
+                return entry.sequence
+            if entry.sequence.length - cached < fewest:
+                best, fewest = entry.sequence, entry.sequence.length - cached
+        return best
+
+    def _begin_rounds(self, broke: list[_FlowQueue]) -> None:
+        """As many rounds as it takes until one of the flows has credit, in one go."""
+        quantum = self._limits.quantum
+        rounds = min(math.floor(-flow.credit / (quantum * flow.weight)) + 1 for flow in broke)
+        for name, flow in list(self._flows.items()):
+            share = quantum * flow.weight
+            most = share if flow.num_waiting else 0.0
+            flow.credit = min(flow.credit + rounds * share, most)
+            self._forget_if_clear(name, flow)
+
+    def _enter(self, sequence: Sequence) -> _FlowQueue:
+        flow = self._flows.get(sequence.flow) or self._open(sequence)
+        flow.weight = sequence.weight
+        if not flow.num_waiting:
+            self._backlogged += 1
+            self._forgive(flow)
+        self._length += 1
+        self._classes.entered(sequence.priority)
+        return flow
+
+    def _forgive(self, flow: _FlowQueue) -> None:
+        """Pay off debt by the work that others got without debt while this flow did not wait."""
+        share = (self._uncontended - flow.forgiven) * flow.weight
+        flow.credit = max(flow.credit, min(flow.credit + share, 0.0))
+        flow.forgiven = self._uncontended
+
+    def _leave(self, sequence: Sequence, flow: _FlowQueue, index: int) -> None:
+        del flow.waiting(sequence.priority)[index]
+        self._length -= 1
+        self._classes.left(sequence.priority)
+        if not flow.num_waiting:
+            self._backlogged -= 1
+            flow.credit = min(flow.credit, 0.0)
+            flow.forgiven = self._uncontended
+            self._forget_if_clear(sequence.flow, flow)
+
+    def _open(self, sequence: Sequence) -> _FlowQueue:
+        if len(self._flows) - self._backlogged >= self._limits.max_idle_flows:
+            del self._flows[next(n for n, flow in self._flows.items() if not flow.num_waiting)]
+        flow = self._flows[sequence.flow] = _FlowQueue(sequence.weight, forgiven=self._uncontended)
+        return flow
+
+    def _forget_if_clear(self, name: str, flow: _FlowQueue) -> None:
+        if not flow.num_waiting and flow.credit >= 0:
+            del self._flows[name]
+
+
+def _index(waiting: list[_Queued], sequence: Sequence) -> int:
+    return next(i for i, entry in enumerate(waiting) if entry.sequence is sequence)

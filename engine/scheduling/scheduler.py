@@ -1,0 +1,289 @@
+"""What runs in this step, under one budget of tokens.
+
+There is no prefill phase and no decode phase. A sequence has `num_tokens` known tokens, of which
+`num_computed` have their KV; a step gives each scheduled sequence some of the difference:
+
+    1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
+       That token may be pending: lengths are known before values are.
+    2. newcomers (`arrivals.py`): of flows that come and go beside others that are always there
+       and owe little (`newcomer` of the queue), those with the fewest tokens first. So such a flow
+       waits for the step under way and no more, whatever load other flows bring. Where all batch
+       slots are taken, the flow with the most slots gives one up.
+    3. the other prompts: first one waiting prompt of each flow that has none running and owes
+       little; then, in order of arrival, prompts that an earlier step began; then prompts whose
+       prefix has been loaded from a lower tier, which hold their blocks already; then waiting
+       prompts in the queue's order, while budget, batch slots and blocks last. A sequence whose
+       prefix must be loaded first is set aside with its lease and delays no other: it takes
+       neither budget nor a row until the load has ended.
+
+How many tokens 2 and 3 have is one decision (`prefill_budget.py`).
+
+Chunked prefill, mixed batches, prefix hits and resuming after preemption all follow from that.
+
+When a running sequence finds no free block to grow, the latest arrival, running or loading, gives
+its blocks back and waits at the front of its flow. So the oldest sequence always makes progress,
+and it always fits alone. Where blocks will be free as soon as copies end, the sequence skips a step
+instead.
+
+A load that fails sends its sequence to the front of its flow, to start over without loads.
+
+Knows: budgets and the order of sequences. Does not know: how one comes and goes (`active.py`),
+tensors, tokens' values, or what follows from a step (`settle.py`). It does not touch
+`num_computed` either: `settle` does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from operator import attrgetter
+
+from engine.scheduling.active import ActiveSequences, who_gives
+from engine.scheduling.arrivals import Arrivals
+from engine.scheduling.costs import charge_decodes, charge_row
+from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
+from engine.scheduling.queue import FairQueue
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.sequence_cache import SequenceCache, lease_of
+from engine.scheduling.step_builder import (
+    Scheduled,
+    StepBuilder,
+    StepLimits,
+    next_kind,
+    remaining_tokens,
+)
+from engine.scheduling.step_times import StepShape, StepTimes
+from engine.stats.counters import EngineCounters
+from engine.step import DECODE, PREFILL
+
+
+class SchedulerStuck(RuntimeError):
+    """No sequence runs and no waiting one can start: a defect of the engine."""
+
+
+class Scheduler:
+    """Who of the waiting and the running sequences is in the next step. One owner thread."""
+
+    def __init__(
+        self,
+        queue: FairQueue,
+        sequence_cache: SequenceCache,
+        limits: StepLimits,
+        times: StepTimes,
+        counters: EngineCounters,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.queue = queue
+        self.sequence_cache = sequence_cache
+        self._arrivals = Arrivals()
+        self.active = ActiveSequences(
+            queue, sequence_cache, self._arrivals, counters, clock, max_running=limits.max_running
+        )
+        self._limits = limits
+        self._prefill = PrefillBudget(limits, times)
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Sequences with a batch slot, in order of arrival."""
+        return self.active.running
+
+    @property
+    def loading(self) -> list[Sequence]:
+        """Sequences that wait for their loads, in order of admission."""
+        return self.active.loading
+
+    def has_any_of(self, flow: str) -> bool:
+        """Whether a flow has anything that runs, loads or waits."""
+        return self._arrivals.is_alive(flow) or self.queue.num_waiting(flow) > 0
+
+    def may_come(self, now: float) -> bool:
+        """Whether a flow may return that waits for no more than the step under way."""
+        return self._limits.max_step_s is not None and self._expected(now) is not None
+
+    def _expected(self, now: float) -> int | None:
+        return self._arrivals.expected(now, lambda flow: self.queue.num_waiting(flow) > 0)
+
+    def schedule(self, now: float, *, max_tokens: int | None = None) -> Scheduled:
+        """Decide the next step; `max_tokens` lowers its budget, though never below decodes."""
+        budget = self._limits.max_batch_tokens
+        if max_tokens is not None:
+            budget = max(min(budget, max_tokens), self._limits.max_running)
+        builder = StepBuilder(budget)
+        has_room = self._continue_decodes(builder, now)
+        if self.queue or self.loading or len(self.running) > len(builder.rows):
+            self._add_prompts(builder, now, has_room=has_room)
+        return builder.step()
+
+    def _add_prompts(self, builder: StepBuilder, now: float, *, has_room: bool) -> None:
+        """Rows for newcomers, then for others; without `has_room` free blocks are reserved."""
+        decodes, most = StepShape.of(builder.rows), builder.budget
+        newcomers = 0
+        if not self._prefill.is_others_turn:
+            allowed = builder.budget = self._prefill.of_newcomers(decodes, most)
+            has_room = has_room and self._admit_first(builder, now, are_newcomers=True)
+            self._continue_newcomers(builder, now)
+            most -= allowed - builder.budget  # rows of who gave way are gone
+            newcomers = max(allowed - builder.budget, 0)
+        waiting, returning = self._waiting(builder), self._expected(now)
+        others = self._prefill.of_others(decodes, newcomers, waiting, returning, most)
+        builder.budget = others
+        has_room = has_room and self._admit_first(builder, now)
+        self._compute(builder, self.running)
+        self._board(builder, now, self.loading)
+        if has_room:
+            self._admit(builder, now)
+        self._prefill.decided(newcomers, others - builder.budget, others_wait=any(waiting))
+
+    def _waiting(self, builder: StepBuilder) -> WaitingPrompts:
+        scheduled = _without_row(builder, self.running)
+        return WaitingPrompts(
+            len(scheduled), sum(map(remaining_tokens, scheduled)), len(self.queue)
+        )
+
+    def _compute(self, builder: StepBuilder, sequences: Iterable[Sequence]) -> None:
+        """Rows for started prompts that have no row, as far as the budget goes."""
+        for sequence in _without_row(builder, sequences):
+            if builder.budget and sequence.batch_slot is not None:
+                charge_row(self.queue, builder.add(sequence))
+
+    def _continue_decodes(self, builder: StepBuilder, now: float) -> bool:
+        """Rows for sequences with one token to go, the eldest first.
+
+        A victim is always younger than the sequence that needs its blocks, so no victim is in the
+        step yet. Returns whether there were blocks for all, without a preemption.
+        """
+        preempted, has_room = self.active.num_preemptions, True
+        for sequence in tuple(self.running):
+            is_running = sequence.lease is not None  # not preempted by an elder just now
+            if is_running and next_kind(sequence) is DECODE:
+                if self._make_room(sequence, now):
+                    builder.add(sequence)
+                else:
+                    has_room = False
+        charge_decodes(self.queue, builder.rows)
+        return has_room and self.active.num_preemptions == preempted
+
+    def _make_room(self, sequence: Sequence, now: float) -> bool:
+        """Find a block for a sequence's last token; False: it was preempted, or must wait."""
+        while not self.sequence_cache.grow(sequence, now):
+            if self.sequence_cache.is_room_coming(sequence):
+                return False
+            victim = self._victim(sequence)
+            self.active.preempt(victim, now)
+            if victim is sequence:
+                return False
+        return True
+
+    def _victim(self, sequence: Sequence) -> Sequence:
+        """The latest arrival, if possible among those whose blocks `sequence` could have."""
+        loading = [one for one in self.loading if one.arrived >= sequence.arrived]
+        younger = [*loading, *reversed(self.running[self.running.index(sequence) :])]
+        giving = [one for one in younger if self.sequence_cache.makes_room(one)]
+        return max(giving or younger, key=attrgetter("arrived"))
+
+    def _continue_newcomers(self, builder: StepBuilder, now: float) -> None:
+        """Rows for newcomers whose prompts take several steps, or had to be loaded first."""
+        newcomers = self._arrivals.newcomers()
+        if newcomers:
+            self._board(builder, now, newcomers)
+            self._compute(builder, newcomers)
+
+    def _board(self, builder: StepBuilder, now: float, sequences: Iterable[Sequence]) -> None:
+        """Start sequences whose loads have ended, and start over those whose loads failed."""
+        for sequence in [one for one in sequences if one.is_loading]:
+            lease = lease_of(sequence)
+            if lease.failed:
+                self.active.start_over(sequence, now)
+            elif lease.ready and builder.budget and self._find_batch_slot(sequence, builder, now):
+                self.active.start_loaded(sequence, builder, now)
+
+    def _admit_first(
+        self, builder: StepBuilder, now: float, *, are_newcomers: bool = False
+    ) -> bool:
+        """Admit the first sequences of flows that have none and owe little.
+
+        Returns whether all of them were admitted; blocks that become free go first to the others.
+        """
+        if not self.queue:
+            return True
+        present = Counter[str]()  # tokens that sequences have to compute
+        for one in (*self.running, *self.loading):
+            present[one.flow] += remaining_tokens(one)
+        while builder.budget:
+            before = self.active.remaining_tokens()
+            rank = partial(self._rank, now=now, before=before, are_newcomers=are_newcomers)
+            sequence = self.queue.newcomer(present, rank)
+            if sequence is None or not self._could_sit(sequence, builder):
+                return True
+            if not self._take_of_others(sequence, builder, now, before):
+                return not present
+            present[sequence.flow] += remaining_tokens(sequence)
+            if lease_of(sequence).ready:
+                self._find_batch_slot(sequence, builder, now)
+            is_newcomer = self._arrivals.is_newcomer(sequence)
+            self._start(sequence, builder, now, is_newcomer=is_newcomer)
+        return True
+
+    def _rank(
+        self, sequence: Sequence, now: float, before: int, *, are_newcomers: bool
+    ) -> int | None:
+        if are_newcomers and not self._arrivals.is_newcomer(sequence):
+            return None
+        return self.sequence_cache.look_up(sequence, now, before)
+
+    def _take_of_others(
+        self, sequence: Sequence, builder: StepBuilder, now: float, before: int
+    ) -> bool:
+        """Lease a waiting sequence's blocks and find it a batch slot; False: not now."""
+        while not self.active.take(sequence, now, before):
+            giving = [one for one in self.running if self.sequence_cache.makes_room(one)]
+            giver = who_gives(giving, sequence.flow, builder.started)
+            if giver is None or self.sequence_cache.is_room_coming(sequence):
+                return False
+            self._send_back(giver, builder, now)
+        return True
+
+    def _could_sit(self, sequence: Sequence, builder: StepBuilder) -> bool:
+        if not self.active.is_full:
+            return True
+        return who_gives(self.running, sequence.flow, builder.started) is not None
+
+    def _find_batch_slot(self, sequence: Sequence, builder: StepBuilder, now: float) -> bool:
+        """Find the sequence a batch slot, if need be another's; False: not now."""
+        if self.active.is_full:
+            giver = who_gives(self.running, sequence.flow, builder.started)
+            if giver is None:
+                return False
+            self._send_back(giver, builder, now)
+        return True
+
+    def _send_back(self, giver: Sequence, builder: StepBuilder, now: float) -> None:
+        builder.drop(giver)
+        self.active.preempt(giver, now)
+
+    def _start(
+        self, sequence: Sequence, builder: StepBuilder, now: float, *, is_newcomer: bool = False
+    ) -> None:
+        self._prefill.admitted(remaining_tokens(sequence), sequence.num_computed)
+        self.active.admit(sequence, builder, now, is_newcomer=is_newcomer)
+
+    def _admit(self, builder: StepBuilder, now: float) -> None:
+        most = self._limits.max_running
+        while builder.budget and max(len(self.running), len(self.loading)) < most:
+            before = self.active.remaining_tokens()
+            rank = partial(self.sequence_cache.look_up, now=now, before=before)
+            sequence = self.queue.select(rank)
+            if sequence is None or not self.active.take(sequence, now, before):
+                break
+            self._start(sequence, builder, now)
+        is_still = not (self.running or self.loading or self.sequence_cache.copies_under_way)
+        if self.queue and is_still and not any(one.awaits_constraint for one in self.queue):
+            raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")
+
+
+def _without_row(builder: StepBuilder, sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Those of `sequences` that have several tokens to compute and no row in `builder`."""
+    given = {id(row.sequence) for row in builder.rows}
+    return [one for one in sequences if next_kind(one) is PREFILL and id(one) not in given]

@@ -1,0 +1,113 @@
+"""One sequence in the engine: its tokens, its lease, how far it is computed.
+
+State has one owner, the engine's thread. There is no prefill phase and no decode phase:
+
+    |  prompt  |  output  | pending |
+    0                 num_tokens  length
+
+`num_tokens` are known. A token that a launched step will sample is pending: it is counted in
+`length`, but the host does not know its value before the step is settled, and the device feeds it
+to the next step by itself. A sequence that needs the value first, for its constraint, skips steps
+until then (`max_pending`). The KV of the first `num_computed` tokens is in the pool, or will
+be when the launched steps are done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.link.messages import Loads, Priority, SamplingParams
+from engine.link.stats_messages import TierTokens
+from engine.scheduling.token_constraint import TokenConstraint
+from prefix_cache.hashing import TokenIds as TokenIds
+from prefix_cache.leases.lease import Lease
+from prefix_cache.namespace import NamespacePath
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A request's sequence; identity is the object itself."""
+
+    request_id: str
+    client: bytes  # which gateway's connection to answer on
+    flow: str
+    weight: float
+    path: NamespacePath
+    block_keys: bytes
+    sampling: SamplingParams
+    prompt_len: int
+    arrived: float  # seconds, monotonic
+    tokens: TokenIds  # capacity prompt_len + max_tokens; the first num_tokens are valid
+    num_tokens: int
+    writer: str = ""  # the label of what it writes into the cache
+    priority: Priority = "interactive"
+    use_cache: bool = True
+    num_computed: int = 0
+    loads: Loads = "auto"  # whether lower blocks are loaded for it
+    constraint: TokenConstraint | None = None  # has been given every generated token
+    # Tokens of the prompt that the cache had at its first start.
+    found: TierTokens = field(default_factory=TierTokens)
+    num_pending: int = 0  # tokens that launched steps will sample
+    max_pending: int = field(init=False)  # with more it is in no step before these are settled
+    # It cannot start: its constraint is being made. Changes between steps alone (`core`).
+    awaits_constraint: bool = field(init=False)
+    lease: Lease | None = None  # None while waiting
+    lease_id: int = 0  # another one with each lease; 0: none
+    num_sent: int = 0  # blocks of the lease that the runner was sent
+    is_asked: bool = False  # the runner was sent its sampling parameters
+    batch_slot: int | None = None  # its place among the running; None while waiting or loading
+    leased: float = 0.0  # when it was last given its blocks
+    admitted: float | None = None  # when it first started
+    match_seconds: float = 0.0  # what finding its prefix took at the first admission
+    load_seconds: float = 0.0  # what it waited for blocks from slower tiers
+    engine_seconds: float = 0.0  # its share of the steps that computed its tokens
+    held_since: float | None = None  # when single flight first left it waiting
+    has_sent_tokens: bool = False
+    written_tokens: int = 0  # put into the cache under its label by the leases it has given back
+    first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
+
+    def __post_init__(self) -> None:
+        self.max_pending = 1 if self.constraint is None else 0
+        self.awaits_constraint = self.constraint is not None and not self.constraint.is_ready
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether it holds its blocks and has not started yet: some are being loaded."""
+        return self.lease is not None and self.batch_slot is None
+
+    @property
+    def length(self) -> int:
+        """Tokens in all, the pending ones included."""
+        return self.num_tokens + self.num_pending
+
+    @property
+    def num_output(self) -> int:
+        """Tokens generated so far."""
+        return self.num_tokens - self.prompt_len
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """A view of all known tokens, prompt and output."""
+        return self.tokens[: self.num_tokens]
+
+    @property
+    def output_ids(self) -> TokenIds:
+        """A view of the generated tokens."""
+        return self.tokens[self.prompt_len : self.num_tokens]
+
+    def hold(self, lease: Lease, lease_id: int) -> None:
+        """It has these blocks, of which the runner knows nothing yet."""
+        self.lease, self.lease_id = lease, lease_id
+        self.num_sent, self.is_asked = 0, False
+
+    def let_go(self) -> None:
+        """It has no blocks any more, and none of its tokens is computed or pending."""
+        self.lease, self.lease_id = None, 0
+        self.num_computed = self.num_pending = 0
+
+    def append(self, token_id: int) -> None:
+        """Add one generated token."""
+        self.tokens[self.num_tokens] = token_id
+        self.num_tokens += 1
+        if self.constraint is not None:
+            self.constraint.advance(token_id)

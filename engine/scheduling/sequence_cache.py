@@ -1,0 +1,202 @@
+"""Each sequence's lease, and its right to be the only one that computes a new block.
+
+    look_up -> take -> [loading] -> (grow, commit)* -> give_back | discard
+
+Single flight: a sequence whose next block is being computed by another under the same namespace
+waits until that block is in the tree, or until a deadline has passed. So N cold requests for one
+prefix compute it once.
+
+Where a part of the prefix lies lower than the device, it is decided here, once a lease, whether
+to load or to compute it (`prefix_cache.tiers.load_or_recompute`).
+
+Knows: leases and block keys of sequences. Does not know: whose turn it is (`queue.py`), budgets
+(`scheduler.py`), or which blocks go when room is needed (`prefix_cache`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from engine.copies import TierCopies
+from engine.link.stats_messages import TierTokens
+from engine.scheduling.sequence import Sequence
+from prefix_cache.cache import PrefixCache
+from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.leases.lease import Lease
+from prefix_cache.leases.single_flight import SingleFlight
+from prefix_cache.tiers.load_or_recompute import LOWER, NO_QUEUE, LoadOrRecompute, Queue
+from prefix_cache.tiers.loader import Whereabouts
+
+
+class LeaseMissing(RuntimeError):
+    """A sequence was to use blocks that it does not hold: a defect of the engine."""
+
+
+class SequenceCache:
+    """The engine's use of the prefix cache. One owner thread."""
+
+    def __init__(
+        self,
+        cache: PrefixCache,
+        copies: TierCopies,
+        rates: LoadOrRecompute,
+        *,
+        single_flight_deadline_s: float,
+    ) -> None:
+        self._cache = cache
+        self._single_flight = SingleFlight()
+        self._copies = copies
+        self._rates = rates
+        self._deadline_s = single_flight_deadline_s
+        self._lease_ids = count(1)
+
+    @property
+    def copies_under_way(self) -> bool:
+        """Whether copies between tiers are under way, whose end may let a sequence start."""
+        return len(self._cache.in_flight) > 0
+
+    def look_up(self, sequence: Sequence, now: float, before: int = 0) -> int | None:
+        """Cached tokens a waiting sequence would start from; None while it is held back.
+
+        `before`: tokens that are to be computed before any of its own.
+        """
+        if sequence.awaits_constraint:
+            return None
+        if not sequence.use_cache:
+            return 0
+        found = self._cache.locate(sequence.path, sequence.token_ids)
+        loads = self._loads(sequence, found, before)
+        cached = (found.device + found.coming + loads) * self._cache.block_size
+        if self._is_held_back(sequence, cached, now):
+            return None
+        return cached
+
+    def take(self, sequence: Sequence, now: float, before: int = 0) -> bool:
+        """Lease blocks for all of the sequence's tokens; False: not now, nothing changed.
+
+        The lease may have to wait for loads (`Lease.ready`).
+        """
+        if not self._cache.is_kept(sequence.flow):
+            return False
+        found = self._cache.locate(sequence.path, sequence.token_ids[:-1])
+        loads = self._loads(sequence, found, before)
+        lease = self._cache.acquire(
+            sequence.path,
+            sequence.token_ids,
+            owner=sequence.flow,
+            now=now,
+            shares=sequence.use_cache,
+            load_blocks=loads,
+            writer=sequence.writer,
+        )
+        if lease is None:
+            return False
+        self._note(sequence, lease, found)
+        sequence.hold(lease, next(self._lease_ids))
+        sequence.num_computed = lease.cached_tokens
+        if sequence.use_cache:
+            first = lease.cached_tokens // self._cache.block_size
+            self._single_flight.begin(sequence, _prompt_keys(sequence, first))
+        return True
+
+    def grow(self, sequence: Sequence, now: float) -> bool:
+        """Make room for all tokens, pending ones too; False: not now, nothing changed."""
+        lease, length = lease_of(sequence), sequence.length
+        if length <= lease.num_blocks * self._cache.block_size:
+            return True
+        return self._cache.extend(lease, length, now=now)
+
+    def is_room_coming(self, sequence: Sequence) -> bool:
+        """Whether the blocks that a sequence lacks are free, or will be when copies have ended."""
+        held = 0 if sequence.lease is None else sequence.lease.num_blocks
+        return self._cache.capacity.is_coming(self._cache.blocks_for(sequence.length) - held)
+
+    def makes_room(self, sequence: Sequence) -> bool:
+        """Whether others may have the blocks that a running sequence would give back.
+
+        Where tiers are partitioned that is so only while its flow holds more than its part.
+        """
+        return self._cache.quotas.may_give(sequence.flow)
+
+    def commit(self, sequence: Sequence, start: int, end: int, now: float) -> None:
+        """Share the whole blocks that computing tokens `start` to `end` has completed.
+
+        All of them are known by now, and the blocks lie before the sequence's last token: a
+        step that still runs for a sequence that ends writes after them.
+        """
+        first, last = start // self._cache.block_size, end // self._cache.block_size
+        if not sequence.use_cache or first == last:
+            return
+        self._cache.commit(
+            lease_of(sequence), sequence.token_ids, end, sequence.block_keys, now=now
+        )
+        self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
+
+    def keep_out(self, sequence: Sequence) -> None:
+        """Nothing that the sequence computes from now on is shared; what it holds it may use."""
+        sequence.use_cache = False
+        self._single_flight.end(sequence)
+
+    def give_back(self, sequence: Sequence, now: float) -> None:
+        """Release the lease; what was committed stays in the tree."""
+        self._cache.release(lease_of(sequence), now=now)
+        self._leave(sequence)
+
+    def discard(self, sequence: Sequence, now: float) -> None:
+        """Release the lease, and forget every block that the sequence put in the tree."""
+        self._cache.discard(lease_of(sequence), now=now)
+        self._leave(sequence)
+
+    def _loads(self, sequence: Sequence, found: Whereabouts, before: int) -> int:
+        if not sequence.use_cache or not found.host + found.disk:
+            return 0
+        if self._cache.quotas.are_partitions:
+            queue = NO_QUEUE  # others' work must not decide what this flow finds
+        else:
+            queue = Queue(before, {tier: self._copies.up_from(tier) for tier in LOWER})
+        return self._rates.load_blocks(
+            found, sequence.num_tokens, queue, sequence.loads, sequence.flow
+        )
+
+    def _note(self, sequence: Sequence, lease: Lease, found: Whereabouts) -> None:
+        """Remember where the sequence's cached tokens lay, and count what was chosen."""
+        size, loaded = self._cache.block_size, 0
+        if sequence.use_cache and found.host + found.disk:
+            loaded = max(lease.num_shared - found.device - found.coming, 0)
+            self._rates.count(found, loaded, sequence.flow)
+        if sequence.admitted is None:
+            cached = min(lease.cached_tokens, sequence.prompt_len)
+            host = min(loaded, found.host)
+            disk = loaded - host
+            sequence.found = TierTokens(cached - loaded * size, host * size, disk * size)
+        for writer, blocks in lease.first_reads.items():
+            sequence.first_reads[writer] = sequence.first_reads.get(writer, 0) + blocks * size
+
+    def _leave(self, sequence: Sequence) -> None:
+        self._single_flight.end(sequence)
+        sequence.written_tokens += lease_of(sequence).num_written * self._cache.block_size
+        sequence.let_go()
+
+    def _is_held_back(self, sequence: Sequence, cached: int, now: float) -> bool:
+        key = next(_prompt_keys(sequence, cached // self._cache.block_size), None)
+        if key is None or not self._single_flight.is_held(key):
+            return False
+        if sequence.held_since is None:
+            sequence.held_since = now
+        return now - sequence.held_since < self._deadline_s
+
+
+def lease_of(sequence: Sequence) -> Lease:
+    """The lease of a running sequence; raises LeaseMissing when it has none."""
+    if sequence.lease is None:
+        raise LeaseMissing(f"sequence {sequence.request_id} holds no blocks")
+    return sequence.lease
+
+
+def _prompt_keys(sequence: Sequence, first: int, last: int | None = None) -> Iterator[bytes]:
+    """Keys of the prompt's whole blocks `first` up to, not including, `last` (None: all)."""
+    keys = sequence.block_keys
+    end = len(keys) if last is None else min(last * KEY_BYTES, len(keys))
+    for at in range(first * KEY_BYTES, end, KEY_BYTES):
+        yield keys[at : at + KEY_BYTES]

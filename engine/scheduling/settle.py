@@ -1,0 +1,273 @@
+"""Apply what a step produced: tokens to sequences, events out, computed blocks to the tree.
+
+    settle    tokens are appended, as many as a row sampled up to an end, and events made
+    commit    the blocks that they completed go to the tree: after the events have been sent, since
+              a client waits for these and no request can use a block before the next step
+
+Launches are counted here too: from the launch on, a step's tokens count as computed and its samples
+as pending, so that the next step can be decided. This is the one place where these counts advance,
+and where the end of a sequence is decided:
+
+    a stop token      eos unless ignore_eos, or one of stop_token_ids   -> Finished("stop")
+    its constraint    may only end: the last token is sent, then       -> Finished("stop")
+    max_tokens        the last token is sent, then                     -> Finished("length")
+    cancelled         at any stage                                     -> Finished("cancelled")
+    not finite        its blocks are forgotten                         -> Failed(NumericFailure)
+    no token allowed  by its constraint                     -> Failed(ConstraintUnsatisfied)
+    engine at fault                                                    -> Failed(EngineFailure)
+
+A sequence may end while the next step runs with a row of it. Nothing of that row is applied
+(`ScheduledRow.is_over`).
+
+Knows: rows, tokens, reasons. Does not know: how tokens were chosen (min_tokens is the
+sampler's business), or sockets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import islice
+from typing import NamedTuple
+
+from msgspec import structs
+
+from engine.errors import ConstraintUnsatisfied, EngineError, NumericFailure
+from engine.link.messages import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Reused,
+    Timing,
+    Tokens,
+    WrittenAndRead,
+)
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.step_builder import Scheduled, ScheduledRow
+from engine.scheduling.step_times import StepTimes
+from engine.stats.counters import EngineCounters
+from engine.step import VERIFY, Sampled
+
+
+class AddressedEvent(NamedTuple):
+    """An event and the connection it goes to."""
+
+    client: bytes
+    event: Event
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the request ends with it."""
+        return not isinstance(self.event, Tokens)
+
+
+class Settler:
+    """Ends steps and sequences. One owner thread."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        counters: EngineCounters,
+        times: StepTimes,
+        *,
+        eos_token_ids: tuple[int, ...],
+    ) -> None:
+        self._scheduler = scheduler
+        self._sequence_cache = scheduler.sequence_cache
+        self._counters = counters
+        self._times = times
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._uncommitted: list[ScheduledRow] = []  # settled; their sequences hold their leases
+
+    def begin(self, step: Scheduled) -> None:
+        """Advance the counts by what a launched step will compute and sample."""
+        for row in step.rows:
+            row.sequence.num_computed = row.end
+            row.sequence.num_pending += row.num_new if row.kind is VERIFY else row.samples
+
+    def settle(
+        self, step: Scheduled, sampled: Iterable[Sampled], now: float, seconds: float = 0.0
+    ) -> list[AddressedEvent]:
+        """Apply a computed step; `sampled` has an entry for each token sampled, in row order.
+
+        `seconds` is what the step took; every row has its part of it, by tokens. To be followed
+        by `commit`, before a next step is decided.
+        """
+        replies: list[AddressedEvent] = []
+        per_token = seconds / max(step.step.num_tokens, 1)
+        generated: defaultdict[str, int] = defaultdict(int)
+        results = iter(sampled)
+        for row in step.rows:
+            value = next(results) if row.samples else None
+            more = tuple(islice(results, row.num_new - 1)) if row.kind is VERIFY else ()
+            row.sequence.engine_seconds += per_token * row.num_new
+            if row.is_over:
+                continue
+            if value is None:
+                self._advance(row, now)
+            elif more:
+                known = row.sequence.num_tokens
+                replies += self._take_several(row, (value, *more), now)
+                generated[row.sequence.flow] += row.sequence.num_tokens - known
+            elif value.token_id is None:
+                replies.append(self._fail_sampling(row.sequence, value, now))
+            else:
+                self._advance(row, now)
+                row.sequence.num_pending -= 1
+                generated[row.sequence.flow] += 1
+                replies += self._append(row.sequence, value.token_id, value, now)
+        for flow, tokens in generated.items():
+            self._counters.generated(flow, tokens)
+        return replies
+
+    def commit(self, now: float) -> None:
+        """Put the blocks that the rows settled last have completed into the tree."""
+        rows, self._uncommitted = self._uncommitted, []
+        for row in rows:
+            self._sequence_cache.commit(row.sequence, row.start, row.end, now)
+
+    def cancel(self, sequence: Sequence, now: float) -> AddressedEvent:
+        """End a sequence whose client left, at whatever stage it is."""
+        return self._finish(sequence, "cancelled", now)
+
+    def fail(self, sequence: Sequence, error: EngineError, now: float) -> AddressedEvent:
+        """End a sequence that the engine cannot go on with."""
+        self._scheduler.active.stop(sequence, now)
+        return _failed(sequence, error)
+
+    def _advance(self, row: ScheduledRow, now: float) -> None:
+        self._uncommitted.append(row)
+        if row.start < row.sequence.prompt_len:
+            self._counters.computed(min(row.end, row.sequence.prompt_len) - row.start, now)
+
+    def _take_several(
+        self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
+    ) -> list[AddressedEvent]:
+        """Like a row of one token for each value, up to the sequence's end.
+
+        Or up to a value that is not the token that the row was given there: the next ones follow
+        from that. What was computed of the rest is computed again.
+        """
+        sequence, start, end = row.sequence, row.start, row.end - len(values)
+        given = [*sequence.tokens[end + 1 : row.end].tolist(), None]
+        replies: list[AddressedEvent] = []
+        for value, token_id in zip(values, given, strict=True):
+            if value.token_id is None:
+                return [*replies, self._fail_sampling(sequence, value, now)]
+            end += 1
+            self._advance(structs.replace(row, start=start, end=end), now)
+            replies += self._append(sequence, value.token_id, value, now)
+            if row.is_over:
+                return replies
+            if value.token_id != token_id:
+                break
+            start = end
+        sequence.num_computed, sequence.num_pending = end, 0
+        return replies
+
+    def _append(
+        self, sequence: Sequence, token_id: int, result: Sampled, now: float
+    ) -> list[AddressedEvent]:
+        sequence.append(token_id)
+        if self._stops(sequence, token_id):
+            return [self._finish(sequence, "stop", now, stop_token_id=token_id)]
+        replies = [self._tokens(sequence, token_id, result, now)]
+        if sequence.constraint is not None and sequence.constraint.is_over:
+            replies.append(self._finish(sequence, "stop", now))
+        elif sequence.num_output >= sequence.sampling.max_tokens:
+            replies.append(self._finish(sequence, "length", now))
+        return replies
+
+    def _stops(self, sequence: Sequence, token_id: int) -> bool:
+        sampling = sequence.sampling
+        if token_id in sampling.stop_token_ids:
+            return True
+        return token_id in self._eos_token_ids and not sampling.ignore_eos
+
+    def _finish(
+        self,
+        sequence: Sequence,
+        reason: FinishReason,
+        now: float,
+        *,
+        stop_token_id: int | None = None,
+    ) -> AddressedEvent:
+        """`completion_tokens` counts every sampled token, the one that stopped it included."""
+        self.commit(now)  # while it has its lease
+        self._scheduler.active.stop(sequence, now)
+        finished = Finished(
+            request_id=sequence.request_id,
+            reason=reason,
+            stop_token_id=stop_token_id,
+            prompt_tokens=sequence.prompt_len,
+            reused=self._reused(sequence),
+            completion_tokens=sequence.num_output,
+            engine_seconds=sequence.engine_seconds,
+            cache=_written_and_read(sequence),
+        )
+        return AddressedEvent(sequence.client, finished)
+
+    def _fail_sampling(self, sequence: Sequence, value: Sampled, now: float) -> AddressedEvent:
+        self.commit(now)  # while it has its lease
+        if value.is_ruled_out:
+            error = None if sequence.constraint is None else sequence.constraint.error
+            nothing = ConstraintUnsatisfied("the request's constraint allows no token here")
+            return self.fail(sequence, error or nothing, now)
+        self._scheduler.active.expel(sequence, now)
+        return _failed(sequence, NumericFailure("the model produced numbers that are not finite"))
+
+    def _tokens(
+        self, sequence: Sequence, token_id: int, result: Sampled, now: float
+    ) -> AddressedEvent:
+        first = not sequence.has_sent_tokens
+        sequence.has_sent_tokens = True
+        tokens = Tokens(
+            request_id=sequence.request_id,
+            token_ids=(token_id,),
+            logprobs=None if result.logprobs is None else (result.logprobs,),
+            reused=self._reused(sequence) if first else None,
+            timing=_timing(sequence, now) if first else None,
+        )
+        return AddressedEvent(sequence.client, tokens)
+
+    def _reused(self, sequence: Sequence) -> Reused:
+        if not self._times.is_measured:
+            return Reused(sequence.found)
+        return Reused(sequence.found, self._times.prefill(0, sequence.found.total))
+
+
+def failed(
+    client: bytes,
+    request_id: str,
+    error: EngineError,
+    cache: WrittenAndRead | None = None,
+) -> AddressedEvent:
+    """The reply that ends a request with an error."""
+    event = Failed(
+        request_id=request_id,
+        code=error.code,
+        message=error.message,
+        retry_after_s=error.retry_after_s,
+        cache=cache or WrittenAndRead(),
+    )
+    return AddressedEvent(client, event)
+
+
+def _failed(sequence: Sequence, error: EngineError) -> AddressedEvent:
+    return failed(sequence.client, sequence.request_id, error, _written_and_read(sequence))
+
+
+def _written_and_read(sequence: Sequence) -> WrittenAndRead:
+    """Of a sequence that has given its lease back."""
+    return WrittenAndRead(sequence.written_tokens, sequence.first_reads)
+
+
+def _timing(sequence: Sequence, now: float) -> Timing:
+    """Where the time before the first token went; a preemption on the way counts as prefill."""
+    admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
+    match, load = sequence.match_seconds, sequence.load_seconds
+    queue = max(0.0, admitted - sequence.arrived - load)  # `admitted` comes after the loads
+    prefill = max(0.0, now - admitted - match)
+    return Timing(queue, match, load, prefill)

@@ -1,0 +1,205 @@
+"""A step under construction, and how its rows become data for the runner.
+
+    ScheduledRow    a sequence and the range of its tokens, for the scheduler and `settle`
+    Row             the same as numbers, with the blocks and options that the runner has not got yet
+
+Making a row notes on its sequence what was sent. After a failed launch, `unsent` makes the next row
+send all of it again.
+
+Knows: sequences, leases, rows, what a row takes of the budget. Does not know: whose turn it is
+(`scheduler.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import structs
+
+from engine.sampling.slot_params import is_penalised
+from engine.scheduling.sequence import Sequence
+from engine.step import DECODE, VERIFY, NewRequest, Row, RowKind, Step, kind_of
+from prefix_cache.leases.lease import Lease
+from storage.move import Move
+
+PENDING_ID = bytes(4)  # in place of a token that the device fills in
+
+
+class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """`num_new` tokens of a sequence, from position `start`, as they were when it was made."""
+
+    sequence: Sequence
+    start: int
+    num_new: int
+    end: int  # first position after them
+    kind: RowKind
+    samples: bool  # they reach the last token, so that the next is sampled, or more (`RowKind`)
+    lease_id: int
+
+    @property
+    def num_samples(self) -> int:
+        """How many tokens are sampled."""
+        return self.num_new if self.kind is VERIFY else int(self.samples)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the sequence has given back the row's blocks: the row's result is dropped."""
+        return self.lease_id != self.sequence.lease_id
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A step, and its rows in the same order."""
+
+    rows: tuple[ScheduledRow, ...]
+    step: Step
+
+
+def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> ScheduledRow:
+    """`num_new` tokens of a sequence from `start` on, or the next that it has to compute."""
+    start = sequence.num_computed if start is None else start
+    end = start + num_new
+    samples = end == sequence.num_tokens + sequence.num_pending
+    kind = kind_of(num_new)
+    return ScheduledRow(sequence, start, num_new, end, kind, samples, sequence.lease_id)
+
+
+def verify_row(sequence: Sequence, num_given: int) -> ScheduledRow:
+    """The sequence's last token, and the given tokens after it, which are in `tokens`.
+
+    What follows each is sampled. Raises RuntimeError where that depends on the values before.
+    """
+    if sequence.constraint is not None or is_penalised(sequence.sampling):
+        raise RuntimeError("a row with penalties or a constraint samples several tokens")
+    start, num_new = sequence.num_computed, 1 + num_given
+    return ScheduledRow(sequence, start, num_new, start + num_new, VERIFY, True, sequence.lease_id)
+
+
+def step_of(rows: Iterable[ScheduledRow], moves: Iterable[Move] = ()) -> Scheduled:
+    """The step of these rows, decodes first. Raises RuntimeError where a row's sequence has no
+    lease or no batch slot."""
+    rows = tuple(sorted(rows, key=_is_prefill))
+    return Scheduled(rows, Step(tuple([sent(row) for row in rows]), tuple(moves)))
+
+
+def sent(row: ScheduledRow) -> Row:
+    """The row as data, with what the runner does not have of its sequence."""
+    sequence, start, end = row.sequence, row.start, row.end
+    lease, batch_slot, constraint = sequence.lease, sequence.batch_slot, sequence.constraint
+    if lease is None or batch_slot is None:
+        lacks = "lease" if lease is None else "seat"
+        raise RuntimeError(f"{sequence.request_id} is in a step without a {lacks}")
+    first = sequence.num_sent
+    is_pending = end > sequence.num_tokens and row.kind is not VERIFY
+    is_last_alone = is_pending and row.kind is DECODE
+    return Row(
+        sequence.lease_id,
+        batch_slot,
+        row.kind,
+        start,
+        end,
+        row.samples,
+        is_pending,
+        PENDING_ID if is_last_alone else sequence.tokens[start:end].tobytes(),
+        first,
+        b"" if first == lease.num_blocks else _new_blocks(sequence, lease),
+        None if sequence.is_asked or not row.samples else _new_request(sequence, batch_slot),
+        b"" if constraint is None or not row.samples else constraint.allowed().tobytes(),
+    )
+
+
+def unsent(scheduled: Scheduled) -> None:
+    """The runner may not have what the rows of a step brought: it will be sent again."""
+    for row, data in zip(scheduled.rows, scheduled.step.rows, strict=True):
+        if data.block_ids:
+            row.sequence.num_sent = data.first_block
+        if data.new is not None:
+            row.sequence.is_asked = False
+
+
+def _is_prefill(row: ScheduledRow) -> bool:
+    return row.kind is not DECODE
+
+
+def _new_blocks(sequence: Sequence, lease: Lease) -> bytes:
+    first, sequence.num_sent = sequence.num_sent, lease.num_blocks
+    return lease.block_ids[first : lease.num_blocks].tobytes()
+
+
+def _new_request(sequence: Sequence, batch_slot: int) -> NewRequest:
+    sequence.is_asked = True
+    sampling, prompt_len, num_tokens = sequence.sampling, sequence.prompt_len, sequence.num_tokens
+    if sampling.grammar is not None:  # the runner has its masks
+        sampling = structs.replace(sampling, grammar=None)
+    num_prompt = prompt_len if sampling.repetition_penalty != 1.0 else 0
+    prompt_ids = sequence.tokens[:num_prompt].tobytes()
+    output_ids = sequence.output_ids.tobytes() if is_penalised(sampling) else b""
+    is_constrained = sequence.constraint is not None
+    return NewRequest(
+        batch_slot, sampling, prompt_len, num_tokens, prompt_ids, output_ids, is_constrained
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """Bounds of one step: tokens computed, sequences running, seconds."""
+
+    max_batch_tokens: int
+    max_running: int
+    # Of steps with decodes (`prefill_budget.py`). None: no bound.
+    max_step_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_step_s is not None and self.max_step_s <= 0:
+            raise ValueError("max_step_s must be more than 0 seconds")
+        if not 0 < self.max_running <= self.max_batch_tokens:
+            raise ValueError(
+                "max_running must be in 1..max_batch_tokens: each takes a token a step"
+            )
+
+
+@dataclass(slots=True)
+class StepBuilder:
+    """Rows so far, and the tokens that further rows may have (`budget`)."""
+
+    budget: int
+    rows: list[ScheduledRow] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    started: list[Sequence] = field(default_factory=list)  # whose blocks the moves may fill
+
+    def add(self, sequence: Sequence) -> ScheduledRow:
+        """Add a row of what the sequence has to compute, as far as the budget reaches."""
+        row = row_of(sequence, min(remaining_tokens(sequence), self.budget))
+        self.rows.append(row)
+        self.budget -= row.num_new
+        return row
+
+    def drop(self, sequence: Sequence) -> None:
+        """Take back the sequence's row, if it has one."""
+        for row in [row for row in self.rows if row.sequence is sequence]:
+            self.rows.remove(row)
+            self.budget += row.num_new
+
+    def step(self) -> Scheduled:
+        """The step, decodes before chunks; what it has of its sequences counts as sent."""
+        return step_of(self.rows, self.moves)
+
+
+def remaining_tokens(sequence: Sequence) -> int:
+    """Tokens that a sequence has to compute now.
+
+    None once its last token is known or pending, nor while it waits for the values of pending ones.
+    """
+    pending = sequence.num_pending
+    length = sequence.num_tokens + pending
+    if pending > sequence.max_pending or length >= len(sequence.tokens):
+        return 0
+    return length - sequence.num_computed
+
+
+def next_kind(sequence: Sequence) -> RowKind | None:
+    """What a row of all that a sequence has to compute would be; None where that is nothing."""
+    to_go = remaining_tokens(sequence)
+    return kind_of(to_go) if to_go else None

@@ -1,0 +1,187 @@
+"""Predicts how long a step takes, from what steps took: the one place that learns from them.
+
+    seconds = rows + keys that decodes read + pairs of a prompt's token and a key before it
+
+The seconds of `rows` are a curve, with a point for each size that steps are captured in, and
+another for steps that are too large to be captured: some sizes cost hardly more than smaller ones.
+When a step took longer or shorter than predicted, the terms of its prediction are corrected in
+proportion to their size. A point of the curve that has not been measured is derived from the
+nearest one that has, by rough constants (`WEIGHTS`, `KEY`, `PAIR`).
+
+Knows: sizes of steps, seconds. Does not know: a clock, or what a prediction is for: the size of a
+step (`prefill_budget.py`), loading or recomputing (`load_or_recompute.py`), or when the next step
+is decided (`launches.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
+
+from engine.scheduling.step_builder import ScheduledRow
+from engine.step import DECODE, Row
+from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, new_tokens, padded, places_for
+
+ROWS = (1, 64, 128, 256, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096, 8192, 16384)
+TOO_LARGE = (1536, 2048, 2560, 3072, 4096, 6144)  # tokens of prompts, for a captured graph
+NOT_CAPTURED = (16, 32, 64, 128, 256, 384, 512, 768, 1024)  # where none are
+LARGE = 8192  # rows of a step that is bound by arithmetic
+# A step, in what one row of a large step takes. On a GPU the weights are read for any number of
+# rows; on a CPU that is little beside arithmetic.
+WEIGHTS = 220.0
+CPU_WEIGHTS = 16.0
+KEY = 1 / 600
+PAIR = 1 / 15_000
+# Where rates are: the curve of captured graphs and that of others, two for keys, one for pairs.
+_OTHERS = len(ROWS)
+_KEYS = 2 * len(ROWS)
+_PAIRS = _KEYS + 2
+
+LEARNS = 0.3  # the part of an error that is corrected at once
+MEASURED_TOKENS = 64  # of prompts; fewer say little about the cost of a prompt's token
+NUM_REMEMBERED = 8  # steps, for by how much one may be shorter than predicted
+MISSED = 7 / 8  # of the time until the host looked: what a step that was over by then counts as
+SHORTEST_CONTEXT = 256  # tokens, of those whose rates are reported
+
+
+class StepShape(NamedTuple):
+    """What a step's time depends on."""
+
+    decodes: int = 0
+    keys: int = 0  # that the decodes read
+    new: int = 0  # tokens of prompts
+    pairs: float = 0.0  # of these and the keys before each
+
+    @classmethod
+    def of(cls, rows: Iterable[Row | ScheduledRow]) -> StepShape:
+        """The shape of a step of these rows."""
+        decodes = keys = new = 0
+        pairs = 0.0
+        for row in rows:
+            if row.kind is DECODE:
+                decodes += 1
+                keys += row.end
+            else:
+                new += row.num_new
+                pairs += row.num_new * (row.start + row.num_new / 2)
+        return cls(decodes, keys, new, pairs)
+
+    @classmethod
+    def prompt(cls, start: int, end: int) -> StepShape:
+        """The tokens [start, end) of a prompt, alone."""
+        return cls(0, 0, end - start, (end - start) * (start + end) / 2)
+
+
+class StepTimes:
+    """What steps of an engine take. One owner thread."""
+
+    def __init__(self, most_captured: int = MOST_NEW, weights: float = WEIGHTS) -> None:
+        """`most_captured`: prompt tokens up to which steps are padded to a captured size.
+
+        `weights`: a first idea of what a step costs, whatever is in it, in rows of a large step.
+        """
+        self.is_measured = False  # whether steps taught what a prompt's token takes
+        self._most_captured = most_captured
+        self._weights = weights
+        self._rates = [0.0] * (_PAIRS + 1)  # seconds for what a row of a large step takes
+        self._met: set[int] = set()  # what has a rate of its own
+        self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # to what was predicted
+        self._longest = SHORTEST_CONTEXT
+
+    def settled(self, shape: StepShape, seconds: float) -> None:
+        """A step of this shape took `seconds`."""
+        if seconds <= 0.0:
+            return
+        terms = self._terms(shape)
+        if not self._met:
+            self._rates = [seconds / sum(units for _, units in terms)] * len(self._rates)
+        predicted = sum(units * self._rates[place] for place, units in terms)
+        self._ratios.append(seconds / predicted)
+        self._correct(terms, seconds - predicted)
+        for place, _ in terms:
+            if place not in self._met:
+                self._meet(place)
+        if shape.new >= MEASURED_TOKENS:
+            self.is_measured = True
+            self._longest = max(self._longest, int(shape.pairs / shape.new))
+
+    def missed(self, shape: StepShape, most: float) -> None:
+        """A step was over before the host looked, after `most` seconds."""
+        predicted = self.seconds(shape)
+        if predicted:
+            self._ratios.append(min(MISSED * most / predicted, 1.0))
+
+    def seconds(self, shape: StepShape) -> float:
+        """What a step of this shape takes; 0 as long as nothing is known."""
+        return sum(units * self._rates[place] for place, units in self._terms(shape))
+
+    def least(self, shape: StepShape) -> float | None:
+        """What it takes if as short, beside its prediction, as any of the last; None: unknown."""
+        if len(self._ratios) < NUM_REMEMBERED:
+            return None
+        return min(self._ratios) * self.seconds(shape)
+
+    def sizes(self, decodes: int, most: int) -> list[int]:
+        """Sizes in prompt tokens to choose from beside `decodes`, ascending; the last is `most`.
+
+        Of captured graphs the sizes that are filled, since smaller ones cost as much.
+        """
+        captured = new_tokens(places_for(decodes)) if self._most_captured else NOT_CAPTURED
+        chosen = [size for size in captured if size <= (self._most_captured or size)]
+        return [*(size for size in (*chosen, *TOO_LARGE) if size < most), most]
+
+    def prefill(self, start: int, end: int) -> float:
+        """What the tokens [start, end) of one prompt take, in steps of their own."""
+        firsts = range(start, end, LARGE)
+        return sum(self.seconds(StepShape.prompt(at, min(at + LARGE, end))) for at in firsts)
+
+    def tokens_per_second(self) -> dict[int, float]:
+        """What a large step computes, by context: for every doubling of it up to the longest."""
+        rates, context = dict[int, float](), SHORTEST_CONTEXT
+        while self.is_measured and context < 2 * self._longest:
+            rates[context] = LARGE / self.seconds(
+                StepShape(new=LARGE, pairs=LARGE * float(context))
+            )
+            context *= 2
+        return rates
+
+    def _correct(self, terms: list[tuple[int, float]], error: float) -> None:
+        """Divide what is learned of an error among parts of a step, the larger ones more."""
+        parts = [(place, units * self._rates[place]) for place, units in terms]
+        per_part = LEARNS * error / sum(part * part for _, part in parts)
+        for place, part in parts:
+            self._rates[place] *= max(1 + per_part * part, 0.1)
+
+    def _meet(self, place: int) -> None:
+        """Something was met: what was not is like the nearest of its kind that was."""
+        self._met.add(place)
+        for alike in (range(_KEYS), range(_KEYS, _PAIRS)):
+            met = [one for one in alike if one in self._met]
+            for other in alike if met else ():
+                self._rates[other] = self._rates[min(met, key=partial(_distance, other))]
+
+    def _terms(self, shape: StepShape) -> list[tuple[int, float]]:
+        """The parts of a step: the place of their rate, and what they are in rows."""
+        decodes, keys, new, pairs = shape
+        is_captured = 0 < new <= self._most_captured
+        rows = padded(decodes, new) if is_captured else decodes + new
+        above = min(max(bisect_left(ROWS, rows), 1), len(ROWS) - 1)
+        low, high = ROWS[above - 1], ROWS[above]
+        part = (rows - low) / (high - low)
+        above += 0 if is_captured or not new else _OTHERS
+        terms = [(above, part * (self._weights + high))] if part > 0 else []
+        if part < 1:
+            terms.append((above - 1, (1 - part) * (self._weights + low)))
+        if keys:  # not all captured graphs read those of a common prefix once
+            terms.append((_KEYS + (is_captured and new > SHARING_NEW_TOKENS[-1]), KEY * keys))
+        if pairs:
+            terms.append((_PAIRS, PAIR * pairs))
+        return terms
+
+
+def _distance(point: int, other: int) -> tuple[bool, int]:
+    """Between points of the curves: those of the same one are nearer."""
+    return (point < _OTHERS) != (other < _OTHERS), abs(point % _OTHERS - other % _OTHERS)

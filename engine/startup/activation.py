@@ -1,0 +1,118 @@
+"""Measures the memory that the largest step takes on a CUDA device, beside weights and pool.
+
+The forward pass of a step of prompts is run and measured. What decodes and sampling may take on
+top is bounded by a formula, since it depends on which prefixes they share and how they sample.
+
+Knows: how to make a step of the largest size without sequences. Does not know: what the number
+is used for (`pool_size`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.execution.batch import Batch
+from engine.execution.shared_prefixes import most_groups
+from engine.models.config import ModelConfig
+from engine.models.decoder import Decoder
+from engine.models.layers import AttentionConfig
+from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.tuning import decode_tuning, shared_tuning
+from storage.device_pool import empty_blocks, layer_views
+from storage.kv_layout import KvLayout
+
+# Copies of the sampled rows' logits, in float32, that the most demanding sampling holds at once:
+# sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks; and the
+# tables of what requests ask for (`sampler.tables`), which are made when first needed.
+SAMPLING_COPIES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class StepBounds:
+    """Of the steps that will run, in tokens and rows."""
+
+    batch_tokens: int  # of the largest step, whose memory is measured; 0: it is not
+    max_running: int
+    max_model_len: int
+    layout: KvLayout
+    graph_tokens: int  # of the largest captured graph; 0: none is
+    group_rows: int  # decodes that read a prefix together; 0: none do
+
+
+def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
+    """Peak bytes, on top of what is held before, of the largest step on CUDA."""
+    device, layout, config = decoder.parameters.embedding.device, bounds.layout, decoder.config
+    sizes = bounds.batch_tokens, bounds.max_model_len, layout.block_size
+    batch = largest_batch(*sizes, device)
+    num_blocks = _blocks_per_row(*sizes)
+    pool = layer_views(empty_blocks(layout, num_blocks, device), layout)
+    pool_dtype = pool[0].dtype
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
+    torch.cuda.synchronize(device)
+    forward = torch.cuda.max_memory_allocated(device) - before
+    del pool
+    torch.cuda.empty_cache()
+    rows = bounds.max_running
+    partial = partial_bytes(config, pool_dtype, max_rows=rows, group_rows=bounds.group_rows)
+    return forward + partial + sampling_bytes(rows, config.vocab_size)
+
+
+def sampling_bytes(max_rows: int, vocab_size: int) -> int:
+    """An upper bound of the bytes that sampling `max_rows` rows takes."""
+    return SAMPLING_COPIES * 4 * max_rows * vocab_size
+
+
+def partial_bytes(
+    config: ModelConfig, dtype: torch.dtype, *, max_rows: int, group_rows: int
+) -> int:
+    """An upper bound of the bytes that `max_rows` decode rows take for outputs not merged yet.
+
+    A float32 output and its log-sum-exp for every row of every split that the kernel may schedule
+    (`kernels.attention.decode_attention`), in one layer: the next layer overwrites it.
+    """
+    return max(_partial_bytes(one, dtype, max_rows, group_rows) for one in config.attentions)
+
+
+def _partial_bytes(
+    attention: AttentionConfig, dtype: torch.dtype, max_rows: int, group_rows: int
+) -> int:
+    own = decode_tuning(attention.head_dim, dtype)
+    slots = own.most_splits(attention.num_kv_heads) + max_rows
+    if group_rows:
+        shared = shared_tuning(attention.head_dim, dtype)
+        splits = shared.most_splits(attention.num_kv_heads) + most_groups(max_rows)
+        slots += splits * group_rows
+    return 4 * slots * attention.num_heads * (attention.head_dim + 1)
+
+
+def _blocks_per_row(batch_tokens: int, max_model_len: int, block_size: int) -> int:
+    return -(-min(batch_tokens, max_model_len) // block_size)
+
+
+def largest_batch(
+    batch_tokens: int, max_model_len: int, block_size: int, device: torch.device
+) -> Batch:
+    """`batch_tokens` tokens as rows of up to `max_model_len`, all in the same first blocks."""
+    lengths = [
+        min(max_model_len, batch_tokens - start) for start in range(0, batch_tokens, max_model_len)
+    ]
+    num_blocks = _blocks_per_row(batch_tokens, max_model_len, block_size)
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    starts = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    tables = torch.arange(num_blocks, dtype=torch.int32).repeat(len(lengths), 1)
+    layout = BatchLayout(
+        query_starts=starts.to(device),
+        context_lens=torch.tensor(lengths, dtype=torch.int32, device=device),
+        block_tables=tables.to(device),
+        positions=positions.to(device),
+        slots=positions.to(device),
+        num_decodes=0,
+        max_context_len=max(lengths),
+    )
+    token_ids = torch.zeros(batch_tokens, dtype=torch.int64, device=device)
+    outputs = (starts[1:] - 1).to(device, torch.int64)
+    return Batch(token_ids, layout, outputs, outputs, outputs[:0], outputs[:0])

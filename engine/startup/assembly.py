@@ -1,0 +1,122 @@
+"""Puts an engine together around a runner.
+
+Knows: which part needs which. Does not know: models and devices (`main.py` brings a runner),
+or signals (`process.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.components import Components
+from engine.copies import TierCopies
+from engine.core import EngineCore
+from engine.link.messages import Welcome
+from engine.link.socket_link import Link
+from engine.scheduling.intake import Intake
+from engine.scheduling.pins import Pins, most_pinned
+from engine.scheduling.queue import FairQueue, QueueLimits
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.sequence_cache import SequenceCache
+from engine.scheduling.settle import Settler
+from engine.scheduling.step_builder import StepLimits
+from engine.scheduling.step_times import CPU_WEIGHTS, WEIGHTS, StepTimes
+from engine.scheduling.token_constraint import ConstraintOf, unconstrained
+from engine.startup.lower_tiers import LowerTiers
+from engine.stats.counters import EngineCounters
+from engine.step import Runner
+from engine.step_sizes import MOST_NEW
+from prefix_cache.cache import PrefixCache
+from prefix_cache.hashing import Digest, xxh3_128_digest
+from prefix_cache.policies.eviction_policy import EvictionPolicy, LeastRecentlyUsed
+from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """Bounds of one engine."""
+
+    step: StepLimits
+    queue: QueueLimits
+    single_flight_deadline_s: float
+    overlap_scheduling: bool = False  # a step is decided while the one before is computed
+    graph_tokens: int = MOST_NEW  # of prompts, in steps that are padded to a captured size
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRunner:
+    """A runner, its pool's size, its error when the device has no memory, what it may generate."""
+
+    runner: Runner
+    welcome: Welcome  # what clients are told of its model
+    num_blocks: int
+    out_of_memory: type[Exception]
+    constraint_of: ConstraintOf = unconstrained
+
+
+@dataclass(frozen=True, slots=True)
+class CacheParts:
+    """How the cache keeps blocks: what it evicts first, how keys are made, the lower tiers."""
+
+    policy: EvictionPolicy = field(default_factory=LeastRecentlyUsed)
+    digest: Digest = xxh3_128_digest
+    lower: LowerTiers = field(default_factory=LowerTiers)
+
+
+def assemble(
+    loaded_runner: LoadedRunner,
+    link: Link,
+    limits: EngineLimits,
+    cache_parts: CacheParts | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> EngineCore:
+    """An engine that serves `link`; without `cache_parts` it caches on the device alone."""
+    parts, welcome = cache_parts or CacheParts(), loaded_runner.welcome
+    cache = PrefixCache(
+        num_blocks=loaded_runner.num_blocks,
+        block_size=welcome.block_size,
+        policy=parts.policy,
+        digest=parts.digest,
+        tiers=parts.lower.tiers,
+    )
+    counters = EngineCounters(started=clock())
+    times = StepTimes(limits.graph_tokens, CPU_WEIGHTS if welcome.device == "cpu" else WEIGHTS)
+    rates = LoadOrRecompute(
+        times, block_size=welcome.block_size, block_bytes=parts.lower.block_bytes
+    )
+    copies = TierCopies(cache, parts.lower.mover, parts.lower.disk, rates)
+    sequence_cache = SequenceCache(
+        cache, copies, rates, single_flight_deadline_s=limits.single_flight_deadline_s
+    )
+    scheduler = Scheduler(
+        FairQueue(limits.queue), sequence_cache, limits.step, times, counters, clock
+    )
+    most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
+    components = Components(
+        link=link,
+        intake=Intake(
+            vocab_size=welcome.vocab_size,
+            block_size=welcome.block_size,
+            max_model_len=welcome.max_model_len,
+            fits=cache.fits,
+            constraint_of=loaded_runner.constraint_of,
+        ),
+        scheduler=scheduler,
+        settler=Settler(scheduler, counters, times, eos_token_ids=welcome.eos_token_ids),
+        runner=loaded_runner.runner,
+        cache=cache,
+        pins=Pins(cache, most),
+        copies=copies,
+        rates=rates,
+        times=times,
+        counters=counters,
+        welcome=welcome,
+        clock=clock,
+        pause=time.sleep,
+        out_of_memory=loaded_runner.out_of_memory,
+        overlap_scheduling=limits.overlap_scheduling,
+    )
+    return EngineCore(components)

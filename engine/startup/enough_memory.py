@@ -1,0 +1,57 @@
+"""Turns a lack of memory during the start into one error that says what is too small.
+
+Python, numpy, torch and the system each have their own way to say it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from engine.models.errors import NotEnoughMemory
+from storage.free_memory import host_free_memory
+
+_log = logging.getLogger(__name__)
+
+# Of errors that have no type of their own: torch's allocator, its threads, libraries.
+_SIGNS = ("can't allocate memory", "Cannot allocate memory", "can't start new thread", "bad_alloc")
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Raise NotEnoughMemory in place of any error that means a lack of memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        what = str(error).partition(". ")[0]  # the rest is advice about torch's settings
+        raise NotEnoughMemory(f"there is not enough memory on the device: {what}") from error
+    except (MemoryError, RuntimeError, OSError) as error:
+        if not lacks_memory(error):
+            raise
+        room = host_free_memory()
+        raise NotEnoughMemory(
+            f"there is not enough memory: {room.bytes >> 20} MiB are left within {room.bound}"
+        ) from error
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether `error` means that memory of the host was asked for and is not there."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+
+
+def warn_of_little_room(wanted: int) -> None:
+    """Warn of a pool that is larger than the memory: it is taken as it fills, so it may fit yet."""
+    room = host_free_memory()
+    if wanted > room.bytes:
+        _log.warning(
+            "the cache may take %d MiB of host memory; %d MiB are left within %s",
+            wanted >> 20,
+            room.bytes >> 20,
+            room.bound,
+        )

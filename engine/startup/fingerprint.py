@@ -1,0 +1,77 @@
+"""What the bits of a block depend on, as 32 bytes.
+
+A model never reads blocks with another fingerprint: namespaces are derived from it. Weights are
+digested by xxh3, which is fast and shows every accidental change; it is no cryptographic hash, but
+whoever could forge weights owns the machine anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from engine.models.config import ModelConfig
+from engine.models.weights import weight_files
+from storage.kv_layout import KvLayout
+
+# Version of where a layout's bytes lie in a block; raised whenever that changes.
+LAYOUT_VERSION = 1
+
+# Where a sequence stops and what the files call their dtype change no bit of a block.
+NOT_IN_BLOCKS = ("eos_token_ids", "dtype")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOrigin:
+    """Everything that the bits of a block depend on.
+
+    `weights` and `tokenizer` are digests; `numerics` names the kernels and their version.
+    """
+
+    weights: bytes
+    model: ModelConfig
+    tokenizer: bytes
+    weight_dtype: str
+    kv: KvLayout
+    numerics: str
+    layout_version: int = LAYOUT_VERSION
+
+    def fingerprint(self) -> bytes:
+        """32 bytes; they differ when any field differs that a block's bits depend on."""
+        fields = asdict(self)
+        fields["model"] = {
+            name: value for name, value in fields["model"].items() if name not in NOT_IN_BLOCKS
+        }
+        if self.kv.slice is None:
+            del fields["kv"]["slice"]  # as it was before there were slices
+        return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).digest()
+
+
+def weights_digest(model_dir: Path) -> bytes:
+    """A digest of the checkpoint's safetensors, names and bytes; raises CheckpointError."""
+    files = weight_files(model_dir)
+    with ThreadPoolExecutor() as pool:
+        digests = list(pool.map(_file_digest, files))
+    named = [(path.name, digest) for path, digest in zip(files, digests, strict=True)]
+    return xxhash.xxh3_128_digest(msgspec.msgpack.encode(named))
+
+
+def dummy_digest(seed: int) -> bytes:
+    """The digest that stands for the dummy weights of `seed`."""
+    return xxhash.xxh3_128_digest(f"dummy {seed}".encode())
+
+
+def tokenizer_digest(model_dir: Path) -> bytes:
+    """A digest of tokenizer.json; that of nothing where there is none."""
+    path = model_dir / "tokenizer.json"
+    return _file_digest(path) if path.exists() else xxhash.xxh3_128_digest(b"")
+
+
+def _file_digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, xxhash.xxh3_128).digest()

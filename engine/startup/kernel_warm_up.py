@@ -1,0 +1,177 @@
+"""Makes kernels ready before the first step: ours by a dry run, the library's by GEMM warm-up.
+
+The dry run shows `kernels.launch.compile_ahead` which kernels the engine will launch, without
+waiting for any of them: only the layers and graph buckets that launch kernels of their own.
+
+cuBLAS chooses one of many kernels by the number of rows, and loads it at its first use. Loading
+waits until the device is idle: without a warm-up, the first step of a size would wait until all
+steps before it have ended, 150 ms and more, and no step could be decided meanwhile. So matrices of
+all sizes are multiplied once:
+
+    every number of rows that may sample    the last layer after attention, and the head
+    every 24th number beyond                the other layers of a step of prompts
+
+Smallest sizes come first, and the warm-up ends after MOST_S on a device that is slow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from operator import attrgetter
+
+import torch
+from torch import Tensor
+
+from engine.execution.graphs.block_tables import DeviceTables
+from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
+from engine.execution.graphs.inputs import GraphBucket
+from engine.execution.graphs.steps import CaptureContext, compute_step, inputs_of
+from engine.models.decoder import Decoder, shortened
+from engine.models.modules import Linear, LinearConfig, walk
+from engine.models.weight_formats.plain import PlainLinear
+from engine.sampling.sampler import Sampler
+from engine.startup.activation import StepBounds, activation_bytes
+from kernels.linear import linear
+from storage.device_pool import empty_blocks, layer_views
+
+# Rows from one size to the next, where sizes are too many to compute them all. The library's tiles
+# are some multiple of 8 wide; with 3 x 8 most of them fit some size best.
+EVERY = 24
+MOST_S = 3.0
+
+
+@torch.inference_mode()
+def compute_each_once(
+    decoder: Decoder,
+    *,
+    max_rows: int,
+    batch_tokens: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """All products of steps of up to `batch_tokens` tokens, of which `max_rows` sample.
+
+    Keeps nothing. Waits for each size, so that the time it took is known.
+    """
+    device = decoder.parameters.head.device
+    give_up = clock() + MOST_S
+    for rows in row_counts(max_rows, batch_tokens):
+        if clock() >= give_up:
+            return
+        compute_gemms(decoder, rows, sampling=rows <= max_rows)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+
+def compute_gemms(decoder: Decoder, rows: int, *, sampling: bool) -> None:
+    """The products of the layers for `rows` tokens, and if they are sampling, that of the head."""
+    products = [*_of_layers(decoder), *([_of_head(decoder)] if sampling else [])]
+    like = decoder.parameters.embedding
+    for product in products:
+        product.product(decoder.ops, like.new_zeros((rows, product.config.size_in)))
+
+
+def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:
+    """The numbers of rows, in ascending order."""
+    yield from range(1, max_rows + 1)
+    yield from range(max_rows + EVERY, batch_tokens + 1, EVERY)
+
+
+def _of_layers(decoder: Decoder) -> Iterator[Linear]:
+    """One matrix of each shape and kind that the layers have: the first."""
+    seen = set()
+    for matrix in walk(decoder.parameters.layers, Linear):  # type: ignore[type-abstract]
+        config = matrix.config
+        kind = type(matrix), config.size_out, config.size_in, config.bias, config.in_parts
+        if kind not in seen:
+            seen.add(kind)
+            yield matrix
+
+
+def _of_head(decoder: Decoder) -> Linear:
+    weight = decoder.parameters.head
+    size_out, size_in = weight.shape
+    rows = (("lm_head", size_out),)
+    return PlainLinear(LinearConfig(rows, size_in, False, "rows", in_parts=False), weight, None)
+
+
+def dry_run(decoder: Decoder, sampler: Sampler, bounds: StepBounds) -> None:
+    """Launch on a CUDA device what a start launches, once each; nothing is kept.
+
+    Whether the kernels run or not, no index in it comes from their results.
+    """
+    if bounds.batch_tokens:
+        activation_bytes(shortened(decoder), bounds)
+    if bounds.graph_tokens:
+        dry_run_buckets(decoder, bounds)
+    dry_run_gemms(decoder, bounds)
+    dry_run_copies(decoder, bounds)
+    embedding = decoder.parameters.embedding
+    sampler.warm_up(decoder.config.vocab_size, embedding.device, embedding.dtype)
+    torch.cuda.empty_cache()
+
+
+@torch.inference_mode()
+def dry_run_buckets(decoder: Decoder, bounds: StepBounds) -> None:
+    """Compute a step of nothing but padding in each of the telling buckets."""
+    machine = small_machine(decoder, bounds)
+    small = replace(machine, decoder=shortened(decoder))
+    buckets = all_buckets(bounds.max_running, bounds.graph_tokens, bounds.group_rows)
+    for inputs in inputs_of(small, telling(buckets)):
+        compute_step(small, inputs)
+
+
+@torch.inference_mode()
+def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
+    """Compute products of as few rows as kernels are compiled for, not taken from the library."""
+    for rows in range(1, min(linear.MAX_ROWS, bounds.max_running) + 1):
+        compute_gemms(decoder, rows, sampling=True)
+
+
+def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
+    """Copy a block within the pool, as a prompt wants it that parts from another within a block."""
+    pool = _one_block(decoder, bounds)
+    block = torch.zeros(1, dtype=torch.int64, device=pool.device)
+    decoder.ops.copy_blocks(pool, block, block)
+
+
+def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
+    """Buckets of few decodes alone, and of those with other rows the ones with the fewest decodes.
+
+    The number of decodes beside other rows changes how much is launched, not which kernels; the
+    same is true of more than a few decodes alone. Buckets with the most new tokens come first:
+    their attention takes longest to compile.
+    """
+    fewest: dict[int, int] = {}
+    for bucket in buckets:
+        if bucket.num_new:
+            least = fewest.get(bucket.group_rows, bucket.num_decodes)
+            fewest[bucket.group_rows] = min(least, bucket.num_decodes)
+    kept = [
+        bucket
+        for bucket in buckets
+        if bucket.num_decodes <= (fewest[bucket.group_rows] if bucket.num_new else MANY_DECODES)
+    ]
+    return sorted(kept, key=attrgetter("num_new"), reverse=True)
+
+
+def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
+    """What steps are dry-run on: as the engine's, with a pool of one block."""
+    pool = _one_block(decoder, bounds)
+    return CaptureContext(
+        decoder=decoder,
+        pool=layer_views(pool, bounds.layout),
+        last_tokens=torch.zeros(bounds.max_running + 1, dtype=torch.int64, device=pool.device),
+        tables=DeviceTables(
+            num_batch_slots=bounds.max_running,
+            num_blocks=-(-bounds.max_model_len // bounds.layout.block_size),
+            scratch_block=0,
+            device=pool.device,
+        ),
+    )
+
+
+def _one_block(decoder: Decoder, bounds: StepBounds) -> Tensor:
+    """With room for all layers: its strides are constants of kernels."""
+    return empty_blocks(bounds.layout, 1, decoder.parameters.embedding.device)

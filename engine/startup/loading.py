@@ -1,0 +1,252 @@
+"""Puts a model on its device: config, weights, pool, runner, fingerprint.
+
+Knows: in which order, and what each step needs of the one before. Does not know: the scheduler
+or the link, which get what is opened here.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import torch
+
+from engine.config import EngineConfig
+from engine.grammars.grammars import Grammars, open_grammars
+from engine.link.messages import Welcome
+from engine.models.architecture import SERVED, ServedModels, read_model_config
+from engine.models.config import ModelConfig, kv_layout
+from engine.models.decoder import Decoder, build_decoder
+from engine.models.errors import BadConfig, PoolTooSmall, UnsupportedModel
+from engine.models.parameters import dummy_parameters
+from engine.models.weights import load_parameters
+from engine.sampling.planner import Planner
+from engine.sampling.sampler import Sampler
+from engine.sampling.tables import SlotTables
+from engine.startup.activation import StepBounds, activation_bytes
+from engine.startup.assembly import LoadedRunner
+from engine.startup.device import (
+    dtype_name,
+    free_bytes,
+    resolve_device,
+    resolve_dtype,
+    usual_threads,
+)
+from engine.startup.enough_memory import warn_of_little_room
+from engine.startup.fingerprint import (
+    BlockOrigin,
+    dummy_digest,
+    tokenizer_digest,
+    weights_digest,
+)
+from engine.startup.kernel_warm_up import compute_each_once, dry_run
+from engine.startup.model_runner import open_runner, sharing_rule
+from engine.startup.pool_size import blocks_for_tokens, blocks_on_cpu, blocks_on_cuda
+from engine.startup.timed import timed
+from kernels.errors import UnsupportedShape
+from kernels.launch.compile_ahead import compile_ahead
+from kernels.launch.compiler_key import begin_key
+from kernels.limits import check_attention, check_hidden_size
+from kernels.ops import ops_for
+from storage.device_pool import DevicePool
+from storage.errors import PoolDoesNotFit
+from storage.kv_layout import KvLayout
+
+DUMMY_SEED = 0
+SCRATCH_BLOCKS = 1  # after the cache's blocks: padding writes there
+CPU_BATCH_TOKENS = 512
+CUDA_BATCH_TOKENS = 8192
+# A device reads its own memory some 80 times as fast as the host's over a bus: while three quarters
+# of the weights are read, the weights' bytes divided by this can be loaded.
+WEIGHTS_PER_LATE_BYTE = 100
+# Raised whenever a kernel's results may differ in a bit from those of the release before.
+NUMERICS_VERSION = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOutline:
+    """What is known of a model before any of it is loaded."""
+
+    model: ModelConfig
+    device: torch.device
+    dtype: torch.dtype
+    layout: KvLayout
+    model_len: int  # tokens of the longest sequence
+    batch_tokens: int  # of the largest step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedModel(LoadedRunner):
+    """A model ready to compute steps, its config and its pool."""
+
+    pool: DevicePool
+    model: ModelConfig
+    max_batch_tokens: int
+    grammars: Grammars
+
+
+def outline_model(config: EngineConfig, served: ServedModels = SERVED) -> ModelOutline:
+    """What can be known of the model of `config` without loading it; raises ModelError."""
+    model = read_model_config(Path(config.model_dir), served)
+    _check_geometry(model, config.block_size)
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config.dtype, device, model.dtype)
+    layout = kv_layout(model.layers, dtype_name(dtype), config.block_size)
+    usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
+    batch_tokens = config.max_batch_tokens or usual
+    return ModelOutline(model, device, dtype, layout, _model_len(config, model), batch_tokens)
+
+
+def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> OpenedModel:
+    """Load the model of `config`, of this outline, and allocate its pool; raises ModelError."""
+    torch.set_num_threads(config.num_threads or usual_threads(len(os.sched_getaffinity(0))))
+    outline = outline or outline_model(config)
+    model, device, dtype = outline.model, outline.device, outline.dtype
+    compiler_key = begin_key() if device.type == "cuda" else None
+    with timed("weights"):
+        decoder = _decoder(config, model, dtype, outline.model_len, device)
+    sampler = _sampler(config, model, decoder)
+    if compiler_key is not None:
+        _make_kernels_ready(config, decoder, sampler, outline, compiler_key)
+    num_blocks = _num_blocks(config, decoder, outline)
+    layerwise_bytes = decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
+    pool = _pool(outline.layout, num_blocks + SCRATCH_BLOCKS, device, layerwise_bytes)
+    decoder = replace(decoder, late=pool.late)
+    max_model_len = min(outline.model_len, num_blocks * config.block_size)
+    sharing = sharing_rule(config, model, outline.layout, device)
+    with timed("vocabulary of grammars"):
+        grammars = open_grammars(Path(config.model_dir), model.vocab_size, model.eos_token_ids)
+    return OpenedModel(
+        runner=open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len),
+        welcome=Welcome(
+            engine_id=uuid4().hex,
+            fingerprint=_origin(config, outline).fingerprint(),
+            vocab_size=model.vocab_size,
+            block_size=config.block_size,
+            max_model_len=max_model_len,
+            eos_token_ids=model.eos_token_ids,
+            device=str(device),
+            dtype=dtype_name(dtype),
+        ),
+        num_blocks=num_blocks,
+        out_of_memory=torch.OutOfMemoryError,
+        constraint_of=grammars.constraint_of,
+        pool=pool,
+        model=model,
+        max_batch_tokens=outline.batch_tokens,
+        grammars=grammars,
+    )
+
+
+def _sampler(config: EngineConfig, model: ModelConfig, decoder: Decoder) -> Sampler:
+    fresh_seed, batch_slots = partial(secrets.randbits, 64), config.max_running
+    planner = Planner(model.vocab_size, model.eos_token_ids, fresh_seed, batch_slots)
+    return Sampler(planner, decoder.ops, SlotTables(batch_slots, model.vocab_size))
+
+
+def _make_kernels_ready(
+    config: EngineConfig,
+    decoder: Decoder,
+    sampler: Sampler,
+    outline: ModelOutline,
+    compiler_key: Future[str],
+) -> None:
+    """Ours by a dry run, the library's by using them."""
+    dry_run_of_model = partial(dry_run, decoder, sampler, _bounds(config, outline))
+    compile_ahead(dry_run_of_model, compiler_key)
+    with timed("GEMM warm-up"):
+        most = outline.batch_tokens
+        compute_each_once(decoder, max_rows=config.max_running, batch_tokens=most)
+
+
+def _bounds(config: EngineConfig, outline: ModelOutline) -> StepBounds:
+    """Of the steps to come, as far as they are known before the pool."""
+    sharing = sharing_rule(config, outline.model, outline.layout, outline.device)
+    return StepBounds(
+        batch_tokens=outline.batch_tokens if config.cache_tokens is None else 0,
+        max_running=config.max_running,
+        max_model_len=min(outline.model_len, config.cache_tokens or outline.model_len),
+        layout=outline.layout,
+        graph_tokens=config.graph_tokens,
+        group_rows=0 if sharing is None else sharing.most_rows,
+    )
+
+
+def _check_geometry(model: ModelConfig, block_size: int) -> None:
+    if len({(one.num_kv_heads, one.head_dim) for one in model.attentions}) > 1:
+        raise UnsupportedModel("layers that differ in KV heads or their size are not served")
+    try:
+        for one in model.attentions:
+            check_attention(
+                one.num_heads, one.num_kv_heads, block_size=block_size, head_dim=one.head_dim
+            )
+        check_hidden_size(model.hidden_size)
+    except UnsupportedShape as error:
+        raise UnsupportedModel(str(error)) from error
+
+
+def _pool(
+    layout: KvLayout, num_blocks: int, device: torch.device, layerwise_bytes: int
+) -> DevicePool:
+    try:
+        return DevicePool(layout, num_blocks, device, layerwise_bytes)
+    except PoolDoesNotFit as error:
+        raise PoolTooSmall(str(error)) from error
+
+
+def _model_len(config: EngineConfig, model: ModelConfig) -> int:
+    asked = config.max_model_len
+    if asked is not None and asked > model.max_positions:
+        raise BadConfig(f"max_model_len {asked}: the model has {model.max_positions} positions")
+    return asked or model.max_positions
+
+
+def _decoder(
+    config: EngineConfig,
+    model: ModelConfig,
+    dtype: torch.dtype,
+    num_positions: int,
+    device: torch.device,
+) -> Decoder:
+    if config.load_format == "dummy":
+        parameters = dummy_parameters(model, dtype, device, DUMMY_SEED)
+    else:
+        parameters = load_parameters(Path(config.model_dir), model, dtype, device)
+    return build_decoder(model, parameters, ops_for(device), num_positions)
+
+
+def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -> int:
+    device, layout = outline.device, outline.layout
+    if config.cache_tokens is not None:
+        num_blocks = blocks_for_tokens(config.cache_tokens, config.block_size)
+        if device.type == "cpu":
+            warn_of_little_room(num_blocks * layout.block_bytes)
+        return num_blocks
+    if device.type == "cpu":
+        return blocks_on_cpu(free_bytes(device), layout.block_bytes)
+    activations = activation_bytes(decoder, _bounds(config, outline))
+    return blocks_on_cuda(
+        free=free_bytes(device),
+        weights=decoder.parameters.num_bytes,
+        activations=activations,
+        fraction=config.memory_fraction,
+        bytes_per_block=layout.block_bytes,
+    )
+
+
+def _origin(config: EngineConfig, outline: ModelOutline) -> BlockOrigin:
+    model_dir = Path(config.model_dir)
+    dummy = config.load_format == "dummy"
+    return BlockOrigin(
+        weights=dummy_digest(DUMMY_SEED) if dummy else weights_digest(model_dir),
+        model=outline.model,
+        tokenizer=tokenizer_digest(model_dir),
+        weight_dtype=dtype_name(outline.dtype),
+        kv=outline.layout,
+        numerics=f"{outline.device.type}-{NUMERICS_VERSION}",
+    )

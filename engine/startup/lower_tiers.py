@@ -1,0 +1,174 @@
+"""Opens what lies below the device: host memory, a disk, and the mover between them.
+
+A tier that cannot be opened does not keep the engine from serving: it is left out, which is logged
+and shown in the stats.
+
+Knows: sizes, and which tiers may be left out. Does not know: how a tier works (`storage`), or which
+blocks go where (`prefix_cache`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from engine.config import EngineConfig
+from engine.copies import BlockMover, Disk, NoTiers
+from engine.startup.pool_size import OPENING_BYTES, blocks_ahead, host_blocks
+from prefix_cache.tiers.tier_pools import Tiers
+from storage import tier_mover
+from storage.device_pool import DevicePool
+from storage.disk.config import DiskConfig
+from storage.disk.tier import DiskTier
+from storage.errors import DiskUnavailable, PoolDoesNotFit
+from storage.free_memory import host_free_bytes
+from storage.host_pool import HostPool
+
+GIB = 1 << 30
+
+_log = logging.getLogger(__name__)
+
+NewHostPool = Callable[[int, int, torch.device, int], HostPool]
+"""Makes a pool of so many blocks of so many bytes for a device, out of so many bytes that may be
+taken; raises PoolDoesNotFit."""
+
+HostAhead = Future[HostPool | None]  # None: there is to be no host tier
+
+
+@contextmanager
+def host_ahead(
+    config: EngineConfig,
+    block_bytes: int,
+    device: torch.device,
+    new_pool: NewHostPool = HostPool,
+) -> Iterator[HostAhead | None]:
+    """The host tier of `config`, being made ready by a thread; on leaving it is given back.
+
+    Clearing and pinning 31 GiB takes about as long as loading a model and capturing its graphs, and
+    neither needs the other. None on a CPU: there weights and pool lie in the same memory, so what
+    is left for the tier is known only after them.
+    """
+    if device.type != "cuda":
+        yield None
+        return
+    free = max(host_free_bytes() - OPENING_BYTES, 0)
+    num_blocks = host_blocks(config, block_bytes, on_cuda=True, free=free)
+    with ThreadPoolExecutor(1, thread_name_prefix="host-tier") as thread:
+        made = thread.submit(_made, new_pool, num_blocks, block_bytes, device, free)
+        try:
+            yield made
+        finally:
+            if made.exception() is None and (pool := made.result()) is not None:
+                pool.close()
+
+
+def _made(
+    new_pool: NewHostPool, num_blocks: int, block_bytes: int, device: torch.device, free: int
+) -> HostPool | None:
+    return new_pool(num_blocks, block_bytes, device, free) if num_blocks else None
+
+
+@dataclass(frozen=True, slots=True)
+class LowerTiers:
+    """The tiers below the device, and the mover between them; by default there are none."""
+
+    tiers: Tiers = field(default_factory=Tiers)
+    mover: BlockMover = field(default_factory=NoTiers)
+    disk: Disk | None = None
+    block_bytes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTiers:
+    """Tiers that were opened, to be closed when the engine ends."""
+
+    lower: LowerTiers
+    host: HostPool | None
+    disk: DiskTier | None
+
+    def close(self) -> None:
+        """End copies, let what was written reach the disk, and give the memory back."""
+        self.lower.mover.close()
+        if self.disk is not None:
+            self.disk.close()
+        if self.host is not None:
+            self.host.close()
+
+
+def open_tiers(
+    config: EngineConfig,
+    pool: DevicePool,
+    num_blocks: int,
+    fingerprint: bytes,
+    ahead: HostAhead | None = None,
+) -> OpenTiers:
+    """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
+
+    `ahead` is the host tier if a thread makes it ready already; else it is made now.
+    """
+    host = _open_host(config, pool, ahead)
+    disk = _open_disk(config, pool, host, fingerprint)
+    if host is None and disk is None:
+        return OpenTiers(LowerTiers(block_bytes=pool.block_bytes), None, None)
+    tiers = Tiers(
+        host_blocks=0 if host is None else host.num_blocks,
+        disk_blocks=0 if disk is None else disk.num_blocks,
+        ahead=blocks_ahead(num_blocks, config.block_size),
+    )
+    lower = LowerTiers(tiers, tier_mover.TierMover(pool, host, disk), disk, pool.block_bytes)
+    return OpenTiers(lower, host, disk)
+
+
+def _open_host(config: EngineConfig, pool: DevicePool, ahead: HostAhead | None) -> HostPool | None:
+    began = time.perf_counter()
+    try:
+        host = _make_host(config, pool) if ahead is None else ahead.result()
+    except PoolDoesNotFit as error:
+        _log.warning("no host tier: %s", error)
+        return None
+    if host is None:
+        return None
+    _log.info(
+        "host tier: %d blocks, %.2f GiB, made ready in %.1f s and waited for %.1f s",
+        host.num_blocks,
+        host.nbytes / GIB,
+        host.seconds,
+        time.perf_counter() - began,
+    )
+    return host
+
+
+def _make_host(config: EngineConfig, pool: DevicePool) -> HostPool | None:
+    device = pool.tensor.device
+    num_blocks = host_blocks(
+        config, pool.block_bytes, on_cuda=device.type == "cuda", free=host_free_bytes()
+    )
+    return HostPool(num_blocks, pool.block_bytes, device) if num_blocks else None
+
+
+def _open_disk(
+    config: EngineConfig, pool: DevicePool, host: HostPool | None, fingerprint: bytes
+) -> DiskTier | None:
+    if config.disk_cache_dir is None or not config.disk_cache_gib:
+        return None
+    settings = DiskConfig(
+        directory=Path(config.disk_cache_dir),
+        max_bytes=int(config.disk_cache_gib * GIB),
+        block_bytes=pool.block_bytes,
+        fingerprint=fingerprint,
+        encrypt=config.disk_encryption,
+    )
+    try:
+        disk = DiskTier(settings, host, pool.tensor.device)
+    except (DiskUnavailable, PoolDoesNotFit, OSError) as error:
+        _log.warning("no disk tier: %s", error)
+        return None
+    _log.info("disk tier: %d blocks in %s", disk.num_blocks, config.disk_cache_dir)
+    return disk

@@ -1,0 +1,90 @@
+"""The runner of a model: eager, and on CUDA with the graphs of small steps.
+
+Knows: what a runner works on. Does not know: weights, or how large the pool is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from engine.config import EngineConfig
+from engine.execution.block_tables import BlockTables
+from engine.execution.graphs.block_tables import DeviceTables
+from engine.execution.graphs.capture import cuda_capture
+from engine.execution.graphs.runner import GraphRunner
+from engine.execution.graphs.steps import CaptureContext, CapturedSteps
+from engine.execution.runner import ModelRunner
+from engine.execution.shared_prefixes import MIN_GROUP_ROWS, SharedPrefixes, SharingRule
+from engine.models.config import ModelConfig
+from engine.models.decoder import Decoder
+from engine.sampling.sampler import Sampler
+from engine.startup.timed import timed
+from engine.step import Runner
+from kernels.attention.split_sizes import split_sizes
+from kernels.attention.tuning import LEAST_SHARED_TOKENS, rows_together
+from storage.device_pool import DevicePool, Mover
+from storage.kv_layout import KvLayout
+
+
+def sharing_rule(
+    config: EngineConfig, model: ModelConfig, layout: KvLayout, device: torch.device
+) -> SharingRule | None:
+    """When decodes read a prefix together; None: never, as on a CPU."""
+    least = config.least_shared_tokens
+    if least is None:
+        least = LEAST_SHARED_TOKENS
+    most_rows = min(rows_together(one.num_heads // one.num_kv_heads) for one in model.attentions)
+    if device.type == "cpu" or not least or most_rows < MIN_GROUP_ROWS:
+        return None
+    token_bytes = layout.token_bytes // layout.num_layers
+    return SharingRule(config.block_size, token_bytes, least, most_rows)
+
+
+def open_runner(
+    config: EngineConfig,
+    decoder: Decoder,
+    sampler: Sampler,
+    pool: DevicePool,
+    sharing: SharingRule | None,
+    *,
+    max_model_len: int,
+) -> Runner:
+    """A runner of `decoder` on `pool`, for sequences of `max_model_len` tokens at most."""
+    num_blocks = -(-max_model_len // config.block_size)
+    runner = ModelRunner(
+        decoder,
+        sampler,
+        pool,
+        Mover(pool, decoder.ops.copy_blocks),
+        torch.zeros(config.max_running + 1, dtype=torch.int64, device=pool.tensor.device),
+        BlockTables(num_batch_slots=config.max_running, num_blocks=num_blocks),
+        None if sharing is None else SharedPrefixes(sharing),
+        split_sizes(pool.layers[0]) if pool.tensor.is_cuda else None,
+    )
+    return _with_graphs(config, runner)
+
+
+def _with_graphs(config: EngineConfig, runner: ModelRunner) -> Runner:
+    """The runner that replays small steps, where the device can and the config wants it."""
+    device = runner.pool.tensor.device
+    if device.type != "cuda":
+        return runner
+    dtype = runner.decoder.parameters.embedding.dtype
+    runner.sampler.warm_up(runner.decoder.config.vocab_size, device, dtype)
+    if not config.graph_tokens:
+        return runner
+    tables = DeviceTables(
+        num_batch_slots=config.max_running,
+        num_blocks=runner.tables.host.shape[1],
+        scratch_block=runner.pool.num_blocks - 1,
+        device=device,
+    )
+    machine = CaptureContext(runner.decoder, runner.pool.layers, runner.last_tokens, tables)
+    group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
+    with timed("captured graphs"), cuda_capture() as capture:
+        steps = CapturedSteps(
+            machine, capture, max_tokens=config.graph_tokens, group_rows=group_rows
+        )
+    return GraphRunner(replace(runner, tables=tables), steps)

@@ -1,0 +1,68 @@
+"""How many blocks the device pool gets. Pure: numbers in, numbers out.
+
+Knows: bytes. Does not know: how they were measured (`activation`), or what a pool is made of.
+"""
+
+from __future__ import annotations
+
+from engine.config import EngineConfig
+from engine.models.errors import PoolTooSmall
+
+CPU_SHARE = 0.25  # of free memory: the machine runs other programs too, and maps the weights
+CPU_LIMIT = 4 * 1024**3
+HOST_SHARE = 0.25  # of free memory, for the host tier
+HOST_LIMIT = 64 * 1024**3  # below a GPU: pinning takes about a second for a few GiB
+AHEAD_PART = 8  # at most one device block in this many is kept free by copying down early
+AHEAD_TOKENS = 16_384  # and no more blocks than hold these: two large steps fill that many
+# An allowance for what opening a model on a GPU takes once the host tier has been sized: CUDA's
+# context, libraries, captured graphs. No weights: they pass through memory that can be reclaimed.
+OPENING_BYTES = 2 * 1024**3
+CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
+
+
+def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
+    """The whole blocks in `cache_tokens`; raises PoolTooSmall when there is none."""
+    return _at_least_one(cache_tokens // block_size, f"cache_tokens {cache_tokens}")
+
+
+def blocks_on_cuda(
+    *, free: int, weights: int, activations: int, fraction: float, bytes_per_block: int
+) -> int:
+    """Blocks that fit if the whole engine takes `fraction` of what was free before it started.
+
+    In bytes: what is `free` now, what `weights` took, what the largest step needs on top.
+    """
+    budget = int((free + weights) * fraction) - weights - activations
+    given = f"{free} bytes free beside {weights} of weights, {activations} of them for a step"
+    return _at_least_one(budget // bytes_per_block, given)
+
+
+def blocks_on_cpu(free: int, bytes_per_block: int) -> int:
+    """Blocks in a modest share of the free memory, at most 4 GiB."""
+    budget = min(int(free * CPU_SHARE), CPU_LIMIT)
+    return _at_least_one(budget // bytes_per_block, f"{free} bytes of free memory")
+
+
+def host_blocks(config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, free: int) -> int:
+    """Blocks of the host tier; 0 where there is to be none. `free`: bytes of free host memory."""
+    if config.host_cache_tokens is not None:
+        return config.host_cache_tokens // config.block_size
+    if config.host_cache_gib is not None:
+        return int(config.host_cache_gib * 1024**3) // bytes_per_block
+    share = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
+    return share // bytes_per_block
+
+
+def blocks_ahead(num_blocks: int, block_size: int) -> int:
+    """Device blocks to keep free where there is a lower tier.
+
+    A request is admitted at once into free blocks; for blocks that copies are to free it waits a
+    step or more.
+    """
+    return min(num_blocks // AHEAD_PART, AHEAD_TOKENS // block_size)
+
+
+def _at_least_one(num_blocks: int, given: str) -> int:
+    if num_blocks < 1:
+        raise PoolTooSmall(f"{given}: not one block fits")
+    return num_blocks

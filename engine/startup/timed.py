@@ -1,0 +1,18 @@
+"""Logs how long each part of a start took, so that the log shows which one is slow."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def timed(part: str, clock: Callable[[], float] = time.perf_counter) -> Iterator[None]:
+    """Log the seconds spent within, unless it raises."""
+    began = clock()
+    yield
+    _log.info("%s: %.2f s", part, clock() - began)

@@ -1,0 +1,28 @@
+"""Before the first step: the tree is restored from disk, and its hottest blocks are loaded."""
+
+from __future__ import annotations
+
+from engine.components import Components
+from engine.copies import COPY_WAIT_S
+
+WARM_S = 1.0  # the longest that a start waits for the tree to be restored and its hottest blocks
+WARM_AT_ONCE = 32  # blocks under way: few, so that none delays a request when the time is up
+WARM_PART = 2  # one device block in this many is filled with blocks from disk
+
+
+def warm_up(components: Components) -> int:
+    """Restore the tree and load its hottest blocks; returns how many blocks were restored.
+
+    Waits for `WARM_S` at most. The engine's steps complete the copies that are still under way.
+    """
+    cache, copies, now = components.cache, components.copies, components.clock()
+    give_up = now + WARM_S
+    restored = copies.restore(now)
+    left = cache.capacity.pool().free // WARM_PART if restored else 0
+    while (left or copies.pending) and components.clock() < give_up:
+        num_copies = cache.restart.hottest(min(left, WARM_AT_ONCE - copies.pending))
+        left = left - num_copies if num_copies or copies.pending else 0
+        copies.start(components.clock())
+        components.pause(COPY_WAIT_S)
+        copies.complete(components.clock())
+    return restored

@@ -1,0 +1,1 @@
+"""The engine's counters, and the report that it sends of them."""

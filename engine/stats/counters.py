@@ -1,0 +1,131 @@
+"""What the engine counts: prompt tokens found and computed, by window and by flow.
+
+A prompt is looked up once, at its first admission: `queried` is its length and `hit` what the
+cache had of it. `computed` is the work done, including work repeated after a preemption.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from engine.link.stats_messages import FlowStats, TierTokens, WindowStats
+from prefix_cache.cache import PrefixCache
+
+WINDOWS_S = {"1m": 60, "10m": 600}
+MAX_FLOWS = 4096
+OTHER_FLOWS = "(other)"  # the entry that the longest idle flows are merged into
+
+_QUERIED, _HIT, _COMPUTED = range(3)
+
+
+class WindowCounter:
+    """Sums of (queried, hit, computed) over the last seconds: a ring of one bucket a second."""
+
+    def __init__(self, seconds: int = max(WINDOWS_S.values())) -> None:
+        self._buckets: npt.NDArray[np.int64] = np.zeros((seconds, 3), np.int64)
+        self._stamps: npt.NDArray[np.int64] = np.full(seconds, np.iinfo(np.int64).min)
+        self._total: npt.NDArray[np.int64] = np.zeros(3, np.int64)
+
+    def add(self, column: int, amount: int, now: float) -> None:
+        """Count `amount` in a column at time `now`, in seconds."""
+        second = int(now)
+        slot = second % len(self._stamps)
+        if self._stamps[slot] != second:
+            self._stamps[slot] = second
+            self._buckets[slot] = 0
+        self._buckets[slot, column] += amount
+        self._total[column] += amount
+
+    def window(self, seconds: int, now: float) -> WindowStats:
+        """What was counted in the last `seconds`, at most as many as the ring has."""
+        recent = self._stamps > int(now) - seconds
+        return _window_stats(self._buckets[recent].sum(axis=0))
+
+    def total(self) -> WindowStats:
+        """What was counted since the start."""
+        return _window_stats(self._total)
+
+
+class EngineCounters:
+    """The engine's counters. One owner thread."""
+
+    def __init__(self, *, started: float, max_flows: int = MAX_FLOWS) -> None:
+        self.steps = 0
+        self.generated_tokens = 0
+        self.found = TierTokens()
+        self._started = started
+        self._max_flows = max_flows
+        self._windows = WindowCounter()
+        self._flows: dict[str, FlowStats] = {}  # the flow used last is at the end
+
+    def admitted(self, flow: str, prompt_tokens: int, found: TierTokens, now: float) -> None:
+        """A request started for the first time."""
+        self._windows.add(_QUERIED, prompt_tokens, now)
+        self._windows.add(_HIT, found.total, now)
+        counts = self._touch(flow)
+        counts.requests += 1
+        counts.prompt_tokens += prompt_tokens
+        counts.cached_tokens += found.total
+        self.found = self.found + found
+
+    def computed(self, prompt_tokens: int, now: float) -> None:
+        """Tokens of a prompt were computed."""
+        self._windows.add(_COMPUTED, prompt_tokens, now)
+
+    def generated(self, flow: str, tokens: int = 1) -> None:
+        """Tokens were sampled."""
+        self.generated_tokens += tokens
+        self._touch(flow).generated_tokens += tokens
+
+    def windows(self, now: float) -> dict[str, WindowStats]:
+        """By name of the window."""
+        windows = {name: self._windows.window(s, now) for name, s in WINDOWS_S.items()}
+        return windows | {"all": self._windows.total()}
+
+    def uptime(self, now: float) -> float:
+        """Seconds since the start."""
+        return now - self._started
+
+    def flows(self, cache: PrefixCache) -> dict[str, FlowStats]:
+        """Copies of the flows' counts, with what the cache knows of them."""
+        owners, reuse_accounting = cache.capacity.owners(), cache.reuse_accounting
+        flows = {}
+        for name, counts in self._flows.items():
+            flows[name] = msgspec.structs.replace(
+                counts,
+                **(asdict(owners[name]) if name in owners else {}),
+                written_blocks=reuse_accounting.written(name),
+                unread_blocks=reuse_accounting.unread(name),
+            )
+        return flows
+
+    def _touch(self, flow: str) -> FlowStats:
+        counts = self._flows.pop(flow, None)
+        if counts is None:
+            self._make_room()
+            counts = FlowStats()
+        self._flows[flow] = counts
+        return counts
+
+    def _make_room(self) -> None:
+        """Merge the flow that was idle for longest into the others."""
+        others = self._flows.pop(OTHER_FLOWS, None)
+        if len(self._flows) >= self._max_flows:
+            others = others or FlowStats()
+            _merge(others, self._flows.pop(next(iter(self._flows))))
+        if others is not None:
+            self._flows[OTHER_FLOWS] = others
+
+
+def _merge(into: FlowStats, gone: FlowStats) -> None:
+    for name in gone.__struct_fields__:
+        setattr(into, name, getattr(into, name) + getattr(gone, name))
+
+
+def _window_stats(sums: npt.NDArray[np.int64]) -> WindowStats:
+    queried, hit, computed = (int(value) for value in sums)
+    return WindowStats(queried_tokens=queried, hit_tokens=hit, computed_tokens=computed)

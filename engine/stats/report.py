@@ -1,0 +1,143 @@
+"""The engine's counters, those of its tiers and quotas, gathered into one message."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from operator import attrgetter
+
+import msgspec
+
+from engine.components import Components
+from engine.copies import Disk, TierCopies
+from engine.link.stats_messages import (
+    BlocksByReason,
+    DirectionStats,
+    DiskStats,
+    EngineStats,
+    EvictionStats,
+    FlowShares,
+    LowerTierStats,
+    PoolStats,
+    ShareStats,
+    TierStats,
+)
+from prefix_cache.cache import PrefixCache
+from prefix_cache.quotas.enforcement import Evictions
+from prefix_cache.tiers.eviction_log import EvictionEntry, Reason
+from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
+from storage.move import Tier
+
+
+def report(components: Components, evictions: int) -> EngineStats:
+    """All counters as they are now, and at most `evictions` of the last ones between flows."""
+    cache, now = components.cache, components.clock()
+    flows = components.counters.flows(cache)
+    return EngineStats(
+        engine_id=components.welcome.engine_id,
+        fingerprint=components.welcome.fingerprint,
+        uptime_s=components.counters.uptime(now),
+        running=len(components.scheduler.running),
+        waiting=len(components.scheduler.queue),
+        preemptions=components.scheduler.active.num_preemptions,
+        steps=components.counters.steps,
+        generated_tokens=components.counters.generated_tokens,
+        windows=components.counters.windows(now),
+        pool=PoolStats(block_size=cache.block_size, **asdict(cache.capacity.pool())),
+        tree_nodes=cache.tree.num_nodes,
+        tree_depth=cache.tree.depth,
+        flows=flows,
+        loading=len(components.scheduler.loading),
+        failed_loads=components.scheduler.active.num_failed_loads,
+        dropped_frames=components.link.dropped_frames,
+        tiers=_tier_stats(components),
+        shares=_flow_shares(cache, flows),
+        floors_scale={tier.value: by for tier, by in cache.quotas.floors_scale.items()},
+        evictions=[
+            _eviction(one, now) for one in cache.eviction_log.entries()[: max(evictions, 0)]
+        ],
+        pins=components.pins.stats(),
+    )
+
+
+def _tier_stats(components: Components) -> TierStats:
+    cache, copies, rates = components.cache, components.copies, components.rates
+    return TierStats(
+        block_bytes=rates.block_bytes,
+        found=components.counters.found,
+        lower=_lower(cache, rates),
+        ways=_ways(copies),
+        evictions={
+            tier.value: {reason.value: blocks for reason, blocks in by_reason.items()}
+            for tier in Tier
+            if (by_reason := cache.eviction_log.by_reason(tier))
+        },
+        prefill=components.times.tokens_per_second(),
+        disk=None if copies.disk is None else _disk(copies.disk),
+    )
+
+
+def _lower(cache: PrefixCache, rates: LoadOrRecompute) -> dict[str, LowerTierStats]:
+    return {
+        tier.value: LowerTierStats(
+            **asdict(use),
+            loads_chosen=rates.chosen[tier],
+            loads_refused=rates.refused[tier],
+        )
+        for tier, use in cache.capacity.lower_tiers().items()
+    }
+
+
+def _ways(copies: TierCopies) -> list[DirectionStats]:
+    ways = [
+        DirectionStats(
+            source=source.value,
+            target=target.value,
+            blocks=way.moves,
+            failed=way.failed,
+            seconds=way.seconds,
+            under_way=way.under_way,
+        )
+        for (source, target), way in copies.ways.items()
+    ]
+    return sorted(ways, key=attrgetter("source", "target"))
+
+
+def _disk(disk: Disk) -> DiskStats:
+    return msgspec.convert({"state": disk.state.value, **asdict(disk.stats)}, DiskStats)
+
+
+def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowShares]:
+    """What each of `flows` that the cache knows holds and may hold, and its evictions."""
+    shares, evictions = cache.quotas.shares(), cache.quotas.evictions()
+    return {
+        flow: FlowShares(
+            tiers={
+                tier.value: ShareStats(**asdict(share))
+                for tier, share in shares.get(flow, {}).items()
+            },
+            caused=_by_reason(evictions.get(flow, Evictions()).caused),
+            suffered=_by_reason(evictions.get(flow, Evictions()).suffered),
+        )
+        for flow in flows
+        if flow in shares or flow in evictions
+    }
+
+
+def _eviction(entry: EvictionEntry, now: float) -> EvictionStats:
+    tier, reason, of_owner, for_owner = entry.eviction
+    return EvictionStats(
+        age_s=now - entry.when,
+        of_flow=of_owner,
+        for_flow=for_owner,
+        tier=tier.value,
+        reason=reason.value,
+        blocks=entry.blocks,
+    )
+
+
+def _by_reason(counts: Mapping[tuple[Tier, Reason], int]) -> BlocksByReason:
+    found: BlocksByReason = {}
+    for (tier, reason), blocks in counts.items():
+        found.setdefault(tier.value, {})[reason.value] = blocks
+    return found

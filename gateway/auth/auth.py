@@ -1,0 +1,94 @@
+"""FastAPI dependencies that authenticate a request: as a tenant, or as the operator.
+
+A credential is `Authorization: Bearer KEY` or `x-api-key: KEY`. A request with two different
+ones is refused: which of them counts must not depend on the code that reads first.
+
+The operator's key is valid on the admin routes only; on tenants' routes it gets 401. A tenant's
+key on an admin route gets 401 too, not 403: the answer must not reveal whether a stolen string
+is anybody's key. On a tenant's route the operator may add `X-Ratoon-Operator: KEY` to a tenant's
+key, for what only the operator may ask for.
+
+A route is guarded because it depends on one of these, whatever its path.
+"""
+# No `from __future__ import annotations`: FastAPI reads the annotations of these instances'
+# __call__ and cannot resolve strings on an object that is not a function.
+
+import hmac
+
+from fastapi import Request
+from msgspec.structs import replace
+
+from gateway.auth.caller import Caller
+from gateway.auth.keyring import REFUSED, Keyring, key_digest
+from gateway.auth.running_requests import RunningRequests
+from gateway.errors import Unauthenticated
+from gateway.http.request_head import running_request
+
+OPERATOR_HEADER = "x-ratoon-operator"
+
+
+class Authenticator:
+    """A dependency that gives the `Caller`."""
+
+    def __init__(
+        self,
+        keyring: Keyring,
+        operator: "AdminAuthenticator | None" = None,
+        running: RunningRequests | None = None,
+    ) -> None:
+        """Without an `operator` no request is the operator's.
+
+        A request that is let in is one of those `running`, if given, until it is over.
+        """
+        self._keyring = keyring
+        self._operator = operator
+        self._running = running
+
+    async def __call__(self, request: Request) -> Caller:
+        """The tenant that calls; raises Unauthenticated or Forbidden."""
+        key = credential(request)
+        caller = await self._keyring.identify(key)
+        if self._running is not None:
+            self._running.add(self._keyring.digest(key), running_request(request.scope))
+        is_operator = self._operator is not None and self._operator.vouches_for(request)
+        return replace(caller, is_operator=True) if is_operator else caller
+
+
+class AdminAuthenticator:
+    """A dependency that lets only the operator in."""
+
+    def __init__(self, pepper: bytes, admin_digest: bytes) -> None:
+        self._pepper = pepper
+        self._admin_digest = admin_digest
+
+    async def __call__(self, request: Request) -> None:
+        """Raises Unauthenticated unless the request bears the admin key."""
+        self._check(credential(request))
+
+    def vouches_for(self, request: Request) -> bool:
+        """Whether a tenant's request has the admin key as well; Unauthenticated if a wrong one."""
+        given = request.headers.getlist(OPERATOR_HEADER)
+        if not given:
+            return False
+        if len(given) > 1:
+            raise Unauthenticated(REFUSED)
+        self._check(given[0])
+        return True
+
+    def _check(self, key: str) -> None:
+        if not hmac.compare_digest(key_digest(self._pepper, key), self._admin_digest):
+            raise Unauthenticated(REFUSED)
+
+
+def credential(request: Request) -> str:
+    """The request's credential; Unauthenticated if there is none or more than one."""
+    given = {*request.headers.getlist("x-api-key")}
+    given.update(_bearer(value) for value in request.headers.getlist("authorization"))
+    if len(given) != 1:
+        raise Unauthenticated(REFUSED)
+    return given.pop()
+
+
+def _bearer(value: str) -> str:
+    scheme, _, key = value.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""

@@ -1,0 +1,27 @@
+"""What every layer after authentication may know of the caller; its key is none of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.link.messages import Priority
+from gateway.limits.limits import CacheQuota, Limits
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """An authenticated tenant, by one of its keys. Most fields are the tenant's of these names."""
+
+    tenant_id: str
+    key_id: str
+    weight: float = 1.0
+    group_id: str | None = None
+    priority: Priority = "interactive"
+    limits: Limits = Limits()
+    cache: CacheQuota = CacheQuota()
+    usage_tiers: bool = False  # its usage shows in which tiers its cached tokens lay
+    is_operator: bool = False  # the request bears the operator's key beside the tenant's
+
+    @property
+    def sees_tiers(self) -> bool:
+        """Whether the answer's usage says in which tiers cached tokens lay."""
+        return self.usage_tiers or self.is_operator

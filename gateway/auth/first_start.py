@@ -1,0 +1,206 @@
+"""The first start on a fresh machine: creates everything that a first request needs.
+
+In this order: the data directory, the secrets, the store with the tenants `demo` and `demo2`,
+and last `keys.env` with the operator's key and one key for each of the two. That file marks the
+first start as done. A first start that was interrupted is continued by the next one: what exists
+is kept, and a key that was never shown is replaced.
+
+Several gateways on one Redis get their secrets and the operator's key from files (`Shared`). Each
+makes its own `keys.env`, with the same keys in it: a demo key is derived from the secrets and its
+tenant's id, so gateways that start at the same time agree, and starting again adds no key.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.auth.keyring import Keyring, key_digest, key_of
+from gateway.auth.private_file import (
+    PrivateFileDamaged,
+    create_private,
+    read_private,
+    replace_private,
+)
+from gateway.auth.secrets import (
+    Secrets,
+    handed_in_admin_key,
+    handed_in_secrets,
+    load_or_create_secrets,
+    load_secrets,
+)
+from gateway.config import Shared
+from gateway.errors import Conflict
+from gateway.state.home import STATE_FILE, accept_new_state, open_home
+from gateway.state.identity import KEYS_FILE as KEYS_FILE
+from gateway.state.identity import WrongState
+from gateway.state.records import Tenant
+from gateway.state.store import Store
+
+ALONE = Shared()
+ADMIN_KEY = "RATOON_ADMIN_KEY"
+DEMO_KEY = "RATOON_DEMO_KEY"
+DEMO2_KEY = "RATOON_DEMO2_KEY"
+
+# Safe unquoted in a shell, and long enough that guessing is hopeless.
+_ADMIN_KEY = re.compile(r"[A-Za-z0-9._+/=@:-]{16,256}")
+_LINE = re.compile(r"(?:export )?([A-Z0-9_]+)=(\S+)")
+
+
+class BadAdminKey(ValueError):
+    """The given admin key is too short, or would need quotes in a shell."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FirstStart:
+    """The first keys. A demo key is None if the operator removed it from the file."""
+
+    created: bool
+    keys_file: Path
+    admin_key: str
+    demo_key: str | None
+    demo2_key: str | None
+
+    def __repr__(self) -> str:
+        return f"FirstStart(created={self.created}, keys_file={str(self.keys_file)!r})"
+
+
+async def ensure_first_start(
+    data_dir: Path,
+    *,
+    clock: Callable[[], float],
+    admin_key: str | None = None,
+    shared: Shared = ALONE,
+    new_state: bool = False,
+) -> FirstStart:
+    """Create what is missing of an installation in `data_dir`, and return its first keys.
+
+    `admin_key`, or else the one in `shared.secrets_dir`, replaces the one in `keys.env`, so that
+    every process that reads the file agrees. `new_state` accepts a state that is empty, gone,
+    damaged or another one (`new_state`); an empty one gets new demo tenants. Raises BadAdminKey,
+    PrivateFileError, SchemaTooNew, WrongState, DatabaseFault or, if Redis is needed and does not
+    answer, Unavailable.
+    """
+    if admin_key is None and shared.secrets_dir is not None:
+        admin_key = handed_in_admin_key(Path(shared.secrets_dir))
+    if admin_key is not None and not _ADMIN_KEY.fullmatch(admin_key):
+        raise BadAdminKey(
+            f"{ADMIN_KEY} must be 16 to 256 characters out of A-Z a-z 0-9 . _ + / = @ : -"
+        )
+    path = data_dir / KEYS_FILE
+    is_done, created = _is_done(data_dir), False
+    if new_state:
+        await accept_new_state(data_dir, shared)
+    if is_done:
+        await _confirm(data_dir, clock, shared, new_state)
+    else:
+        created = await _create(data_dir, clock, admin_key, shared)
+    find_secrets(data_dir, shared)  # fail now if they are missing: keys are useless without
+    keys = read_keys(path)
+    if admin_key is not None and keys[ADMIN_KEY] != admin_key:
+        keys = {**keys, ADMIN_KEY: admin_key}
+        replace_private(path, _format_keys(keys))
+    return FirstStart(created, path, keys[ADMIN_KEY], keys.get(DEMO_KEY), keys.get(DEMO2_KEY))
+
+
+def find_secrets(data_dir: Path, shared: Shared) -> Secrets:
+    """The secrets of this installation; raises PrivateFileError or OSError."""
+    if shared.secrets_dir is not None:
+        return handed_in_secrets(Path(shared.secrets_dir))
+    return load_secrets(data_dir)
+
+
+def load_admin_key(data_dir: Path) -> str:
+    """The operator's key; raises FileMissing, FileExposed or PrivateFileDamaged."""
+    return read_keys(data_dir / KEYS_FILE)[ADMIN_KEY]
+
+
+def read_keys(path: Path) -> dict[str, str]:
+    """The `NAME=value` lines of `keys.env`.
+
+    PrivateFileDamaged when the operator's key is not there.
+    """
+    lines = read_private(path).decode("ascii", "replace").splitlines()
+    found = [_LINE.fullmatch(line.strip()) for line in lines]
+    keys = {match[1]: match[2] for match in found if match}
+    if not _ADMIN_KEY.fullmatch(keys.get(ADMIN_KEY, "")):
+        raise PrivateFileDamaged(f"{path} has no valid {ADMIN_KEY}=... line")
+    return keys
+
+
+def _is_done(data_dir: Path) -> bool:
+    """Whether an earlier start was completed. Creates the directory, with mode 0700."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return (data_dir / KEYS_FILE).exists()
+
+
+def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
+    """The secrets; created, unless there is a store: new secrets would invalidate its keys."""
+    if shared.secrets_dir is None and not (data_dir / STATE_FILE).exists():
+        return load_or_create_secrets(data_dir)
+    return find_secrets(data_dir, shared)
+
+
+async def _create(
+    data_dir: Path, clock: Callable[[], float], admin_key: str | None, shared: Shared
+) -> bool:
+    """Everything up to `keys.env`; False when another process was there first."""
+    pepper = _secrets_of(data_dir, shared).pepper
+    admin_key = admin_key or f"sk-admin-{secrets.token_urlsafe(32)}"
+    async with open_home(data_dir, shared) as home:
+        keys = await _first_keys(home.store, pepper, admin_key, clock)
+    return create_private(data_dir / KEYS_FILE, _format_keys(keys))
+
+
+async def _confirm(
+    data_dir: Path, clock: Callable[[], float], shared: Shared, new_state: bool
+) -> None:
+    """Look whether the state is there, now that somebody reads what is said; else WrongState.
+
+    A damaged one, and a Redis that does not answer, are for the gateway to say. An accepted new
+    state that is empty gets demo tenants, and `keys.env` their keys.
+    """
+    async with open_home(data_dir, shared, new_state=new_state) as home:
+        if shared.redis_url is not None:
+            await home.watched.check()  # a file has been looked at when it was opened
+        fault = home.watched.fault
+        if fault is not None and fault.status == "state_missing":
+            raise WrongState(fault)
+        if new_state and not await home.store.every(Tenant):
+            pepper = find_secrets(data_dir, shared).pepper
+            keys = await _first_keys(home.store, pepper, load_admin_key(data_dir), clock)
+            replace_private(data_dir / KEYS_FILE, _format_keys(keys))
+
+
+async def _first_keys(
+    store: Store, pepper: bytes, admin_key: str, clock: Callable[[], float]
+) -> dict[str, str]:
+    """The content of `keys.env`, for tenants that are made if they are not there."""
+    keyring = Keyring(store, pepper, clock)
+    seed = key_digest(pepper, f"demo keys\0{admin_key}")
+    return {
+        ADMIN_KEY: admin_key,
+        DEMO_KEY: await _demo_key(store, keyring, "demo", seed, clock),
+        DEMO2_KEY: await _demo_key(store, keyring, "demo2", seed, clock),
+    }
+
+
+async def _demo_key(
+    store: Store, keyring: Keyring, name: str, seed: bytes, clock: Callable[[], float]
+) -> str:
+    """A key for the tenant `name`; another start may already have created both."""
+    with suppress(Conflict):
+        await store.create(Tenant.new(name, created_at=clock()))
+    tenant = next(tenant for tenant in await store.every(Tenant) if tenant.name == name)
+    bits = key_digest(seed, tenant.id)
+    with suppress(Conflict):
+        await keyring.issue(tenant.id, bits=bits)
+    return key_of(bits)
+
+
+def _format_keys(keys: dict[str, str]) -> bytes:
+    return "".join(f"{name}={value}\n" for name, value in keys.items()).encode()

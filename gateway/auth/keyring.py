@@ -1,0 +1,256 @@
+"""API keys: issued, shown once, stored as digests, rotated, revoked, and turned into callers.
+
+A key is `sk-` and 256 random bits in url-safe base64. With that much entropy one fast keyed hash
+is enough: the store holds HMAC-SHA256(pepper, key). The time of a lookup by that digest tells an
+attacker nothing, because digests cannot be chosen without the pepper.
+
+Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
+made through this keyring is seen at once, and so is one that it is notified of (`forget`); any
+other after IDENTITY_TTL_S at the latest. Requests that run are checked again (`running_requests`).
+While the store is unavailable, and only then, keys that were valid within the last OUTAGE_TTL_S are
+still accepted; any other gets Unavailable, not Unauthenticated. Of a state that is damaged or gone
+nothing is remembered.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from msgspec.structs import replace
+
+from gateway.auth.caller import Caller
+from gateway.errors import Conflict, Forbidden, StateLost, Unauthenticated, Unavailable
+from gateway.state.records import ApiKey, Tenant
+from gateway.state.store import Store
+from gateway.views import view_of
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+KEY_PREFIX = "sk-"
+KEY_BYTES = 32
+IDENTITY_TTL_S = 3.0
+OUTAGE_TTL_S = 60.0
+MAX_IDENTITIES = 10_000
+REFUSED = "the API key is missing or not valid"  # the same for every reason
+
+Identity = tuple[ApiKey, Tenant]
+
+_WELL_FORMED = re.compile(r"sk-[A-Za-z0-9_-]{43}")
+
+
+class TtlCache(Generic[K, V]):
+    """At most `max_entries` entries, each for `ttl_s` seconds of `monotonic`. For one task."""
+
+    def __init__(
+        self, ttl_s: float, monotonic: Callable[[], float], max_entries: int = MAX_IDENTITIES
+    ) -> None:
+        self._max_entries = max_entries
+        self._ttl_s = ttl_s
+        self._monotonic = monotonic
+        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()  # oldest first
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """The value kept for `key`; None when there is none or its time is over."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        deadline, value = entry
+        if self._monotonic() < deadline:
+            return value
+        del self._entries[key]
+        return None
+
+    def put(self, key: K, value: V) -> None:
+        """Keep `value` from now on; when full, the oldest entries are removed."""
+        self._entries.pop(key, None)
+        while len(self._entries) >= self._max_entries:
+            self._entries.popitem(last=False)
+        self._entries[key] = (self._monotonic() + self._ttl_s, value)
+
+    def remove(self, key: K) -> None:
+        """Forget `key`, if it is there."""
+        self._entries.pop(key, None)
+
+    def discard(self, is_meant: Callable[[V], bool]) -> None:
+        """Forget every entry whose value `is_meant` picks."""
+        for key in [key for key, (_, value) in self._entries.items() if is_meant(value)]:
+            del self._entries[key]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class IssuedKey:
+    """A new key. `secret` is the key itself, which is stored nowhere."""
+
+    secret: str
+    record: ApiKey
+
+    def __repr__(self) -> str:
+        return f"IssuedKey(secret=********, id={self.record.id!r})"
+
+
+def key_digest(pepper: bytes, key: str) -> bytes:
+    """HMAC-SHA256(pepper, key): what is stored and compared in place of a key."""
+    return hmac.digest(pepper, key.encode(), hashlib.sha256)
+
+
+class Keyring:
+    """The keys of one store. `clock` gives seconds since the epoch. For one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        pepper: bytes,
+        clock: Callable[[], float] = time.time,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._pepper = pepper
+        self._clock = clock
+        # Separate, so that a flood of wrong keys does not evict the good ones.
+        self._known: TtlCache[bytes, Identity] = TtlCache(IDENTITY_TTL_S, monotonic)
+        self._unknown: TtlCache[bytes, bool] = TtlCache(IDENTITY_TTL_S, monotonic)
+        self._while_away: TtlCache[bytes, Identity] = TtlCache(OUTAGE_TTL_S, monotonic)
+        self._changes = 0
+
+    def digest(self, key: str) -> bytes:
+        """What the store knows `key` by, 32 bytes."""
+        return key_digest(self._pepper, key)
+
+    async def issue(
+        self, tenant_id: str, *, expires_at: float | None = None, bits: bytes | None = None
+    ) -> IssuedKey:
+        """Make a key for an existing tenant; NotFound when there is none.
+
+        `bits`, KEY_BYTES of them, take the place of random ones; Conflict when such a key is
+        there already.
+        """
+        secret = key_of(bits or secrets.token_bytes(KEY_BYTES))
+        record = ApiKey(
+            id=f"key_{secrets.token_hex(8)}",
+            tenant_id=tenant_id,
+            digest=self.digest(secret),
+            hint=f"{secret[:7]}...{secret[-4:]}",
+            created_at=self._clock(),
+            expires_at=expires_at,
+        )
+        await self._store.create(record)
+        return IssuedKey(secret, record)
+
+    async def rotate(self, key_id: str, *, overlap_s: float) -> IssuedKey:
+        """Issue a successor and let the old key expire after `overlap_s` seconds; 0: at once.
+
+        The successor lives as long as the old key was issued for, even if that was rotated before
+        and is about to expire. The old key is shortened last, so a crash in between leaves two
+        keys rather than none. Raises NotFound, or Conflict if the key is no longer valid.
+        """
+        old = await self._store.get(ApiKey, key_id)
+        now = self._clock()
+        if not old.is_live(now):
+            raise Conflict("the key is revoked or expired; issue a new one")
+        issued = await self.issue(old.tenant_id, expires_at=_same_life(old, now))
+        retires_at = now + overlap_s
+        if old.retires_at is not None:
+            retires_at = min(retires_at, old.retires_at)
+        await self._store.update(replace(old, retires_at=retires_at))
+        self.forget(old.tenant_id)
+        return issued
+
+    async def revoke(self, key_id: str) -> None:
+        """Make the key invalid from now on; revoking it again changes nothing."""
+        key = await self._store.get(ApiKey, key_id)
+        await self._store.update(replace(key, revoked_at=self._clock()))
+        self.forget(key.tenant_id)
+
+    async def identify(self, key: str) -> Caller:
+        """Who calls with `key`.
+
+        Raises Unauthenticated, always with the same message, for a key that is malformed
+        (checked before any I/O), unknown, revoked or expired; Forbidden for a valid key of a
+        disabled tenant; Unavailable if the store does not answer and the key is not remembered.
+        """
+        if not _WELL_FORMED.fullmatch(key):
+            raise Unauthenticated(REFUSED)
+        return await self.check(self.digest(key))
+
+    async def check(self, digest: bytes) -> Caller:
+        """Who calls with the key that has this digest; raises what `identify` does."""
+        identity = await self._find(digest)
+        if identity is None or not identity[0].is_live(self._clock()):
+            raise Unauthenticated(REFUSED)
+        record, tenant = identity
+        if tenant.disabled:
+            raise Forbidden("the tenant of this API key is disabled", code="tenant_disabled")
+        return view_of(Caller, tenant, tenant_id=tenant.id, key_id=record.id)
+
+    def forget(self, changed_id: str) -> None:
+        """Forget what is remembered of a tenant and its keys, because it has changed."""
+        self._known.discard(lambda identity: identity[1].id == changed_id)
+        self._while_away.discard(lambda identity: identity[1].id == changed_id)
+        self._forget_unknown()
+
+    def reload(self) -> None:
+        """Look up every key again: some changes may have been missed."""
+        self._known.clear()
+        self._forget_unknown()
+
+    def _forget_unknown(self) -> None:
+        self._changes += 1
+        self._unknown.clear()
+
+    async def _find(self, digest: bytes) -> Identity | None:
+        known = self._known.get(digest)
+        if known is not None:
+            return known
+        if self._unknown.get(digest):
+            return None
+        changes = self._changes
+        try:
+            found = await self._store.find_by_digest(digest)
+        except StateLost:
+            self._known.clear()  # whom it let in before may be in no state that comes back
+            self._while_away.clear()
+            raise
+        except Unavailable:
+            while_away = self._while_away.get(digest)
+            if while_away is None:
+                raise
+            return while_away
+        if changes == self._changes:  # else what was found may be from before the change
+            self._remember(digest, found)
+        return found
+
+    def _remember(self, digest: bytes, found: Identity | None) -> None:
+        if found is None:
+            self._unknown.put(digest, True)
+            self._while_away.remove(digest)
+        else:
+            self._known.put(digest, found)
+            self._while_away.put(digest, found)
+
+
+def key_of(bits: bytes) -> str:
+    """The key with these 32 bytes."""
+    return KEY_PREFIX + base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
+
+
+def _same_life(old: ApiKey, now: float) -> float | None:
+    """When a key issued at `now` expires, if it lives as long as `old` was issued for."""
+    return None if old.expires_at is None else now + (old.expires_at - old.created_at)

@@ -1,0 +1,122 @@
+"""Small files that only their owner may read: secrets and first keys.
+
+PrivateFileError
+ |- FileMissing     the file is not there, although something that depends on it is
+ |- FileExposed     others may read or write it
+ `- PrivateFileDamaged     it does not hold what it should
+
+A file appears whole or not at all: the bytes go to a fresh file beside it (O_EXCL, 0600),
+reach the disk, and only then get the name. Messages name paths, never contents.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class PrivateFileError(Exception):
+    """Base of the errors of a private file; the message tells the operator what to do."""
+
+
+class FileMissing(PrivateFileError):
+    """The file is not there."""
+
+
+class FileExposed(PrivateFileError):
+    """Others than the owner may read or write the file."""
+
+
+class PrivateFileDamaged(PrivateFileError):
+    """The file does not hold what it should."""
+
+
+def require_private(path: Path, mode: int) -> None:
+    """Raise FileExposed when `mode`, the st_mode of `path`, lets others than the owner in."""
+    if mode & _OTHERS:
+        raise FileExposed(
+            f"{path} is not private to its owner (mode {stat.S_IMODE(mode):04o}). "
+            f"Run: chmod 600 {path}. If others use this machine, replace its content too."
+        )
+
+
+def read_private(path: Path) -> bytes:
+    """All bytes of `path`; FileMissing, or FileExposed before a byte is read."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError as missing:
+        raise FileMissing(f"{path} is missing") from missing
+    with file:
+        require_private(path, os.fstat(file.fileno()).st_mode)
+        return file.read()
+
+
+def read_handed_in(path: Path) -> str:
+    """The text of a file that the deployment provides, without surrounding blanks.
+
+    Such a file (a Docker secret, say) may be readable by more than its owner, because it is
+    mounted where only this process looks. One that others may write is refused: FileExposed.
+    Raises FileMissing, and PrivateFileDamaged if the file is empty or not text.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read().decode().strip()
+    except FileNotFoundError as missing:
+        raise FileMissing(f"{path} is missing") from missing
+    except UnicodeDecodeError as error:
+        raise PrivateFileDamaged(f"{path} is not text") from error
+    if mode & stat.S_IWOTH:
+        raise FileExposed(f"{path} can be written by anybody. Run: chmod o-w {path}")
+    if not text:
+        raise PrivateFileDamaged(f"{path} is empty")
+    return text
+
+
+def create_private(path: Path, content: bytes) -> bool:
+    """Make `path` with `content`; False, and nothing changed, when it is already there.
+
+    Of several processes that try at once, exactly one makes the file.
+    """
+    fresh = _write_beside(path, content)
+    try:
+        os.link(fresh, path)  # unlike rename, refuses a name that is taken
+    except FileExistsError:
+        return False
+    finally:
+        fresh.unlink()
+    _sync_directory(path.parent)
+    return True
+
+
+def replace_private(path: Path, content: bytes) -> None:
+    """Give `path` new content; a reader sees the old bytes or the new ones, never a mix."""
+    _write_beside(path, content).rename(path)
+    _sync_directory(path.parent)
+
+
+def _write_beside(path: Path, content: bytes) -> Path:
+    """A new file in the same directory, complete and on the disk."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        fresh.unlink()
+        raise
+    return fresh
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

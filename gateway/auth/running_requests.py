@@ -1,0 +1,78 @@
+"""The requests that run, by their keys: a request ends when its key does.
+
+Whatever would be refused if it came now is cut off, with the same error: its key was revoked or
+has expired, or its tenant was disabled or deleted. Each key that has requests running is checked
+once a second, however many these are, and the keyring remembers a key for IDENTITY_TTL_S. So a
+request ends within CHECK_EVERY_S of the key's end where this gateway made the change or was
+notified of it, and within IDENTITY_TTL_S more where it was not. While the state does not answer,
+requests go on for as long as new ones are admitted (`keyring.OUTAGE_TTL_S`). A budget ends none:
+what a request may cost was reserved when it began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway.auth.keyring import Keyring
+from gateway.errors import GatewayError
+from gateway.http.request_head import RunningRequest
+from gateway.periodic import repeated
+
+CHECK_EVERY_S = 1.0
+_AT_ONCE = 16  # more would only wait for the store together, and new requests with them
+
+_LOG = logging.getLogger(__name__)
+
+
+class RunningRequests:
+    """Those of one gateway process. For one event loop."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+        self._by_key: dict[bytes, set[RunningRequest]] = {}
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return sum(map(len, self._by_key.values()))
+
+    def add(self, digest: bytes, request: RunningRequest) -> None:
+        """From now until it is over, `request` runs under the key with this digest."""
+        self._by_key.setdefault(digest, set()).add(request)
+        request.at_end.callback(self._remove, digest, request)
+
+    @asynccontextmanager
+    async def checked(self) -> AsyncIterator[None]:
+        """Check them regularly while this is open."""
+        async with repeated(self._check_later, "running-requests"):
+            yield
+
+    async def check(self) -> None:
+        """Cut off each request whose key would not be let in now."""
+        digests = list(self._by_key)
+        for start in range(0, len(digests), _AT_ONCE):
+            some = digests[start : start + _AT_ONCE]
+            outcomes = await asyncio.gather(*map(self._check, some), return_exceptions=True)
+            for failure in filter(None, outcomes):
+                _LOG.error("a key cannot be checked: %r", failure)
+
+    async def _check_later(self) -> None:
+        await asyncio.sleep(CHECK_EVERY_S)
+        await self.check()
+
+    async def _check(self, digest: bytes) -> None:
+        try:
+            await self._keyring.check(digest)
+        except GatewayError as error:
+            ended = list(self._by_key.get(digest, ()))
+            _LOG.info("cutting off %d requests of one key: %s", len(ended), error.code)
+            for request in ended:
+                request.cut_off(error)
+
+    def _remove(self, digest: bytes, request: RunningRequest) -> None:
+        requests = self._by_key.get(digest, set())
+        requests.discard(request)
+        if not requests:
+            self._by_key.pop(digest, None)

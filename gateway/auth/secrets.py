@@ -1,0 +1,87 @@
+"""The two secrets of an installation: one to derive namespaces from, and the pepper of keys.
+
+A single gateway creates them itself, in a file of its data directory. Several gateways must have
+the same, so the deployment provides them as files of one directory (`/run/secrets` with Docker):
+SERVER_SECRET and PEPPER, each a line of at least 32 characters (`openssl rand -hex 32`), and
+ADMIN_KEY.
+
+Without them every key is invalid and every cached block unreachable; they are never created again
+over an old installation (`first_start`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from gateway.auth.private_file import (
+    PrivateFileDamaged,
+    create_private,
+    read_handed_in,
+    read_private,
+)
+
+SECRETS_FILE = "secrets.json"
+SECRET_BYTES = 32
+SERVER_SECRET = "ratoon_server_secret"
+PEPPER = "ratoon_pepper"
+ADMIN_KEY = "ratoon_admin_key"
+
+
+class Secrets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`server_secret` derives namespaces, `pepper` digests keys; 32 bytes each.
+
+    In the file they are JSON with base64 values.
+    """
+
+    server_secret: bytes
+    pepper: bytes
+
+    def __repr__(self) -> str:
+        return "Secrets(server_secret=********, pepper=********)"
+
+
+def load_secrets(data_dir: Path) -> Secrets:
+    """Read the secrets; raises FileMissing, FileExposed or PrivateFileDamaged."""
+    path = data_dir / SECRETS_FILE
+    try:
+        found = msgspec.json.decode(read_private(path), type=Secrets)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise PrivateFileDamaged(
+            f"{path} is not a secrets file; restore it from a backup"
+        ) from None
+    if len(found.server_secret) < SECRET_BYTES or len(found.pepper) < SECRET_BYTES:
+        raise PrivateFileDamaged(f"{path} holds a secret shorter than {SECRET_BYTES} bytes")
+    return found
+
+
+def load_or_create_secrets(data_dir: Path) -> Secrets:
+    """The secrets of `data_dir`, made at random when there are none yet.
+
+    Several processes that start at once agree on one pair. Raises FileExposed or PrivateFileDamaged
+    for a file that is there but not fit to use; it is never written over.
+    """
+    path = data_dir / SECRETS_FILE
+    if not path.exists():
+        made = Secrets(secrets.token_bytes(SECRET_BYTES), secrets.token_bytes(SECRET_BYTES))
+        create_private(path, msgspec.json.encode(made) + b"\n")
+    return load_secrets(data_dir)
+
+
+def handed_in_secrets(secrets_dir: Path) -> Secrets:
+    """The secrets of several gateways; raises PrivateFileError or OSError."""
+    return Secrets(_handed_in(secrets_dir / SERVER_SECRET), _handed_in(secrets_dir / PEPPER))
+
+
+def handed_in_admin_key(secrets_dir: Path) -> str:
+    """The operator's key of several gateways; raises PrivateFileError or OSError."""
+    return read_handed_in(secrets_dir / ADMIN_KEY)
+
+
+def _handed_in(path: Path) -> bytes:
+    secret = read_handed_in(path).encode()
+    if len(secret) < SECRET_BYTES:
+        raise PrivateFileDamaged(f"{path} holds fewer than {SECRET_BYTES} characters")
+    return secret

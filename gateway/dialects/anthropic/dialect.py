@@ -1,0 +1,46 @@
+"""Anthropic's dialect, as an object of the protocol `Dialect`.
+
+Knows: the dialect's paths and parts. Does not know: its fields or its answers.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+from fastapi import APIRouter
+
+from gateway.dialects.anthropic import errors
+from gateway.dialects.anthropic.limit_headers import limit_headers
+from gateway.dialects.anthropic.rendering import event
+from gateway.dialects.anthropic.routes import messages_router
+from gateway.dialects.dialect import RouteParts
+from gateway.errors import GatewayError, LimitReached
+from gateway.http.error_dialect import RenderedError
+
+
+class Anthropic:
+    """The Messages API."""
+
+    prefixes: ClassVar[tuple[str, ...]] = ("/v1/messages",)
+    error_schema: ClassVar[type[msgspec.Struct]] = errors.MessagesError
+
+    def router(self, parts: RouteParts) -> APIRouter:
+        """All routes of the dialect."""
+        return messages_router(parts)
+
+    def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
+        """The body for `error`; with what is left of a tenant's limits where one is reached."""
+        standing = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
+        headers = standing | errors.retry_headers(error)
+        body = msgspec.json.encode(errors.messages_error(error, request_id))
+        return RenderedError(errors.status_of(error), headers, body)
+
+    def error_event(self, error: GatewayError, request_id: str) -> bytes:
+        """The same body as an event; nothing comes after it."""
+        return event(errors.messages_error(error, request_id))
+
+    def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
+        """As Anthropic names them."""
+        del spent_ms
+        return [(b"request-id", request_id.encode())]

@@ -1,0 +1,70 @@
+"""Every error in Anthropic's shape: `{"type": "error", "error": {...}, "request_id": ...}`.
+
+Knows: how each error of the gateway is rendered, with which status, and which ones must not be sent
+again. Does not know: where it came from.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.errors import BudgetSpent, GatewayError, LimitReached
+
+OVERLOADED = 529  # Anthropic's own, where others answer 503
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+# Code that all dialects share names fields of OpenAI's.
+_PARAMS = {"continue_final_message": "messages"}
+
+
+class ErrorDetail(msgspec.Struct, frozen=True):
+    """What went wrong. `code` and `param` are an extension: the same as in OpenAI's dialect."""
+
+    type: str
+    message: str
+    code: str | None = None
+    param: str | None = None
+
+
+class MessagesError(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
+    """The whole body of an error, and the last event of a stream that breaks off."""
+
+    error: ErrorDetail
+    request_id: str
+
+
+def messages_error(error: GatewayError, request_id: str) -> MessagesError:
+    """The body for `error`."""
+    default = "api_error" if error.status >= 500 else "invalid_request_error"
+    kind = _TYPES.get(error.status, default)
+    param = None if error.param is None else _PARAMS.get(error.param, error.param)
+    detail = ErrorDetail(kind, _message(error), error.code, param)
+    return MessagesError(error=detail, request_id=request_id)
+
+
+def status_of(error: GatewayError) -> int:
+    """The status that Anthropic's clients know."""
+    return OVERLOADED if error.status == 503 else error.status
+
+
+def retry_headers(error: GatewayError) -> dict[str, str]:
+    """What keeps clients from sending again what can never pass: they do so for every 429."""
+    if isinstance(error, BudgetSpent):
+        return {"anthropic-ratelimit-unified-status": "rejected", "x-should-retry": "false"}
+    if isinstance(error, LimitReached) and error.retry_after_s is None:
+        return {"x-should-retry": "false"}
+    return {}
+
+
+def _message(error: GatewayError) -> str:
+    if error.code == "context_length_exceeded":  # agents know by these words that they must compact
+        return f"prompt is too long: {error.message}"
+    return error.message

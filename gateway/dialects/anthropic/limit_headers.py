@@ -1,0 +1,26 @@
+"""What is left of a tenant's rates, as Anthropic's `anthropic-ratelimit-*` headers.
+
+Knows: names, and how a time is written. Does not know: where the numbers come from.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from gateway.limits.limits import Allowance, RateStatus
+
+
+def limit_headers(standing: RateStatus) -> dict[str, str]:
+    """The headers of each rate that the tenant has."""
+    return _of("requests", standing.requests) | _of("tokens", standing.tokens)
+
+
+def _of(what: str, allowance: Allowance | None) -> dict[str, str]:
+    if allowance is None:
+        return {}
+    reset = datetime.now(UTC) + timedelta(seconds=allowance.reset_s)
+    return {
+        f"anthropic-ratelimit-{what}-limit": str(allowance.limit),
+        f"anthropic-ratelimit-{what}-remaining": str(allowance.remaining),
+        f"anthropic-ratelimit-{what}-reset": reset.isoformat(timespec="seconds"),
+    }

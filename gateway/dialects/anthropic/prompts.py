@@ -1,0 +1,76 @@
+"""From a request's fields to its prompt, and to what its answer may be.
+
+Knows: what makes a prompt. Does not know: blocks (`turns.py`), sampling (`reading.py`), templates.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.dialects.anthropic.blocks import TextBlock
+from gateway.dialects.anthropic.schema import PromptRequest
+from gateway.dialects.anthropic.tools import answer_form, template_forms, tools_of
+from gateway.dialects.anthropic.turns import joined, messages_of
+from gateway.errors import BadRequest
+from gateway.prompts.chat_json import refuse_unsupported
+from gateway.prompts.chat_template import Scalar
+from gateway.prompts.generation_request import AnswerForm, ChatPrompt
+from gateway.prompts.messages import Message, Text
+
+_NOTHING = (Text(""),)
+
+
+def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, AnswerForm]:
+    """What is rendered, and what may answer it; BadRequest names the field that is wrong."""
+    refuse_unsupported(wire)
+    if len(wire.messages) > max_messages:
+        raise BadRequest(f"there are more than {max_messages} messages", param="messages")
+    form = answer_form(wire, tools_of(wire))
+    messages = [*_system(wire.system), *messages_of(wire.messages)]
+    continues = _continues(messages, last=len(wire.messages) - 1)
+    tools = template_forms(wire.tools or ())
+    prompt = ChatPrompt(
+        messages=tuple(messages),
+        add_generation_prompt=not continues,
+        continue_final_message=continues,
+        variables=_variables(wire),
+        tools=tools,
+        tools_size=0 if tools is None else len(msgspec.json.encode(tools)),
+    )
+    return prompt, form
+
+
+def thinking_is_shown(wire: PromptRequest) -> bool:
+    """Whether blocks of thinking have their text."""
+    return wire.thinking is None or wire.thinking.display != "omitted"
+
+
+def _system(system: str | list[TextBlock] | None) -> list[Message]:
+    text = system if isinstance(system, str) else joined(system or ())
+    return [Message("system", (Text(text),))] if text else []
+
+
+def _continues(messages: list[Message], last: int) -> bool:
+    """Whether the answer continues the assistant's last turn, which is dropped if it is empty."""
+    if messages[-1].role != "assistant":
+        return False
+    if messages[-1].parts == _NOTHING:
+        messages.pop()
+        if not messages:
+            raise BadRequest("there is nothing to answer", param="messages")
+        return False
+    if not all(isinstance(part, Text) for part in messages[-1].parts):
+        raise BadRequest(
+            "the last turn is the assistant's and has more than text, so it cannot be continued",
+            param=f"messages[{last}]",
+        )
+    return True
+
+
+def _variables(wire: PromptRequest) -> dict[str, Scalar]:
+    """Names that many templates have; others pass over them."""
+    thinks = wire.thinking is not None and wire.thinking.type != "disabled"
+    variables: dict[str, Scalar] = {"enable_thinking": thinks}
+    if wire.output_config is not None and wire.output_config.effort is not None:
+        variables["reasoning_effort"] = wire.output_config.effort
+    return variables

@@ -1,0 +1,107 @@
+"""From the bytes of a body to what it asks for, in Anthropic's dialect.
+
+Knows: fields of sampling and their defaults. Does not know: how blocks become messages
+(`turns.py`), or how a request is answered (`routes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+from fastapi import Request
+
+from engine.link.messages import SamplingParams
+from gateway.config import Bounds
+from gateway.dialects.anthropic.prompts import chat_prompt, thinking_is_shown
+from gateway.dialects.anthropic.rendering import PING, MessageRendering
+from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
+from gateway.dialects.dialect import ModelCard
+from gateway.dialects.exchange import BYTES_PER_CHARACTER, Exchange, read_wire
+from gateway.dialects.keep_alive import KeepAlive
+from gateway.errors import BadRequest
+from gateway.http.request_head import request_id_of
+from gateway.limits.permits import Permit
+from gateway.prompts.admission import Admission
+from gateway.prompts.fair_executor import Steps
+from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
+
+T = TypeVar("T")
+
+_MESSAGES = msgspec.json.Decoder(MessagesRequest)
+_PROMPT = msgspec.json.Decoder(PromptRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesReader:
+    """Reads bodies, and checks the model that they name."""
+
+    card: ModelCard
+    bounds: Bounds
+    admission: Admission
+
+    async def messages(self, request: Request, permit: Permit) -> tuple[Exchange, bool]:
+        """What a request asks for, and whether the answer is a stream."""
+        wire = await read_wire(request, permit, _MESSAGES, self.bounds, self.admission)
+        self.card.check(wire.model)
+        request_id = request_id_of(request.scope)
+        wanted = await self._off_the_loop(
+            permit, lambda: generation_request(wire, request_id, self.bounds)
+        )
+        rendering = MessageRendering(
+            request_id, self.card.name, wire.max_tokens, thinking_is_shown(wire)
+        )
+        pings = KeepAlive(PING, self.bounds.keep_alive_s)
+        return Exchange(wanted, rendering, request, permit, pings), bool(wire.stream)
+
+    async def prompt(self, request: Request, permit: Permit) -> ChatPrompt:
+        """The prompt that is to be counted."""
+        wire = await read_wire(request, permit, _PROMPT, self.bounds, self.admission)
+        self.card.check(wire.model)
+        prompt, _ = await self._off_the_loop(
+            permit, lambda: chat_prompt(wire, self.bounds.max_messages)
+        )
+        return prompt
+
+    async def _off_the_loop(self, permit: Permit, understand: Callable[[], T]) -> T:
+        def work() -> Steps[T]:
+            yield from ()
+            return understand()
+
+        size = permit.body.size // BYTES_PER_CHARACTER
+        return await self.admission.off_the_loop(permit.caller, work(), size)
+
+
+def generation_request(wire: MessagesRequest, request_id: str, bounds: Bounds) -> GenerationRequest:
+    """What `wire` asks for; BadRequest names the field that is wrong.
+
+    A `max_tokens` beyond what the context leaves is cut to that, as Anthropic does.
+    """
+    prompt, form = chat_prompt(wire, bounds.max_messages)
+    return GenerationRequest(
+        request_id=request_id,
+        prompts=(prompt,),
+        choices=1,
+        sampling=SamplingParams(
+            max_tokens=wire.max_tokens,
+            temperature=1.0 if wire.temperature is None else wire.temperature,
+            top_p=1.0 if wire.top_p is None else wire.top_p,
+            top_k=wire.top_k or 0,
+        ),
+        max_tokens_may_shrink=True,
+        text=TextRules(stops=_stops(wire.stop_sequences or (), bounds)),
+        form=form,
+    )
+
+
+def _stops(stops: Sequence[str], bounds: Bounds) -> tuple[str, ...]:
+    param = "stop_sequences"
+    if len(stops) > bounds.max_stops:
+        raise BadRequest(f"at most {bounds.max_stops} stop sequences are allowed", param=param)
+    if not all(0 < len(stop) <= bounds.max_stop_chars for stop in stops):
+        raise BadRequest(
+            f"a stop sequence has 1 to {bounds.max_stop_chars} characters", param=param
+        )
+    return tuple(dict.fromkeys(stops))

@@ -1,0 +1,182 @@
+"""One answer in Anthropic's shape, whole or as events.
+
+A stream is: the message without content, then each block from its start to its stop, then why it
+ended and what was used. Blocks follow one another: where text comes after a call, a new one begins.
+Until a long prompt has its first token there are pings, since the message begins with how much of
+the prompt was cached.
+
+Knows: the order of events, and which block is open. Does not know: how a text is read for calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import msgspec
+
+from gateway.dialects.anthropic.errors import MessagesError
+from gateway.dialects.anthropic.limit_headers import limit_headers
+from gateway.dialects.anthropic.replies import (
+    CacheCreation,
+    Content,
+    ContentBlockDelta,
+    ContentBlockStart,
+    ContentBlockStop,
+    ContentDelta,
+    InputJsonDelta,
+    MessageDeltaEvent,
+    MessageReply,
+    MessageStart,
+    MessageStop,
+    MessageUsage,
+    SignatureDelta,
+    StopDelta,
+    StopReason,
+    StreamEvent,
+    TextContent,
+    TextDelta,
+    ThinkingContent,
+    ThinkingDelta,
+    ThinkingDetails,
+    ToolUseContent,
+)
+from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, pieces_of
+from gateway.generation.choice import ChoiceEnded, Event
+from gateway.limits.limits import RateStatus
+from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
+from gateway.usage.request_metrics import Usage
+
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+
+@dataclass(slots=True)
+class MessageRendering:
+    """Renders the answer to one request."""
+
+    last: ClassVar[bytes] = b""
+
+    request_id: str
+    model: str
+    max_tokens: int  # that were asked for: the context may have less room
+    shows_thinking: bool = True
+    is_open: type[Piece] | None = None  # what the open block is of
+    blocks: int = 0  # begun
+    calls: int = 0
+    end: ChoiceEnded | None = None
+
+    def headers(self, standing: RateStatus) -> Mapping[str, str]:
+        """Fields of the answer's head."""
+        return limit_headers(standing)
+
+    def begin(self, usage: Usage) -> bytes:
+        """The message without content; what was read from the cache is known by now."""
+        message = self._message([], None, usage)
+        return event(MessageStart(message)) + PING
+
+    def frame(self, told: Event) -> bytes | None:
+        """The events for `told`."""
+        if isinstance(told, ChoiceEnded):
+            self.end = told
+            return self._closed() or None
+        return b"".join(self._piece(piece) for piece in pieces_of(told)) or None
+
+    def usage_frame(self, usage: Usage) -> bytes:
+        """Why the message ended, with all that was used, and its end."""
+        assert self.end is not None
+        stop = StopDelta(self._stop_reason(self.end), _stop_sequence(self.end))
+        return event(MessageDeltaEvent(stop, _usage(usage))) + event(MessageStop())
+
+    def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> MessageReply:
+        """The whole message."""
+        [choice] = choices
+        content = [self._content(piece) for piece in choice.pieces]
+        return self._message(content, choice.end, usage)
+
+    def _message(
+        self, content: list[Content], end: ChoiceEnded | None, usage: Usage
+    ) -> MessageReply:
+        return MessageReply(
+            id=f"msg_{self.request_id}",
+            model=self.model,
+            content=content,
+            stop_reason=None if end is None else self._stop_reason(end),
+            stop_sequence=None if end is None else _stop_sequence(end),
+            usage=_usage(usage),
+        )
+
+    def _content(self, piece: TextPiece | ReasoningPiece | FinishedCall) -> Content:
+        match piece:
+            case TextPiece(text):
+                return TextContent(text)
+            case ReasoningPiece(text):
+                return ThinkingContent(text if self.shows_thinking else "")
+            case FinishedCall():
+                return ToolUseContent(self._call_id(), piece.name, piece.object())
+
+    def _piece(self, piece: Piece) -> bytes:
+        match piece:
+            case TextPiece(text):
+                return self._within(TextPiece, TextContent("")) + self._delta(TextDelta(text))
+            case ReasoningPiece(text):
+                opened = self._within(ReasoningPiece, ThinkingContent(""))
+                return opened + (self._delta(ThinkingDelta(text)) if self.shows_thinking else b"")
+            case CallStarted(name):
+                closed = self._closed()
+                block = ToolUseContent(self._call_id(), name, {})
+                return closed + self._within(CallStarted, block)
+            case CallArguments(text):
+                return self._delta(InputJsonDelta(text))
+
+    def _within(self, kind: type[Piece], empty: Content) -> bytes:
+        """The events that open a block of this kind, if another is open or none."""
+        if self.is_open is kind:
+            return b""
+        closed = self._closed()
+        self.is_open, self.blocks = kind, self.blocks + 1
+        return closed + event(ContentBlockStart(self.blocks - 1, empty))
+
+    def _delta(self, delta: ContentDelta) -> bytes:
+        return event(ContentBlockDelta(self.blocks - 1, delta))
+
+    def _closed(self) -> bytes:
+        if self.is_open is None:
+            return b""
+        signed = self._delta(SignatureDelta("")) if self.is_open is ReasoningPiece else b""
+        self.is_open = None
+        return signed + event(ContentBlockStop(self.blocks - 1))
+
+    def _stop_reason(self, end: ChoiceEnded) -> StopReason:
+        if end.reason == "length":
+            is_whole = end.completion_tokens >= self.max_tokens
+            return "max_tokens" if is_whole else "model_context_window_exceeded"
+        if isinstance(end.stopped_by, str):
+            return "stop_sequence"
+        return "tool_use" if self.calls else "end_turn"
+
+    def _call_id(self) -> str:
+        self.calls += 1
+        return f"toolu_{self.request_id[:20]}{self.calls - 1:02x}"
+
+
+def event(value: StreamEvent | MessagesError) -> bytes:
+    """One server-sent event, named as its `type`."""
+    name = str(type(value).__struct_config__.tag)
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))
+
+
+def _stop_sequence(end: ChoiceEnded) -> str | None:
+    return end.stopped_by if isinstance(end.stopped_by, str) else None
+
+
+def _usage(usage: Usage) -> MessageUsage:
+    """What came from the cache does not count as input."""
+    return MessageUsage(
+        input_tokens=usage.prompt_tokens - usage.cached_tokens,
+        cache_creation_input_tokens=0,
+        cache_read_input_tokens=usage.cached_tokens,
+        cache_creation=CacheCreation(),
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=ThinkingDetails(usage.reasoning_tokens),
+    )

@@ -1,0 +1,53 @@
+"""The routes of Anthropic's dialect.
+
+Knows: paths. Does not know: how a request is read (`reading.py`) or answered.
+"""
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
+# they name `permitted`, which is a local variable.
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+
+from gateway.dialects.anthropic.limit_headers import limit_headers
+from gateway.dialects.anthropic.reading import MessagesReader
+from gateway.dialects.anthropic.replies import MessageReply, StreamEvent, TokenCount
+from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
+from gateway.dialects.dialect import RouteParts
+from gateway.dialects.exchange import json_response
+from gateway.http.openapi import described
+from gateway.limits.permits import Permit
+from gateway.prompts.fair_executor import Steps
+from gateway.prompts.tokenizer import TokenIds
+
+
+def messages_router(parts: RouteParts) -> APIRouter:
+    """All routes of the dialect."""
+    router = APIRouter()
+    answering = parts.answering
+    reader = MessagesReader(parts.card, parts.bounds, answering.admission)
+    PermitOf = Annotated[Permit, Depends(parts.permitted())]
+
+    @router.post(
+        "/v1/messages", openapi_extra=described(MessageReply, MessagesRequest, event=StreamEvent)
+    )
+    async def messages(request: Request, permit: PermitOf) -> Response:
+        exchange, stream = await reader.messages(request, permit)
+        return await exchange.respond(answering, stream=stream)
+
+    @router.post("/v1/messages/count_tokens", openapi_extra=described(TokenCount, PromptRequest))
+    async def count_tokens(request: Request, permit: PermitOf) -> Response:
+        prompt = await reader.prompt(request, permit)
+        counted = await answering.admission.tokenize(
+            prompt, permit.caller, _count, add_special_tokens=False
+        )
+        await permit.give_back()
+        return json_response(msgspec.json.encode(counted), limit_headers(permit.standing))
+
+    return router
+
+
+def _count(token_ids: TokenIds) -> Steps[TokenCount]:
+    yield from ()
+    return TokenCount(len(token_ids))

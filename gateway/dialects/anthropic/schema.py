@@ -1,0 +1,97 @@
+"""Anthropic's requests as Structs: field names, types and ranges.
+
+Fields that are not here are ignored; `None` is as good as absent. `Raw` fields are known, and
+refused where they ask for anything. `docs/reference/http-api.md` lists what is ignored, and why.
+
+Knows: names, types, ranges. Does not know: what they lead to (`prompts.py`, `reading.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Raw, Struct, field
+
+from gateway.dialects.anthropic.blocks import CacheControl, InputMessage, TextBlock
+
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+
+MAX_TOOLS = 512  # agents with many MCP servers have hundreds
+
+
+class ToolParam(Struct, frozen=True, kw_only=True):
+    """A tool that the caller runs. Hosted ones have a `type` of their own, and no schema."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    type: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    strict: bool | None = None
+    cache_control: CacheControl | None = None
+
+
+class ToolChoice(Struct, frozen=True, kw_only=True):
+    """Which tools must or may be called; `name` goes with `tool`."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(Struct, frozen=True, kw_only=True):
+    """Whether to think, and whether that is shown; for how long is the model's affair."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Count | None = None
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputFormat(Struct, frozen=True, kw_only=True):
+    """A schema that the text of the answer follows."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(Struct, frozen=True, kw_only=True):
+    """How to answer. Templates that know `reasoning_effort` are given `effort`."""
+
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+class Metadata(Struct, frozen=True, kw_only=True):
+    """Who asks, in the caller's own words."""
+
+    user_id: str | None = None
+
+
+class PromptRequest(Struct, frozen=True, kw_only=True):
+    """What makes the prompt: the body of `POST /v1/messages/count_tokens`."""
+
+    model: str
+    messages: Annotated[list[InputMessage], Meta(min_length=1)]
+    system: str | list[TextBlock] | None = None
+    tools: Annotated[list[ToolParam], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    cache_control: CacheControl | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None  # an older place of the one in `output_config`
+    mcp_servers: Raw = field(default_factory=Raw)
+    container: Raw = field(default_factory=Raw)
+    inference_geo: Raw = field(default_factory=Raw)
+    thread: Raw = field(default_factory=Raw)
+
+
+class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
+    """The body of `POST /v1/messages`."""
+
+    max_tokens: Count
+    stream: bool | None = None
+    stop_sequences: list[str] | None = None
+    temperature: Fraction | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    metadata: Metadata | None = None

@@ -1,0 +1,120 @@
+"""From Anthropic's turns to messages.
+
+Turns of one role that follow one another are one turn. A turn of blocks becomes one message or
+several: each result of a call is a message of its own, and texts that stand together are one.
+
+Knows: blocks, and what each becomes. Does not know: fields beside the turns (`prompts.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from gateway.dialects.anthropic.blocks import (
+    Block,
+    InputMessage,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from gateway.dialects.anthropic.foreign_blocks import Foreign, ForeignBlock
+from gateway.errors import BadRequest
+from gateway.prompts.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
+
+_FAILED = "Error: "  # before the result of a call that failed; templates have no field for it
+
+
+class _Placed(NamedTuple):
+    block: Block
+    where: str  # as a refusal's `param` names it
+
+
+def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
+    """What the turns become; BadRequest names a block that cannot be where it is."""
+    names: dict[str, str] = {}  # of the tools called so far, by the call's id
+    for role, same in groupby(enumerate(turns), key=lambda one: one[1].role):
+        blocks = [placed for place, turn in same for placed in _blocks(turn, place)]
+        if role == "assistant":
+            called = [one for one, _ in blocks if isinstance(one, ToolUseBlock)]
+            names |= {one.id: one.name for one in called}
+            yield _assistant(blocks)
+        else:
+            yield from _others(role, blocks, names)
+
+
+def joined(texts: Sequence[TextBlock]) -> str:
+    """The text of blocks that stand together."""
+    return "\n".join(block.text for block in texts)
+
+
+def _blocks(turn: InputMessage, place: int) -> Iterator[_Placed]:
+    where = f"messages[{place}].content"
+    if isinstance(turn.content, str):
+        yield _Placed(TextBlock(text=turn.content), where)
+    else:
+        for number, block in enumerate(turn.content):
+            yield _Placed(block, f"{where}[{number}]")
+
+
+def _assistant(blocks: Sequence[_Placed]) -> Message:
+    texts, thoughts = [], []
+    calls: list[Part] = []
+    for block, where in blocks:
+        match block:
+            case TextBlock():
+                texts.append(block.text)
+            case ThinkingBlock():
+                thoughts.append(block.thinking)
+            case RedactedThinkingBlock():
+                pass  # another server's, which nobody can read
+            case ToolUseBlock():
+                calls.append(ToolCall(block.name, block.input, block.id))
+            case _:
+                raise _misplaced(block, where, "an assistant's turn")
+    thought = "".join(thoughts)
+    reasoning: list[Part] = [Reasoning(thought)] if thought else []
+    return Message("assistant", (*reasoning, Text("".join(texts)), *calls))
+
+
+def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Message]:
+    """What the user, or the system, says: results of calls, and texts."""
+    texts: list[TextBlock] = []
+    for block, where in blocks:
+        match block:
+            case TextBlock():
+                texts.append(block)
+            case ToolResultBlock() if role == "user":
+                if texts:
+                    yield Message(role, (Text(joined(texts)),))
+                    texts = []
+                result = ToolResult(_result(block, where), block.tool_use_id)
+                yield Message("tool", (result,), names.get(block.tool_use_id))
+            case _:
+                raise _misplaced(block, where, f"a turn of the {role}")
+    if texts or not blocks:
+        yield Message(role, (Text(joined(texts)),))
+
+
+def _result(block: ToolResultBlock, where: str) -> str:
+    content = block.content or ""
+    if not isinstance(content, str):
+        texts = []
+        for place, part in enumerate(content):
+            if not isinstance(part, TextBlock):
+                raise _misplaced(part, f"{where}.content[{place}]", "a result")
+            texts.append(part)
+        content = joined(texts)
+    return f"{_FAILED}{content}" if block.is_error else content
+
+
+def _misplaced(block: Block | Foreign, param: str, where: str) -> BadRequest:
+    kind = str(type(block).__struct_config__.tag)
+    if isinstance(block, ForeignBlock):
+        return BadRequest(
+            f"blocks of type `{kind}` are not supported", code="unsupported_parameter", param=param
+        )
+    return BadRequest(f"a block of type `{kind}` cannot be in {where}", param=param)

@@ -1,0 +1,84 @@
+"""The protocol of a dialect: its paths, its routes, its errors, and how its streams break off.
+
+Knows: what a dialect is given and what it must have. Does not know: any dialect.
+"""
+
+# No `from __future__ import annotations`: FastAPI evaluates those of `permit`, and they name
+# `authenticate`, which is a local variable.
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from fastapi import APIRouter, Depends, Request
+
+from engine.link.interface import Engine
+from gateway.auth.caller import Caller
+from gateway.config import Bounds
+from gateway.errors import NotFound
+from gateway.generation.answering import Answering
+from gateway.http.error_dialect import ErrorDialect
+from gateway.limits.permits import Permit, Permits
+from gateway.state.store import ResponseStore
+
+Authenticate = Callable[[Request], Awaitable[Caller]]
+Permitted = Callable[[Caller], AsyncIterator[Permit]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """The one model that this gateway serves."""
+
+    name: str
+    engine: Engine
+    created: int  # seconds since the epoch
+
+    @property
+    def max_model_len(self) -> int | None:
+        """The context length of its engine; None while there is none."""
+        welcome = self.engine.welcome
+        return None if welcome is None else welcome.max_model_len
+
+    def check(self, name: str | None) -> None:
+        """NotFound for any name but the model's; None means whatever is served."""
+        if name is not None and name != self.name:
+            raise NotFound(
+                "there is no model of that name; see /v1/models",
+                code="model_not_found",
+                param="model",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RouteParts:
+    """What the routes of a dialect work with.
+
+    A route calls `authenticate`, and one that does work takes a permit, before its body is read.
+    """
+
+    answering: Answering
+    card: ModelCard
+    bounds: Bounds
+    authenticate: Authenticate
+    permits: Permits
+    responses: ResponseStore
+
+    def permitted(self) -> Permitted:
+        """A dependency that gives a permit, which is given back when the answer has been sent."""
+        authenticate, permits = self.authenticate, self.permits
+
+        async def permit(
+            caller: Annotated[Caller, Depends(authenticate)],
+        ) -> AsyncIterator[Permit]:
+            async with permits.taken(caller) as taken:
+                yield taken
+
+        return permit
+
+
+class Dialect(ErrorDialect, Protocol):
+    """A folder here, as `gateway/composition.py` sees it."""
+
+    def router(self, parts: RouteParts) -> APIRouter:
+        """Its routes, all of them below its `prefixes`, unless it is the default."""
+        ...

@@ -1,0 +1,96 @@
+"""`/v1/chat/completions`: from the request to a `GenerationRequest`.
+
+Knows: OpenAI's chats. Does not know: how an answer is produced (`gateway/generation/answering.py`)
+or rendered (`chat_reply.py`).
+Fields with an effect on the answer that Ratoon lacks are refused, never silently ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gateway.config import Bounds
+from gateway.dialects.openai.answer_form import form_of_chat
+from gateway.dialects.openai.sampling import generation_request
+from gateway.dialects.openai.schema import ChatRequest, TokenizeRequest
+from gateway.errors import BadRequest
+from gateway.prompts.chat_json import (
+    ChatMessage,
+    check_arguments,
+    message_of,
+    refuse_unsupported,
+    tools_of,
+    unsupported,
+)
+from gateway.prompts.chat_template import Scalar
+from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
+
+
+def request_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> GenerationRequest:
+    """What the request asks for; BadRequest names the field that is wrong or not supported."""
+    _refuse(wire)
+    prompt = chat_of(wire.messages, wire, bounds)
+    return generation_request(
+        wire,
+        request_id,
+        (prompt,),
+        bounds,
+        max_tokens=wire.max_completion_tokens or wire.max_tokens,
+        default_max_tokens=bounds.default_max_tokens,
+        num_logprobs=_num_logprobs(wire),
+        form=form_of_chat(wire, prompt.tools),
+    )
+
+
+def _refuse(wire: ChatRequest) -> None:
+    """BadRequest for what chats cannot do."""
+    refuse_unsupported(wire)
+    if set(wire.modalities or ()) - {"text"}:
+        raise unsupported("modalities")
+
+
+def chat_of(
+    messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest, bounds: Bounds
+) -> ChatPrompt:
+    """The messages and tools to be rendered."""
+    if len(messages) > bounds.max_messages:
+        raise BadRequest(f"there are more than {bounds.max_messages} messages", param="messages")
+    for place, message in enumerate(messages):
+        refuse_unsupported(message, f"messages[{place}].")
+    continue_final = bool(options.continue_final_message)
+    if continue_final and options.add_generation_prompt:
+        raise BadRequest(
+            "`add_generation_prompt` and `continue_final_message` exclude each other",
+            param="continue_final_message",
+        )
+    if continue_final and messages[-1].role != "assistant":
+        raise BadRequest(
+            "`continue_final_message` needs a last message of the assistant",
+            param="continue_final_message",
+        )
+    check_arguments(messages)
+    return ChatPrompt(
+        messages=tuple(message_of(message, place) for place, message in enumerate(messages)),
+        add_generation_prompt=not continue_final and options.add_generation_prompt is not False,
+        continue_final_message=continue_final,
+        variables=_variables(options),
+        tools=tools_of(options.tools),
+        tools_size=len(bytes(options.tools)),
+    )
+
+
+def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:
+    """What the template is given; the caller's own values come before ours."""
+    given = options.chat_template_kwargs or {}
+    effort = options.reasoning_effort
+    if effort is None:
+        return given
+    # The two names that templates have for it.
+    ours: dict[str, Scalar] = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    return ours | dict(given)
+
+
+def _num_logprobs(wire: ChatRequest) -> tuple[str, int] | None:
+    if wire.top_logprobs and not wire.logprobs:
+        raise BadRequest("`top_logprobs` needs `logprobs`", param="top_logprobs")
+    return ("top_logprobs", wire.top_logprobs or 0) if wire.logprobs else None

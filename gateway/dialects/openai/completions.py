@@ -1,0 +1,120 @@
+"""`/v1/completions`: from the request to a `GenerationRequest`, and from events to the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from msgspec import UnsetType
+
+from gateway.config import Bounds
+from gateway.dialects.finished_choice import FinishedChoice
+from gateway.dialects.openai.logprobs import Offsets, completion_logprobs
+from gateway.dialects.openai.prompts import prompts_of
+from gateway.dialects.openai.rendering import ReplyFormat, usage_reply
+from gateway.dialects.openai.replies import (
+    Completion,
+    CompletionChoice,
+    CompletionLogprobs,
+    UsageReply,
+)
+from gateway.dialects.openai.sampling import generation_request
+from gateway.dialects.openai.schema import CompletionRequest
+from gateway.dialects.openai.structured_outputs import text_form
+from gateway.errors import BadRequest
+from gateway.generation.choice import Delta, Event
+from gateway.prompts.chat_json import refuse_unsupported, unsupported
+from gateway.prompts.generation_request import GenerationRequest, Prompt
+from gateway.usage.request_metrics import Usage
+
+_DEFAULT_MAX_TOKENS = 16  # OpenAI's own
+
+
+def request_of_completion(
+    wire: CompletionRequest, request_id: str, bounds: Bounds, context: int
+) -> GenerationRequest:
+    """What the request asks for; BadRequest names the field that is wrong or not supported.
+
+    Token ids that are certainly more than `context` are refused before they are read.
+    """
+    _refuse(wire)
+    return generation_request(
+        wire,
+        request_id,
+        prompts_of(wire.prompt, bounds.max_prompts, context),
+        bounds,
+        max_tokens=wire.max_tokens,
+        default_max_tokens=max(_DEFAULT_MAX_TOKENS, wire.min_tokens or 0),
+        num_logprobs=None if wire.logprobs is None else ("logprobs", wire.logprobs),
+        form=text_form(wire),
+    )
+
+
+def _refuse(wire: CompletionRequest) -> None:
+    """BadRequest for what text completions cannot do."""
+    refuse_unsupported(wire)
+    if wire.best_of is not None and wire.best_of != (wire.n or 1):
+        raise unsupported("best_of")
+    if wire.echo and wire.logprobs is not None:
+        raise BadRequest(
+            "`logprobs` cannot be given together with `echo`",
+            code="unsupported_parameter",
+            param="logprobs",
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class CompletionReply(ReplyFormat):
+    """Renders an answer as a text completion, whole or in chunks."""
+
+    echoed: tuple[Prompt, ...]  # the prompts, if they are to be echoed
+    choices: int  # of each prompt
+    skip_special_tokens: bool
+    offsets: dict[int, Offsets] = field(default_factory=dict)  # by choice, as far as it has come
+
+    def piece(self, event: Event) -> CompletionChoice | None:
+        """What `event` adds to its text."""
+        if not isinstance(event, Delta):
+            return CompletionChoice(event.index, "", None, event.reason)
+        text = event.text if event.index in self.begun else self._echo(event.index) + event.text
+        self.begun.add(event.index)
+        if not (text or event.logprobs):
+            return None
+        return CompletionChoice(event.index, text, self._logprobs(event))
+
+    def reply(
+        self, choices: list[CompletionChoice], usage: UsageReply | UnsetType | None
+    ) -> Completion:
+        """The answer, or a chunk of it."""
+        return Completion(
+            id=self.id, created=self.created, model=self.model, choices=choices, usage=usage
+        )
+
+    def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Completion:
+        """The whole answer."""
+        return self.reply([self._choice(choice) for choice in choices], usage_reply(usage))
+
+    def _choice(self, choice: FinishedChoice) -> CompletionChoice:
+        text = self._echo(choice.index) + choice.text
+        return CompletionChoice(choice.index, text, self._logprobs(choice), choice.end.reason)
+
+    def _echo(self, index: int) -> str:
+        """What comes before a choice: its prompt, if that is to be echoed."""
+        if not self.echoed:
+            return ""
+        prompt = self.echoed[index // self.choices]
+        if isinstance(prompt, np.ndarray):
+            return self.tokenizer.decode(
+                prompt.tolist(), skip_special_tokens=self.skip_special_tokens
+            )
+        return str(prompt)
+
+    def _logprobs(self, choice: Delta | FinishedChoice) -> CompletionLogprobs | None:
+        if choice.logprobs is None:
+            return None
+        offsets = self.offsets.get(choice.index)
+        if offsets is None:
+            offsets = Offsets(self.tokenizer, skip_special_tokens=self.skip_special_tokens)
+            self.offsets[choice.index] = offsets
+        return completion_logprobs(self.tokenizer, choice.token_ids, choice.logprobs, offsets)

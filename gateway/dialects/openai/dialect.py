@@ -1,0 +1,38 @@
+"""OpenAI's dialect, as an object of the protocol `Dialect`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+from fastapi import APIRouter
+
+from gateway.dialects import openai_shape
+from gateway.dialects.dialect import RouteParts
+from gateway.dialects.openai.rendering import sse
+from gateway.dialects.openai.routes import openai_router
+from gateway.errors import GatewayError
+from gateway.http.error_dialect import RenderedError
+
+
+class OpenAI:
+    """The default: paths that are in no other dialect, the operator's too, are in this one."""
+
+    prefixes: ClassVar[tuple[str, ...]] = ("/v1", "/tokenize", "/detokenize")
+    error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
+
+    def router(self, parts: RouteParts) -> APIRouter:
+        """All routes of the dialect."""
+        return openai_router(parts)
+
+    def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
+        """The body for `error`; with what is left of a tenant's limits where one is reached."""
+        return openai_shape.error_reply(error)
+
+    def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
+        """The same body as an event; `[DONE]` does not come after it."""
+        return sse(openai_shape.error_body(error))
+
+    def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
+        """As OpenAI names them."""
+        return openai_shape.head_fields(request_id, spent_ms)

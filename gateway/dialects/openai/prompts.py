@@ -1,0 +1,134 @@
+"""The `prompt` of a text completion: a text, token ids, or a batch of either.
+
+Token ids can be most of a request's bytes, and making a Python list of them would cost more than
+all the rest of admission. So a plain list of ids is read from its JSON into an array at once; all
+other prompts, and lists with a mistake in them, are parsed strictly like the rest of a body.
+
+Lists of ids that are longer than the context, and batches of more prompts than the bound, are
+counted and refused without being parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from gateway.dialects.openai.sampling import at_most
+from gateway.dialects.openai.schema import TokenId
+from gateway.errors import BadRequest
+from gateway.http.body import Body, Part, count_separators, parse_part
+from gateway.prompts.generation_request import Prompt
+from gateway.prompts.prompt_tokens import too_long
+from gateway.prompts.tokenizer import TokenIds
+
+Item = str | int | list[int] | TokenIds
+
+
+class _Part(msgspec.Struct, frozen=True):
+    prompt: str | list[str | TokenId | list[TokenId]]
+
+
+class _Alone(msgspec.Struct, frozen=True):
+    prompt: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+
+
+_PART = msgspec.json.Decoder(_Part)
+_ALONE = msgspec.json.Decoder(_Alone)
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+_MAX_ID = 2**31 - 1
+_ZERO, _COMMA, _SPACE = np.frombuffer(b"0, ", np.uint8)
+_NUMBER_FIRST = re.compile(rb"\[\s*[-0-9]")
+
+
+def prompt_in(body: Body) -> Part:
+    """The JSON of the prompt in a completion's body; empty if there is none."""
+    return memoryview(_ALONE.decode(body).prompt)
+
+
+def prompts_of(raw: msgspec.Raw, most: int, context: int) -> tuple[Prompt, ...]:
+    """The prompts in `raw`, which is JSON; BadRequest for a wrong type, a mixture, or no prompt.
+
+    Also for more than `most` prompts, and for ids that do not fit into `context` tokens.
+    """
+    spelled = bytes(raw)
+    if not spelled.startswith(b"["):
+        return _sorted_out(_strictly(spelled))
+    token_ids = token_ids_in(spelled, context)
+    if token_ids is not None:
+        return (token_ids,)
+    items = count_separators(spelled, depth=1) + 1
+    if items > most and _NUMBER_FIRST.match(spelled):
+        _refuse_long(spelled, context)
+        return _sorted_out(_strictly(spelled))  # with an id that is none, and will be named
+    at_most("prompt", items, most)
+    parts = enumerate(_ITEMS.decode(spelled))
+    return _sorted_out([_item(bytes(part), place, context) for place, part in parts])
+
+
+def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
+    """int32 ids of a list of natural numbers; None for anything else and for an empty list.
+
+    `spelled` must be valid JSON: a list of only digits, commas and spaces is then such a list.
+    BadRequest, before a number is read, for ids that leave no room for an answer in `context`.
+    """
+    if not spelled.startswith(b"["):
+        return None
+    inner = memoryview(spelled)[1:-1]
+    chars = np.frombuffer(inner, np.uint8)  # what is below zero wraps around to above 10
+    digits, commas, spaces = (
+        int(np.count_nonzero(found))
+        for found in (chars - _ZERO < 10, chars == _COMMA, chars == _SPACE)
+    )
+    if not digits or digits + commas + spaces < len(inner):
+        return None
+    ids = commas + 1
+    if ids >= context:
+        raise too_long(ids + 1, context, "prompt")
+    try:
+        # Larger ids become the largest int.
+        numbers = np.fromstring(bytes(inner), dtype=np.int64, sep=",")
+    except (DeprecationWarning, ValueError):
+        return None  # a space before a comma; whether numpy minds depends on its release
+    if len(numbers) != ids or numbers.max() > _MAX_ID:
+        return None
+    return numbers.astype(np.int32)
+
+
+def _item(spelled: bytes, place: int, context: int) -> Item:
+    """Number `place` of a batch."""
+    token_ids = token_ids_in(spelled, context)
+    if token_ids is not None:
+        return token_ids
+    _refuse_long(spelled, context)
+    # After others, so that an error names its place.
+    batch = _strictly(b"[%b%b]" % (b"0," * place, spelled))
+    return batch[place]
+
+
+def _strictly(spelled: bytes) -> str | list[str | int | list[int]]:
+    return parse_part(_PART, b'{"prompt":%b}' % spelled).prompt
+
+
+def _refuse_long(spelled: bytes, context: int) -> None:
+    """BadRequest for a list with more values than could be ids of one prompt."""
+    values = count_separators(spelled) + 1
+    if values >= context:
+        raise too_long(values + 1, context, "prompt")
+
+
+def _sorted_out(prompt: str | Sequence[Item]) -> tuple[Prompt, ...]:
+    if isinstance(prompt, str):
+        prompt = [prompt]
+    ids = [item for item in prompt if isinstance(item, int)]
+    texts = [item for item in prompt if isinstance(item, str)]
+    lists = [item for item in prompt if isinstance(item, list | np.ndarray)]
+    if sum(map(bool, (ids, texts, lists))) > 1:
+        raise BadRequest("`prompt` mixes texts and token ids", param="prompt")
+    arrays = [np.asarray(item, dtype=np.int32) for item in ([ids] if ids else lists)]
+    prompts: tuple[str | TokenIds, ...] = (*texts, *arrays)
+    if not prompts or not all(map(len, prompts)):
+        raise BadRequest("the prompt is empty", param="prompt")
+    return prompts

@@ -1,0 +1,93 @@
+"""What chat and text completions have in common in their answers: streams and usage."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import UNSET
+
+from gateway.dialects.finished_choice import FinishedChoice
+from gateway.dialects.openai.replies import (
+    CompletionDetails,
+    PromptDetails,
+    UsageReply,
+)
+from gateway.dialects.openai_shape import cached_by_tier, limit_headers
+from gateway.generation.choice import Event
+from gateway.limits.limits import RateStatus
+from gateway.prompts.tokenizer import Tokenizer
+from gateway.usage.request_metrics import Usage
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplyFormat(ABC):
+    """Renders one request's answer. `id` and `created` are the same in all its chunks."""
+
+    last: ClassVar[bytes] = b"data: [DONE]\n\n"
+
+    id: str
+    created: int  # seconds since the epoch
+    model: str
+    include_usage: bool
+    tokenizer: Tokenizer
+    begun: set[int] = field(default_factory=set)  # choices of which a chunk was sent
+
+    def headers(self, standing: RateStatus) -> Mapping[str, str]:
+        """Fields of the answer's head."""
+        return limit_headers(standing)
+
+    def begin(self, usage: Usage) -> None:
+        """Nothing comes before the first chunk."""
+        del usage
+
+    def usage_frame(self, usage: Usage) -> bytes | None:
+        """The chunk after the last one as bytes, when usage was asked for."""
+        return sse(self.reply([], usage_reply(usage))) if self.include_usage else None
+
+    def frame(self, event: Event) -> bytes | None:
+        """The chunk for `event` as bytes; None when there is nothing to send.
+
+        In every chunk but the last, `usage` is null if it will come and left out if not.
+        """
+        choice = self.piece(event)
+        return None if choice is None else self._chunk(choice)
+
+    def _chunk(self, choice: msgspec.Struct) -> bytes:
+        return sse(self.reply([choice], None if self.include_usage else UNSET))
+
+    @abstractmethod
+    def piece(self, event: Event) -> msgspec.Struct | None:
+        """What `event` adds to its choice; None when there is nothing to send."""
+
+    @abstractmethod
+    def reply(
+        self, choices: list[Any], usage: UsageReply | msgspec.UnsetType | None
+    ) -> msgspec.Struct:
+        """A chunk with these pieces of choices."""
+
+    @abstractmethod
+    def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> msgspec.Struct:
+        """The whole answer."""
+
+
+def sse(value: msgspec.Struct) -> bytes:
+    """One server-sent event."""
+    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+
+
+def usage_reply(usage: Usage) -> UsageReply:
+    """Usage in OpenAI's shape."""
+    return UsageReply(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        prompt_tokens_details=PromptDetails(
+            usage.cached_tokens,
+            cached_by_tier(usage),
+        ),
+        completion_tokens_details=CompletionDetails(usage.reasoning_tokens),
+    )

@@ -1,0 +1,224 @@
+"""OpenAI's answers as Structs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from gateway.dialects.openai_shape import CachedByTier
+from gateway.generation.choice import EndReason
+
+FinishReason = Literal[EndReason, "tool_calls"]
+
+
+class PromptDetails(Struct, frozen=True):
+    """How many of the prompt's tokens came from the cache.
+
+    `ratoon` is an extension, for those whom the operator lets see it.
+    """
+
+    cached_tokens: int
+    ratoon: CachedByTier | UnsetType = UNSET
+
+
+class CompletionDetails(Struct, frozen=True):
+    """How many of the completion's tokens were reasoning."""
+
+    reasoning_tokens: int
+
+
+class UsageReply(Struct, frozen=True, kw_only=True):
+    """Tokens of one request. `prompt_tokens` includes the cached ones."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails
+
+
+class TopLogprob(Struct, frozen=True):
+    """One likely token; its `bytes` need not be whole characters."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(Struct, frozen=True):
+    """The chosen token and the likeliest ones in its place."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Struct, frozen=True):
+    """Log-probabilities of a message's tokens."""
+
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class CalledFunction(Struct, frozen=True):
+    """What is called, with JSON of an object."""
+
+    name: str
+    arguments: str
+
+
+class FunctionCall(Struct, frozen=True):
+    """A call of a tool."""
+
+    id: str
+    function: CalledFunction
+    type: Literal["function"] = "function"
+
+
+class AssistantMessage(Struct, frozen=True):
+    """The answer: its text, None where there are only calls."""
+
+    content: str | None
+    role: Literal["assistant"] = "assistant"
+    refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[FunctionCall] | UnsetType = UNSET
+
+
+class ChatChoice(Struct, frozen=True):
+    """One of `n` answers."""
+
+    index: int
+    message: AssistantMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason
+
+
+class ChatCompletion(Struct, frozen=True, kw_only=True):
+    """The answer to a chat."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: UsageReply
+
+
+class FunctionDelta(Struct, frozen=True):
+    """The name of what is called, or more of its arguments."""
+
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class ToolCallDelta(Struct, frozen=True):
+    """A call begins, or has more arguments."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+    function: FunctionDelta | UnsetType = UNSET
+
+
+class MessageDelta(Struct, frozen=True):
+    """What a chunk adds to the message."""
+
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+
+
+class ChatChunkChoice(Struct, frozen=True):
+    """A piece of one of `n` answers."""
+
+    index: int
+    delta: MessageDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: FinishReason | None = None
+
+
+class ChatChunk(Struct, frozen=True, kw_only=True):
+    """A piece of the answer to a chat."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: UsageReply | UnsetType | None = UNSET
+
+
+class CompletionLogprobs(Struct, frozen=True):
+    """Log-probabilities of a completion's tokens; `text_offset` counts characters."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
+class CompletionChoice(Struct, frozen=True):
+    """One completion, or a piece of it."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: EndReason | None = None
+
+
+class Completion(Struct, frozen=True, kw_only=True):
+    """The answer to a text completion, or a piece of it."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: UsageReply | UnsetType | None = UNSET
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """A model that requests can name. `max_model_len` is None while no engine is connected.
+
+    The last fields are for Anthropic's clients, whose models are at the same path.
+    """
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+    max_model_len: int | None
+    type: Literal["model"] = "model"
+    display_name: str
+    created_at: str
+    max_input_tokens: int | None
+    lifecycle: Literal["active"] = "active"
+
+
+class ModelList(Struct, frozen=True, kw_only=True):
+    """All models. The last three fields are for Anthropic's clients."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+    has_more: bool = False
+    first_id: str
+    last_id: str
+
+
+class Tokenized(Struct, frozen=True, kw_only=True):
+    """A prompt's token ids."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(Struct, frozen=True):
+    """A text from token ids."""
+
+    prompt: str

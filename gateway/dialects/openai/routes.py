@@ -1,0 +1,220 @@
+"""The routes of OpenAI's dialect: a request is read, understood, admitted and answered.
+
+Slow work runs in threads, off the event loop. A body is freed as soon as it is parsed, and the
+parsed fields as soon as the `GenerationRequest` is made.
+
+Knows: paths, and the order of reading, parsing and understanding. Does not know: fields (`schema`),
+or what they mean (`chat`, `completions`, `tokenize`).
+"""
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
+# they name `authenticate`, which is a local variable.
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+
+from gateway.auth.caller import Caller
+from gateway.config import Bounds
+from gateway.dialects.dialect import Authenticate, ModelCard, Permitted, RouteParts
+from gateway.dialects.exchange import BYTES_PER_CHARACTER, Exchange, json_response, read_wire
+from gateway.dialects.openai.chat import request_of_chat
+from gateway.dialects.openai.chat_reply import ChatReply
+from gateway.dialects.openai.completions import CompletionReply, request_of_completion
+from gateway.dialects.openai.prompts import prompt_in
+from gateway.dialects.openai.replies import (
+    ChatChunk,
+    ChatCompletion,
+    Completion,
+    Detokenized,
+    Model,
+    ModelList,
+    Tokenized,
+)
+from gateway.dialects.openai.schema import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    Generating,
+    TokenizeRequest,
+)
+from gateway.dialects.openai.tokenize import detokenize, tokenize, tokens_in
+from gateway.dialects.openai_shape import limit_headers
+from gateway.generation.answering import Answering
+from gateway.http.body import Body, Part
+from gateway.http.openapi import described
+from gateway.http.request_head import request_id_of
+from gateway.limits.permits import Permit
+from gateway.prompts.admission import Admission
+from gateway.prompts.fair_executor import Steps
+from gateway.prompts.generation_request import GenerationRequest
+
+T = TypeVar("T", ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
+
+_CHAT = msgspec.json.Decoder(ChatRequest)
+_COMPLETION = msgspec.json.Decoder(CompletionRequest)
+_TOKENIZE = msgspec.json.Decoder(TokenizeRequest)
+_DETOKENIZE = msgspec.json.Decoder(DetokenizeRequest)
+
+
+def openai_router(parts: RouteParts) -> APIRouter:
+    """All routes of the dialect."""
+    router = APIRouter()
+    reader = Reader(parts.card, parts.bounds, parts.answering.admission)
+    permitted = parts.permitted()
+    _add_generation(router, reader, parts.answering, permitted)
+    _add_tokens(router, reader, permitted)
+    _add_models(router, parts.card, parts.authenticate)
+    return router
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads request bodies and checks the model that they name."""
+
+    card: ModelCard
+    bounds: Bounds
+    admission: Admission
+
+    async def chat(self, request: Request, permit: Permit) -> tuple[Exchange, bool]:
+        """What a chat asks for, without its body, and whether the answer is a stream."""
+        wire = await self.read(request, permit, _CHAT)
+        request_id = request_id_of(request.scope)
+        wanted = await self._understood(
+            permit, lambda bounds: request_of_chat(wire, request_id, bounds)
+        )
+        reply = ChatReply(
+            id=f"chatcmpl-{request_id}", request_id=request_id, **self._reply_fields(wire)
+        )
+        return Exchange(wanted, reply, request, permit), bool(wire.stream)
+
+    async def completion(self, request: Request, permit: Permit) -> tuple[Exchange, bool]:
+        """The same of a text completion."""
+        wire = await self.read(request, permit, _COMPLETION, prompt_in)
+        request_id = request_id_of(request.scope)
+        context = (await self.admission.engine()).max_model_len
+        wanted = await self._understood(
+            permit, lambda bounds: request_of_completion(wire, request_id, bounds, context)
+        )
+        reply = CompletionReply(
+            id=f"cmpl-{request_id}",
+            echoed=wanted.prompts if wire.echo else (),
+            choices=wanted.choices,
+            skip_special_tokens=wanted.text.skip_special_tokens,
+            **self._reply_fields(wire),
+        )
+        return Exchange(wanted, reply, request, permit), bool(wire.stream)
+
+    async def read(
+        self,
+        request: Request,
+        permit: Permit,
+        decoder: msgspec.json.Decoder[T],
+        bulk: Callable[[Body], Part] | None = None,
+    ) -> T:
+        """The parsed body; raises GatewayError for a bad body or another model.
+
+        `bulk` is as in `parse_steps`.
+        """
+        wire = await read_wire(request, permit, decoder, self.bounds, self.admission, bulk)
+        self.card.check(wire.model)
+        return wire
+
+    async def _understood(
+        self, permit: Permit, understand: Callable[[Bounds], GenerationRequest]
+    ) -> GenerationRequest:
+        bounds = self.bounds
+        if permit.caller.is_operator:  # who may choose whether blocks are loaded, if tenants do not
+            bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
+
+        def work() -> Steps[GenerationRequest]:
+            yield from ()
+            return understand(bounds)
+
+        size = permit.body.size // BYTES_PER_CHARACTER
+        return await self.admission.off_the_loop(permit.caller, work(), size)
+
+    def _reply_fields(self, wire: Generating) -> dict[str, Any]:
+        options = wire.stream_options
+        return {
+            "created": int(time.time()),
+            "model": self.card.name,
+            "include_usage": options is not None and options.include_usage is True,
+            "tokenizer": self.admission.tokenizer,
+        }
+
+
+def _add_generation(
+    router: APIRouter, reader: Reader, answering: Answering, permitted: Permitted
+) -> None:
+    """Chat and text completions."""
+    PermitOf = Annotated[Permit, Depends(permitted)]
+
+    @router.post(
+        "/v1/chat/completions",
+        openapi_extra=described(ChatCompletion, ChatRequest, event=ChatChunk),
+    )
+    async def chat_completions(request: Request, permit: PermitOf) -> Response:
+        exchange, stream = await reader.chat(request, permit)
+        return await exchange.respond(answering, stream=stream)
+
+    @router.post(
+        "/v1/completions",
+        openapi_extra=described(Completion, CompletionRequest, event=Completion),
+    )
+    async def completions(request: Request, permit: PermitOf) -> Response:
+        exchange, stream = await reader.completion(request, permit)
+        return await exchange.respond(answering, stream=stream)
+
+
+def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None:
+    """`/tokenize` and `/detokenize`."""
+    PermitOf = Annotated[Permit, Depends(permitted)]
+
+    @router.post("/tokenize", openapi_extra=described(Tokenized, TokenizeRequest))
+    async def tokenize_prompt(request: Request, permit: PermitOf) -> Response:
+        wire = await reader.read(request, permit, _TOKENIZE)
+        shown = await tokenize(wire, permit.caller, reader.admission, reader.bounds)
+        await permit.give_back()
+        return json_response(shown, limit_headers(permit.standing))
+
+    @router.post("/detokenize", openapi_extra=described(Detokenized, DetokenizeRequest))
+    async def detokenize_tokens(request: Request, permit: PermitOf) -> Response:
+        wire = await reader.read(request, permit, _DETOKENIZE, tokens_in)
+        shown = await detokenize(wire, permit.caller, reader.admission)
+        await permit.give_back()
+        return json_response(shown, limit_headers(permit.standing))
+
+
+def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) -> None:
+    """`/v1/models`."""
+    CallerOf = Annotated[Caller, Depends(authenticate)]
+
+    @router.get("/v1/models", openapi_extra=described(ModelList))
+    async def list_models(caller: CallerOf) -> Response:  # noqa: ARG001
+        return json_response(
+            msgspec.json.encode(
+                ModelList(data=[_model(card)], first_id=card.name, last_id=card.name)
+            )
+        )
+
+    @router.get("/v1/models/{name:path}", openapi_extra=described(Model))
+    async def show_model(name: str, caller: CallerOf) -> Response:  # noqa: ARG001
+        card.check(name)
+        return json_response(msgspec.json.encode(_model(card)))
+
+
+def _model(card: ModelCard) -> Model:
+    return Model(
+        id=card.name,
+        created=card.created,
+        owned_by="ratoon",
+        max_model_len=card.max_model_len,
+        display_name=card.name,
+        created_at=datetime.fromtimestamp(card.created, UTC).isoformat(),
+        max_input_tokens=card.max_model_len,
+    )

@@ -1,0 +1,121 @@
+"""What chat and text completions ask for alike, from OpenAI's fields to a `GenerationRequest`.
+
+The vocabulary and the context length are checked at admission.
+"""
+
+from __future__ import annotations
+
+from engine.link.messages import Loads, LogitBias, SamplingParams, pack_logit_bias
+from gateway.config import Bounds
+from gateway.dialects.openai.schema import Generating
+from gateway.errors import BadRequest
+from gateway.prompts.generation_request import AnswerForm, GenerationRequest, Prompt, TextRules
+
+_MAX_ID = 2**31 - 1  # ids travel as int32
+
+
+def generation_request(
+    wire: Generating,
+    request_id: str,
+    prompts: tuple[Prompt, ...],
+    bounds: Bounds,
+    *,
+    max_tokens: int | None,
+    default_max_tokens: int,
+    num_logprobs: tuple[str, int] | None,
+    form: AnswerForm,
+) -> GenerationRequest:
+    """What `wire` asks for; BadRequest names the field that exceeds a bound.
+
+    `num_logprobs`: the name of the field that asks for log-probabilities, and for how many.
+    """
+    choices = wire.n or 1
+    at_most("n", choices, bounds.max_choices)
+    at_most("prompt", len(prompts), bounds.max_prompts)
+    at_most("n", choices * len(prompts), bounds.max_prompts)
+    if num_logprobs is not None:
+        at_most(*num_logprobs, bounds.max_logprobs)
+    wanted_logprobs = None if num_logprobs is None else num_logprobs[1]
+    return GenerationRequest(
+        request_id=request_id,
+        prompts=prompts,
+        choices=choices,
+        sampling=_sampling(wire, bounds, max_tokens or default_max_tokens, wanted_logprobs),
+        max_tokens_may_shrink=max_tokens is None,
+        text=_text_rules(wire, bounds),
+        salt=wire.cache_salt,
+        # Only the tenant's record can do the opposite.
+        priority="batch" if wire.service_tier == "flex" else "interactive",
+        loads=checked_loads(wire, bounds),
+        form=form,
+    )
+
+
+def _sampling(
+    wire: Generating, bounds: Bounds, max_tokens: int, num_logprobs: int | None
+) -> SamplingParams:
+    at_most("logit_bias", len(wire.logit_bias or ()), bounds.max_logit_bias)
+    at_most("stop_token_ids", len(wire.stop_token_ids or ()), bounds.max_stops)
+    if wire.min_tokens is not None and wire.min_tokens > max_tokens:
+        raise BadRequest("`min_tokens` is greater than `max_tokens`", param="min_tokens")
+    return SamplingParams(
+        max_tokens=max_tokens,
+        min_tokens=wire.min_tokens or 0,
+        temperature=_or(wire.temperature, 1.0),
+        top_k=max(0, wire.top_k or 0),  # vLLM's clients say -1 for off
+        top_p=_or(wire.top_p, 1.0),
+        min_p=_or(wire.min_p, 0.0),
+        presence_penalty=_or(wire.presence_penalty, 0.0),
+        frequency_penalty=_or(wire.frequency_penalty, 0.0),
+        repetition_penalty=_or(wire.repetition_penalty, 1.0),
+        logit_bias=_logit_bias(wire.logit_bias),
+        seed=wire.seed,
+        num_logprobs=num_logprobs,
+        stop_token_ids=frozenset(wire.stop_token_ids or ()),
+        ignore_eos=bool(wire.ignore_eos),
+    )
+
+
+def _text_rules(wire: Generating, bounds: Bounds) -> TextRules:
+    stops = [wire.stop] if isinstance(wire.stop, str) else wire.stop or []
+    at_most("stop", len(stops), bounds.max_stops)
+    if not all(stops):
+        raise BadRequest("a stop string is empty", param="stop")
+    if any(len(stop) > bounds.max_stop_chars for stop in stops):
+        raise BadRequest(
+            f"a stop string has more than {bounds.max_stop_chars} characters", param="stop"
+        )
+    return TextRules(
+        stops=tuple(dict.fromkeys(stops)),
+        include_stop=bool(wire.include_stop_str_in_output),
+        skip_special_tokens=wire.skip_special_tokens is not False,
+    )
+
+
+def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
+    """Whether to load prefixes from lower tiers; BadRequest if requests may not choose that."""
+    asked = None if wire.cache is None else wire.cache.load
+    if asked is not None and not bounds.allow_cache_load:
+        raise BadRequest(
+            "`cache.load` is not allowed on this server", code="not_allowed", param="cache.load"
+        )
+    return asked or "auto"
+
+
+def _logit_bias(bias: dict[int, float] | None) -> LogitBias:
+    """Packed once a request; whether an id is in the vocabulary is checked at admission."""
+    if not bias:
+        return LogitBias()
+    if not 0 <= min(bias) <= max(bias) <= _MAX_ID:
+        raise BadRequest("a token id is not in the vocabulary", param="logit_bias")
+    return pack_logit_bias(bias)
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def at_most(param: str, count: int, bound: int) -> None:
+    """BadRequest when there are more of `param` than `bound`."""
+    if count > bound:
+        raise BadRequest(f"`{param}` is {count}, at most {bound} are allowed", param=param)

@@ -1,0 +1,229 @@
+"""OpenAI's requests as Structs: field names, types and ranges.
+
+`msgspec` checks types and ranges while it parses; what depends on the model or on the
+deployment's bounds is checked in `sampling.py` and `admission.py`. What is refused in any
+deployment and is no matter of types is in the schemas as well: as `extra_json_schema` of a field,
+or as `BEYOND_TYPES` of a Struct, which `gateway/http/openapi.py` adds. Fields that are not here are
+ignored. Plain `Raw` fields are known but not supported. `None` means the same as leaving the field
+out, as in OpenAI's own clients.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct, field
+
+from engine.link.messages import Loads
+from gateway.prompts.chat_json import NONE, NULL, SaidMessage, Tools
+from gateway.prompts.chat_template import Scalar
+
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+MAX_VARIABLES = 32
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
+Variable = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
+Variables = Annotated[dict[Variable, Scalar], Meta(max_length=MAX_VARIABLES)]
+# Kept as they are spelled: a schema for the engine, a choice for `answer_form.py`.
+SchemaText = Annotated[
+    Raw, Meta(extra_json_schema={"type": ["object", "boolean", "string", "null"]})
+]
+ObjectText = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
+ListText = Annotated[Raw, Meta(extra_json_schema={"type": ["array", "null"]})]
+FORMATS = ["text", "json_object", "json_schema", "structural_tag"]
+ToolChoiceText = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "string", "null"]})]
+TextOnly = Annotated[str, Meta(extra_json_schema={"enum": ["text"]})]
+
+
+class StreamOptions(Struct, frozen=True):
+    """Options of a streamed answer."""
+
+    include_usage: bool | None = None
+
+
+class NamedSchema(Struct, frozen=True, kw_only=True):
+    """A JSON schema. It is followed whether it is `strict` or not."""
+
+    name: str | None = None
+    description: str | None = None
+    schema: SchemaText = field(default_factory=Raw)
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct, frozen=True):
+    """The form the answer must have; `text` is any.
+
+    `schema` is where llama.cpp's clients put the schema. The rest is of a structural tag.
+    """
+
+    type: Annotated[str, Meta(extra_json_schema={"enum": FORMATS})]
+    json_schema: NamedSchema | None = None
+    schema: SchemaText = field(default_factory=Raw)
+    format: ObjectText = field(default_factory=Raw)
+    structures: ListText = field(default_factory=Raw)
+    triggers: ListText = field(default_factory=Raw)
+
+
+class StructuredOutputs(Struct, frozen=True, kw_only=True):
+    """vLLM's: what the answer must follow, exactly one of these."""
+
+    json: SchemaText = field(default_factory=Raw)
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None  # EBNF, from its rule `root`
+    structural_tag: SchemaText = field(default_factory=Raw)
+    # Known, with an effect on the answer, but not supported.
+    whitespace_pattern: Raw = field(default_factory=Raw)
+    disable_any_whitespace: Raw = field(default_factory=Raw)
+    disable_additional_properties: Raw = field(default_factory=Raw)
+
+
+class CacheOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """An extension: how to use the prefix cache for this request, if the server allows it."""
+
+    load: Loads | None = None  # of what lies in host memory or on disk
+
+
+class Generating(Struct, frozen=True, kw_only=True):
+    """What chat and text completions have in common."""
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Count | None = None
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[int, Bias] | None = None
+    seed: Seed | None = None
+    stop: str | list[str] | None = None
+    response_format: ResponseFormat | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    service_tier: ServiceTier | None = None  # "flex" may wait longer; the others change nothing
+    cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    cache: CacheOptions | None = None
+    # What vLLM's clients send beyond OpenAI's names.
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    # With values near 0 the logits would overflow.
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: list[TokenId] | None = None
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: SchemaText = field(default_factory=Raw)
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    # What SGLang's and llama.cpp's clients call the same.
+    regex: str | None = None
+    ebnf: str | None = None
+    grammar: str | None = None
+    json_schema: SchemaText = field(default_factory=Raw)
+    # Known, with an effect on the answer, but not supported.
+    prompt_logprobs: Raw = field(default_factory=Raw)
+    allowed_token_ids: Raw = field(default_factory=Raw)
+    bad_words: Raw = field(default_factory=Raw)
+    truncate_prompt_tokens: Raw = field(default_factory=Raw)
+    use_beam_search: Raw = field(default_factory=Raw)
+    guided_whitespace_pattern: Raw = field(default_factory=Raw)
+    logits_processors: Raw = field(default_factory=Raw)
+    return_token_ids: Raw = field(default_factory=Raw)
+
+
+Messages = Annotated[list[SaidMessage], Meta(min_length=1)]
+
+
+class ChatRequest(Generating, frozen=True, kw_only=True):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: Messages
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0)] | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    modalities: list[TextOnly] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: Variables | None = None
+    tools: Tools = field(default_factory=Raw)
+    tool_choice: ToolChoiceText = field(default_factory=Raw)
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
+    functions: Raw = field(default_factory=Raw)
+    function_call: Raw = field(default_factory=Raw)
+    audio: Raw = field(default_factory=Raw)
+    web_search_options: Raw = field(default_factory=Raw)
+    chat_template: Raw = field(default_factory=Raw)
+    documents: Raw = field(default_factory=Raw)
+
+
+_Text = Annotated[str, Meta(min_length=1)]
+_Ids = Annotated[list[TokenId], Meta(min_length=1)]
+_PROMPTS: tuple[Any, ...] = (
+    _Text,
+    _Ids,
+    Annotated[list[_Text], Meta(min_length=1)],
+    Annotated[list[_Ids], Meta(min_length=1)],
+)
+_PROMPT_SCHEMA = {"anyOf": [msgspec.json.schema(prompt) for prompt in _PROMPTS]}
+
+
+class CompletionRequest(Generating, frozen=True, kw_only=True):
+    """The body of `POST /v1/completions`."""
+
+    prompt: Annotated[Raw, Meta(extra_json_schema=_PROMPT_SCHEMA)]  # `prompts.py` looks into it
+    echo: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0)] | None = None
+    best_of: Count | None = None
+    suffix: Raw = field(default_factory=Raw)
+
+
+class TokenizeRequest(Struct, frozen=True, kw_only=True):
+    """The body of `POST /tokenize`: a text, or a chat."""
+
+    BEYOND_TYPES: ClassVar[dict[str, Any]] = {
+        "oneOf": [
+            {
+                "required": ["prompt"],
+                "properties": {"prompt": {"type": "string"}, "messages": NULL, "tools": NONE},
+            },
+            {"required": ["messages"], "properties": {"messages": {"not": NULL}, "prompt": NULL}},
+        ]
+    }
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Messages | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: Variables | None = None
+    reasoning_effort: Effort | None = None
+    tools: Tools = field(default_factory=Raw)
+    cache_salt: Annotated[str, Meta(min_length=1)] | None = (
+        None  # as of the request that is counted
+    )
+
+
+_TOKENS_SCHEMA = msgspec.json.schema(list[TokenId])
+
+
+class DetokenizeRequest(Struct, frozen=True, kw_only=True):
+    """The body of `POST /detokenize`."""
+
+    model: str | None = None
+    tokens: Annotated[Raw, Meta(extra_json_schema=_TOKENS_SCHEMA)]  # counted before it is parsed

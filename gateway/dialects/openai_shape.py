@@ -1,0 +1,98 @@
+"""What all of OpenAI's APIs have in common: errors, headers, and a part of usage.
+
+Knows: field names and headers. Does not know: which API answers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gateway.errors import BudgetSpent, GatewayError, LimitReached
+from gateway.http.error_dialect import RenderedError
+from gateway.limits.limits import Allowance, RateStatus
+from gateway.usage.request_metrics import Usage
+
+_TYPES = {403: "permission_error", 429: "requests"}  # by status
+
+
+class CachedByTier(msgspec.Struct, frozen=True):
+    """Cached tokens by the tier they came from; the sum is `cached_tokens`."""
+
+    device: int
+    host: int
+    disk: int
+
+
+def cached_by_tier(usage: Usage) -> CachedByTier | UnsetType:
+    """The cached tokens by tier, for those who see them."""
+    tiers = usage.tiers
+    return UNSET if tiers is None else CachedByTier(tiers.device, tiers.host, tiers.disk)
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """What went wrong; `code` is stable, `message` is for people."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorReply(msgspec.Struct, frozen=True):
+    """The whole body of an error."""
+
+    error: ErrorBody
+
+
+def error_reply(error: GatewayError) -> RenderedError:
+    """The answer to a request that failed, with what is left of a limit where one is reached."""
+    headers = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
+    return RenderedError(error.status, headers, msgspec.json.encode(error_body(error)))
+
+
+def error_body(error: GatewayError) -> ErrorReply:
+    """Its body."""
+    return ErrorReply(ErrorBody(error.message, _type(error), error.param, error.code))
+
+
+def head_fields(request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
+    """Fields of every answer's head, as OpenAI names them."""
+    return [
+        (b"x-request-id", request_id.encode()),
+        (b"openai-processing-ms", f"{spent_ms:.0f}".encode()),
+    ]
+
+
+def limit_headers(standing: RateStatus) -> dict[str, str]:
+    """What is left of a tenant's rates, as OpenAI's `x-ratelimit-*` headers."""
+    return _left_of("requests", standing.requests) | _left_of("tokens", standing.tokens)
+
+
+def _type(error: GatewayError) -> str:
+    if isinstance(error, BudgetSpent):
+        return error.code
+    if isinstance(error, LimitReached) and error.reason == "tokens":
+        return "tokens"
+    default = "server_error" if error.status >= 500 else "invalid_request_error"
+    return _TYPES.get(error.status, default)
+
+
+def _left_of(what: str, allowance: Allowance | None) -> dict[str, str]:
+    if allowance is None:
+        return {}
+    return {
+        f"x-ratelimit-limit-{what}": str(allowance.limit),
+        f"x-ratelimit-remaining-{what}": str(allowance.remaining),
+        f"x-ratelimit-reset-{what}": _duration(allowance.reset_s),
+    }
+
+
+def _duration(seconds: float) -> str:
+    """`120ms`, `7s`, `6m0s`: rounded up, so that waiting this long is never too short."""
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    whole = math.ceil(seconds)
+    return f"{whole // 60}m{whole % 60}s" if whole >= 60 else f"{whole}s"

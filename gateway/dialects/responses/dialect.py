@@ -1,0 +1,62 @@
+"""The Responses API, as an object of the protocol `Dialect`.
+
+Knows: the dialect's paths and parts. Does not know: its fields or its answers.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import ClassVar
+
+import msgspec
+from fastapi import APIRouter
+
+from gateway.dialects import openai_shape
+from gateway.dialects.dialect import RouteParts
+from gateway.dialects.responses.routes import responses_router
+from gateway.errors import GatewayError
+from gateway.http.error_dialect import RenderedError
+
+# Where an error is found, a field has the name that a chat gives it.
+_NAMES = {"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
+
+
+class Responses:
+    """`/v1/responses`, whose errors are as those of OpenAI's other APIs."""
+
+    prefixes: ClassVar[tuple[str, ...]] = ("/v1/responses",)
+    error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
+
+    def router(self, parts: RouteParts) -> APIRouter:
+        """All routes of the dialect."""
+        return responses_router(parts)
+
+    def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
+        """The body for `error`, whose `param` is a field of this dialect."""
+        named = copy.copy(error)
+        named.param = _renamed(error.param)
+        return openai_shape.error_reply(named)
+
+    def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
+        """The event `error`, for a stream of which no response is known."""
+        body = {
+            "type": "error",
+            "sequence_number": 0,
+            "code": error.code,
+            "message": error.message,
+            "param": _renamed(error.param),
+        }
+        return b"event: error\ndata: %b\n\n" % msgspec.json.encode(body)
+
+    def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
+        """As OpenAI names them."""
+        return openai_shape.head_fields(request_id, spent_ms)
+
+
+def _renamed(param: str | None) -> str | None:
+    if param is None:
+        return None
+    for theirs, ours in _NAMES.items():
+        if param == theirs or param.startswith((f"{theirs}.", f"{theirs}[")):
+            return ours
+    return param

@@ -1,0 +1,142 @@
+"""The events of a streamed response, each named as its `type` and numbered without a gap.
+
+Knows: names and fields. Does not know: their order (`output.py`, `rendering.py`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from gateway.dialects.responses.replies import OutputItem, OutputPart, ResponseReply
+
+
+class _Event(Struct, frozen=True, kw_only=True, tag_field="type"):
+    sequence_number: int
+
+
+class _OfResponse(_Event, frozen=True, kw_only=True):
+    response: ResponseReply
+
+
+class ResponseCreated(_OfResponse, frozen=True, kw_only=True, tag="response.created"):
+    """The first event."""
+
+
+class ResponseInProgress(_OfResponse, frozen=True, kw_only=True, tag="response.in_progress"):
+    """It is being answered."""
+
+
+class ResponseCompleted(_OfResponse, frozen=True, kw_only=True, tag="response.completed"):
+    """The last event of a response that ended by itself."""
+
+
+class ResponseIncomplete(_OfResponse, frozen=True, kw_only=True, tag="response.incomplete"):
+    """The last event of one that ended early."""
+
+
+class ResponseFailed(_OfResponse, frozen=True, kw_only=True, tag="response.failed"):
+    """The last event of one that broke off."""
+
+
+class _OfItem(_Event, frozen=True, kw_only=True):
+    output_index: int
+    item: OutputItem
+
+
+class ItemAdded(_OfItem, frozen=True, kw_only=True, tag="response.output_item.added"):
+    """An item begins."""
+
+
+class ItemDone(_OfItem, frozen=True, kw_only=True, tag="response.output_item.done"):
+    """An item is complete."""
+
+
+class _InItem(_Event, frozen=True, kw_only=True):
+    output_index: int
+    item_id: str
+
+
+class _OfPart(_InItem, frozen=True, kw_only=True):
+    content_index: int = 0
+    part: OutputPart
+
+
+class PartAdded(_OfPart, frozen=True, kw_only=True, tag="response.content_part.added"):
+    """Text begins."""
+
+
+class PartDone(_OfPart, frozen=True, kw_only=True, tag="response.content_part.done"):
+    """Text is complete."""
+
+
+class OutputTextDelta(_InItem, frozen=True, kw_only=True, tag="response.output_text.delta"):
+    """More text."""
+
+    content_index: int = 0
+    delta: str
+    logprobs: tuple[()] = ()
+
+
+class TextDone(_InItem, frozen=True, kw_only=True, tag="response.output_text.done"):
+    """All of the text."""
+
+    content_index: int = 0
+    text: str
+    logprobs: tuple[()] = ()
+
+
+class ReasoningDelta(_InItem, frozen=True, kw_only=True, tag="response.reasoning_text.delta"):
+    """More reasoning."""
+
+    content_index: int = 0
+    delta: str
+
+
+class ReasoningDone(_InItem, frozen=True, kw_only=True, tag="response.reasoning_text.done"):
+    """All of the reasoning."""
+
+    content_index: int = 0
+    text: str
+
+
+class ArgumentsDelta(
+    _InItem, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"
+):
+    """More of a call's arguments."""
+
+    delta: str
+
+
+class ArgumentsDone(
+    _InItem, frozen=True, kw_only=True, tag="response.function_call_arguments.done"
+):
+    """All of a call's arguments."""
+
+    name: str
+    arguments: str
+
+
+ResponseEvent = (
+    ResponseCreated
+    | ResponseInProgress
+    | ResponseCompleted
+    | ResponseIncomplete
+    | ResponseFailed
+    | ItemAdded
+    | ItemDone
+    | PartAdded
+    | PartDone
+    | OutputTextDelta
+    | TextDone
+    | ReasoningDelta
+    | ReasoningDone
+    | ArgumentsDelta
+    | ArgumentsDone
+)
+
+
+def event(value: ResponseEvent) -> bytes:
+    """One server-sent event, named as its `type`."""
+    name = str(type(value).__struct_config__.tag)
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))

@@ -1,0 +1,130 @@
+"""Items of the input: which kinds there are, what each must have, and how they are kept.
+
+An item is kept with an id, and its text in parts, so that it can be listed, referred to, and
+given to a later response as part of its input.
+
+Knows: kinds and fields of items. Does not know: what a prompt makes of them (`turns.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gateway.dialects.responses.schema import Item, ItemPart
+from gateway.errors import BadRequest
+
+REFERENCE = "item_reference"
+_TEXTS = {"input_text", "output_text", "text"}
+_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "reasoning": "rs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An item, and the field of the request that it came from."""
+
+    item: Item
+    param: str
+
+
+def item_id(kind: str, request_id: str, number: int) -> str:
+    """The id of an item, which says the response that it belongs to (`response_of`)."""
+    return f"{_PREFIXES[kind]}_{request_id}{number:04x}"
+
+
+def response_of(an_item_id: str) -> str:
+    """The id of the response that an item belongs to, if it has an id of ours."""
+    return f"resp_{an_item_id.partition('_')[2][:-4]}"
+
+
+def input_items(given: str | Sequence[Item] | None) -> list[Item]:
+    """The items of a request's `input`, of which a text is one."""
+    if isinstance(given, str):
+        return [Item(role="user", content=given)]
+    return list(given or ())
+
+
+def checked(placed: Iterable[Placed], request_id: str) -> list[Placed]:
+    """Each item as it is kept; BadRequest names the field that is wrong."""
+    return [
+        Placed(_checked(one.item, one.param, request_id, number), one.param)
+        for number, one in enumerate(placed)
+    ]
+
+
+def text_of(parts: str | Sequence[ItemPart] | None, between: str = "\n") -> str:
+    """The text of some parts."""
+    if parts is None or isinstance(parts, str):
+        return parts or ""
+    return between.join(part.text or part.refusal or "" for part in parts)
+
+
+def _checked(item: Item, param: str, request_id: str, number: int) -> Item:
+    kind = item.type or "message"
+    if kind not in _PREFIXES:
+        raise BadRequest(
+            f"items of type `{kind[:40]}` are not supported",
+            code="unsupported_parameter",
+            param=f"{param}.type",
+        )
+    kept = replace(item, type=kind, id=item.id or item_id(kind, request_id, number))
+    match kind:
+        case "message":
+            return _message(kept, param)
+        case "function_call":
+            _require(item, ("call_id", "name", "arguments"), param)
+        case "function_call_output":
+            _require(item, ("call_id", "output"), param)
+            _check_parts(item.output, f"{param}.output")
+        case "reasoning":
+            return replace(kept, summary=item.summary or [])
+    return replace(kept, status=item.status or "completed")
+
+
+def _message(item: Item, param: str) -> Item:
+    _require(item, ("role", "content"), param)
+    _check_parts(item.content, f"{param}.content")
+    content = item.content
+    if isinstance(content, str):
+        is_said = item.role == "assistant"
+        part = ItemPart(
+            type="output_text" if is_said else "input_text",
+            text=content,
+            annotations=[] if is_said else None,
+        )
+        content = [part]
+    return replace(item, content=content, status=item.status or "completed")
+
+
+def _require(item: Item, names: Iterable[str], param: str) -> None:
+    for name in names:
+        if getattr(item, name) is None:
+            raise BadRequest(
+                f"the item has no `{name}`",
+                code="missing_required_parameter",
+                param=f"{param}.{name}",
+            )
+
+
+def _check_parts(parts: str | Sequence[ItemPart] | None, param: str) -> None:
+    for place, part in enumerate(() if isinstance(parts, str) else parts or ()):
+        field = {"refusal": "refusal"}.get(part.type, "text")
+        if part.type not in _TEXTS and part.type != "refusal":
+            raise BadRequest(
+                f"parts of type `{part.type[:40]}` are not supported: this model reads text",
+                code="unsupported_parameter",
+                param=f"{param}[{place}].type",
+            )
+        if getattr(part, field) is None:
+            raise BadRequest(
+                f"the part has no `{field}`",
+                code="missing_required_parameter",
+                param=f"{param}[{place}].{field}",
+            )

@@ -1,0 +1,171 @@
+"""The items of an answer as they come: one is open at a time, from its first piece to its last.
+
+Knows: the order of an item's events. Does not know: the response around them (`rendering.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from msgspec.structs import replace
+
+from gateway.dialects.responses.events import (
+    ArgumentsDelta,
+    ArgumentsDone,
+    ItemAdded,
+    ItemDone,
+    OutputTextDelta,
+    PartAdded,
+    PartDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ResponseEvent,
+    TextDone,
+)
+from gateway.dialects.responses.items import item_id
+from gateway.dialects.responses.replies import (
+    ItemStatus,
+    OutputCall,
+    OutputItem,
+    OutputMessage,
+    OutputReasoning,
+    OutputText,
+    ReasoningText,
+)
+from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
+
+
+class _Place(TypedDict):
+    sequence_number: int
+    output_index: int
+    item_id: str
+
+
+@dataclass(slots=True)
+class Output:
+    """The items of one answer, with the events that tell of them."""
+
+    request_id: str
+    first: int  # the number of the first item; those of the input have the numbers below
+    numbers: Iterator[int]  # of the events
+    items: list[OutputItem] = field(default_factory=list)  # that are complete
+    _open: OutputItem | None = None
+    _texts: list[str] = field(default_factory=list)  # of the open one
+
+    def add(self, piece: Piece) -> Iterator[ResponseEvent]:
+        """The events of one more piece."""
+        match piece:
+            case TextPiece(text) | ReasoningPiece(text) if not text:
+                return
+            case TextPiece(text):
+                if not isinstance(self._open, OutputMessage):
+                    yield from self._begin(self._message())
+            case ReasoningPiece(text):
+                if not isinstance(self._open, OutputReasoning):
+                    yield from self._begin(self._reasoning())
+            case CallStarted(name):
+                yield from self._begin(self._call(name))
+                return
+            case CallArguments(text):
+                pass
+        self._texts.append(text)
+        yield self._delta(text)
+
+    def end(self, status: ItemStatus) -> Iterator[ResponseEvent]:
+        """Close what is open. An answer of nothing is an empty message."""
+        if self._open is None and not self.items:
+            yield from self._begin(self._message())
+        yield from self._close(status)
+
+    def _begin(self, item: OutputItem) -> Iterator[ResponseEvent]:
+        yield from self._close("completed")
+        self._open, self._texts = item, []
+        index, number = len(self.items), next(self.numbers)
+        yield ItemAdded(sequence_number=number, output_index=index, item=item)
+        part = _part_of(item, "")
+        if part is not None:
+            yield PartAdded(part=part, **self._place())
+
+    def _close(self, status: ItemStatus) -> Iterator[ResponseEvent]:
+        if self._open is None:
+            return
+        text = "".join(self._texts)
+        yield from self._done(self._open, text)
+        item = _finished(self._open, text, status)
+        index, number = len(self.items), next(self.numbers)
+        self._open = None
+        self.items.append(item)
+        yield ItemDone(sequence_number=number, output_index=index, item=item)
+
+    def _delta(self, text: str) -> ResponseEvent:
+        match self._open:
+            case OutputMessage():
+                return OutputTextDelta(delta=text, **self._place())
+            case OutputReasoning():
+                return ReasoningDelta(delta=text, **self._place())
+            case _:
+                return ArgumentsDelta(delta=text, **self._place())
+
+    def _done(self, item: OutputItem, text: str) -> Iterator[ResponseEvent]:
+        match item:
+            case OutputMessage():
+                yield TextDone(text=text, **self._place())
+            case OutputReasoning():
+                yield ReasoningDone(text=text, **self._place())
+            case OutputCall():
+                yield ArgumentsDone(name=item.name, arguments=text, **self._place())
+        part = _part_of(item, text)
+        if part is not None:
+            yield PartDone(part=part, **self._place())
+
+    def _place(self) -> _Place:
+        assert self._open is not None
+        return {
+            "sequence_number": next(self.numbers),
+            "output_index": len(self.items),
+            "item_id": self._open.id,
+        }
+
+    def _message(self) -> OutputMessage:
+        return OutputMessage(id=self._id("message"), status="in_progress", content=[])
+
+    def _reasoning(self) -> OutputReasoning:
+        return OutputReasoning(id=self._id("reasoning"), status="in_progress", content=[])
+
+    def _call(self, name: str) -> OutputCall:
+        number = self._number()
+        return OutputCall(
+            id=self._id("function_call"),
+            status="in_progress",
+            call_id=f"call_{self.request_id[:20]}{number:04x}",
+            name=name,
+            arguments="",
+        )
+
+    def _id(self, kind: str) -> str:
+        return item_id(kind, self.request_id, self._number())
+
+    def _number(self) -> int:
+        return self.first + len(self.items) + (self._open is not None)
+
+
+def _part_of(item: OutputItem, text: str) -> OutputText | ReasoningText | None:
+    match item:
+        case OutputMessage():
+            return OutputText(text=text)
+        case OutputReasoning():
+            return ReasoningText(text=text)
+        case OutputCall():
+            return None
+
+
+def _finished(item: OutputItem, text: str, status: ItemStatus) -> OutputItem:
+    match item:
+        case OutputMessage():
+            return replace(item, status=status, content=[OutputText(text=text)])
+        case OutputReasoning():
+            return replace(item, status=status, content=[ReasoningText(text=text)])
+        case OutputCall():
+            return replace(item, status=status, arguments=text)

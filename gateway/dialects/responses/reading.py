@@ -1,0 +1,162 @@
+"""From the body of a request to what it asks for, and to the response that will answer it.
+
+Knows: fields and their defaults. Does not know: how items become messages (`turns.py`), or how a
+request is answered (`routes.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw
+
+from engine.link.messages import SamplingParams
+from gateway.config import Bounds
+from gateway.dialects.responses.answer_form import tools_and_form
+from gateway.dialects.responses.items import Placed, checked
+from gateway.dialects.responses.replies import ResponseReply
+from gateway.dialects.responses.schema import (
+    Item,
+    ReasoningOptions,
+    ResponsesRequest,
+    TextFormat,
+    TextOptions,
+)
+from gateway.dialects.responses.turns import messages_of
+from gateway.errors import BadRequest
+from gateway.prompts.chat_json import refuse_unsupported, unsupported
+from gateway.prompts.chat_template import Scalar
+from gateway.prompts.generation_request import (
+    AnswerForm,
+    ChatPrompt,
+    GenerationRequest,
+    TextRules,
+)
+
+# Beyond these an answer would have to have what it has not.
+_INCLUDABLE = {
+    "reasoning.encrypted_content",  # reasoning is shown as it is, so nothing needs encryption
+    "code_interpreter_call.outputs",  # what hosted tools return: there are none
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What a request asks for."""
+
+    generation_request: GenerationRequest
+    begun: ResponseReply  # the response, without output
+    items: bytes  # of its input, as JSON
+    count: int  # how many these are
+
+
+def check_fields(wire: ResponsesRequest) -> None:
+    """BadRequest for fields that are not supported, or exclude each other."""
+    refuse_unsupported(msgspec.structs.replace(wire, tools=Raw(), tool_choice=Raw()))
+    if wire.truncation == "auto":
+        raise unsupported("truncation", unless='it is "disabled"')
+    for one in wire.include or ():
+        if one not in _INCLUDABLE:
+            raise unsupported("include")
+    if wire.input is None and wire.previous_response_id is None:
+        raise BadRequest("`input` is missing", code="missing_required_parameter", param="input")
+
+
+def understood(
+    wire: ResponsesRequest,
+    before: Sequence[Item],
+    items: Sequence[Item],
+    request_id: str,
+    model: str,
+    bounds: Bounds,
+) -> Understood:
+    """What `wire` asks for after the items `before`; BadRequest names the field that is wrong."""
+    placed = [Placed(item, "previous_response_id") for item in before]
+    placed += [Placed(item, f"input[{place}]") for place, item in enumerate(items)]
+    if not placed:
+        raise BadRequest("`input` is empty", param="input")
+    if len(placed) > bounds.max_messages:
+        raise BadRequest(f"there are more than {bounds.max_messages} items", param="input")
+    kept = checked(placed, request_id)
+    tools, form = tools_and_form(wire)
+    prompt = ChatPrompt(
+        messages=messages_of(wire.instructions, kept),
+        variables=_variables(wire),
+        tools=tools or None,
+        tools_size=len(bytes(wire.tools)),
+    )
+    return Understood(
+        _generation_request(wire, prompt, form, request_id, bounds),
+        _begun(wire, request_id, model),
+        msgspec.json.encode([one.item for one in kept]),
+        len(kept),
+    )
+
+
+def _generation_request(
+    wire: ResponsesRequest, prompt: ChatPrompt, form: AnswerForm, request_id: str, bounds: Bounds
+) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=request_id,
+        prompts=(prompt,),
+        choices=1,
+        sampling=SamplingParams(
+            max_tokens=wire.max_output_tokens or bounds.default_max_tokens,
+            temperature=1.0 if wire.temperature is None else wire.temperature,
+            top_p=1.0 if wire.top_p is None else wire.top_p,
+        ),
+        max_tokens_may_shrink=wire.max_output_tokens is None,
+        text=TextRules(),
+        salt=wire.cache_salt,
+        # Only the tenant's record can do the opposite.
+        priority="batch" if wire.service_tier == "flex" else "interactive",
+        form=form,
+    )
+
+
+def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
+    """The two names that templates have for it."""
+    effort = None if wire.reasoning is None else wire.reasoning.effort
+    if effort is None:
+        return {}
+    return {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+
+
+def _begun(wire: ResponsesRequest, request_id: str, model: str) -> ResponseReply:
+    asked = wire.text or TextOptions()
+    return ResponseReply(
+        id=f"resp_{request_id}",
+        created_at=int(time.time()),
+        instructions=wire.instructions,
+        max_output_tokens=wire.max_output_tokens,
+        metadata=wire.metadata or {},
+        model=model,
+        output=[],
+        parallel_tool_calls=wire.parallel_tool_calls is not False,
+        previous_response_id=wire.previous_response_id,
+        prompt_cache_key=wire.prompt_cache_key,
+        reasoning=wire.reasoning or ReasoningOptions(),
+        safety_identifier=wire.safety_identifier,
+        service_tier="flex" if wire.service_tier == "flex" else "default",
+        store=wire.store is not False,
+        temperature=1.0 if wire.temperature is None else wire.temperature,
+        text=TextOptions(format=asked.format or TextFormat(type="text"), verbosity=asked.verbosity),
+        tool_choice=_given(wire.tool_choice, b'"auto"'),
+        tools=_given(wire.tools, b"[]"),
+        top_p=1.0 if wire.top_p is None else wire.top_p,
+        user=wire.user,
+    )
+
+
+def _given(raw: Raw, default: bytes) -> Raw:
+    """What was sent; a copy, so that the body is not held by it."""
+    sent = bytes(raw)
+    return Raw(default if sent in (b"", b"null") else sent)

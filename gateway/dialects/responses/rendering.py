@@ -1,0 +1,155 @@
+"""One answer in the Responses API's shape, whole or as events.
+
+A stream is: the response without output, twice; then each item from its start to its end; then the
+whole response. A whole answer is made of the same items.
+
+Knows: the order of events, and what a response says at each point. Does not know: an item's events
+(`output.py`), or where a response is stored (`stored.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, FinishedPiece, pieces_of
+from gateway.dialects.openai_shape import cached_by_tier, limit_headers
+from gateway.dialects.responses.events import (
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseEvent,
+    ResponseFailed,
+    ResponseIncomplete,
+    ResponseInProgress,
+    event,
+)
+from gateway.dialects.responses.output import Output
+from gateway.dialects.responses.replies import (
+    IncompleteDetails,
+    InputDetails,
+    ItemStatus,
+    OutputDetails,
+    ResponseFailure,
+    ResponseReply,
+    ResponseUsage,
+)
+from gateway.errors import GatewayError
+from gateway.generation.choice import ChoiceEnded, Event
+from gateway.limits.limits import RateStatus
+from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
+from gateway.usage.request_metrics import Usage
+
+
+class ResponseRendering:
+    """Renders the answer to one request, of which `begun` is the response without output.
+
+    `is_stored` is what the end says of that; until it is known, what was asked for.
+    """
+
+    last: ClassVar[bytes] = b""
+
+    def __init__(self, request_id: str, begun: ResponseReply, first_item: int) -> None:
+        self.is_stored = begun.store
+        self._begun = begun
+        self._numbers = itertools.count()
+        self._output = Output(request_id, first_item, self._numbers)
+        self._end: ChoiceEnded | None = None
+
+    def headers(self, standing: RateStatus) -> Mapping[str, str]:
+        """Fields of the answer's head."""
+        return limit_headers(standing)
+
+    def begin(self, usage: Usage) -> bytes:
+        """The response without output, twice, before all else."""
+        del usage  # is told at the end
+        return b"".join(
+            event(kind(sequence_number=next(self._numbers), response=self._begun))
+            for kind in (ResponseCreated, ResponseInProgress)
+        )
+
+    def frame(self, told: Event) -> bytes | None:
+        """The events for `told`; the last one closes what is open."""
+        return b"".join(map(event, self._events(told))) or None
+
+    def usage_frame(self, usage: Usage) -> bytes:
+        """The whole response."""
+        reply, number = self.finished(usage), next(self._numbers)
+        if reply.status == "incomplete":
+            return event(ResponseIncomplete(sequence_number=number, response=reply))
+        return event(ResponseCompleted(sequence_number=number, response=reply))
+
+    def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ResponseReply:
+        """The whole response."""
+        self.take(choices)
+        return self.finished(usage)
+
+    def failed(self, error: GatewayError) -> bytes:
+        """The last event of a stream that breaks off, with the items that are complete."""
+        failure = ResponseFailure(error.code, error.message)
+        output = list(self._output.items)
+        reply = replace(self._begun, status="failed", error=failure, output=output, store=False)
+        return event(ResponseFailed(sequence_number=next(self._numbers), response=reply))
+
+    def take(self, choices: Sequence[FinishedChoice]) -> None:
+        """Make items of a whole answer, unless they are there already."""
+        if self._end is not None:
+            return
+        [choice] = choices
+        self._end = choice.end
+        for piece in itertools.chain.from_iterable(map(_pieces, choice.pieces)):
+            _pass(self._output.add(piece))
+        _pass(self._output.end(_item_status(choice.end)))
+
+    def finished(self, usage: Usage) -> ResponseReply:
+        """The response, complete."""
+        assert self._end is not None
+        is_complete = self._end.reason == "stop"
+        return replace(
+            self._begun,
+            status="completed" if is_complete else "incomplete",
+            completed_at=int(time.time()) if is_complete else None,
+            incomplete_details=None if is_complete else IncompleteDetails(),
+            output=self._output.items,
+            usage=_usage(usage),
+            store=self.is_stored,
+        )
+
+    def _events(self, told: Event) -> Iterator[ResponseEvent]:
+        if isinstance(told, ChoiceEnded):
+            self._end = told
+            yield from self._output.end(_item_status(told))
+            return
+        for piece in pieces_of(told):
+            yield from self._output.add(piece)
+
+
+def _item_status(end: ChoiceEnded) -> ItemStatus:
+    return "completed" if end.reason == "stop" else "incomplete"
+
+
+def _pieces(piece: FinishedPiece) -> tuple[Piece, ...]:
+    """A finished piece as pieces that come."""
+    if isinstance(piece, FinishedCall):
+        return (CallStarted(piece.name), CallArguments(piece.arguments))
+    return (piece,)
+
+
+def _pass(events: Iterator[object]) -> None:
+    for _ in events:
+        pass
+
+
+def _usage(usage: Usage) -> ResponseUsage:
+    return ResponseUsage(
+        input_tokens=usage.prompt_tokens,
+        input_tokens_details=InputDetails(
+            cached_tokens=usage.cached_tokens, ratoon=cached_by_tier(usage)
+        ),
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=OutputDetails(usage.reasoning_tokens),
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+    )

@@ -1,0 +1,151 @@
+"""The Responses API's answers as Structs.
+
+Knows: field names. Does not know: where the values come from.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway.dialects.openai_shape import CachedByTier
+from gateway.dialects.responses.schema import ReasoningOptions, TextOptions
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+
+
+class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="output_text"):
+    """Text of a message."""
+
+    text: str
+    annotations: tuple[()] = ()
+    logprobs: tuple[()] = ()
+
+
+class ReasoningText(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning_text"):
+    """What the model reasoned, as it is."""
+
+    text: str
+
+
+class OutputMessage(Struct, frozen=True, kw_only=True, tag_field="type", tag="message"):
+    """What the model says."""
+
+    id: str
+    status: ItemStatus
+    role: Literal["assistant"] = "assistant"
+    content: list[OutputText]
+
+
+class OutputReasoning(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning"):
+    """What it reasoned before."""
+
+    id: str
+    status: ItemStatus
+    summary: tuple[()] = ()
+    content: list[ReasoningText]
+    encrypted_content: None = None
+
+
+class OutputCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="function_call"):
+    """A call of a function; `arguments` are JSON, unless the answer was cut off in them."""
+
+    id: str
+    status: ItemStatus
+    call_id: str
+    name: str
+    arguments: str
+
+
+OutputItem = OutputMessage | OutputReasoning | OutputCall
+OutputPart = OutputText | ReasoningText
+
+
+class InputDetails(Struct, frozen=True, kw_only=True):
+    """How many of the input's tokens came from the cache; `ratoon` as in chat completions."""
+
+    cached_tokens: int
+    cache_write_tokens: int = 0  # nothing is written at a caller's wish
+    ratoon: CachedByTier | UnsetType = UNSET
+
+
+class OutputDetails(Struct, frozen=True):
+    """How many of the output's tokens were reasoning."""
+
+    reasoning_tokens: int
+
+
+class ResponseUsage(Struct, frozen=True, kw_only=True):
+    """Tokens of one response. `input_tokens` includes the cached ones."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class ResponseFailure(Struct, frozen=True):
+    """Why a response failed."""
+
+    code: str
+    message: str
+
+
+class IncompleteDetails(Struct, frozen=True):
+    """Why a response ended early."""
+
+    reason: Literal["max_output_tokens"] = "max_output_tokens"
+
+
+class ResponseReply(Struct, frozen=True, kw_only=True):
+    """A response. `store` says whether it is really stored."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    completed_at: int | None = None
+    status: ResponseStatus = "in_progress"
+    background: Literal[False] = False
+    error: ResponseFailure | None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: str | None
+    max_output_tokens: int | None
+    metadata: dict[str, str]
+    model: str
+    output: list[OutputItem]
+    parallel_tool_calls: bool
+    previous_response_id: str | None
+    prompt_cache_key: str | None
+    reasoning: ReasoningOptions
+    safety_identifier: str | None
+    service_tier: str = "default"
+    store: bool
+    temperature: float
+    text: TextOptions
+    tool_choice: Raw
+    tools: Raw
+    top_p: float
+    truncation: Literal["disabled"] = "disabled"
+    usage: ResponseUsage | None = None
+    user: str | None
+
+
+class DeletedResponse(Struct, frozen=True):
+    """A stored response that is no more."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: Literal[True] = True
+
+
+class InputItemList(Struct, frozen=True, kw_only=True):
+    """Items of a response's input, some of them."""
+
+    object: Literal["list"] = "list"
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool

@@ -1,0 +1,197 @@
+"""The routes of the Responses API.
+
+Knows: paths, and the order of reading, looking up and understanding. Does not know: fields
+(`reading.py`), or what is stored (`stored.py`).
+"""
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
+# they name `permitted`, which is a local variable.
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+from msgspec import Raw
+
+from gateway.dialects.dialect import RouteParts
+from gateway.dialects.exchange import BYTES_PER_CHARACTER, Exchange, json_response, read_wire
+from gateway.dialects.finished_choice import FinishedChoice
+from gateway.dialects.openai_shape import limit_headers
+from gateway.dialects.responses.events import ResponseEvent
+from gateway.dialects.responses.items import input_items
+from gateway.dialects.responses.listing import a_page
+from gateway.dialects.responses.reading import Understood, check_fields, understood
+from gateway.dialects.responses.rendering import ResponseRendering
+from gateway.dialects.responses.replies import DeletedResponse, InputItemList, ResponseReply
+from gateway.dialects.responses.schema import ResponsesRequest
+from gateway.dialects.responses.stored import (
+    Content,
+    StoredResponses,
+    items_of,
+    listed,
+    resolved,
+)
+from gateway.errors import BadRequest
+from gateway.http.body_memory import BodyMemory
+from gateway.http.openapi import described
+from gateway.http.request_head import request_id_of, running_request
+from gateway.limits.permits import Permit
+from gateway.prompts.fair_executor import Steps
+from gateway.usage.request_metrics import Usage
+
+_REQUEST = msgspec.json.Decoder(ResponsesRequest)
+
+
+def responses_router(parts: RouteParts) -> APIRouter:
+    """All routes of the dialect."""
+    router = APIRouter(prefix="/v1/responses")
+    stored = StoredResponses(parts.responses, parts.bounds, time.time)
+    _add_creation(router, parts, ResponsesReader(parts, stored, BodyMemory(parts.bounds)))
+    _add_stored(router, parts, stored)
+    return router
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesReader:
+    """Reads bodies, and looks up what they continue. `held`: what is kept while one is answered."""
+
+    parts: RouteParts
+    stored: StoredResponses
+    held: BodyMemory
+
+    async def exchange(self, request: Request, permit: Permit) -> tuple[Exchange, bool]:
+        """What a request asks for, and whether the answer is a stream."""
+        parts, admission = self.parts, self.parts.answering.admission
+        wire = await read_wire(request, permit, _REQUEST, parts.bounds, admission)
+        parts.card.check(wire.model)
+        check_fields(wire)
+        request_id = request_id_of(request.scope)
+        asked = await self._understood(wire, permit, request_id)
+        begun = self._begun(asked)
+        await self._hold(request, permit, begun, asked.items if begun.store else b"")
+        rendering = ResponseRendering(request_id, begun, asked.count)
+        keeping = Keeping(self.stored, permit.caller.tenant_id, rendering, asked.items)
+        exchange = Exchange(
+            asked.generation_request,
+            rendering,
+            request,
+            permit,
+            ending=keeping.keep if rendering.is_stored else None,
+            error_event=rendering.failed,
+        )
+        return exchange, bool(wire.stream)
+
+    async def _understood(
+        self, wire: ResponsesRequest, permit: Permit, request_id: str
+    ) -> Understood:
+        parts, tenant_id = self.parts, permit.caller.tenant_id
+        previous = None
+        if wire.previous_response_id is not None:
+            previous = await self.stored.continued(tenant_id, wire.previous_response_id)
+        sent = input_items(wire.input)
+        found = await self.stored.referred(tenant_id, sent)
+
+        def work() -> Steps[Understood]:
+            before = [] if previous is None else items_of(previous)
+            yield
+            items, name = resolved(sent, found), parts.card.name
+            return understood(wire, before, items, request_id, name, parts.bounds)
+
+        size = (permit.body.size + _size(previous)) // BYTES_PER_CHARACTER
+        return await parts.answering.admission.off_the_loop(permit.caller, work(), size)
+
+    async def _hold(
+        self, request: Request, permit: Permit, begun: ResponseReply, items: bytes
+    ) -> None:
+        """Take memory for what the end of the answer needs, until the request is over."""
+        at_end = running_request(request.scope).at_end
+        lease = at_end.enter_context(self.held.lease(permit.caller.tenant_id))
+        await lease.grow(len(items) + len(msgspec.json.encode(begun)))
+
+    def _begun(self, asked: Understood) -> ResponseReply:
+        """The response so far; it says at once that it will not be stored, if that is known."""
+        bounds = self.parts.bounds
+        is_too_large = len(asked.items) > bounds.max_response_bytes
+        if is_too_large or not bounds.response_ttl_s:
+            return msgspec.structs.replace(asked.begun, store=False)
+        return asked.begun
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Stores a response before its end is sent, so that whoever has the end can continue it."""
+
+    stored: StoredResponses
+    tenant_id: str
+    rendering: ResponseRendering
+    items: bytes
+
+    async def keep(self, choices: Sequence[FinishedChoice], usage: Usage) -> None:
+        """Store it; `rendering` says in its end whether that went well."""
+        self.rendering.take(choices)
+        reply = self.rendering.finished(usage)
+        content = Content(Raw(msgspec.json.encode(reply)), Raw(self.items))
+        self.rendering.is_stored = await self.stored.keep(
+            self.tenant_id, reply.id, time.time(), content
+        )
+
+
+def _add_creation(router: APIRouter, parts: RouteParts, reader: ResponsesReader) -> None:
+    PermitOf = Annotated[Permit, Depends(parts.permitted())]
+
+    @router.post("", openapi_extra=described(ResponseReply, ResponsesRequest, event=ResponseEvent))
+    async def create_response(request: Request, permit: PermitOf) -> Response:
+        exchange, stream = await reader.exchange(request, permit)
+        return await exchange.respond(parts.answering, stream=stream)
+
+
+def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -> None:
+    PermitOf = Annotated[Permit, Depends(parts.permitted())]
+
+    async def answered(body: bytes, permit: Permit) -> Response:
+        await permit.give_back()
+        return json_response(body, limit_headers(permit.standing))
+
+    @router.get("/{response_id}", openapi_extra=described(ResponseReply))
+    async def show_response(response_id: str, permit: PermitOf, stream: bool = False) -> Response:
+        found = await stored.find(permit.caller.tenant_id, response_id)
+        if stream:
+            raise BadRequest(
+                "a response that has ended is not streamed again",
+                code="unsupported_parameter",
+                param="stream",
+            )
+        return await answered(bytes(found.response), permit)
+
+    @router.delete("/{response_id}", openapi_extra=described(DeletedResponse))
+    async def delete_response(response_id: str, permit: PermitOf) -> Response:
+        await stored.delete(permit.caller.tenant_id, response_id)
+        return await answered(msgspec.json.encode(DeletedResponse(response_id)), permit)
+
+    @router.post("/{response_id}/cancel", openapi_extra=described(ResponseReply))
+    async def cancel_response(response_id: str, permit: PermitOf) -> Response:
+        await stored.find(permit.caller.tenant_id, response_id)
+        raise BadRequest(
+            "only responses that run in the background can be cancelled, and none does; close the"
+            " connection of one that is being answered",
+            code="response_not_cancellable",
+            param="response_id",
+        )
+
+    @router.get("/{response_id}/input_items", openapi_extra=described(InputItemList))
+    async def list_input_items(
+        response_id: str,
+        permit: PermitOf,
+        limit: int = 20,
+        order: Literal["asc", "desc"] = "desc",
+        after: str | None = None,
+    ) -> Response:
+        found = await stored.find(permit.caller.tenant_id, response_id)
+        page = a_page(listed(found), limit, order, after)
+        return await answered(msgspec.json.encode(page), permit)
+
+
+def _size(content: Content | None) -> int:
+    return 0 if content is None else len(bytes(content.input)) + len(bytes(content.response))

@@ -1,0 +1,107 @@
+"""The Responses API's requests as Structs: field names, types and ranges.
+
+An item has the fields of all kinds, since one without a `type` is a message; `items.py` tells them
+apart. `Raw` fields are known, but not supported. Fields that are not here are ignored; `None` is as
+good as absent.
+
+Knows: names, types, ranges. Does not know: what they lead to.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Raw, Struct, field
+
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Role = Literal["user", "assistant", "system", "developer"]
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
+_ANY_TOOLS = {"type": ["array", "null"], "items": {"type": "object"}}
+_ANY_CHOICE = {"type": ["object", "string", "null"]}
+
+
+class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A piece of an item's text: `input_text`, `output_text`, `refusal`, `reasoning_text`, ..."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    annotations: list[dict[str, Any]] | None = None
+
+
+class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One item of the input: a message, a call, its output, reasoning, or a reference to one."""
+
+    type: str | None = None
+    id: str | None = None
+    status: str | None = None
+    role: Role | None = None
+    content: str | list[ItemPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[ItemPart] | None = None
+    summary: list[ItemPart] | None = None
+    encrypted_content: str | None = None
+
+
+class TextFormat(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The form of the answer's text. A schema is followed whether it is `strict` or not."""
+
+    type: Annotated[str, Meta(extra_json_schema={"enum": ["text", "json_object", "json_schema"]})]
+    name: str | None = None
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class TextOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the text of the answer is like; `verbosity` changes nothing."""
+
+    format: TextFormat | None = None
+    verbosity: str | None = None
+
+
+class ReasoningOptions(Struct, frozen=True, kw_only=True):
+    """How much to reason. There are no summaries: reasoning is shown as it is."""
+
+    effort: Effort | None = None
+    summary: str | None = None
+
+
+class ResponsesRequest(Struct, frozen=True, kw_only=True):
+    """The body of `POST /v1/responses`."""
+
+    model: str
+    input: str | list[Item] | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    metadata: Metadata | None = None
+    max_output_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    tools: Annotated[Raw, Meta(extra_json_schema=_ANY_TOOLS)] = field(default_factory=Raw)
+    tool_choice: Annotated[Raw, Meta(extra_json_schema=_ANY_CHOICE)] = field(default_factory=Raw)
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    include: list[str] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    service_tier: str | None = None  # "flex" may wait longer; the others change nothing
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    # Known, with an effect on the answer, but not supported.
+    background: Raw = field(default_factory=Raw)
+    conversation: Raw = field(default_factory=Raw)
+    context_management: Raw = field(default_factory=Raw)
+    moderation: Raw = field(default_factory=Raw)
+    prompt: Raw = field(default_factory=Raw)
+    top_logprobs: Raw = field(default_factory=Raw)

@@ -1,0 +1,141 @@
+"""Responses that are stored: found again, referred to, continued, kept.
+
+A response is kept with its whole input, which has everything that it continued. So it can be
+continued without those before it, which may be gone by then.
+
+Knows: what is stored of a response. Does not know: where (`gateway/state`), or what a prompt makes
+of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gateway.config import Bounds
+from gateway.dialects.responses.items import REFERENCE, response_of
+from gateway.dialects.responses.schema import Item
+from gateway.errors import BadRequest, NotFound, Unavailable
+from gateway.state.records import ResponseRoom, StoredResponse
+from gateway.state.store import ResponseStore
+
+_MAX_REFERRED = 16  # responses that the references of one request are looked up in
+_LOG = logging.getLogger(__name__)
+
+
+class Content(Struct, frozen=True):
+    """What is stored: the response as it was answered, and the items of its input."""
+
+    response: Raw
+    input: Raw
+
+
+class _Output(Struct, frozen=True):
+    output: list[Item]
+
+
+_CONTENT = msgspec.json.Decoder(Content)
+_ITEMS = msgspec.json.Decoder(list[Item])
+_LISTED = msgspec.json.Decoder(list[dict[str, Any]])
+_OUTPUT = msgspec.json.Decoder(_Output)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponses:
+    """The stored responses of all tenants, by tenant. `clock` gives seconds since the epoch."""
+
+    store: ResponseStore
+    bounds: Bounds
+    clock: Callable[[], float]
+
+    async def find(self, tenant_id: str, response_id: str) -> Content:
+        """One of the tenant's; raises NotFound."""
+        found = await self.store.find_response(tenant_id, response_id, now=self.clock())
+        return _CONTENT.decode(found.content)
+
+    async def delete(self, tenant_id: str, response_id: str) -> None:
+        """Remove one of the tenant's; raises NotFound."""
+        await self.store.drop_response(tenant_id, response_id, now=self.clock())
+
+    async def continued(self, tenant_id: str, response_id: str) -> Content:
+        """The response that a new one continues; BadRequest if it is not there."""
+        try:
+            return await self.find(tenant_id, response_id)
+        except NotFound:
+            raise BadRequest(
+                "there is no such response to continue; it may have expired, or was not stored",
+                code="previous_response_not_found",
+                param="previous_response_id",
+            ) from None
+
+    async def referred(self, tenant_id: str, items: Sequence[Item]) -> dict[str, Item]:
+        """The items that references among `items` name, by id; those that are not there are not."""
+        ids = {item.id for item in items if item.type == REFERENCE and item.id is not None}
+        responses = {response_of(one) for one in ids}
+        if len(responses) > _MAX_REFERRED:
+            raise BadRequest(
+                f"the references are to items of more than {_MAX_REFERRED} responses", param="input"
+            )
+        found: dict[str, Item] = {}
+        for response_id in responses:
+            try:
+                content = await self.find(tenant_id, response_id)
+            except NotFound:
+                continue
+            found |= {item.id: item for item in items_of(content) if item.id in ids}
+        return found
+
+    async def keep(
+        self, tenant_id: str, response_id: str, created_at: float, content: Content
+    ) -> bool:
+        """Whether it could be kept; if not, the answer says so and stands."""
+        bounds = self.bounds
+        record = StoredResponse(
+            id=response_id,
+            tenant_id=tenant_id,
+            created_at=created_at,
+            expires_at=created_at + bounds.response_ttl_s,
+            content=Raw(msgspec.json.encode(content)),
+        )
+        room = ResponseRoom(
+            of_one=bounds.max_response_bytes,
+            of_tenant=bounds.max_tenant_response_bytes,
+            of_all=bounds.max_all_response_bytes,
+        )
+        try:
+            return await self.store.keep_response(record, room)
+        except Unavailable as error:
+            _LOG.warning("a response is not stored: %s", error.code)
+            return False
+        except NotFound:  # its tenant has gone meanwhile
+            return False
+
+
+def items_of(content: Content) -> list[Item]:
+    """What a response that continues this one begins with: its input, and its output."""
+    return _ITEMS.decode(content.input) + _OUTPUT.decode(content.response).output
+
+
+def listed(content: Content) -> list[dict[str, Any]]:
+    """The items of its input, oldest first."""
+    return _LISTED.decode(content.input)
+
+
+def resolved(items: Iterable[Item], found: dict[str, Item]) -> list[Item]:
+    """`items` with what each reference names in its place; BadRequest for one that is not there."""
+    return [_resolved(item, found, f"input[{place}]") for place, item in enumerate(items)]
+
+
+def _resolved(item: Item, found: dict[str, Item], param: str) -> Item:
+    if item.type != REFERENCE:
+        return item
+    if item.id not in found:
+        raise BadRequest(
+            "there is no stored item of this id", code="item_not_found", param=f"{param}.id"
+        )
+    return found[item.id]

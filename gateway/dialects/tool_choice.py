@@ -1,0 +1,27 @@
+"""Which of a request's tools may be called, as each dialect's `tool_choice` says.
+
+Knows: names of tools. Does not know: how a dialect spells its choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from gateway.errors import BadRequest
+from gateway.prompts.generation_request import AnswerForm
+
+
+def only(form: AnswerForm, names: Collection[str], *, least_calls: int) -> AnswerForm:
+    """The form in which only the tools of these names may be called; BadRequest for others."""
+    if not form.tools:
+        raise BadRequest("this `tool_choice` needs `tools`", param="tool_choice")
+    if not names or set(names) - {tool.name for tool in form.tools}:
+        raise BadRequest("`tool_choice` names a tool that is not in `tools`", param="tool_choice")
+    callable_ = tuple(tool for tool in form.tools if tool.name in names)
+    return replace(form, tools=callable_, least_calls=least_calls)
+
+
+def must_call(form: AnswerForm) -> AnswerForm:
+    """The form in which any of the tools must be called."""
+    return only(form, [tool.name for tool in form.tools], least_calls=1)

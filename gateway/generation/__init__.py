@@ -1,0 +1,1 @@
+"""From the engine's events to an answer: choices, text, stop strings, the order of answering."""

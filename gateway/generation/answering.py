@@ -1,0 +1,129 @@
+"""From a request to the events of its answer: admission, limits, generation, accounting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from engine.errors import InvalidGrammar
+from engine.link.interface import Engine
+from engine.link.messages import Failed, Finished
+from gateway.auth.caller import Caller
+from gateway.generation.choice import Event
+from gateway.generation.generation import generating
+from gateway.generation.turn_recorder import TurnRecorder
+from gateway.http.request_head import RunningRequest
+from gateway.limits.permits import Permit
+from gateway.prompts.admission import Admission
+from gateway.prompts.generation_request import AdmittedRequest, GenerationRequest
+from gateway.state.records import Counters
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.tracing import UNTRACED, Tracing
+from gateway.usage.aggregator import UsageAggregator
+from gateway.usage.request_metrics import RequestMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that is being generated: its events and its request metrics."""
+
+    events: AsyncGenerator[Event, None]
+    request_metrics: RequestMetrics
+
+
+class Answering:
+    """Answers requests of any dialect."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        admission: Admission,
+        metrics: GatewayMetrics,
+        aggregator: UsageAggregator,
+        tracing: Tracing | None,
+    ) -> None:
+        self.admission = admission
+        self._engine = engine
+        self._metrics = metrics
+        self._aggregator = aggregator
+        self._tracing = tracing
+
+    @asynccontextmanager
+    async def answer(
+        self,
+        generation_request: GenerationRequest,
+        route: str,
+        running: RunningRequest,
+        permit: Permit,
+    ) -> AsyncIterator[Answer]:
+        """Run a request of `route` (its template), and give back its `permit` at the end.
+
+        Raises GatewayError for what may not run, EngineError for what broke. Leaving early
+        cancels what still runs.
+        """
+        caller = permit.caller
+        tracing = self._tracing
+        trace = tracing.begin(generation_request, route, running) if tracing else UNTRACED
+        with trace.running():
+            permit.choose(len(generation_request.prompts) * generation_request.choices)
+            writer = self._aggregator.writer(caller)
+            admitted = await self.admission.admit(generation_request, caller, writer)
+            del generation_request  # only its token ids are kept while it is answered
+            trace.admitted()
+            request_metrics = RequestMetrics(
+                self._metrics, route, admitted, running.arrived, time.monotonic, trace
+            )
+            await permit.extend(admitted, request_metrics.worked)
+            try:
+                with self._charged(caller, request_metrics), request_metrics.measured():
+                    decoder = self.admission.decoder(admitted)
+                    on_end = partial(self._count_end, caller, writer)
+                    see = self._seeing(admitted, request_metrics)
+                    async with generating(self._engine, admitted, decoder, see, on_end) as events:
+                        yield Answer(events, request_metrics)
+            except InvalidGrammar as error:
+                error.param = admitted.grammar_param
+                raise
+            finally:
+                await permit.give_back()
+
+    def _seeing(
+        self, admitted: AdmittedRequest, request_metrics: RequestMetrics
+    ) -> Callable[[Event], None]:
+        """What sees each event, before it is answered."""
+        if admitted.origin is None:
+            return request_metrics.see
+        recorder = TurnRecorder(partial(self.admission.remember, admitted.origin))
+
+        def see(event: Event) -> None:
+            request_metrics.see(event)
+            recorder.see(event)
+
+        return see
+
+    @contextmanager
+    def _charged(self, caller: Caller, request_metrics: RequestMetrics) -> Iterator[None]:
+        """Add what the request used to its caller's usage, however it ends."""
+        try:
+            yield
+        finally:
+            used = request_metrics.worked()
+            self._aggregator.add(
+                caller,
+                Counters(
+                    requests=1,
+                    computed_tokens=used.computed,
+                    cached_tokens=used.cached,
+                    generated_tokens=used.generated,
+                    saved_ms=request_metrics.saved_ms(),
+                ),
+            )
+
+    def _count_end(self, caller: Caller, writer: str, end: Finished | Failed) -> None:
+        """Add the engine's counts of a choice at its end, which may come after the answer's end."""
+        if isinstance(end, Finished):
+            self._aggregator.add(caller, Counters(engine_ms=end.engine_seconds * 1000))
+        self._aggregator.add_cache(writer, end.cache)

@@ -1,0 +1,175 @@
+"""One choice of an answer: from the engine's events to text that can be shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Literal
+
+from msgspec import Struct
+
+from engine.errors import EngineFailure, EngineUnavailable
+from engine.link.messages import Finished, Generate, Reused, Timing, TokenLogprobs, Tokens
+from gateway.generation.detokenizer import Detokenizer, TokenDecoder
+from gateway.generation.stop_strings import StopScanner
+from gateway.prompts.generation_request import TextRules
+from gateway.turn_formats.pieces import Piece, ReasoningPiece
+from gateway.turn_formats.turn_format import TurnParser
+
+EndReason = Literal["stop", "length"]
+
+# How many events a choice yields before it gives the event loop a turn. Sending to a client that
+# has gone returns at once, so a choice that has all its tokens already would never notice it.
+_MAX_AT_ONCE = 16
+
+
+# Structs, which take a tenth of a frozen dataclass's time to make: there is one for every token.
+class Delta(Struct, frozen=True):
+    """What a step's tokens add. The text may be shown now; some may be held back for later."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] | None
+    reused: Reused | None = None  # with the first: of its prompt
+    timing: Timing | None = None  # likewise
+    pieces: tuple[Piece, ...] | None = None  # of the turn; None: it is text and nothing else
+
+
+class ChoiceEnded(Struct, frozen=True):
+    """The last event of a choice."""
+
+    index: int
+    reason: EndReason
+    completion_tokens: int
+    reused: Reused
+    stopped_by: str | int | None = None  # a stop string, or else the id of a token that ends
+    reasoning_tokens: int = 0  # of the completion's
+
+
+Event = Delta | ChoiceEnded
+
+
+async def run_choice(
+    events: AsyncGenerator[Tokens | Finished, None],
+    choice: Choice,
+    see: Callable[[Event], None],
+) -> AsyncGenerator[Event, None]:
+    """Any number of `Delta` and one `ChoiceEnded`; an EngineError in place of the rest.
+
+    `events` are the engine's; `see` is called with each of ours before it is yielded. When a stop
+    string is met, the engine's stream is closed, which cancels the request there, before
+    `ChoiceEnded` is yielded.
+    """
+    ended: ChoiceEnded | None = None
+    told = 0
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Finished):
+                delta, ended = choice.finish(event)
+            else:
+                delta, ended = choice.read(event)
+            see(delta)
+            yield delta
+            if ended is not None:
+                break
+            told += 1
+            if told % _MAX_AT_ONCE == 0:
+                await asyncio.sleep(0)
+    if ended is None:
+        raise EngineFailure("the engine's stream broke off")
+    see(ended)
+    yield ended
+
+
+class Choice:
+    """The state of one choice between events."""
+
+    def __init__(
+        self,
+        index: int,
+        generate: Generate,
+        rules: TextRules,
+        decoder: TokenDecoder,
+        parser: TurnParser | None = None,
+    ) -> None:
+        self._index = index
+        self._shown_stop_ids = generate.sampling.stop_token_ids if rules.include_stop else ()
+        self._text = Detokenizer(decoder, skip_special_tokens=rules.skip_special_tokens)
+        self._stops = StopScanner(rules.stops, include_stop=rules.include_stop)
+        self._has_stops = bool(rules.stops)
+        self._min_tokens = generate.sampling.min_tokens
+        self._tokens = 0
+        self._reused = Reused()
+        self._parser = parser
+        self._reasons = False
+        self._reasoning_tokens = 0
+
+    def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:
+        """What `event` adds, and the end if it completes a stop string."""
+        if event.reused is not None:
+            self._reused = event.reused
+        text, count = self._show(event.token_ids)
+        logprobs = None if event.logprobs is None else event.logprobs[:count]
+        token_ids = event.token_ids[:count]
+        stop = self._stops.stopped_by
+        pieces = self._parsed(text, len(token_ids), is_last=stop is not None)
+        delta = Delta(self._index, text, token_ids, logprobs, event.reused, event.timing, pieces)
+        if stop is None:
+            return delta, None
+        return delta, ChoiceEnded(
+            self._index, "stop", self._tokens, self._reused, stop, self._reasoning_tokens
+        )
+
+    def _parsed(self, text: str, count: int, *, is_last: bool) -> tuple[Piece, ...] | None:
+        """What `text`, of `count` tokens, adds to the turn; tokens count as what they end in."""
+        if self._parser is None:
+            return None
+        pieces = self._parser.feed(text)
+        if is_last:
+            pieces += self._parser.end()
+        if pieces:
+            self._reasons = isinstance(pieces[-1], ReasoningPiece)
+        if self._reasons:
+            self._reasoning_tokens += count
+        return tuple(pieces)
+
+    def _show(self, token_ids: tuple[int, ...]) -> tuple[str, int]:
+        """The text of `token_ids` up to a stop string, and how many of the ids that is."""
+        if not self._has_stops:
+            self._tokens += len(token_ids)
+            return "".join([self._text.push(token_id) for token_id in token_ids]), len(token_ids)
+        pieces = []
+        for count, token_id in enumerate(token_ids, start=1):
+            self._tokens += 1
+            piece = self._text.push(token_id)
+            if self._tokens <= self._min_tokens:  # too early to stop: no stop string begins here
+                pieces.append(self._stops.flush() + piece)
+                continue
+            pieces.append(self._stops.feed(piece))
+            if self._stops.stopped_by is not None:
+                return "".join(pieces), count
+        return "".join(pieces), len(token_ids)
+
+    def finish(self, event: Finished) -> tuple[Delta, ChoiceEnded]:
+        """The text that was still held back, and the end as the engine reported it."""
+        if event.reason == "cancelled":
+            raise EngineUnavailable("the engine gave the request up")
+        text = ""
+        if event.stop_token_id is not None and event.stop_token_id in self._shown_stop_ids:
+            text = self._text.push(event.stop_token_id)
+        text = self._stops.feed(text + self._text.flush())
+        stop = self._stops.stopped_by
+        text += self._stops.flush()
+        delta = Delta(self._index, text, (), None, pieces=self._parsed(text, 0, is_last=True))
+        reason: EndReason = event.reason if stop is None else "stop"
+        stopped_by = event.stop_token_id if stop is None else stop
+        return delta, ChoiceEnded(
+            self._index,
+            reason,
+            event.completion_tokens,
+            event.reused,
+            stopped_by,
+            self._reasoning_tokens,
+        )

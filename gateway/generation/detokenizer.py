@@ -1,0 +1,70 @@
+"""Token ids to text, one token at a time, in whole characters only.
+
+A character may be spread over several tokens, and some decoders treat the first token of a text
+differently. So each token is decoded together with the ones before it, and only the difference
+is returned. Where the text of a token depends on no other token, it is looked up instead.
+`tokenizers.decoders.DecodeStream` works alike, but it cannot return what is left at the end, and
+it keeps bytes that never become a character without bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_MAX_HELD = 16  # tokens; a character has at most 4 bytes, so more will never become one
+
+
+class TokenDecoder(Protocol):
+    """The methods of a tokenizer that are used here."""
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
+        """The text of `token_ids`, with U+FFFD for bytes that are no character."""
+        ...
+
+    def pieces(self, *, skip_special_tokens: bool) -> Mapping[int, str | None] | None:
+        """The text of each token if it does not depend on its neighbours, else None.
+
+        None instead of the mapping if that holds for no token.
+        """
+        ...
+
+
+class Detokenizer:
+    """One choice's text; the pieces it returns join to the text of all its tokens."""
+
+    def __init__(self, decoder: TokenDecoder, *, skip_special_tokens: bool) -> None:
+        self._decoder = decoder
+        self._skip_special_tokens = skip_special_tokens
+        self._pieces = decoder.pieces(skip_special_tokens=skip_special_tokens)
+        self._shown: list[int] = []  # the tokens shown last: context for the next ones
+        self._shown_text = ""
+        self._held: list[int] = []
+
+    def push(self, token_id: int) -> str:
+        """The text that `token_id` completes; may be empty."""
+        if self._pieces is not None and not self._held:
+            piece = self._pieces[token_id]
+            if piece is not None:
+                self._shown, self._shown_text = [], ""
+                return piece
+        self._held.append(token_id)
+        text = self._decode(self._shown + self._held)
+        is_whole = len(text) > len(self._shown_text) and not text.endswith(_REPLACEMENT)
+        if is_whole or len(self._held) >= _MAX_HELD:
+            return self._show(text)
+        return ""
+
+    def flush(self) -> str:
+        """What is left when no more tokens come; an unfinished character becomes U+FFFD."""
+        return self._show(self._decode(self._shown + self._held)) if self._held else ""
+
+    def _show(self, text: str) -> str:
+        piece = text[len(self._shown_text) :]
+        self._shown, self._held = self._held, []
+        self._shown_text = self._decode(self._shown)
+        return piece
+
+    def _decode(self, token_ids: list[int]) -> str:
+        return self._decoder.decode(token_ids, skip_special_tokens=self._skip_special_tokens)

@@ -1,0 +1,100 @@
+"""A request's choices, run together in the engine and merged into one stream of events.
+
+The first error of a choice ends the request: the other choices are cancelled and the error is
+raised once. Leaving the `async with` early cancels everything that still runs, and waits until
+it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+from engine.errors import EngineUnavailable
+from engine.link.interface import Engine, OnEnd
+from gateway.generation.choice import Choice, Event, run_choice
+from gateway.generation.detokenizer import TokenDecoder
+from gateway.prompts.generation_request import AdmittedRequest
+
+# Most events of a request that wait for a slow reader.
+_MAX_WAITING = 64
+
+
+_Told = Event | BaseException | None  # None: a choice has ended and its engine stream is closed
+
+
+@asynccontextmanager
+async def generating(
+    engine: Engine,
+    admitted: AdmittedRequest,
+    decoder: TokenDecoder,
+    see: Callable[[Event], None] = lambda _: None,
+    on_end: OnEnd | None = None,
+) -> AsyncIterator[AsyncGenerator[Event, None]]:
+    """Run all choices of `admitted`; the generator yields their events as they come.
+
+    `see` is called with every event when it comes, whether or not anybody reads on. `on_end` is
+    called with the engine's end of every choice, of one that was cancelled here perhaps after all
+    else. A single choice needs no task of its own, which saves its tokens a turn of the event loop.
+    """
+    parser = admitted.parser
+    choices = [
+        run_choice(
+            engine.generate(generate, on_end),
+            Choice(index, generate, admitted.text, decoder, parser and parser()),
+            see,
+        )
+        for index, generate in enumerate(admitted.generates)
+    ]
+    together = aclosing(choices[0]) if len(choices) == 1 else _merged(choices)
+    async with together as events:
+        yield events
+
+
+@asynccontextmanager
+async def _merged(
+    choices: Sequence[AsyncGenerator[Event, None]],
+) -> AsyncIterator[AsyncGenerator[Event, None]]:
+    told: asyncio.Queue[_Told] = asyncio.Queue(_MAX_WAITING)
+    tasks = [asyncio.create_task(_tell(choice, told)) for choice in choices]
+    for task in tasks:
+        task.add_done_callback(lambda task: _tell_failure(task, told))
+    async with aclosing(_listen(told, len(tasks))) as events:
+        try:
+            yield events
+        finally:
+            await _cancel(tasks)
+
+
+async def _tell(events: AsyncGenerator[Event, None], told: asyncio.Queue[_Told]) -> None:
+    async with aclosing(events):
+        async for event in events:
+            await told.put(event)
+    await told.put(None)
+
+
+def _tell_failure(task: asyncio.Task[None], told: asyncio.Queue[_Told]) -> None:
+    """Put an error into the queue, in place of the events in it if it is full."""
+    error = EngineUnavailable("the request was cancelled") if task.cancelled() else task.exception()
+    if error is not None:
+        while told.full():
+            told.get_nowait()
+        told.put_nowait(error)
+
+
+async def _listen(told: asyncio.Queue[_Told], running: int) -> AsyncGenerator[Event, None]:
+    while running:
+        event = await told.get()
+        if isinstance(event, BaseException):
+            raise event
+        if event is None:
+            running -= 1
+        else:
+            yield event
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,61 @@
+"""Stop strings in a text that comes piece by piece.
+
+Text is held back only where it could be the beginning of a stop string.
+"""
+
+from __future__ import annotations
+
+
+class StopScanner:
+    """Finds the first stop string in the pieces it is fed.
+
+    First is the one that is complete with the fewest characters; of several complete at one
+    character the longest, so the result does not depend on how the text was cut.
+    """
+
+    def __init__(self, stops: tuple[str, ...], *, include_stop: bool = False) -> None:
+        self._stops = tuple(sorted(stops, key=len, reverse=True))
+        self._longest = max(map(len, stops), default=0)
+        self._include_stop = include_stop
+        self._held = ""
+        self.stopped_by: str | None = None
+
+    def feed(self, piece: str) -> str:
+        """The text that is safe to show after `piece`; once `stopped_by` is set, the last."""
+        if not self._stops:
+            return piece
+        text = self._held + piece
+        found = self._first_in(text, len(self._held))
+        if found is not None:
+            end, stop = found
+            self.stopped_by = stop
+            self._held = ""
+            return text[:end] if self._include_stop else text[: end - len(stop)]
+        keep = self._held_length(text)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def flush(self) -> str:
+        """What was held back, when no more text comes."""
+        held, self._held = self._held, ""
+        return held
+
+    def _first_in(self, text: str, searched: int) -> tuple[int, str] | None:
+        """(end, stop) of the first match that ends after character `searched`."""
+        ends = []
+        for stop in self._stops:
+            start = text.find(stop, max(0, searched - len(stop) + 1))
+            if start >= 0:
+                ends.append((start + len(stop), -len(stop), stop))
+        if not ends:
+            return None
+        end, _, stop = min(ends)
+        return end, stop
+
+    def _held_length(self, text: str) -> int:
+        """The length of the longest tail of `text` with which a stop string could begin."""
+        for length in range(min(len(text), self._longest - 1), 0, -1):
+            tail = text[-length:]
+            if any(stop.startswith(tail) for stop in self._stops):
+                return length
+        return 0

@@ -1,0 +1,45 @@
+"""What is generated, choice by choice, until it is whole and can be remembered.
+
+Knows: events. Does not know: how turns are remembered (`gateway/prompts/verbatim.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gateway.generation.choice import ChoiceEnded, Event
+from gateway.turn_formats.pieces import Piece, TextPiece
+
+Remember = Callable[[Sequence[Piece], Sequence[int]], None]
+
+
+@dataclass(slots=True)
+class _Turn:
+    pieces: list[Piece] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+
+
+class TurnRecorder:
+    """Gives each choice that came to its end to `remember`: its pieces and its tokens.
+
+    One that a stop string ended is none: its text lacks some of its tokens.
+    """
+
+    def __init__(self, remember: Remember) -> None:
+        self._remember = remember
+        self._turns: dict[int, _Turn] = {}
+
+    def see(self, event: Event) -> None:
+        """Note an event of the answer."""
+        if isinstance(event, ChoiceEnded):
+            turn = self._turns.pop(event.index, _Turn())
+            if not isinstance(event.stopped_by, str):
+                self._remember(turn.pieces, turn.token_ids)
+            return
+        turn = self._turns.setdefault(event.index, _Turn())
+        turn.token_ids += event.token_ids
+        if event.pieces is not None:
+            turn.pieces += event.pieces
+        elif event.text:
+            turn.pieces.append(TextPiece(event.text))

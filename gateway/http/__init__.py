@@ -1,0 +1,1 @@
+"""HTTP: connections, bodies, the application, health checks."""

@@ -1,0 +1,141 @@
+"""The web application: its routers, and a typed answer for every error.
+
+Knows: what is answered to each kind of exception. Does not know: how the routers are made
+(`composition.py`), how an error is spelled (`error_dialect.py`), or how bytes come in
+(`connection.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from engine.errors import EngineError
+from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, from_engine
+from gateway.http.error_dialect import Dialects, error_response
+from gateway.http.openapi import JSON, complete, flattened
+from gateway.http.request_head import ClientGone, RequestHead, request_id_of
+from gateway.telemetry.metrics import GatewayMetrics
+
+UNKNOWN_ROUTE = "unknown"  # for metrics
+_LOG = logging.getLogger(__name__)
+_INTERNAL = GatewayError("internal error of the gateway")
+_CLIENT_CLOSED = 499  # nginx's status for a client that has gone, and does not read it
+
+
+class GatewayApp(FastAPI):
+    """FastAPI without docs pages and redirects, and with an id for every request."""
+
+    def __init__(self, dialects: Dialects) -> None:
+        self._dialects = dialects
+        super().__init__(
+            title="Ratoon",
+            openapi_url=None,  # it would be rendered for every request
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+        )
+        self.add_route("/openapi.json", self._describe, include_in_schema=False)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """FastAPI's stack, inside the middleware that gives a request its id and may cut it off."""
+        return RequestHead(super().build_middleware_stack(), self._dialects)
+
+    def openapi(self) -> dict[str, Any]:
+        """The description of all routes, with the schemas of bodies that FastAPI does not see."""
+        described = super().openapi()
+        complete(described, self.routes, self._dialects)
+        return described
+
+    async def _describe(self, _: Request) -> Response:
+        return Response(self._description, media_type=JSON)
+
+    @cached_property
+    def _description(self) -> bytes:
+        return msgspec.json.encode(self.openapi())
+
+
+def build_app(
+    routers: Sequence[APIRouter], metrics: GatewayMetrics, dialects: Dialects
+) -> GatewayApp:
+    """One application of these routers; every exception they raise becomes one typed answer."""
+    app = GatewayApp(dialects)
+    for router in routers:
+        app.include_router(router)
+    _speak_errors(app, metrics)
+    return app
+
+
+def _methods_of(app: FastAPI, path: str) -> str:
+    """All methods of a path, for `Allow`; the framework knows those of one route."""
+    found = (route.methods for route in flattened(app.routes) if route.path_regex.match(path))
+    return ", ".join(sorted(set().union(*found)))
+
+
+def _speak_errors(app: FastAPI, metrics: GatewayMetrics) -> None:
+    async def refused(request: Request, error: Exception) -> Response:
+        refusal = _as_gateway_error(request, error)
+        metrics.refused(_route(request), refusal.code)
+        allow = {"allow": _methods_of(app, request.url.path)} if refusal.status == 405 else None
+        return error_response(request.scope, refusal, allow)
+
+    async def broke_off(request: Request, error: Exception) -> Response:
+        # The request metrics has counted it: the request had started.
+        return error_response(request.scope, _as_gateway_error(request, error))
+
+    async def gone(_: Request, __: Exception) -> Response:
+        return Response(status_code=_CLIENT_CLOSED)
+
+    async def unforeseen(request: Request, _: Exception) -> Response:
+        _LOG.error("request %s broke the gateway", request_id_of(request.scope))
+        return error_response(request.scope, _INTERNAL)
+
+    for kind in (GatewayError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, refused)
+    app.add_exception_handler(EngineError, broke_off)
+    app.add_exception_handler(ClientGone, gone)
+    app.add_exception_handler(ClientDisconnect, gone)
+    app.add_exception_handler(Exception, unforeseen)
+
+
+def _as_gateway_error(request: Request, error: Exception) -> GatewayError:
+    if isinstance(error, GatewayError):
+        return error
+    if isinstance(error, EngineError):
+        return from_engine(error)
+    if isinstance(error, HTTPException):
+        return _from_http(request, error)
+    return BadRequest("a parameter has the wrong type", param=_parameter(error))
+
+
+def _from_http(request: Request, error: HTTPException) -> GatewayError:
+    """The framework's own errors: no such route, no such method on it, an unreadable request."""
+    if error.status_code == 404:
+        return NotFound("there is no such route", code="unknown_url")
+    if error.status_code == 405:
+        return MethodNotAllowed(f"this route does not support {request.method}")
+    if error.status_code < 500:
+        return BadRequest("the request cannot be read")
+    return _INTERNAL
+
+
+def _parameter(error: Exception) -> str | None:
+    """The first parameter that the framework could not read."""
+    found = error.errors() if isinstance(error, RequestValidationError) else ()
+    return next((str(one["loc"][-1]) for one in found), None)
+
+
+def _route(request: Request) -> str:
+    """The route's template. A raw path could be anything, so it is no label for metrics."""
+    route = request.scope.get("route")
+    return getattr(route, "path", UNKNOWN_ROUTE)

@@ -1,0 +1,242 @@
+"""A request's body: read within its bound, parsed into a Struct, or refused with one typed error.
+
+A request reserves memory for its body before it is read (`body_memory.py`). The body is kept once,
+and readers look at pieces of it, so that it is never copied whole and slow work does not keep other
+threads waiting.
+
+The cost of parsing depends on the number of values, not on bytes: a body of 16 MB may have millions
+of values. So they are counted first. Large bodies are parsed in a thread.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from starlette.requests import Request
+
+from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
+from gateway.http.body_memory import SMALL, BodyLease
+from gateway.prompts.fair_executor import Steps, at_once
+
+T = TypeVar("T")
+
+Body = bytes | bytearray
+Part = Body | memoryview
+
+MAX_INNER_DEPTH = 64  # of JSON in a string
+_PIECE = 1 << 18  # bytes that are looked at without giving way to other threads
+_UTF8 = codecs.getincrementaldecoder("utf-8")
+_PLAIN = {"", "identity"}
+_MAX_CONTAINERS = 1 << 16  # millions would take seconds to build
+_MAX_VALUES = 150_000  # more than a context of 128k token ids
+_UNMARKED = bytes(set(range(256)) - set(b'"[]{},'))
+_STEPS = np.zeros(256, np.int8)  # into the depth, by character
+_STEPS[list(b"[{")] = 1
+_STEPS[list(b"]}")] = -1
+_AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
+_ENTRY = re.compile(r"\[\.\.\.\].*")  # of an object: which one msgspec does not say
+_MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
+_UNKNOWN = re.compile(r"contains unknown field `(?P<name>[^`]*)`")
+_QUOTED_INPUT = re.compile(r"^Invalid (?:enum )?value .*", re.DOTALL)
+
+
+async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
+    """The whole body; BodyTooLarge as soon as it is known to pass `max_bytes`.
+
+    Room is taken for a declared length at once, and for other bodies as they come. A declared
+    length is believed only when it is too large: a body sent in chunks, or one longer than it
+    claims to be, is counted as it comes. UnsupportedEncoding for a compressed one; what `lease`
+    raises where there is no room.
+    """
+    if request.headers.get("content-encoding", "identity").strip().lower() not in _PLAIN:
+        raise UnsupportedEncoding("a body with a `content-encoding` is not read; send it as it is")
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit():
+        if int(declared[:20]) > max_bytes:
+            raise _too_large(max_bytes)
+        await lease.grow(int(declared))
+    body = bytearray()
+    async for piece in request.stream():
+        if len(body) + len(piece) > max_bytes:
+            raise _too_large(max_bytes)
+        if len(body) + len(piece) > lease.size:
+            await lease.grow(min(max(2 * len(body), len(piece), SMALL), max_bytes))
+        body += piece
+    return body
+
+
+def _too_large(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the body has more than {max_bytes} bytes")
+
+
+def parse(
+    decoder: msgspec.json.Decoder[T],
+    body: Body,
+    max_depth: int,
+    bulk: Callable[[Body], Part] | None = None,
+) -> T:
+    """All of `parse_steps` at once."""
+    return at_once(parse_steps(decoder, body, max_depth, bulk))
+
+
+def parse_steps(
+    decoder: msgspec.json.Decoder[T],
+    body: Body,
+    max_depth: int,
+    bulk: Callable[[Body], Part] | None = None,
+) -> Steps[T]:
+    """The Struct in `body`, or BadRequest: this is the one seam where malformed JSON ends.
+
+    Of a name that comes twice the last value holds, as in Python's own parser. Unknown names
+    are passed over, but they too must be UTF-8 and within the bounds. The values in what `bulk`
+    cuts out of the body are not counted: in the Struct it is `Raw`, so nothing is made of them.
+    """
+    try:
+        _check_text(body)  # msgspec does not look into the values of names it passes over
+        yield
+        _check_shape(body, max_depth)
+        yield
+        _check_values(body, bulk)
+        yield
+        return parse_part(decoder, body)
+    except UnicodeDecodeError:
+        raise BadRequest("the body is not valid UTF-8", code="invalid_json") from None
+    except RecursionError:  # deeper than Python can go, whatever `max_depth` says
+        raise _too_deep(max_depth) from None
+
+
+def parse_part(decoder: msgspec.json.Decoder[T], part: Body) -> T:
+    """The Struct in `part`, whose text and shape have been checked; or BadRequest."""
+    try:
+        return decoder.decode(part)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the body is not valid JSON: {error}", code="invalid_json") from None
+
+
+def check_inner(spelled: Body, param: str) -> None:
+    """The bounds of a body, for JSON that stands in strings of it; BadRequest names `param`."""
+    try:
+        _check_shape(spelled, MAX_INNER_DEPTH)
+        _check_values(spelled, None)
+    except BadRequest as error:
+        raise BadRequest(f"`{param}`: {error.message}", code=error.code, param=param) from None
+
+
+def _check_text(body: Body) -> None:
+    """UnicodeDecodeError if it is not UTF-8."""
+    decoder = _UTF8()
+    for piece in _pieces(body):
+        decoder.decode(piece)
+    decoder.decode(b"", final=True)
+
+
+def _check_shape(body: Body, max_depth: int) -> None:
+    """Count brackets outside of strings; vectorised, for a body may be all brackets and quotes."""
+    if _count(body, b"[", max_depth) + _count(body, b"{", max_depth) <= max_depth:
+        return
+    containers = depth = 0
+    for marks in _marks(body):
+        steps = _STEPS[marks]
+        steps = steps[steps != 0]
+        containers += int(np.count_nonzero(steps == 1))
+        depths = depth + np.cumsum(steps, dtype=np.int32)
+        if containers > _MAX_CONTAINERS:
+            raise BadRequest(
+                f"the JSON has more than {_MAX_CONTAINERS} arrays and objects", code="invalid_json"
+            )
+        if depths.max(initial=0) > max_depth:
+            raise _too_deep(max_depth)
+        depth = int(depths[-1]) if len(depths) else depth
+
+
+def _check_values(body: Body, bulk: Callable[[Body], Part] | None) -> None:
+    """Count commas: all of them, and only if those are too many the ones outside of strings."""
+    if _count_commas(body) <= _MAX_VALUES:
+        return
+    apart: Part = bulk(body) if bulk is not None else b""
+    if _count_commas(body) - _count_commas(apart) <= _MAX_VALUES:
+        return
+    if count_separators(body) - count_separators(apart) > _MAX_VALUES:
+        raise BadRequest(f"the JSON has more than {_MAX_VALUES} values", code="invalid_json")
+
+
+def _count_commas(spelled: Part) -> int:
+    return int(np.count_nonzero(np.frombuffer(spelled, np.uint8) == ord(",")))
+
+
+def count_separators(spelled: Part, depth: int | None = None) -> int:
+    """Commas outside of strings; with `depth`, only those at this depth of brackets."""
+    found = at = 0
+    for marks in _marks(spelled):
+        commas = marks == ord(",")
+        if depth is not None:
+            depths = at + np.cumsum(_STEPS[marks], dtype=np.int32)
+            commas &= depths == depth
+            at = int(depths[-1]) if len(depths) else at
+        found += int(np.count_nonzero(commas))
+    return found
+
+
+def _marks(spelled: Part) -> Iterator[npt.NDArray[np.uint8]]:
+    """Brackets and commas outside of strings, piece by piece."""
+    quotes = 0
+    for piece in _pieces(spelled):
+        if b"\\" in piece:
+            piece = piece.replace(rb"\\", b"").replace(rb"\"", b"")
+        chars = np.frombuffer(piece.translate(None, _UNMARKED), np.uint8)
+        is_quote = chars == ord('"')
+        in_string = (quotes + np.cumsum(is_quote, dtype=np.uint8)) & 1
+        is_mark: npt.NDArray[np.bool_] = ~(is_quote | in_string.astype(np.bool_))
+        quotes = (quotes + int(np.count_nonzero(is_quote))) & 1
+        yield np.compress(is_mark, chars)
+
+
+def _pieces(spelled: Part) -> Iterator[bytes]:
+    """`spelled` in copies of parts of it; no escaped character is cut off from its backslash."""
+    start, view = 0, memoryview(spelled)
+    while start < len(view):
+        piece = bytes(view[start : start + _PIECE])
+        backslashes = len(piece) - len(piece.rstrip(b"\\"))
+        if backslashes % 2 and start + len(piece) < len(view):
+            piece += bytes(view[start + len(piece) : start + len(piece) + 1])
+        yield piece
+        start += len(piece)
+
+
+def _count(body: Body, char: bytes, enough: int) -> int:
+    """How often `char` is in `body`, at most `enough` + 1; bytes.count is ten times as slow."""
+    place = -1
+    for found in range(enough + 1):
+        place = body.find(char, place + 1)
+        if place < 0:
+            return found
+    return enough + 1
+
+
+def _too_deep(max_depth: int) -> BadRequest:
+    return BadRequest(f"the JSON is nested deeper than {max_depth}", code="invalid_json")
+
+
+def _invalid(message: str) -> BadRequest:
+    """What msgspec found, with the field as `param` and without a copy of the input."""
+    found = _AT.search(message)
+    what = message[: found.start()] if found else message
+    at = _ENTRY.sub("", found["path"]) if found else ""
+    missing, unknown = _MISSING.search(what), _UNKNOWN.search(what)
+    if missing is not None:
+        return BadRequest(what, code="missing_required_parameter", param=_below(at, missing))
+    if unknown is not None:
+        return BadRequest(what, param=_below(at, unknown))
+    return BadRequest(_QUOTED_INPUT.sub("Invalid value", what), param=at or None)
+
+
+def _below(at: str, named: re.Match[str]) -> str:
+    return f"{at}.{named['name']}" if at else named["name"]

@@ -1,0 +1,149 @@
+"""How many bytes of bodies are held at once, by each tenant and by all of them together.
+
+A request reserves the bytes of its body before it reads them, and gives them back when the engine
+has the prompt. Where too few bytes are left it waits, for `body_wait_s` at most: tenants in turn,
+the requests of a tenant in order of arrival. Large bodies leave an eighth of all bytes to small
+ones, so that no small request waits for the large ones of other tenants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from gateway.config import Bounds
+from gateway.errors import GatewayError, TooManyRequests, Unavailable
+
+SMALL = 64 << 10  # bytes; the web server reads as much ahead in any case
+OPERATOR = ""  # whose bodies those of the admin routes are; no tenant's id is empty
+_RETRY_S = 2.0
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    tenant_id: str
+    size: int
+    is_large: bool
+    granted: asyncio.Future[None] = field(default_factory=asyncio.Future)
+
+
+class BodyMemory:
+    """The bytes of bodies that this process holds. For one event loop."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._most = bounds.max_all_body_bytes
+        self._most_of_one = bounds.max_tenant_body_bytes
+        self._wait_s = bounds.body_wait_s
+        self._held: Counter[str] = Counter()
+        self._waiting: dict[str, deque[_Waiter]] = {}  # in the order of their next turns
+
+    def __len__(self) -> int:
+        """How many bytes are held now."""
+        return self._held.total()
+
+    @contextmanager
+    def lease(self, tenant_id: str) -> Iterator[BodyLease]:
+        """One request's bytes, none at first; all are given back at the end."""
+        lease = BodyLease(self, tenant_id)
+        try:
+            yield lease
+        finally:
+            lease.release()
+
+    async def take(self, tenant_id: str, size: int, *, is_large: bool) -> None:
+        """Take `size` bytes more; raises TooManyRequests or Unavailable if there is no room."""
+        waiter = _Waiter(tenant_id, size, is_large)
+        self._waiting.setdefault(tenant_id, deque()).append(waiter)
+        self._grant()
+        if waiter.granted.done():
+            return
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await waiter.granted
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if waiter.granted.done() and not waiter.granted.cancelled():
+                self.give_back(tenant_id, size)  # granted while the wait was ending
+            else:
+                self._leave(waiter)
+            if isinstance(error, TimeoutError):
+                raise self._refusal(waiter) from None
+            raise
+
+    def give_back(self, tenant_id: str, size: int) -> None:
+        """These bytes are held no more."""
+        self._held[tenant_id] -= size
+        if not self._held[tenant_id]:
+            del self._held[tenant_id]
+        self._grant()
+
+    def _grant(self) -> None:
+        """Let in all who fit, tenants in turn."""
+        while (waiter := self._next()) is not None:
+            queue = self._waiting.pop(waiter.tenant_id)
+            queue.popleft()
+            if queue:
+                self._waiting[waiter.tenant_id] = queue  # after the others
+            self._held[waiter.tenant_id] += waiter.size
+            waiter.granted.set_result(None)
+
+    def _next(self) -> _Waiter | None:
+        """The requests that may go on; a large one that does not fit delays others' large ones."""
+        is_held_up = False
+        for queue in self._waiting.values():
+            waiter = queue[0]
+            if not self._fits_own(waiter) or (is_held_up and waiter.is_large):
+                continue
+            if self._fits_all(waiter):
+                return waiter
+            is_held_up = True
+        return None
+
+    def _fits_own(self, waiter: _Waiter) -> bool:
+        return self._held[waiter.tenant_id] + waiter.size <= self._most_of_one
+
+    def _fits_all(self, waiter: _Waiter) -> bool:
+        room = self._most - self._most // 8 if waiter.is_large else self._most
+        return self._held.total() + waiter.size <= room
+
+    def _leave(self, waiter: _Waiter) -> None:
+        queue = self._waiting[waiter.tenant_id]
+        queue.remove(waiter)
+        if not queue:
+            del self._waiting[waiter.tenant_id]
+        self._grant()
+
+    def _refusal(self, waiter: _Waiter) -> GatewayError:
+        if not self._fits_own(waiter):
+            return TooManyRequests(
+                f"a tenant may have {self._most_of_one} bytes of bodies taken in at once",
+                code="too_many_body_bytes",
+                retry_after_s=_RETRY_S,
+            )
+        return Unavailable(
+            "the gateway has as many bodies in memory as it may", retry_after_s=_RETRY_S
+        )
+
+
+class BodyLease:
+    """The bytes that one request has taken."""
+
+    def __init__(self, memory: BodyMemory, tenant_id: str) -> None:
+        self._memory = memory
+        self._tenant_id = tenant_id
+        self.size = 0
+
+    async def grow(self, size: int) -> None:
+        """Have `size` bytes in all, unless it has more; raises as `BodyMemory.take`."""
+        if size > self.size:
+            more = size - self.size
+            await self._memory.take(self._tenant_id, more, is_large=size > SMALL)
+            self.size = size
+
+    def release(self) -> None:
+        """Give all back; again is nothing."""
+        size, self.size = self.size, 0
+        if size:
+            self._memory.give_back(self._tenant_id, size)

@@ -1,0 +1,117 @@
+"""What HTTP needs of a dialect: how its clients are notified of errors.
+
+Errors are raised where no route knows them: before routing, in middleware, while a request is cut
+off. So the dialect of a request is known from its path alone, from the first byte of an answer to
+the last.
+
+Knows: which dialect a path is in, and what of an error all dialects have in common. Does not know:
+any dialect (`gateway/dialects`).
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping
+from http.client import responses
+from typing import ClassVar, NamedTuple, Protocol
+
+from msgspec import Struct
+from starlette.responses import Response
+from starlette.types import Scope
+
+from gateway.errors import GatewayError, Unauthenticated
+
+_KEY = "ratoon.dialect"
+_ID = "ratoon.request_id"
+
+
+class RenderedError(NamedTuple):
+    """An error as a dialect answers it."""
+
+    status: int
+    headers: dict[str, str]  # beyond those that HTTP itself has
+    body: bytes
+    media_type: str = "application/json"
+
+
+class ErrorDialect(Protocol):
+    """The part of a dialect that is spoken outside of its routes."""
+
+    prefixes: ClassVar[tuple[str, ...]]  # the paths that are in it, each with all below it
+    error_schema: ClassVar[type[Struct]]  # the body of an error
+
+    def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
+        """The answer to a request that failed before anything was sent."""
+        ...
+
+    def error_event(self, error: GatewayError, request_id: str) -> bytes:
+        """The last frame of a stream that breaks off."""
+        ...
+
+    def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
+        """Fields of every answer's head: the request's id, and how long it took."""
+        ...
+
+
+class Dialects:
+    """Which dialect each path is in. Those of no other dialect are in `default`."""
+
+    def __init__(self, default: ErrorDialect, *others: ErrorDialect) -> None:
+        self.default = default
+        owned = [(prefix, other) for other in others for prefix in other.prefixes]
+        self._owned = sorted(owned, key=lambda pair: len(pair[0]), reverse=True)
+
+    def of(self, path: str) -> ErrorDialect:
+        """The dialect of the longest prefix that `path` is at or below."""
+        for prefix, dialect in self._owned:
+            if path == prefix or path.startswith(prefix + "/"):
+                return dialect
+        return self.default
+
+    def enter(self, scope: Scope, request_id: str) -> ErrorDialect:
+        """The dialect of a request, which `dialect_of` knows from now on."""
+        dialect = scope[_KEY] = self.of(scope["path"])
+        scope[_ID] = request_id
+        return dialect
+
+
+def dialect_of(scope: Scope) -> ErrorDialect:
+    """The dialect of a request."""
+    dialect: ErrorDialect = scope[_KEY]
+    return dialect
+
+
+def error_response(
+    scope: Scope, error: GatewayError, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The HTTP response for `error`, with Retry-After where waiting helps."""
+    reply = dialect_of(scope).error_reply(error, scope[_ID])
+    extra = dict(headers or {}) | _retry_after(error) | reply.headers
+    if isinstance(error, Unauthenticated):
+        extra["www-authenticate"] = "Bearer"
+    return Response(
+        reply.body, status_code=reply.status, headers=extra, media_type=reply.media_type
+    )
+
+
+def error_message(dialect: ErrorDialect, error: GatewayError) -> bytes:
+    """The last message of a connection, for a request that the application does not answer."""
+    request_id = uuid.uuid4().hex  # it never became a request that has one
+    reply = dialect.error_reply(error, request_id)
+    head = {name.decode(): value.decode() for name, value in dialect.head_fields(request_id, 0)}
+    fields = _retry_after(error) | reply.headers | head
+    lines = [
+        f"HTTP/1.1 {reply.status} {responses.get(reply.status, '')}",
+        f"content-type: {reply.media_type}",
+        f"content-length: {len(reply.body)}",
+        *(f"{name}: {value}" for name, value in fields.items()),
+        "connection: close",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + reply.body
+
+
+def _retry_after(error: GatewayError) -> dict[str, str]:
+    if error.retry_after_s is None:
+        return {}
+    return {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}

@@ -1,0 +1,79 @@
+"""The response that carries an answer as server-sent events.
+
+An error before the first byte is an HTTP status; after it, the stream's last event is the error,
+in the request's dialect. The same holds for a stream that the gateway cuts off (`request_head.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from functools import partial
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from engine.errors import EngineError
+from gateway.errors import GatewayError, from_engine
+from gateway.http.error_dialect import dialect_of
+from gateway.http.request_head import ClientGone, body_send, running_request, until_gone
+
+_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",  # nginx would hold events back
+}
+
+
+class EventStream(Response):
+    """Sends frames as they come; closes their generator in any case, also if the client leaves."""
+
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes, None],
+        last: bytes,
+        headers: Mapping[str, str],
+        error_event: Callable[[GatewayError], bytes] | None = None,
+    ) -> None:
+        """`last` ends a stream that did not fail; None of `error_event` means the dialect's own.
+
+        `headers` are read when the first frame comes, so they may be filled until then.
+        """
+        super().__init__(status_code=200, headers=_HEADERS)
+        del self.headers["content-length"]
+        self._frames = frames
+        self._last = last
+        self._more = headers
+        self._error_event = error_event
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run as an ASGI application; errors before the first byte are raised."""
+        with suppress(ClientGone):
+            await until_gone(receive, self._send(scope, send))
+
+    async def _send(self, scope: Scope, send: Send) -> None:
+        send_body, running = body_send(scope), running_request(scope)
+        own = partial(dialect_of(scope).error_event, request_id=running.id)
+        error_event = self._error_event or own
+        async with aclosing(self._frames) as frames:
+            first = await anext(frames)
+            self.headers.update(self._more)
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+            last = self._last
+            try:
+                await send_body(_body(first))
+                async for frame in frames:
+                    await send_body(_body(frame))
+            except EngineError as error:
+                last = error_event(from_engine(error))
+            except asyncio.CancelledError:  # (a client that has gone is sent nothing)
+                await frames.aclose()  # the engine stops, however slowly the client reads
+                await send_body(_body(error_event(running.error), more=False))
+                raise
+        await send_body(_body(last, more=False))
+
+
+def _body(frame: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": frame, "more_body": more}

@@ -1,0 +1,54 @@
+"""Health checks for load balancers and supervisors, without a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from fastapi import APIRouter, Response
+
+from engine.link.interface import Engine
+from gateway.http.openapi import described
+from gateway.state.faults import Fault
+
+
+class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Answer of both checks; `reason` is given when the status is not good.
+
+    `status` of `/readyz`: "ready", "not_ready" without an engine, "stalled" while the engine's
+    process stands still (what runs in it goes on when it does), and then the faults of what the
+    gateway keeps, the worst first (`gateway.state.faults`). Only with "disk_full" requests are
+    served.
+    """
+
+    status: str
+    reason: str | None = None
+
+
+def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRouter:
+    """`/healthz`: 200 as long as the process answers. `/readyz`: 200 where all is well.
+
+    That is, with an engine that runs, and without a fault of what the gateway keeps.
+    """
+    router = APIRouter()
+
+    @router.get("/healthz", openapi_extra=described(HealthReply))
+    async def healthz() -> Response:
+        return _told(HealthReply("ok"), 200)
+
+    @router.get("/readyz", openapi_extra=described(HealthReply, statuses=(200, 503)))
+    async def readyz() -> Response:
+        if engine.welcome is None:
+            return _told(HealthReply("not_ready", "no engine is connected"), 503)
+        if engine.is_stalled:
+            return _told(HealthReply("stalled", "the engine does not answer"), 503)
+        fault = worst()
+        if fault is not None:
+            return _told(HealthReply(fault.status, fault.reason), 503)
+        return _told(HealthReply("ready"), 200)
+
+    return router
+
+
+def _told(health: HealthReply, status: int) -> Response:
+    return Response(msgspec.json.encode(health), status_code=status, media_type="application/json")

@@ -1,0 +1,4 @@
+"""One connection: bytes, heads, bodies, deadlines and refusals.
+
+Knows: framing, bounds, turns. Does not know: routes, or what is in a body.
+"""

@@ -1,0 +1,69 @@
+"""A transport that sends an answer's head together with the first piece of its body.
+
+uvicorn writes the head alone, and uvloop sends each write at once. So the head would be a segment
+of its own, and would wake the client before the first piece of the body is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+_HEAD = b"HTTP/1."
+
+
+class CoalescedHead(asyncio.Transport):
+    """`transport`, but a head waits for the next write, for at most a turn of the event loop."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send `data`, and before it what waits. A piece of a body that looks like a head waits."""
+        if not self._head and bytes(data[: len(_HEAD)]) == _HEAD:
+            self._head = bytes(data)
+            self._loop.call_soon(self._send_head)
+            return
+        if self._head:
+            head, self._head = self._head, b""
+            data = head + data
+        self._transport.write(data)
+
+    def _send_head(self) -> None:
+        head, self._head = self._head, b""
+        if head:
+            self._transport.write(head)
+
+    def write_eof(self) -> None:
+        """Send what was written, and then the end; receiving goes on."""
+        self._send_head()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        """Close once all that was written has been sent."""
+        self._send_head()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._head = b""
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        """Receive nothing until `resume_reading`."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Receive again."""
+        self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known of the connection."""
+        return self._transport.get_extra_info(name, default)

@@ -1,0 +1,300 @@
+"""One client's connection, with bounds that the web server does not have.
+
+uvicorn takes in whatever comes: heads and trailers of any length, and as many requests as are sent
+before the first is answered. It waits without limit for a head. Each of these lets a client hold
+memory, or the event loop, at no cost to itself.
+
+Here bytes wait until they can be parsed. A head is parsed once it is whole. The next request is
+parsed once the one before is answered, and a moment later if it did not wait for that answer. One
+piece of a body is parsed in each turn of the event loop. While many bytes wait, no more are
+received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, ClassVar
+
+import httptools
+
+from gateway.config import Bounds
+from gateway.errors import GatewayError, RequestTimeout
+from gateway.http.error_dialect import Dialects
+from gateway.http.protocol.counted_connection import CountedConnection, Timer, uncounted
+from gateway.http.protocol.framing import FRAMING_TOO_LARGE, UNREADABLE, BodyFraming, HeadFraming
+
+_ROOM = 64 << 10  # bytes that may wait; also how much of a chunked body is parsed in one turn
+_MAX_SLICES = 64  # of a chunked body, in one turn
+_MAX_PIECES = 64
+_MAX_DRAINED_CHUNKS = 64 << 10  # bytes of a chunked body, parsed after its request was answered
+_LINGER_S = 2.0  # for a client that was refused to read why, and to close
+_LINGER_BYTES = 1 << 20
+
+_TOO_SLOW = RequestTimeout("the request did not come whole in time")
+
+
+class State(Enum):
+    """What a connection waits for."""
+
+    IDLE = "a request"
+    HEAD = "the rest of a head"
+    BODY = "the rest of a body"
+    ANSWERING = "the answer to a request that has come whole"
+    DRAINING = "the rest of a body that is of no use: the request is answered"
+    ENDED = "the client to close: there will be no other answer"
+    CLOSED = "nothing"
+
+
+class BoundedConnection(CountedConnection):
+    """uvicorn's connection with bounds; a client that exceeds one is refused and disconnected."""
+
+    rest_s: ClassVar[float] = 0.05  # between pieces that are passed over: no request waits for them
+    pipelined_s: ClassVar[float] = 0.01  # from an answer to the parsing of a request sent before it
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.state = State.CLOSED
+        self._received = bytearray()  # and not yet parsed
+        self._head = HeadFraming(self.bounds.max_head_bytes)
+        self._framing = BodyFraming(0)
+        self._to_drain = 0  # bytes to be passed over, at most
+        self._receives = True
+        self._next_turn = Timer(self.loop, self._take_turn)
+        self._deadline = Timer(self.loop, self._expire)
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin the deadline for the first head: a silent client is treated like a slow one."""
+        super().connection_made(transport)
+        if not self.transport.is_closing():
+            self._enter(State.IDLE, self.bounds.head_deadline_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget what was not parsed, and the deadlines."""
+        self._enter(State.CLOSED, None)
+        self._next_turn.restart(None)
+        self._received.clear()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse `data` as far as it is time for it."""
+        if self.transport.is_closing():
+            return
+        if self.state is State.ENDED:
+            self._to_drain -= len(data)
+            if self._to_drain < 0:
+                self.transport.abort()
+            self._rest()
+            return
+        self._received += data
+        if not self._next_turn.is_due:
+            self._take_turn()
+
+    # What the application's flow control calls.
+
+    def pause_reading(self) -> None:
+        """The application takes the body more slowly than it comes: see `_take_turn`."""
+
+    def resume_reading(self) -> None:
+        """The application waits for more of the body."""
+        if self._is_in_body:
+            self._next_turn.soon()
+
+    # Parsing.
+
+    def _take_turn(self) -> None:
+        """Parse a head and a piece of its body, or another piece."""
+        if self.transport.is_closing():
+            return
+        if self.state in (State.IDLE, State.HEAD):
+            self._parse_head()
+        if self._is_in_body and self._received and not self.flow.read_paused:
+            self._parse_body()
+        if self._received and not self.flow.read_paused:
+            self._go_on()
+        self._receive_if_there_is_room()
+
+    def _go_on(self) -> None:
+        """Parse more of the bytes that wait, in another turn.
+
+        A request that was sent before the last answer waits for longer: in each turn of the event
+        loop one of every connection could be answered, and those who wait for answers would wait
+        for all of these.
+        """
+        if self._is_in_body:
+            self._next_turn.soon()
+        elif self.state is State.IDLE:
+            self._next_turn.after(self.pipelined_s)
+
+    def _rest(self) -> None:
+        """Receive and parse nothing for a while."""
+        self._next_turn.after(self.rest_s)
+        self._receive_if_there_is_room()
+
+    def _receive_if_there_is_room(self) -> None:
+        has_room = self.state is State.HEAD or len(self._received) <= _ROOM
+        if self.state in (State.DRAINING, State.ENDED):
+            has_room = not self._next_turn.is_due
+        if has_room is not self._receives and not self.transport.is_closing():
+            self._receives = has_room
+            (self.transport.resume_reading if has_room else self.transport.pause_reading)()
+
+    def _parse_head(self) -> None:
+        if self._received and self.state is State.IDLE:
+            self._enter(State.HEAD, self.bounds.head_deadline_s)
+        try:
+            head = self._head.take(self._received)
+        except GatewayError as error:
+            self._refuse(error)
+            return
+        if head is not None:
+            self._parse(head)
+            if self.state is State.HEAD:
+                self._refuse(UNREADABLE)
+
+    def _parse_body(self) -> None:
+        left, pieces = _ROOM, self._framing.pieces
+        for _ in range(_MAX_SLICES):
+            piece = self._framing.take(self._received)
+            left -= len(piece)
+            self._parse(piece)
+            if not self._framing.is_within_bounds(piece):
+                self._refuse(FRAMING_TOO_LARGE)
+            if self.state is State.DRAINING:
+                self._drain(len(piece))
+            is_enough = left <= 0 or self._framing.pieces - pieces > _MAX_PIECES
+            if is_enough or not (self._received and self._is_in_body) or self.flow.read_paused:
+                break
+        if self.state is State.DRAINING:
+            self._rest()
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._refuse(UNREADABLE)
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """A head begins. What is parsed ends with the message, so no other can begin in it."""
+        if self.state is not State.HEAD:
+            raise httptools.HttpParserError("a message within a message")
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head. What comes after the body is counted and that is all.
+
+        Cookies are left out: the framework would parse them, and they mean nothing here.
+        """
+        if self.state is not State.HEAD:
+            self._framing.on_trailer(name, value)
+        elif name.lower() != b"cookie":
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A request's head has come; the application starts."""
+        if self.parser.should_upgrade():
+            raise httptools.HttpParserError("CONNECT is for proxies")
+        super().on_headers_complete()
+        self._framing = BodyFraming.of(self.headers)
+        self._enter(State.BODY, self.bounds.body_deadline_s)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._framing.on_body(len(body))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request has come whole."""
+        super().on_message_complete()
+        if self.state is State.DRAINING:
+            self._await_request()
+        else:
+            self._enter(State.ANSWERING, None)
+
+    # Answers.
+
+    def on_response_complete(self) -> None:
+        """The application has answered: the next request may be parsed."""
+        self.server_state.total_requests += 1
+        if self.state is State.ANSWERING:
+            self._await_request()
+        elif self.state is State.BODY:
+            most = self.bounds.max_body_bytes
+            self._to_drain = min(most, _MAX_DRAINED_CHUNKS) if self._framing.is_chunked else most
+            self.state = State.DRAINING
+        self.flow.resume_reading()
+        if self._received:
+            self._go_on()
+
+    def _await_request(self) -> None:
+        """The client is not idle if one has come already."""
+        self._enter(State.IDLE, None if self._received else self.timeout_keep_alive)
+
+    def _refuse(self, error: GatewayError) -> None:
+        """Say what is wrong, unless an answer has begun, and disconnect."""
+        if self.state is State.ENDED or self.transport.is_closing():
+            return
+        dialect = self.dialects.default
+        if self.state is not State.HEAD:
+            dialect = self.dialects.of(self.scope["path"])
+            if self.cycle.response_started:
+                self.state = State.ENDED
+                self._close()
+                return
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._say(error, dialect)
+        self._enter(State.ENDED, _LINGER_S)
+        self._end(_LINGER_BYTES)
+
+    def _drain(self, size: int) -> None:
+        """Pass over a piece of a body; one that goes on and on is not worth the connection."""
+        self._to_drain -= size
+        if self._to_drain < 0:
+            self.state = State.ENDED
+            self._end(self.bounds.max_body_bytes)
+
+    def _end(self, to_drain: int) -> None:
+        """Say no more. Closed at once, what was said last would be lost with what still comes."""
+        self._received.clear()
+        self._to_drain = to_drain
+        self.transport.write_eof()
+        self._receive_if_there_is_room()
+
+    @property
+    def _is_in_body(self) -> bool:
+        return self.state in (State.BODY, State.DRAINING)
+
+    # Deadlines.
+
+    def _enter(self, state: State, seconds: float | None) -> None:
+        """From now on the connection is in `state`, for so long at most."""
+        self.state = state
+        self._deadline.restart(seconds)
+
+    def _expire(self) -> None:
+        if self.transport.is_closing():  # and the client does not read what it was sent last
+            self.transport.abort()
+        elif self.state in (State.HEAD, State.BODY):
+            self._refuse(_TOO_SLOW)
+        elif self.state is State.IDLE:
+            self._close()
+        else:
+            self.transport.abort()
+
+
+def connection_within(
+    bounds: Bounds,
+    dialects: Dialects,
+    max_connections: int = sys.maxsize,
+    refused: Callable[[str], None] = uncounted,
+) -> type[BoundedConnection]:
+    """The connection class for uvicorn, which makes the instances itself."""
+    given = {"bounds": bounds, "dialects": dialects, "max_connections": max_connections}
+    return type("Connection", (BoundedConnection,), {**given, "refused": staticmethod(refused)})

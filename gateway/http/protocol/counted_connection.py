@@ -1,0 +1,109 @@
+"""One of a bounded number of connections, to a client that must read what it is sent.
+
+uvicorn accepts connections until there are no file descriptors, and a process without any can
+neither accept one nor refuse it. It waits without limit for a client that does not read, also
+after it has closed the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.config import Bounds
+from gateway.errors import GatewayError, Unavailable
+from gateway.http.error_dialect import Dialects, ErrorDialect, error_message
+from gateway.http.protocol.coalesced_head import CoalescedHead
+
+_TOO_MANY_CONNECTIONS = Unavailable(
+    "the server has too many connections", code="too_many_connections", retry_after_s=1.0
+)
+
+
+def uncounted(code: str) -> None:
+    """For a server that does not count refusals by their code."""
+
+
+class Timer:
+    """At most one call is due; `call` is called when its time has come."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+        self._loop = loop
+        self._call = call
+        self._due: asyncio.Handle | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is waited for."""
+        return self._due is not None
+
+    def soon(self) -> None:
+        """Let it come once all others who wait have had their turns, unless one is due."""
+        if self._due is None:
+            self._due = self._loop.call_soon(self._come)
+
+    def after(self, seconds: float) -> None:
+        """Let it come in so many seconds, unless one is due."""
+        if self._due is None:
+            self._due = self._loop.call_later(seconds, self._come)
+
+    def restart(self, seconds: float | None) -> None:
+        """Let it come in so many seconds, whenever it was due before; None: never."""
+        if self._due is not None:
+            self._due.cancel()
+        self._due = None if seconds is None else self._loop.call_later(seconds, self._come)
+
+    def _come(self) -> None:
+        self._due = None
+        self._call()
+
+
+class CountedConnection(HttpToolsProtocol):
+    """uvicorn's connection; one too many is refused, and its descriptor is free at once."""
+
+    bounds: ClassVar[Bounds]
+    dialects: ClassVar[Dialects]
+    max_connections: ClassVar[int] = sys.maxsize  # of the server
+    refused = staticmethod(uncounted)  # is given the code of each error sent from here
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._write_deadline = Timer(self.loop, lambda: self.transport.abort())
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count it; one too many is closed without a linger, in which it would be open."""
+        super().connection_made(CoalescedHead(transport, self.loop))
+        self.flow = FlowControl(self)  # type: ignore[arg-type]
+        if len(self.connections) > self.max_connections:
+            self._say(_TOO_MANY_CONNECTIONS, self.dialects.default)
+            self._close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is open no more."""
+        self._write_deadline.restart(None)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        super().pause_writing()
+        self._write_deadline.restart(self.bounds.stalled_write_s)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        if not self.transport.is_closing():
+            self._write_deadline.restart(None)
+        super().resume_writing()
+
+    def _say(self, error: GatewayError, dialect: ErrorDialect) -> None:
+        self.refused(error.code)
+        self.transport.write(error_message(dialect, error))
+
+    def _close(self) -> None:
+        """Close once what was written has been sent; a client that does not read is cut off."""
+        self._write_deadline.restart(self.bounds.stalled_write_s)
+        self.transport.close()

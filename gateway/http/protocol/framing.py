@@ -1,0 +1,150 @@
+"""Where a request's head ends and how large it may be; the same of what is around its body.
+
+The cost of a head depends on its bytes, its fields and the parameters in its query: the framework
+parses all of these before a key is checked.
+
+Around the pieces of a chunked body are the sizes of chunks, extensions to them, and trailers. HTTP
+bounds none of these. Here they have a credit of bytes, which the body's bytes renew: it is enough
+for any chunk, even one of a single byte, but not for an endless extension or trailer.
+
+Knows: bytes. Does not know: what fields mean, or what is body: the parser says whether a head is
+valid.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gateway.errors import BadRequest, HeadTooLarge, UriTooLong
+
+MAX_REQUEST_LINE = 4096  # bytes
+MAX_FIELDS = 100  # as with Apache and HAProxy
+MAX_PARAMETERS = 100
+_END = re.compile(rb"\n\r?\n")
+_UPGRADE = re.compile(rb"(\nupgrad)e:", re.IGNORECASE)
+SLICE = 4 << 10  # bytes of a chunked body to parse at once: chunks of one byte take 0.7 ms
+_MAX_CREDIT = 1 << 10  # bytes of framing in a row
+_EARNED = 8  # by each byte of the body
+_MAX_TRAILERS = 512  # bytes of their names and values
+_MESSAGE_END = b"\r\n\r\n"
+
+UNREADABLE = BadRequest("this is not a valid HTTP request", code="invalid_http")
+FRAMING_TOO_LARGE = HeadTooLarge(
+    "the chunk extensions or the trailers are too large", code="framing_too_large"
+)
+
+
+class HeadFraming:
+    """The heads of one connection, one after the other."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._skipped = 0  # bytes of empty lines before the head
+        self._searched = 0  # bytes in which it does not end
+
+    def take(self, received: bytearray) -> bytes | None:
+        """A head, taken out of what was received; None while it has not come whole.
+
+        Raises HeadTooLarge or UriTooLong, also before it is whole. What cannot be a head is given
+        as it is: it is for the parser to refuse, at once.
+        """
+        self._skip_empty_lines(received)
+        end = self._end(received)
+        self._check(received, len(received) if end is None else end)
+        if end is None:
+            return None
+        head = _without_upgrade(bytes(received[:end]))
+        del received[:end]
+        self._skipped = self._searched = 0
+        return head
+
+    def _skip_empty_lines(self, received: bytearray) -> None:
+        """Some clients send one after a body."""
+        if received.startswith((b"\r", b"\n")):
+            size = len(received) - len(received.lstrip(b"\r\n"))
+            del received[:size]
+            self._skipped += size
+
+    def _end(self, received: bytearray) -> int | None:
+        if received and not received[:1].isupper():
+            return len(received)
+        found = _END.search(received, self._searched)
+        self._searched = max(0, len(received) - 2)
+        return found.end() if found else None
+
+    def _check(self, received: bytearray, size: int) -> None:
+        newline = received.find(b"\n", 0, size)
+        line = size if newline < 0 else newline
+        if line > MAX_REQUEST_LINE:
+            raise UriTooLong(f"the request line has more than {MAX_REQUEST_LINE} bytes")
+        if received.count(b"&", 0, line) >= MAX_PARAMETERS:
+            raise UriTooLong(f"the query has more than {MAX_PARAMETERS} parameters")
+        if self._skipped + size > self._max_bytes:
+            raise HeadTooLarge("the request's head is too large")
+        if received.count(b"\n", line, size) > MAX_FIELDS + 2:
+            raise HeadTooLarge(f"the request's head has more than {MAX_FIELDS} fields")
+
+
+def _without_upgrade(head: bytes) -> bytes:
+    """`head` with any field `Upgrade` renamed.
+
+    A server may ignore it, and this one does, but the parser would leave the body to the new
+    protocol. Java's HTTP client offers HTTP/2 this way in its first request.
+    """
+    return _UPGRADE.sub(rb"\1-:", head)
+
+
+class BodyFraming:
+    """Of one request: of `length` bytes, or chunked if that is None."""
+
+    def __init__(self, length: int | None) -> None:
+        self._left = length
+        self._credit = _MAX_CREDIT
+        self._trailers = 0
+        self._in_slice = 0  # bytes of the body
+        self.pieces = 0  # of the body so far
+        self._tail = b""  # the last bytes parsed: the end of the message may have begun in them
+
+    @classmethod
+    def of(cls, headers: list[tuple[bytes, bytes]]) -> BodyFraming:
+        """As the fields of a valid head say, with their names in lower case."""
+        fields = dict(headers)
+        if b"transfer-encoding" in fields:
+            return cls(None)
+        return cls(int(fields.get(b"content-length", b"0")))
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether its length is not declared."""
+        return self._left is None
+
+    def take(self, received: bytearray) -> bytes:
+        """A slice, taken out of what was received, that has no byte of the next message."""
+        size = self._left if self._left is not None else self._chunked_slice(received)
+        taken = bytes(received[:size])
+        del received[:size]
+        return taken
+
+    def _chunked_slice(self, received: bytearray) -> int:
+        window = self._tail + received[:SLICE]
+        end = window.find(_MESSAGE_END)
+        return (len(window) if end < 0 else end + len(_MESSAGE_END)) - len(self._tail)
+
+    def on_body(self, size: int) -> None:
+        """Count the bytes of the parsed slice that are the body."""
+        self._in_slice += size
+        self.pieces += 1
+
+    def on_trailer(self, name: bytes, value: bytes) -> None:
+        """A field that came after the body."""
+        self._trailers += len(name) + len(value)
+
+    def is_within_bounds(self, parsed: bytes) -> bool:
+        """Whether what is around the body still is, now that the slice `parsed` is."""
+        body, self._in_slice = self._in_slice, 0
+        if self._left is not None:
+            self._left -= body
+            return True
+        self._tail = (self._tail + parsed)[1 - len(_MESSAGE_END) :]
+        self._credit = min(_MAX_CREDIT, self._credit + _EARNED * body - (len(parsed) - body))
+        return self._credit >= 0 and self._trailers <= _MAX_TRAILERS

@@ -1,0 +1,172 @@
+"""Serves applications on their addresses, in one event loop, until a signal.
+
+Several processes may listen on one port: every worker has a socket of its own on it (SO_REUSEPORT),
+and the kernel distributes connections among them by their addresses. With one inherited socket, the
+worker that is awake first would accept a whole burst of connections and keep it, because streams
+live long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from gateway.config import Bounds
+from gateway.http.error_dialect import Dialects
+from gateway.http.protocol.connection import connection_within
+from gateway.http.protocol.counted_connection import uncounted
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_KEEP_ALIVE_S = 75  # longer than load balancers keep idle connections, so that they close first
+_CUT_OFF_S = 2.0  # for telling requests that they are cut off; only a stuck client takes as long
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """An application, the dialects of its paths, and where it is served."""
+
+    app: ASGIApp
+    dialects: Dialects
+    host: str
+    port: int  # 0: any free one
+    max_connections: int = sys.maxsize
+    refused: Callable[[str], None] = uncounted  # codes of errors that reached no application
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server without signal handlers, because one process may run several."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Install none; `serve` does it once for all servers."""
+        yield
+
+    def __init__(self, config: uvicorn.Config, *, shares_port: bool) -> None:
+        super().__init__(config)
+        self._shares_port = shares_port
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, on own sockets if other processes share the port."""
+        if self._shares_port:
+            sockets = sockets_on(self.config.host, self.config.port)
+        await super().startup(sockets)
+        self.listens.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain and stop; requests that are cut off get an error, and are counted, before that."""
+        await super().shutdown(sockets)
+        cut_off = set(self.server_state.tasks)
+        for task in cut_off:
+            if not task.cancelling():  # after a second signal uvicorn does not cancel them
+                task.cancel()
+        if cut_off:
+            await asyncio.wait(cut_off, timeout=_CUT_OFF_S)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once it has started."""
+        port: int = self.servers[0].sockets[0].getsockname()[1]
+        return port
+
+
+def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool = False) -> Server:
+    """A server for `bind`, not yet started."""
+    return Server(
+        uvicorn.Config(
+            bind.app,
+            host=bind.host,
+            port=bind.port,
+            http=connection_within(bounds, bind.dialects, bind.max_connections, bind.refused),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=max(1, round(grace_s)),
+        ),
+        shares_port=shares_port,
+    )
+
+
+async def serve(servers: Sequence[Server], ends: Sequence[signal.Signals] = _SIGNALS) -> None:
+    """Run until one of the signals `ends`, or until a server ends; then drain all.
+
+    Running requests may go on for the servers' grace period; new connections are refused.
+    """
+    loop = asyncio.get_running_loop()
+    for name in ends:
+        loop.add_signal_handler(name, _end, servers)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for server in servers:
+                group.create_task(server.serve()).add_done_callback(lambda _: _drain(servers))
+    finally:
+        for name in ends:
+            loop.remove_signal_handler(name)
+
+
+async def all_listen(servers: Sequence[Server]) -> None:
+    """Return once each of them has begun to listen."""
+    for server in servers:
+        await server.listens.wait()
+
+
+def _end(servers: Sequence[Server]) -> None:
+    """A first signal drains; a second one ends at once."""
+    if all(server.should_exit for server in servers):
+        for server in servers:
+            server.force_exit = True
+    _drain(servers)
+
+
+def _drain(servers: Sequence[Server]) -> None:
+    for server in servers:
+        server.should_exit = True
+
+
+def sockets_on(host: str, port: int) -> list[socket.socket]:
+    """A bound socket for each address of `host`, to listen on; raises OSError."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(_bound(*one)) for one in dict.fromkeys(found)]
+        opened.pop_all()
+    return sockets
+
+
+@contextmanager
+def reserved(addresses: Sequence[tuple[str, int]]) -> Iterator[None]:
+    """Keep the ports from other programs while no worker listens; raises OSError.
+
+    A socket that is bound but does not listen gets no connections.
+    """
+    with ExitStack() as opened:
+        for host, port in addresses:
+            for one in sockets_on(host, port):
+                opened.enter_context(one)
+        yield
+
+
+def _bound(family: int, kind: int, protocol: int, _: str, address: Any) -> socket.socket:
+    one = socket.socket(family, kind, protocol)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(address)
+    except OSError:
+        one.close()
+        raise
+    return one

@@ -1,0 +1,48 @@
+"""Opens the limits: a file that this machine's workers share, or the Redis that holds the state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.limits.limiter import Limiter
+from gateway.limits.sqlite import SqliteLimiter
+from gateway.state.faults import Faulty
+from gateway.state.identity import expected, remember
+from gateway.state.reserved_room import ReservedRoom
+
+if TYPE_CHECKING:
+    from gateway.state.redis.link import RedisLink
+
+LIMITS_FILE = "limits.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsHome:
+    """The limiter, and what of it can have a fault of its own."""
+
+    limiter: Limiter
+    watched: Sequence[Faulty]
+
+
+def open_limits(
+    data_dir: Path, room: ReservedRoom, link: RedisLink | None, *, processes: int
+) -> LimitsHome:
+    """The limits in the Redis of `link`, which stays open after them; without one, in a file.
+
+    `processes` are all that share them. Raises WrongState, DatabaseFault or OSError.
+    """
+    if link is not None:
+        # Imported here: the client takes 0.2 s to load, and most starts have no Redis.
+        from gateway.limits.guarded import GuardedLimiter
+        from gateway.limits.redis import RedisLimiter
+
+        return LimitsHome(GuardedLimiter(RedisLimiter(link), replicas=processes), [])
+    limiter = SqliteLimiter(
+        data_dir / LIMITS_FILE, expected=expected(data_dir, "limits", LIMITS_FILE), room=room
+    )
+    if limiter.file.id is not None:
+        remember(data_dir, "limits", limiter.file.id)
+    return LimitsHome(limiter, [limiter.file])

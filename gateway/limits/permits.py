@@ -1,0 +1,249 @@
+"""A request's permit: what it takes of its tenant's limits while it runs.
+
+    key -> permit: streams, requests a minute, concurrency -> memory -> body -> tokens
+
+It is counted, and runs, before its body is read; its tokens are reserved when its prompts are
+tokenised. It is settled and given back once, just before the last byte of the answer is sent, so
+that a client with its answer may send the next request; or when the request ends in any other way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+
+import msgspec
+
+from gateway.auth.caller import Caller
+from gateway.errors import (
+    BudgetSpent,
+    GatewayError,
+    LimitReached,
+    StateDiskFull,
+    StateLost,
+    TooManyRequests,
+    Unavailable,
+)
+from gateway.generation.open_streams import OpenStreams
+from gateway.http.body_memory import BodyLease, BodyMemory
+from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Limiter
+from gateway.limits.limits import Prices, RateStatus, TokenCounts
+from gateway.periodic import repeated
+from gateway.prompts.generation_request import AdmittedRequest
+
+RENEW_EVERY_S = HOLD_S / 4
+PER_S = 20.0  # refusals of a tenant that are answered at once
+BURST_S = 1.0  # after a pause, the refusals of this many seconds
+LONGEST_S = 2.0  # that one is held back
+_MAX_TENANTS = 10_000
+
+
+class Permits:
+    """Gives permits to requests whose key is known. For one event loop."""
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        prices: Prices,
+        streams: OpenStreams,
+        bodies: BodyMemory,
+        throttle: RefusalThrottle,
+    ) -> None:
+        self.prices = prices
+        self.streams = streams
+        self._limiter = limiter
+        self._bodies = bodies
+        self._throttle = throttle
+        self._holds: dict[str, Hold] = {}
+        self._settling: set[asyncio.Task[None]] = set()
+        self._name = secrets.token_hex(8)
+        self._numbers = count()
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[Permits]:
+        """Renew all holds while this is open; at the end wait for settlements under way."""
+        try:
+            async with repeated(self._renew, "limits-renew"):
+                yield self
+        finally:
+            await asyncio.gather(*self._settling, return_exceptions=True)
+            await self._limiter.close()
+
+    @asynccontextmanager
+    async def taken(self, caller: Caller) -> AsyncIterator[Permit]:
+        """A permit for one request of `caller`; GatewayError if it may not run now.
+
+        Raises LimitReached, BudgetSpent, or Unavailable if the budget cannot be looked up. Beyond
+        some refusals a second, a tenant's are held back (`RefusalThrottle`).
+        """
+        with self._bodies.lease(caller.tenant_id) as body:
+            permit = Permit(self, caller, body)
+            try:
+                await self._begin(permit)
+                yield permit
+            finally:
+                await permit.give_back()
+
+    async def reserve(self, demand: Demand) -> Granted:
+        """Have the limiter grant `demand`, and renew it from now on; raises as `taken`."""
+        try:
+            verdict = await self._limiter.reserve(demand)
+        except (StateLost, StateDiskFull):
+            raise
+        except Unavailable as error:
+            raise Unavailable(
+                "the tenant's budget cannot be looked up at the moment",
+                code="limits_unavailable",
+                retry_after_s=1.0,
+            ) from error
+        if isinstance(verdict, Denied):
+            raise refusal(verdict, demand)
+        self._holds[demand.id] = verdict.hold
+        return verdict
+
+    async def charge(self, hold: Hold, used: Amount) -> None:
+        """Settle, even if the caller is cancelled meanwhile."""
+        del self._holds[hold.demand.id]
+        most = hold.demand.most
+        used = Amount(min(used.tokens, most.tokens), min(used.cost, most.cost))
+        task = asyncio.create_task(self._charge_now(hold, used))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+        await asyncio.shield(task)
+
+    async def _begin(self, permit: Permit) -> None:
+        """Count a request that wants to begin, before anything is known of it."""
+        caller = permit.caller
+        try:
+            permit.choose(1)
+            if not caller.limits.is_unlimited:
+                name = f"{self._name}-{next(self._numbers)}"
+                permit.hold(
+                    await self.reserve(Demand(name, caller.tenant_id, caller.limits, Amount()))
+                )
+        except (TooManyRequests, BudgetSpent):
+            await permit.give_back()
+            await self._throttle.wait(caller.tenant_id)
+            raise
+
+    async def _charge_now(self, hold: Hold, used: Amount) -> None:
+        with suppress(Unavailable):  # the hold lapses: its budget is charged whole then
+            await self._limiter.charge(hold, used)
+
+    async def _renew(self) -> None:
+        await asyncio.sleep(RENEW_EVERY_S)
+        with suppress(Unavailable):  # holds outlast several renewals
+            await self._limiter.renew(list(self._holds.values()))
+
+
+class Permit:
+    """One request's permit, and the memory of its body. `standing`: the rates that are left."""
+
+    def __init__(self, permits: Permits, caller: Caller, body: BodyLease) -> None:
+        self.caller = caller
+        self.body = body
+        self.standing = RateStatus()
+        self._permits = permits
+        self._choices = 0
+        self._hold: Hold | None = None  # nothing, if the tenant has no limits
+        self._used: Callable[[], TokenCounts] = TokenCounts
+
+    def choose(self, choices: int) -> None:
+        """Count the request's choices; TooManyRequests if the tenant would have too many."""
+        self._permits.streams.take(self.caller.tenant_id, choices - self._choices)
+        self._choices = choices
+
+    def hold(self, granted: Granted) -> None:
+        """From now on hold what was granted."""
+        self._hold, self.standing = granted.hold, granted.standing
+
+    async def extend(self, admitted: AdmittedRequest, used: Callable[[], TokenCounts]) -> None:
+        """Let go of its body and reserve the most tokens that `admitted` may use.
+
+        At the end what `used` returns is settled. Raises as `Permits.taken`; what the request held
+        until then it still holds.
+        """
+        self.body.release()
+        if self._hold is None or not _counts_tokens(self._hold.demand):
+            return
+        demand = self._hold.demand
+        generated = sum(generate.sampling.max_tokens for generate in admitted.generates)
+        most = self._amount(TokenCounts(computed=admitted.prompt_tokens, generated=generated))
+        self.hold(
+            await self._permits.reserve(
+                msgspec.structs.replace(demand, most=most, begun=demand.most)
+            )
+        )
+        self._used = used
+
+    async def give_back(self) -> None:
+        """Give everything back and settle what was used; again is nothing."""
+        choices, self._choices = self._choices, 0
+        if choices:
+            self._permits.streams.give_back(self.caller.tenant_id, choices)
+        self.body.release()
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            await self._permits.charge(hold, self._amount(self._used()))
+
+    def _amount(self, tokens: TokenCounts) -> Amount:
+        """What tokens count as."""
+        return Amount(tokens.worked, self._permits.prices.cost(tokens))
+
+
+class RefusalThrottle:
+    """Delays refusals: a client that is refused and retries at once is answered slowly.
+
+    A refused request is cheap, but not free: a tenant at its limits with many connections would
+    keep the event loop busy with nothing else. So a tenant's refusals are answered at once up to a
+    rate, and beyond it in turn, each after a while, in which its connection is not read: a leaky
+    bucket (GCRA) for each tenant.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds, monotonic."""
+        self._clock = clock
+        self._full_until: dict[str, float] = {}
+
+    def delay(self, tenant_id: str) -> float:
+        """After how many seconds to answer this tenant's next refusal; counts it."""
+        now = self._clock()
+        if len(self._full_until) >= _MAX_TENANTS:
+            self._full_until = {t: until for t, until in self._full_until.items() if until > now}
+        latest = now + BURST_S + LONGEST_S
+        until = min(max(self._full_until.get(tenant_id, now), now) + 1 / PER_S, latest)
+        self._full_until[tenant_id] = until
+        return max(0.0, until - now - BURST_S)
+
+    async def wait(self, tenant_id: str) -> None:
+        """Until the tenant's next refusal may be answered."""
+        delay = self.delay(tenant_id)
+        if delay:
+            await asyncio.sleep(delay)
+
+
+def _counts_tokens(demand: Demand) -> bool:
+    limits = demand.limits
+    return limits.tokens_per_minute is not None or limits.budget is not None
+
+
+def refusal(refused: Denied, demand: Demand) -> GatewayError:
+    """The error for a refusal."""
+    if refused.reason == "budget":
+        return BudgetSpent("the tenant's remaining budget does not cover this request")
+    limits = demand.limits
+    texts = {
+        "requests": f"limited to {limits.requests_per_minute} requests a minute",
+        "tokens": f"limited to {limits.tokens_per_minute} tokens a minute; this request may need "
+        f"{demand.most.tokens}",
+        "concurrent": f"limited to {limits.max_concurrent} requests at once",
+    }
+    return LimitReached(
+        texts[refused.reason],
+        reason=refused.reason,
+        standing=refused.standing,
+        retry_after_s=refused.retry_after_s,
+    )

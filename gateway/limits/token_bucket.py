@@ -1,0 +1,272 @@
+"""One tenant's use of its limits, and every decision about it: pure, in whole numbers.
+
+    requests   a bucket that is filled when a request is admitted
+    tokens     a bucket that is filled when tokens are settled; tokens that are reserved until then
+               are in `held_tokens`, which counts as filling the bucket and does not drain
+    holds      the running requests, each with the time at which it lapses
+    budgets    by period: what is spent, and what is reserved of it
+
+So the tokens that are settled within any time t are at most rate * t + burst, whatever was asked
+for; and what is spent is never more than the budget.
+
+Times are microseconds of a monotonic clock; `month` counts calendar months. `scripts` has the same
+decisions in Lua.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.limits.limiter import (
+    HOLD_S,
+    Amount,
+    Demand,
+    Denied,
+    Granted,
+    Hold,
+    Reason,
+    Verdict,
+)
+from gateway.limits.limits import MICRO, Allowance, Limits, RateStatus
+
+ONE = 60_000_000  # the level of a single request or token
+HOLD_US = int(HOLD_S * 1_000_000)
+CONCURRENT_RETRY_S = 1.0  # the end of a request is not known
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """A leaky bucket in whole numbers: filled by what is used, drained at the rate (GCRA).
+
+    This is the generic cell rate algorithm in its second form (ITU-T I.371, "continuous-state leaky
+    bucket"): the theoretical arrival time of the first form is `at + level / rate`. A level can be
+    kept exactly, in Python and in Lua's doubles; a time in fractions of a period cannot.
+
+    `level` is in sixty-millionths of a request or token: at `rate` a minute, `rate` of these drain
+    each microsecond. It was true `at` this time, in microseconds of any monotonic clock. If the
+    clock jumps back, time counts from there on: no tenant gets credit or is locked out for as long
+    as the jump. If it jumps ahead, the bucket drains once, which admits at most one burst.
+    """
+
+    level: int = 0
+    at: int = 0
+
+    def drained(self, rate: int, now: int) -> Bucket:
+        """The bucket at `now`."""
+        elapsed = max(0, now - self.at)
+        return Bucket(max(0, self.level - elapsed * rate), now)
+
+    def filled(self, amount: int, capacity: int) -> Bucket:
+        """The bucket with `amount` more in it, at most full."""
+        return Bucket(min(self.level + amount * ONE, max(capacity, self.level)), self.at)
+
+
+def capacity(rate: int, burst_s: float | None) -> int:
+    """The level of a full bucket: `burst_s` seconds at the rate (None: a minute), at least ONE."""
+    return max(ONE, rate * round((60.0 if burst_s is None else burst_s) * 1_000_000))
+
+
+def wait_s(level: int, rate: int) -> float:
+    """Seconds until `level` has drained."""
+    return max(0, level) / rate / 1_000_000
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """When something is decided."""
+
+    now: int  # microseconds
+    month: int  # months since year 0
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """A request that runs."""
+
+    until: int
+    tokens: int
+    cost: int
+    period: str | None
+
+
+class Spending(msgspec.Struct, array_like=True):
+    """One budget, in micro-units."""
+
+    spent: int = 0
+    held: int = 0
+    month: int = 0
+
+    def turn(self, month: int) -> None:
+        """Begin a new month; if the calendar goes back, nothing is given back."""
+        if month > self.month:
+            self.spent, self.month = 0, month
+
+
+class Account(msgspec.Struct):
+    """All that is remembered of one tenant."""
+
+    requests: Bucket = Bucket()
+    tokens: Bucket = Bucket()
+    held_tokens: int = 0
+    holds: dict[str, Held] = {}
+    budgets: dict[str, Spending] = {}
+
+    def reserve(self, demand: Demand, moment: Moment) -> Verdict:
+        """Reserve everything that `demand` needs, or nothing."""
+        limits = demand.limits
+        self._bring_up(limits, moment)
+        self._drain_requests(limits, moment)
+        refusal = refusal_of(demand, self._levels_without(demand))
+        if refusal is not None:
+            return refusal
+        if limits.requests_per_minute is not None and demand.begun is None:
+            self.requests = Bucket(self.requests.level + ONE, self.requests.at)
+        self._hold(demand, moment)
+        return Granted(Hold(demand), status_of(limits, self.levels(limits)))
+
+    def charge(self, hold: Hold, used: Amount, moment: Moment) -> None:
+        """Release `hold` and count what was used."""
+        limits = hold.demand.limits
+        self._bring_up(limits, moment)
+        self._release(hold.demand.id, used.cost)
+        rate = limits.tokens_per_minute
+        if rate is not None:
+            self.tokens = self.tokens.filled(used.tokens, capacity(rate, limits.burst_s))
+
+    def renew(self, holds: Sequence[Hold], moment: Moment) -> None:
+        """Postpone the time at which holds lapse."""
+        for name in (hold.demand.id for hold in holds):
+            if name in self.holds:
+                until = moment.now + HOLD_US
+                self.holds[name] = msgspec.structs.replace(self.holds[name], until=until)
+
+    def owe(self, limits: Limits, requests: int, tokens: int, moment: Moment) -> None:
+        """Count what was admitted elsewhere, without a decision; buckets become at most full."""
+        self._bring_up(limits, moment)
+        self._drain_requests(limits, moment)
+        if limits.requests_per_minute is not None:
+            room = capacity(limits.requests_per_minute, limits.burst_s)
+            self.requests = self.requests.filled(requests, room)
+        if limits.tokens_per_minute is not None:
+            room = capacity(limits.tokens_per_minute, limits.burst_s)
+            self.tokens = self.tokens.filled(tokens, room)
+
+    def levels(self, limits: Limits) -> Levels:
+        """How much is taken now."""
+        spending = self._spending(limits)
+        return Levels(
+            self.requests.level,
+            self.tokens.level + self.held_tokens * ONE,
+            len(self.holds),
+            spending.spent + spending.held,
+        )
+
+    def _levels_without(self, demand: Demand) -> Levels:
+        """What is taken by all but this request, which may have begun."""
+        levels = self.levels(demand.limits)
+        held = None if demand.begun is None else self.holds.get(demand.id)
+        if held is None:
+            return levels
+        return Levels(
+            levels.requests,
+            levels.tokens - held.tokens * ONE,
+            levels.running - 1,
+            levels.budget - (0 if held.period is None else held.cost),
+        )
+
+    def _hold(self, demand: Demand, moment: Moment) -> None:
+        self._release(demand.id, 0)  # of what it began with nothing is spent
+        budget = demand.limits.budget
+        period = None if budget is None else budget.period
+        most = demand.most
+        until = moment.now + HOLD_US
+        self.holds[demand.id] = Held(until, most.tokens, most.cost, period)
+        self.held_tokens += most.tokens
+        if period is not None:
+            self.budgets.setdefault(period, Spending()).held += most.cost
+
+    def _release(self, request_id: str, cost: int) -> None:
+        """Forget what a request holds, if it does; `cost` of it is spent."""
+        held = self.holds.pop(request_id, None)
+        if held is None:
+            return
+        self.held_tokens -= held.tokens
+        if held.period is not None:
+            spending = self.budgets[held.period]
+            spending.held -= held.cost
+            spending.spent += cost
+
+    def _bring_up(self, limits: Limits, moment: Moment) -> None:
+        """Drain the bucket of tokens and let holds lapse up to `moment`."""
+        self.tokens = self.tokens.drained(limits.tokens_per_minute or 0, moment.now)
+        if limits.budget is not None:
+            spending = self.budgets.setdefault(limits.budget.period, Spending())
+            if limits.budget.period == "month":
+                spending.turn(moment.month)
+        self._let_lapse(moment.now)
+
+    def _drain_requests(self, limits: Limits, moment: Moment) -> None:
+        """Not when a request ends, perhaps one that began under other limits."""
+        self.requests = self.requests.drained(limits.requests_per_minute or 0, moment.now)
+
+    def _let_lapse(self, now: int) -> None:
+        for name, held in list(self.holds.items()):
+            if held.until <= now:
+                self._release(name, held.cost)
+            elif held.until > now + HOLD_US:  # the clock has jumped back
+                self.holds[name] = msgspec.structs.replace(held, until=now + HOLD_US)
+
+    def _spending(self, limits: Limits) -> Spending:
+        if limits.budget is None:
+            return Spending()
+        return self.budgets.get(limits.budget.period, Spending())
+
+
+class Levels(msgspec.Struct, frozen=True, array_like=True):
+    """How much of each limit is taken: bucket levels, running requests, micro-units."""
+
+    requests: int
+    tokens: int
+    running: int
+    budget: int
+
+
+def refusal_of(demand: Demand, levels: Levels) -> Denied | None:
+    """The first limit that `demand` exceeds; None if it exceeds none."""
+    limits, standing = demand.limits, status_of(demand.limits, levels)
+
+    def refused(reason: Reason, retry_after_s: float | None) -> Denied:
+        return Denied(reason, standing, retry_after_s)
+
+    if limits.budget is not None and levels.budget + demand.most.cost > limits.budget.units * MICRO:
+        return refused("budget", None)
+    begins = demand.begun is None
+    rates: tuple[tuple[Reason, int | None, int, int], ...] = (
+        ("requests", limits.requests_per_minute if begins else None, levels.requests, ONE),
+        ("tokens", limits.tokens_per_minute, levels.tokens, demand.most.tokens * ONE),
+    )
+    for reason, rate, level, wanted in rates:
+        if rate is None:
+            continue
+        room = capacity(rate, limits.burst_s)
+        if wanted > room:
+            return refused(reason, None)
+        if level + wanted > room:
+            return refused(reason, wait_s(level + wanted - room, rate))
+    if begins and limits.max_concurrent is not None and levels.running >= limits.max_concurrent:
+        return refused("concurrent", CONCURRENT_RETRY_S)
+    return None
+
+
+def status_of(limits: Limits, levels: Levels) -> RateStatus:
+    """What is left of the rates, for the tenant."""
+    return RateStatus(
+        _allowance(limits.requests_per_minute, limits.burst_s, levels.requests),
+        _allowance(limits.tokens_per_minute, limits.burst_s, levels.tokens),
+    )
+
+
+def _allowance(rate: int | None, burst_s: float | None, level: int) -> Allowance | None:
+    if rate is None:
+        return None
+    remaining = max(0, capacity(rate, burst_s) - level) // ONE
+    return Allowance(rate, remaining, wait_s(level, rate))

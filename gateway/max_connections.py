@@ -1,0 +1,44 @@
+"""How many connections a process may have, by its limit of open files.
+
+Without a file descriptor a process can neither accept a connection nor refuse it: it stays in the
+kernel's queue, and its client waits. The process itself cannot open its files either. So
+connections are refused while there still are descriptors.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+from gateway.config import GatewayConfig
+from gateway.start_files import CannotStart
+
+# Without connections 32 are open, 44 in a worker. More are for the engine's link when it connects
+# anew, for files that are open for a moment, and for connections about to be refused.
+_OWN = 96
+_REDIS = 72  # `gateway.state.redis.link` has up to 64, and some for changes
+OPERATOR = 32  # on a port of its own: it can look while the tenants' port is full
+_LEAST = 16
+
+
+def max_connections(config: GatewayConfig, open_files: int) -> int:
+    """As many on the tenants' port as `config` asks for, or all that fit beside what is open.
+
+    `open_files` is its limit of open files. Raises CannotStart where there is too little room.
+    """
+    room = open_files - _OWN
+    room -= _REDIS if config.redis_url is not None else 0
+    room -= OPERATOR if config.admin_port is not None else 0
+    wanted = config.bounds.max_connections
+    if room < (wanted or _LEAST):
+        raise CannotStart(
+            f"a limit of {open_files} open files (ulimit -n) has room for {max(0, room)} "
+            f"connections, and {wanted or _LEAST} are needed (max_connections)"
+        )
+    return wanted or room
+
+
+def open_files_limit() -> int:
+    """How many files this process may have open."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

@@ -1,0 +1,45 @@
+"""Runs a periodic task of the gateway for as long as it is needed, whatever one turn of it meets.
+
+What is expected to fail (a store that is away, an engine that restarts) the task handles itself.
+Anything else would otherwise end it without a word, and with it the storing of usage, say, until
+the next restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+RETRY_S = 1.0
+
+_LOG = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def repeated(turn: Callable[[], Awaitable[None]], name: str) -> AsyncIterator[None]:
+    """Await `turn` again and again while this is open; a turn waits itself until it is due.
+
+    One that raises is tried again after RETRY_S. Of failures in a row the first is logged.
+    """
+    task = asyncio.create_task(_repeat(turn, name), name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _repeat(turn: Callable[[], Awaitable[None]], name: str) -> None:
+    has_failed = False
+    while True:
+        try:
+            await turn()
+        except Exception:  # noqa: BLE001  a process loop: nothing else would notice its end
+            if not has_failed:
+                _LOG.exception("%s failed, and is tried again", name)
+            has_failed = True
+            await asyncio.sleep(RETRY_S)
+        else:
+            has_failed = False

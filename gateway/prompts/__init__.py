@@ -1,0 +1,1 @@
+"""From messages and text to token ids: templates, control tokens, tokenising, admission."""

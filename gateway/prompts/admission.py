@@ -1,0 +1,293 @@
+"""Admission: from a dialect's `GenerationRequest` to the `Generate` messages for the engine.
+
+Later stages do not check again: prompts are rendered, tokenised and within the context, token
+ids are in the vocabulary, the namespace is the caller's, and blocks are hashed.
+
+Knows: the engine's limits, and what a request must pass. Does not know: how a prompt becomes tokens
+(`prompt_tokens.py`), which tenants share blocks (`namespaces.py`), wire formats (`dialects/`) or
+what is generated (`generation.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from engine.link.messages import (
+    Generate,
+    Grammar,
+    Priority,
+    SamplingParams,
+    Welcome,
+    pack_token_ids,
+)
+from gateway.auth.caller import Caller
+from gateway.config import Bounds
+from gateway.errors import BadRequest, Unavailable
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.fair_executor import FairExecutor, Steps, at_once
+from gateway.prompts.generation_request import (
+    AdmittedRequest,
+    ChatPrompt,
+    GenerationRequest,
+    Origin,
+    Prompt,
+)
+from gateway.prompts.marker_decoder import MarkerDecoder
+from gateway.prompts.messages import Message, ToolCall
+from gateway.prompts.prompt_tokens import (
+    INLINE_SIZE,
+    Asked,
+    PromptTokens,
+    Tokenised,
+    check_ids,
+    not_in_vocabulary,
+    too_long,
+)
+from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.verbatim import VerbatimTurns
+from gateway.sharing.namespaces import Namespaces
+from gateway.turn_formats.pieces import Piece
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import NamespacePath
+
+T = TypeVar("T")
+
+_IDS_PER_CHARACTER = 16  # token ids that take as long as one character to tokenise
+_SEEDS = 2**64
+_LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just started
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    token_ids: TokenIds
+    path: NamespacePath
+    keys: bytes
+    grammar: Grammar | None
+    tail: str | None  # the end of a rendered chat; None for other prompts
+    origin: Origin | None
+
+
+class Admission:
+    """The one place where a request becomes `Generate` messages."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        namespaces: Namespaces,
+        welcome: Callable[[], Welcome | None],
+        pool: FairExecutor,
+        bounds: Bounds,
+        forms: AnswerForms,
+        turns: VerbatimTurns | None = None,
+    ) -> None:
+        """Without `turns` no answer is remembered."""
+        self.tokenizer = tokenizer
+        self._turns = turns
+        self._prompts = PromptTokens(tokenizer, template, turns)
+        self._forms = forms
+        markers = tokenizer.special_ids(forms.markers)
+        self._decoder = MarkerDecoder(tokenizer, markers) if markers else tokenizer
+        self._namespaces = namespaces
+        self._welcome = welcome
+        self._pool = pool
+        self._bounds = bounds
+
+    async def engine(self) -> Welcome:
+        """What the engine allows; Unavailable if none is connected within a moment.
+
+        Workers connect one after the other: the one that answered /readyz may have an engine a
+        moment before this one.
+        """
+        for _ in range(_LOOKS):
+            welcome = self._welcome()
+            if welcome is not None:
+                return welcome
+            await asyncio.sleep(_LOOK_S)
+        raise Unavailable("the engine is not ready yet", retry_after_s=2.0)
+
+    async def admit(
+        self, wanted: GenerationRequest, caller: Caller, writer: str = ""
+    ) -> AdmittedRequest:
+        """Check, render, tokenise and hash what is `wanted`.
+
+        BadRequest or Unavailable when it cannot run.
+
+        `writer` is the label under which it writes into the cache (`usage.Writer`).
+        """
+        welcome = await self.engine()
+        _check_vocabulary(wanted.sampling, welcome.vocab_size)
+        self._check_salt(wanted.salt)
+        self._forms.check(wanted.form)
+        work = self._prepare_all(wanted, caller, welcome)
+        prepared = await self.off_the_loop(caller, work, sum(map(_size, wanted.prompts)))
+        generates: list[Generate] = []
+        for prompt in prepared:
+            sampling = _within_context(wanted, len(prompt.token_ids), welcome.max_model_len)
+            if prompt.grammar is not None:
+                sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)
+            for choice in range(wanted.choices):
+                generates.append(
+                    Generate(
+                        request_id=f"{wanted.request_id}-{len(generates)}",
+                        token_ids=pack_token_ids(prompt.token_ids),
+                        namespaces=prompt.path.spans,
+                        block_keys=prompt.keys,
+                        flow=caller.tenant_id,
+                        weight=caller.weight,
+                        priority=_lower(caller.priority, wanted.priority),
+                        sampling=_of_choice(sampling, choice),
+                        loads=wanted.loads,
+                        cache_quota=caller.cache.shares,
+                        writer=writer,
+                    )
+                )
+        prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)
+        tail = prepared[0].tail
+        parser = None if tail is None else self._forms.parser(wanted.form, tail)
+        origin = None if wanted.text.include_stop else prepared[0].origin
+        return AdmittedRequest(
+            tuple(generates),
+            wanted.choices,
+            prompt_tokens,
+            wanted.text,
+            parser,
+            origin,
+            self._forms.grammar_param(wanted.form),
+        )
+
+    def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
+        """Keep an answer that came to its end, for the requests that follow it."""
+        if self._turns is not None:
+            self._turns.remember(origin, pieces, token_ids)
+
+    def decoder(self, admitted: AdmittedRequest) -> Tokenizer | MarkerDecoder:
+        """What makes text of the answer's tokens: a parser must see its markers."""
+        return self.tokenizer if admitted.parser is None else self._decoder
+
+    async def tokenize(
+        self,
+        prompt: Prompt,
+        caller: Caller,
+        show: Callable[[TokenIds], Steps[T]],
+        *,
+        add_special_tokens: bool,
+        salt: str | None = None,
+    ) -> T:
+        """What `show` makes of a prompt's token ids; BadRequest for far more than a context holds.
+
+        By how much a prompt is too long can be seen up to twice the context.
+        """
+        self._check_salt(salt)
+        welcome = await self.engine()
+        context = welcome.max_model_len
+        asked = replace(self._asked(caller, salt, welcome, room=context + 1), most=2 * context)
+
+        def work() -> Steps[T]:
+            special = add_special_tokens
+            found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
+            return (yield from show(found.token_ids))
+
+        return await self.off_the_loop(caller, work(), _size(prompt))
+
+    async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
+        """What `work` gives, from another thread if it is as much as `size` characters are."""
+        if size <= INLINE_SIZE:
+            return at_once(work)
+        return await self._pool.run(caller.tenant_id, work, size)
+
+    def _prepare_all(
+        self, wanted: GenerationRequest, caller: Caller, welcome: Welcome
+    ) -> Steps[list[_Prepared]]:
+        asked = self._asked(caller, wanted.salt, welcome, room=_least(wanted))
+        prepared = []
+        for prompt in wanted.prompts:
+            special = isinstance(prompt, str)
+            found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
+            if not len(found.token_ids):
+                raise BadRequest("the prompt is empty", param=_param(prompt))
+            prepared.append(self._prepared(found, caller, wanted, welcome))
+            yield
+        return prepared
+
+    def _prepared(
+        self, found: Tokenised, caller: Caller, wanted: GenerationRequest, welcome: Welcome
+    ) -> _Prepared:
+        token_ids, size = found.token_ids, welcome.block_size
+        path = self._namespaces.path(caller, wanted.salt, token_ids, welcome.fingerprint, size)
+        keys = block_keys(path, token_ids, size)
+        grammar = self._forms.grammar(wanted.form, found.tail)
+        return _Prepared(token_ids, path, keys, grammar, found.tail, found.origin)
+
+    def _asked(self, caller: Caller, salt: str | None, welcome: Welcome, room: int) -> Asked:
+        namespace = self._namespaces.own(caller, salt, welcome.fingerprint)
+        return Asked.of(welcome, caller.tenant_id, namespace, room)
+
+    def _check_salt(self, salt: str | None) -> None:
+        if salt is not None and len(salt) > self._bounds.max_salt_chars:
+            raise BadRequest(
+                f"`cache_salt` has more than {self._bounds.max_salt_chars} characters",
+                param="cache_salt",
+            )
+
+
+def _size(prompt: Prompt) -> int:
+    """How much work it is to admit a prompt, in characters."""
+    if isinstance(prompt, ChatPrompt):
+        return sum(map(_said, prompt.messages)) + prompt.tools_size
+    return len(prompt) if isinstance(prompt, str) else len(prompt) // _IDS_PER_CHARACTER
+
+
+def _said(message: Message) -> int:
+    return sum(
+        len(msgspec.json.encode(part) if isinstance(part, ToolCall) else part.text)
+        for part in message.parts
+    )
+
+
+def _param(prompt: Prompt) -> str:
+    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
+
+
+def _check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
+    check_ids(np.frombuffer(sampling.logit_bias.token_ids, "<i4"), vocab_size, "logit_bias")
+    if not all(0 <= token_id < vocab_size for token_id in sampling.stop_token_ids):
+        raise not_in_vocabulary(vocab_size, "stop_token_ids")
+
+
+def _least(wanted: GenerationRequest) -> int:
+    """How many tokens of an answer there must be room for."""
+    return 1 if wanted.max_tokens_may_shrink else max(1, wanted.sampling.max_tokens)
+
+
+def _within_context(
+    wanted: GenerationRequest, prompt_tokens: int, max_model_len: int
+) -> SamplingParams:
+    """The request's sampling with a `max_tokens` that fits after the prompt."""
+    left, sampling, least = max_model_len - prompt_tokens, wanted.sampling, _least(wanted)
+    if left < least:
+        raise too_long(prompt_tokens + least, max_model_len, _param(wanted.prompts[0]))
+    if sampling.max_tokens <= left:
+        return sampling
+    return msgspec.structs.replace(
+        sampling, max_tokens=left, min_tokens=min(sampling.min_tokens, left)
+    )
+
+
+def _lower(one: Priority, other: Priority) -> Priority:
+    return "batch" if "batch" in (one, other) else "interactive"
+
+
+def _of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
+    """`sampling` with a seed of the choice's own, which is the same every time."""
+    if sampling.seed is None or choice == 0:
+        return sampling
+    wrapped = (sampling.seed + choice + _SEEDS // 2) % _SEEDS - _SEEDS // 2
+    return msgspec.structs.replace(sampling, seed=wrapped)

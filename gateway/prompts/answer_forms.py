@@ -1,0 +1,143 @@
+"""How this model's answers are read, and which grammar makes them what a request asks for.
+
+The formats are the model's: chosen once, from its chat template or by the operator.
+
+Knows: formats of calls and of reasoning, and grammars of both. Does not know: wire formats, or how
+grammars are followed (the engine).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from engine.link.messages import Grammar
+from gateway.prompts.chat_json import unsupported
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.generation_request import AnswerForm
+from gateway.prompts.tokenizer import Tokenizer
+from gateway.turn_formats.call_limit import CallLimit
+from gateway.turn_formats.choose import reasoning_format, tool_format
+from gateway.turn_formats.reading import TurnReader
+from gateway.turn_formats.reasoning import ReasoningFormat
+from gateway.turn_formats.structural_tag import StructuralTag
+from gateway.turn_formats.turn_format import ToolFormat, ToolSpec, TurnParser
+
+_START = re.compile(r"^start:", re.MULTILINE)
+_TYPES = {"string", "number", "integer", "boolean", "array", "object", "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForms:
+    """The formats of one model; None where it has none that is known."""
+
+    tools: ToolFormat | None = None
+    reasoning: ReasoningFormat | None = None
+    special_tokens: Mapping[str, int] = field(default_factory=dict)  # the tokenizer's, by text
+
+    @classmethod
+    def of(
+        cls, template: ChatTemplate | None, tokenizer: Tokenizer, tool_format_name: str | None
+    ) -> AnswerForms:
+        """Those of a model's template; UnknownToolFormat for a name that is none."""
+        source = None if template is None else template.source
+        tokens = tokenizer.grammar_tokens()
+        return cls(tool_format(source, tool_format_name, tokens), reasoning_format(source), tokens)
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """Tokens that a parser must see."""
+        formats = [one for one in (self.tools, self.reasoning) if one is not None]
+        return frozenset(marker for one in formats for marker in one.markers)
+
+    def check(self, form: AnswerForm) -> None:
+        """BadRequest for tools that nobody knows how this model calls."""
+        if form.may_call and self.tools is None:
+            raise unsupported("tools", unless='`tool_choice` is "none" with this model')
+
+    def parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
+        """What makes a parser for each answer to a chat whose rendered text ends as `prompt`.
+
+        None where the answer is text and nothing else.
+        """
+        reasoning, answer = self.reasoning, self._answer_parser(form)
+        if reasoning is None:
+            return answer
+        make, is_open = answer or TurnReader, reasoning.is_open(prompt)
+        return lambda: reasoning.parser(make(), is_open=is_open)
+
+    def _answer_parser(self, form: AnswerForm) -> Callable[[], TurnParser] | None:
+        """What makes a parser of what follows the reasoning; None where that is text."""
+        tools, most = self.tools, form.most_calls
+        if tools is None or not (form.may_call or tools.reads_reasoning):
+            return None
+        make = partial(tools.parser, form.tools if form.may_call else ())
+        return make if most is None else lambda: CallLimit(make(), most)
+
+    def grammar(self, form: AnswerForm, prompt: str | None) -> Grammar | None:
+        """What the answer must follow; None where it is free. `prompt` is None for no chat."""
+        grammar = self._of_turn(form)
+        if grammar is None or self.reasoning is None or prompt is None:
+            return grammar
+        is_open = self.reasoning.is_open(prompt)
+        lark = self.reasoning.before(_as_lark(grammar), self.special_tokens, is_open=is_open)
+        return Grammar("lark", lark)
+
+    def grammar_param(self, form: AnswerForm) -> str | None:
+        """The field of the request from which the grammar comes."""
+        calls_alone = form.may_call and form.least_calls
+        return "tools" if calls_alone or form.text is None else form.text_param
+
+    def _of_turn(self, form: AnswerForm) -> Grammar | None:
+        if self.tools is None or not form.may_call:
+            return self._of_text(form)
+        if form.least_calls:
+            calls = self.tools.call_grammar(
+                form.tools, at_least=form.least_calls, at_most=form.most_calls
+            )
+            return Grammar("lark", calls)
+        if form.text is None and not any(tool.strict for tool in form.tools):
+            return None
+        tools = [tool if tool.strict else _loose(tool) for tool in form.tools]
+        text = self._of_text(form)
+        if text is not None:
+            calls = self.tools.call_grammar(tools, at_most=form.most_calls)
+            return Grammar("lark", _either(_as_lark(text), calls))
+        return Grammar("lark", self.tools.text_grammar(tools))
+
+    def _of_text(self, form: AnswerForm) -> Grammar | None:
+        if isinstance(form.text, StructuralTag):
+            return Grammar("lark", form.text.lark(self.special_tokens))
+        return form.text
+
+
+def _loose(tool: ToolSpec) -> ToolSpec:
+    """`tool` with as much of its schema as a call needs to be written and read."""
+    properties = (tool.parameters or {}).get("properties")
+    named = properties if isinstance(properties, dict) else {}
+    typed = {name: {"type": kind} if kind else {} for name, kind in _kinds(named)}
+    return msgspec.structs.replace(tool, parameters={"type": "object", "properties": typed})
+
+
+def _kinds(properties: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """The type of each property; None where it is none that is known."""
+    for name, schema in properties.items():
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        yield name, kind if isinstance(kind, str) and kind in _TYPES else None
+
+
+def _either(text: str, calls: str) -> str:
+    """What one of two grammars has."""
+    return f"start: text | calls\n{_START.sub('text:', text)}\n{_START.sub('calls:', calls)}"
+
+
+def _as_lark(grammar: Grammar) -> str:
+    """`grammar` with a rule `start`, so that it can be a part of others."""
+    if grammar.kind == "lark":
+        return grammar.text
+    return f"start: %grammar {msgspec.json.encode(grammar).decode()}\n"

@@ -1,0 +1,87 @@
+"""The tokens that give a prompt its structure, such as `<|im_start|>`, and where a text has them.
+
+A tokenizer's *added tokens* are found in a text before anything else. Those that separate turns,
+and mark tools and reasoning, are control tokens: all that are special, and of the others those in
+brackets (`<tool_call>`, `<|User|>`). The rest is text that the vocabulary lacked, such as a run
+of spaces or a letter.
+
+Control tokens that come in pairs and are not special, `<think>` and `</think>`, are *markup*: a
+model's answer shows them, so a message of the assistant may contain them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_IN_BRACKETS = re.compile(r"[<\[{].+[>\]}]", re.DOTALL)
+_LEAST_LENGTH = 2  # one character is a letter or a space, and cannot be marked within
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A prompt's text in pieces; every second one is a control token that the template wrote.
+
+    The pieces between are text, whatever they look like.
+    """
+
+    pieces: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(self.pieces)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
+
+
+class ControlTokens:
+    """The control tokens of one tokenizer. Immutable; for any thread."""
+
+    def __init__(self, added: Mapping[str, bool] | None = None) -> None:
+        """`added`: each added token's text, and whether it is special."""
+        tokens = {text for text, is_special in (added or {}).items() if _controls(text, is_special)}
+        self.tokens = frozenset(tokens)
+        self.markup = frozenset(text for text in tokens if _is_markup(text, added or {}))
+        self.pattern = pattern_of(self.tokens)  # any of them, the longest that fits
+        self._around = re.compile(f"({self.pattern.pattern})")
+
+    def split(self, text: str, mark: str = "") -> Rendered:
+        """`text` in pieces, without `mark`, which breaks up what only looks like a token."""
+        return Rendered(tuple(piece.replace(mark, "") for piece in self._around.split(text)))
+
+
+def _controls(text: str, is_special: bool) -> bool:
+    return len(text) >= _LEAST_LENGTH and (is_special or bool(_IN_BRACKETS.fullmatch(text)))
+
+
+def _is_markup(text: str, added: Mapping[str, bool]) -> bool:
+    opening = text.replace("</", "<", 1)
+    pair = (opening, opening.replace("<", "</", 1))
+    return text.startswith("<") and all(not added.get(token, True) for token in pair)
+
+
+def pattern_of(tokens: Iterable[str]) -> re.Pattern[str]:
+    """Any of `tokens`, the longest that fits.
+
+    Spelled as a trie, so that a character of a text costs the same for one token as for a
+    thousand.
+    """
+    trie: dict[str, Any] = {}
+    for token in tokens:
+        node = trie
+        for char in token:
+            node = node.setdefault(char, {})
+        node[""] = {}
+    return re.compile(_spelled(trie) if trie else r"(?!)")
+
+
+def _spelled(node: dict[str, Any]) -> str:
+    ends = "" in node
+    ways = [re.escape(char) + _spelled(child) for char, child in sorted(node.items()) if char]
+    if len(ways) == 1 and not ends:
+        return ways[0]
+    return f"(?:{'|'.join(ways)}){'?' if ends else ''}" if ways else ""

@@ -1,0 +1,146 @@
+"""Threads for work that would hold up the event loop, shared fairly by tenants.
+
+Work is a generator: at every `yield` the next tenant gets the thread. Tenants take turns, and the
+work of one tenant is done in order of arrival. Large work has threads of its own, at a lower
+priority, so that a small prompt never waits for a large one. One event loop calls, and alone
+decides who is next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from gateway.errors import TooManyRequests
+
+T = TypeVar("T")
+
+Steps = Generator[None, None, T]  # a step takes milliseconds; it returns the result
+
+LARGE = 1 << 16  # characters, or as much work
+_MAX_WAITING = 1024  # pieces of work of one tenant
+_NICENESS = 10
+
+
+class FairExecutor:
+    """Runs work in threads, tenants in turn."""
+
+    def __init__(self, threads: int) -> None:
+        """`threads` for small work, and half as many for large work."""
+        self._small = _Lane(ThreadPoolExecutor(threads, "small"), threads)
+        many = max(1, threads // 2)
+        self._large = _Lane(ThreadPoolExecutor(many, "large", initializer=_step_back), many)
+
+    async def run(self, tenant_id: str, work: Steps[T], size: int) -> T:
+        """What `work` returns; it takes as long as `size` characters take to be tokenised.
+
+        TooManyRequests if too much work of this tenant waits already.
+        """
+        lane = self._large if size > LARGE else self._small
+        return await lane.run(tenant_id, work)
+
+    def close(self) -> None:
+        """End the threads when they have done their step."""
+        self._small.pool.shutdown()
+        self._large.pool.shutdown()
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    tenant_id: str
+    work: Steps[Any]
+    result: asyncio.Future[Any] = field(default_factory=asyncio.Future)
+
+
+class _Lane:
+    """Threads, and the tenants that wait for one."""
+
+    def __init__(self, pool: ThreadPoolExecutor, threads: int) -> None:
+        self.pool = pool
+        self._free = threads
+        self._waiting: dict[str, deque[_Job]] = {}  # in the order of their turns
+
+    async def run(self, tenant_id: str, work: Steps[T]) -> T:
+        job = _Job(tenant_id, work)
+        queue = self._waiting.setdefault(tenant_id, deque())
+        if len(queue) >= _MAX_WAITING:
+            raise TooManyRequests("too many prompts of this tenant wait", retry_after_s=1.0)
+        queue.append(job)
+        self._begin_steps()
+        try:
+            result: T = await job.result
+            return result
+        except asyncio.CancelledError:
+            self._leave(job)
+            raise
+
+    def _begin_steps(self) -> None:
+        """Give every free thread the first job of the next tenant."""
+        while self._free and self._waiting:
+            tenant_id = next(iter(self._waiting))
+            queue = self._waiting.pop(tenant_id)
+            job = queue.popleft()
+            if queue:
+                self._waiting[tenant_id] = queue  # after the others
+            self._free -= 1
+            step = asyncio.get_running_loop().run_in_executor(self.pool, _step, job.work)
+            step.add_done_callback(partial(self._end_step, job))
+
+    def _end_step(self, job: _Job, step: asyncio.Future[_Done[Any] | None]) -> None:
+        """The step of a request that was cancelled has kept its thread until now."""
+        self._free += 1
+        error = None if step.cancelled() else step.exception()
+        if job.result.done() or step.cancelled():
+            pass
+        elif error is not None:
+            job.result.set_exception(error)
+        elif (done := step.result()) is not None:
+            job.result.set_result(done.value)
+        else:  # work that has begun is the first of its tenant
+            self._waiting.setdefault(job.tenant_id, deque()).appendleft(job)
+        self._begin_steps()
+
+    def _leave(self, job: _Job) -> None:
+        queue = self._waiting.get(job.tenant_id, deque())
+        if job in queue:
+            queue.remove(job)
+            if not queue:
+                del self._waiting[job.tenant_id]
+
+
+class _Done(Generic[T]):
+    """The end of some work."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+def _step_back() -> None:
+    """Let other threads of the machine go first."""
+    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+def _step(work: Steps[T]) -> _Done[T] | None:
+    """One step of `work`; None if there are more."""
+    try:
+        next(work)
+    except StopIteration as end:
+        return _Done(end.value)
+    return None
+
+
+def at_once(work: Steps[T]) -> T:
+    """All of `work`, in this thread."""
+    while True:
+        done = _step(work)
+        if done is not None:
+            return done.value

@@ -1,0 +1,108 @@
+"""A request as a dialect has parsed it, and as it was admitted.
+
+    wire format (`dialects/`) -> GenerationRequest -> `admission` -> AdmittedRequest -> `generation`
+
+A dialect makes the first. The code that runs, measures and traces requests reads the second, and so
+needs neither the tokenizer nor the engine's limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.link.messages import Generate, Grammar, Loads, Priority, SamplingParams
+from gateway.prompts.chat_template import Scalar, Tool
+from gateway.prompts.messages import Message
+from gateway.prompts.splicing import Place
+from gateway.prompts.tokenizer import TokenIds
+from gateway.turn_formats.structural_tag import StructuralTag
+from gateway.turn_formats.turn_format import ToolSpec, TurnParser
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """Messages, and tools if there are any, to be rendered by the model's template."""
+
+    messages: tuple[Message, ...]
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    variables: Mapping[str, Scalar] | None = None
+    tools: Sequence[Tool] | None = None
+    tools_size: int = 0  # characters in which they were sent
+
+
+Prompt = ChatPrompt | str | TokenIds
+TextGrammar = Grammar | StructuralTag
+
+
+@dataclass(frozen=True, slots=True)
+class TextRules:
+    """How tokens become the text that is shown."""
+
+    stops: tuple[str, ...] = ()
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What an answer may be: calls of tools, or a text that may have to follow a grammar.
+
+    It has no part in the prompt, which is rendered from all tools whichever may be called.
+    """
+
+    tools: tuple[ToolSpec, ...] = ()  # that may be called
+    least_calls: int = 0
+    most_calls: int | None = None
+    text: TextGrammar | None = None
+    text_param: str | None = None  # the field of the request that asks for `text`
+
+    @property
+    def may_call(self) -> bool:
+        """Whether there is a tool that may be called."""
+        return bool(self.tools) and self.most_calls != 0
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What a dialect has understood of one request."""
+
+    request_id: str
+    prompts: tuple[Prompt, ...]
+    choices: int  # of each prompt
+    sampling: SamplingParams
+    max_tokens_may_shrink: bool  # the default was used: cut it to what the context leaves
+    text: TextRules
+    salt: str | None = None
+    priority: Priority = "interactive"  # can lower the tenant's own priority, not raise it
+    loads: Loads = "auto"
+    form: AnswerForm = AnswerForm()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where in which chat an answer is generated, so that a following request can have it as it is.
+
+    `opened` are the prompt's last tokens, if they open the answer's reasoning.
+    """
+
+    tenant_id: str
+    chain: Any  # the hash of all that was said
+    begin: Place  # of the turn, in the rendered chat
+    before: bytes  # digest of the chat up to there
+    opened: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedRequest:
+    """What may run. Choice number i is `generates[i]`; the choices of a prompt are adjacent."""
+
+    generates: tuple[Generate, ...]
+    choices: int
+    prompt_tokens: int  # each prompt once, however many choices it has
+    text: TextRules
+    parser: Callable[[], TurnParser] | None = None  # makes one for each choice; None: it is text
+    origin: Origin | None = None  # of answers that are remembered
+    grammar_param: str | None = None  # the field of the request that its grammars come from

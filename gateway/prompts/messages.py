@@ -1,0 +1,119 @@
+"""What a chat says, message by message, and the form in which chat templates take it.
+
+A message has parts. Each is a Struct whose fields are strings, or JSON of them, and all of it
+came with the request: a control token in it is plain text, whichever part it is in
+(`content_marks.py`). Only the assistant's text may have markup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+_SHORT = 9  # characters of an id
+
+
+class Text(Struct, frozen=True):
+    """What everyone may say."""
+
+    text: str
+
+
+class Reasoning(Struct, frozen=True):
+    """What the assistant thought before it answered. Templates may leave it out."""
+
+    text: str
+
+
+class ToolCall(Struct, frozen=True):
+    """A call that the assistant made; `arguments` are a JSON object."""
+
+    name: str
+    arguments: dict[str, Any]
+    id: str | None = None
+
+
+class ToolResult(Struct, frozen=True):
+    """What a call returned. It is alone in its message."""
+
+    text: str
+    call_id: str
+
+
+Part = Text | Reasoning | ToolCall | ToolResult
+
+
+class Message(Struct, frozen=True):
+    """One turn of a chat: of each kind of part at most one, but any number of calls.
+
+    A dialect joins several texts: if templates' forms did, a control token could come about there.
+    """
+
+    role: str
+    parts: tuple[Part, ...]
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        kinds = [type(part) for part in self.parts if not isinstance(part, ToolCall)]
+        if len(set(kinds)) < len(kinds) or {Text, ToolResult} <= set(kinds):
+            raise ValueError("a message has two texts")
+
+
+def template_form(message: Message) -> dict[str, Any]:
+    """`message` as chat templates take it."""
+    form: dict[str, Any] = {"role": message.role, "content": ""}
+    if message.name is not None:
+        form["name"] = message.name
+    for part in message.parts:
+        match part:
+            case Text(text):
+                form["content"] = text
+            case Reasoning(text):
+                form["reasoning_content"] = text
+            case ToolResult(text, call_id):
+                form |= {"content": text, "tool_call_id": call_id}
+            case ToolCall():
+                form.setdefault("tool_calls", []).append(_call_form(part))
+    return form
+
+
+def _call_form(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    form = {"type": "function", "function": function}
+    return form if call.id is None else {"id": call.id, **form}
+
+
+def with_short_ids(message: Message) -> Message:
+    """`message` with ids of calls that have nine letters or digits; one id always becomes one."""
+    parts: list[Part] = []
+    for part in message.parts:
+        match part:
+            case ToolCall(name, arguments, call_id):
+                parts.append(ToolCall(name, arguments, _short(call_id or "")))
+            case ToolResult(text, call_id):
+                parts.append(ToolResult(text, _short(call_id)))
+            case _:
+                parts.append(part)
+    return Message(message.role, tuple(parts), message.name)
+
+
+def _short(call_id: str) -> str:
+    if len(call_id) == _SHORT and call_id.isascii() and call_id.isalnum():
+        return call_id
+    return hashlib.blake2b(call_id.encode()).hexdigest()[:_SHORT]
+
+
+def stored_message(form: Mapping[str, Any]) -> Message:
+    """The message of which `form` is the template's."""
+    call_id, name = form.get("tool_call_id"), form.get("name")
+    content, thought = form["content"], form.get("reasoning_content")
+    part = Text(content) if call_id is None else ToolResult(content, call_id)
+    calls = [
+        ToolCall(one["function"]["name"], one["function"]["arguments"], one.get("id"))
+        for one in form.get("tool_calls", ())
+    ]
+    reasoning = [] if thought is None else [Reasoning(thought)]
+    return Message(form["role"], (*reasoning, part, *calls), name)

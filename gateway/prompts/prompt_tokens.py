@@ -1,0 +1,188 @@
+"""A prompt's token ids: of a text, of a chat as its template renders it, or as they were given.
+
+The one place where that is decided, whoever asks: a request that runs, or one that only counts. In
+a chat the turns that the model generated are their own tokens, where that may be (`verbatim.py`).
+
+Knows: tokenizer, chat template, context and vocabulary. Does not know: which tenants share blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.link.messages import Welcome
+from gateway.errors import BadRequest
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.control_tokens import Rendered
+from gateway.prompts.fair_executor import Steps
+from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
+from gateway.prompts.long_text import LongTexts
+from gateway.prompts.splicing import SplicedChat
+from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.verbatim import ChatKeys, VerbatimTurns
+
+INLINE_SIZE = 4096  # characters; a longer prompt is tokenised in another thread
+_TAIL = 4  # pieces of a rendered chat: what may open the answer's reasoning
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """For whom, and for what context, a prompt is tokenised."""
+
+    tenant_id: str
+    namespace: bytes  # of what it does not share with everyone
+    most: int  # tokens of a prompt
+    room: int  # tokens up to `most` that must be left where turns are put back
+    vocab_size: int
+    ends: tuple[int, ...]  # tokens at which the model stops
+
+    @classmethod
+    def of(cls, welcome: Welcome, tenant_id: str, namespace: bytes, room: int) -> Asked:
+        """For the whole context of an engine."""
+        most, vocab, ends = welcome.max_model_len, welcome.vocab_size, welcome.eos_token_ids
+        return cls(tenant_id, namespace, most, room, vocab, tuple(ends))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenised:
+    """A prompt's token ids."""
+
+    token_ids: TokenIds
+    tail: str | None = None  # the end of a rendered chat; None for other prompts
+    origin: Origin | None = None  # of the answer, if it is to be remembered
+
+
+class PromptTokens:
+    """Makes token ids of prompts. For any thread."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate | None, turns: VerbatimTurns | None
+    ) -> None:
+        """Without `turns` every chat is as its template renders it."""
+        self._texts = LongTexts(tokenizer)
+        self._longest_token = tokenizer.longest_token
+        self._template = template
+        self._turns = turns
+
+    def tokenised(
+        self, prompt: Prompt, asked: Asked, *, add_special_tokens: bool
+    ) -> Steps[Tokenised]:
+        """BadRequest for a prompt that is too long, or cannot be rendered."""
+        special = add_special_tokens
+        if isinstance(prompt, np.ndarray):
+            return Tokenised(_checked(prompt, asked))
+        if isinstance(prompt, str):
+            ids = yield from self._encoded(prompt, asked, "prompt", add_special_tokens=special)
+            return Tokenised(ids)
+        turns = self._turns
+        keys = None if turns is None else turns.keys(prompt, asked.tenant_id, asked.namespace)
+        if turns is not None and keys is not None:
+            chat = turns.spliced(prompt, keys, self._render, asked.ends)
+            found = yield from self._with_turns(chat, asked, add_special_tokens=special)
+            if found is not None:
+                return self._of_chat(prompt, keys, found)
+        chat = SplicedChat(self._render(prompt))
+        ids = yield from self._joined(chat, asked, add_special_tokens=special)
+        return self._of_chat(prompt, keys, (chat, ids))
+
+    def _with_turns(
+        self, chat: SplicedChat, asked: Asked, *, add_special_tokens: bool
+    ) -> Steps[tuple[SplicedChat, TokenIds] | None]:
+        """None where it has turns put back that make it too long."""
+        special = add_special_tokens
+        try:
+            ids = yield from self._joined(chat, asked, add_special_tokens=special)
+        except BadRequest:
+            if not chat.splices:
+                raise
+            return None
+        has_room = len(ids) + asked.room <= asked.most
+        return (chat, ids) if has_room or not chat.splices else None
+
+    def _of_chat(
+        self, prompt: ChatPrompt, keys: ChatKeys | None, found: tuple[SplicedChat, TokenIds]
+    ) -> Tokenised:
+        chat, ids = found
+        tail = "".join(chat.rendered.pieces[-_TAIL:])
+        if self._turns is None or keys is None:
+            return Tokenised(ids, tail)
+        return Tokenised(ids, tail, self._turns.origin(prompt, keys, chat, ids))
+
+    def _joined(
+        self, chat: SplicedChat, asked: Asked, *, add_special_tokens: bool
+    ) -> Steps[TokenIds]:
+        """The tokens of all parts of a chat."""
+        special, found, size = add_special_tokens, list[TokenIds](), 0
+        for part in chat.parts():
+            if isinstance(part, Rendered):
+                part = yield from self._encoded(part, asked, "messages", add_special_tokens=special)
+                special = False
+            found.append(part)
+            size += len(part)
+            if size > asked.most:
+                raise too_long(None, asked.most, "messages")
+        return np.concatenate(found) if len(found) > 1 else found[0]
+
+    def _encoded(
+        self, text: Rendered | str, asked: Asked, param: str, *, add_special_tokens: bool
+    ) -> Steps[TokenIds]:
+        most, special = asked.most, add_special_tokens
+        if _has_more_bytes(text, most * self._longest_token):
+            # Certainly over the context, so not worth the minutes that tokenising could take.
+            raise too_long(None, most, param)
+        if len(text) > INLINE_SIZE:
+            yield
+        token_ids = yield from self._texts.encode(text, add_special_tokens=special, most=most)
+        if token_ids is None:
+            raise too_long(None, most, param)
+        return token_ids
+
+    def _render(self, chat: ChatPrompt) -> Rendered:
+        if self._template is None:
+            raise BadRequest(
+                "the model has no chat template; use /v1/completions", param="messages"
+            )
+        return self._template.render(
+            chat.messages,
+            add_generation_prompt=chat.add_generation_prompt,
+            continue_final_message=chat.continue_final_message,
+            variables=chat.variables,
+            tools=chat.tools,
+        )
+
+
+def _checked(token_ids: TokenIds, asked: Asked) -> TokenIds:
+    if len(token_ids) >= asked.most:
+        raise too_long(len(token_ids) + 1, asked.most, "prompt")
+    check_ids(token_ids, asked.vocab_size, "prompt")
+    return token_ids
+
+
+def _has_more_bytes(text: str | Rendered, most: int) -> bool:
+    """Whether `text` has more than `most` bytes of UTF-8, of which a character has up to four."""
+    if len(text) > most or 4 * len(text) <= most:
+        return len(text) > most
+    return len((text if isinstance(text, str) else text.text).encode()) > most
+
+
+def check_ids(token_ids: TokenIds, vocab_size: int, param: str) -> None:
+    """BadRequest unless all of them are in the vocabulary."""
+    if len(token_ids) and not 0 <= token_ids.min() <= token_ids.max() < vocab_size:
+        raise not_in_vocabulary(vocab_size, param)
+
+
+def not_in_vocabulary(vocab_size: int, param: str) -> BadRequest:
+    """The error for a token id that the model does not have."""
+    return BadRequest(f"a token id is not in the vocabulary of {vocab_size}", param=param)
+
+
+def too_long(tokens: int | None, max_model_len: int, param: str) -> BadRequest:
+    """The error for a request of this many tokens, if known, in this context."""
+    wanted = "far more" if tokens is None else f"{tokens} tokens with the answer"
+    return BadRequest(
+        f"the model's context is {max_model_len} tokens, the request needs {wanted}",
+        code="context_length_exceeded",
+        param=param,
+    )

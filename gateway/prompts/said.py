@@ -1,0 +1,111 @@
+"""What a turn of the assistant says, however it is written: in pieces, or as a message of a chat.
+
+Space around texts does not count, nor does the order of a call's arguments.
+
+Knows: pieces and messages. Does not know: tokens, templates, or how a model marks anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.prompts.messages import Message, Reasoning, Text, ToolCall
+from gateway.turn_formats.pieces import (
+    CallArguments,
+    CallStarted,
+    Piece,
+    ReasoningPiece,
+    TextPiece,
+)
+
+_SAFE = 2.0**53  # above it a float has no neighbours that are whole numbers of their own
+
+
+class Said(Struct, frozen=True):
+    """A turn; two that say the same are equal."""
+
+    reasoning: str
+    text: str
+    calls: tuple[tuple[str, str], ...]  # names, and arguments as `canonical` spells them
+    order: tuple[str, ...]  # of the kinds of its parts, one beside another of its kind as one
+
+
+def said_in(pieces: Iterable[Piece]) -> Said | None:
+    """What pieces say; None where a call was cut off, and its arguments are no object."""
+    thoughts: list[str] = []
+    texts: list[str] = []
+    calls: list[tuple[str, list[str]]] = []
+    order: list[str] = []
+    for piece in pieces:
+        match piece:
+            case ReasoningPiece(text):
+                thoughts.append(text)
+            case TextPiece(text):
+                texts.append(text)
+            case CallStarted(name):
+                calls.append((name, []))
+            case CallArguments(text):
+                calls[-1][1].append(text)
+        _note(piece, order)
+    try:
+        spelled = tuple((name, canonical(_object("".join(some)))) for name, some in calls)
+    except ValueError:
+        return None
+    return Said("".join(thoughts).strip(), "".join(texts).strip(), spelled, tuple(order))
+
+
+def said_by(message: Message) -> Said | None:
+    """What the assistant's message says; None for arguments that are nested too deeply."""
+    reasoning = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+    text = "".join(part.text for part in message.parts if isinstance(part, Text))
+    calls = [part for part in message.parts if isinstance(part, ToolCall)]
+    try:
+        spelled = tuple((call.name, canonical(call.arguments)) for call in calls)
+    except ValueError:
+        return None
+    kinds = {"reasoning": reasoning.strip(), "text": text.strip(), "call": calls}
+    order = tuple(kind for kind, given in kinds.items() if given)
+    return Said(reasoning.strip(), text.strip(), spelled, order)
+
+
+def canonical(arguments: dict[str, Any]) -> str:
+    """JSON that is the same for equal objects; ValueError for one that is nested too deeply."""
+    try:
+        return json.dumps(_plain(arguments), sort_keys=True, separators=(",", ":"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _note(piece: Piece, order: list[str]) -> None:
+    match piece:
+        case ReasoningPiece(text) | TextPiece(text):
+            kind = "reasoning" if isinstance(piece, ReasoningPiece) else "text"
+            is_blank = not text.strip()
+        case _:
+            kind, is_blank = "call", False
+    if not is_blank and order[-1:] != [kind]:
+        order.append(kind)
+
+
+def _object(spelled: str) -> dict[str, Any]:
+    """ValueError where it is none."""
+    try:
+        return msgspec.json.decode(spelled, type=dict[str, Any])
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _plain(value: Any) -> Any:
+    """`value`, in which numbers that are equal are alike: clients in JavaScript have but one."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and abs(value) < _SAFE and value == int(value):
+        return int(value)
+    return value

@@ -1,0 +1,219 @@
+"""Turns that the model generated, put back into the next prompt of the same chat as they were.
+
+A turn is found by all that was said before it and by what it says, and is put back if
+
+- all before it is rendered, and spliced, as it was when the turn was generated;
+- the template's rendering of it ends with a token at which the model stops, has the same last
+  marker, and read as an answer says the same, its reasoning included.
+
+Where the client left the reasoning out, the turn is rendered with it. So the template decides: one
+that drops the reasoning of earlier turns says something else, and is left as it renders.
+
+Knows: messages, formats and the template's rendering. Does not know: the cache, or what a tenant
+may share (`sharing/namespaces.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gateway.errors import BadRequest
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.chat_json import specs_of
+from gateway.prompts.control_tokens import Rendered
+from gateway.prompts.generation_request import AnswerForm, ChatPrompt, Origin
+from gateway.prompts.messages import Message, Reasoning, Text, ToolResult
+from gateway.prompts.said import Said, said_by, said_in
+from gateway.prompts.splicing import (
+    ChatHash,
+    Splice,
+    SplicedChat,
+    before_control,
+    before_trailing,
+    between,
+    end_of,
+)
+from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.turn_memory import GeneratedTurn, TurnMemory
+from gateway.turn_formats.pieces import Piece
+from gateway.turn_formats.reading import TurnReader
+from gateway.turn_formats.turn_format import TurnParser
+
+_RENDERINGS = 3  # of a chat with turns put back; one more without
+_NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+
+Render = Callable[[ChatPrompt], Rendered]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatKeys:
+    """Under which keys a chat's turns are remembered."""
+
+    tenant_id: str
+    of_turns: Mapping[int, bytes]  # by the place of the assistant's message
+    chain: Any  # the hash of the whole chat
+
+
+class VerbatimTurns:
+    """Remembers answers to chats, and splices them. For any thread."""
+
+    def __init__(self, memory: TurnMemory, forms: AnswerForms, tokenizer: Tokenizer) -> None:
+        self.memory = memory
+        self._forms = forms
+        self._tokenizer = tokenizer
+        self._control = tokenizer.control_ids()
+        reasoning = forms.reasoning
+        self._opening = frozenset(() if reasoning is None else reasoning.markers)
+
+    def keys(self, chat: ChatPrompt, tenant_id: str, namespace: bytes) -> ChatKeys | None:
+        """The keys of a chat; None where nothing is remembered, or a call cannot be compared."""
+        if not self.memory.is_on:
+            return None
+        chain = hashlib.blake2b(digest_size=32)
+        _add(chain, tenant_id, namespace, sorted((chat.variables or {}).items()), chat.tools)
+        keys: dict[int, bytes] = {}
+        for place, message in enumerate(chat.messages):
+            if message.role != "assistant":
+                _add(chain, message.role, message.name, *map(_text_of, message.parts))
+                continue
+            turn = said_by(message)
+            if turn is None:
+                return None
+            _add_turn(chain, turn, message.name)
+            keys[place] = chain.digest()
+        if chat.continue_final_message:
+            keys.pop(len(chat.messages) - 1, None)
+        return ChatKeys(tenant_id, keys, chain)
+
+    def spliced(
+        self, chat: ChatPrompt, keys: ChatKeys, render: Render, ends: Sequence[int]
+    ) -> SplicedChat:
+        """`chat` as `render` renders it, with the turns in it that may be put back.
+
+        `ends` are the tokens at which the model stops. Raises what `render` raises.
+        """
+        found = self._found(keys)
+        for _ in range(_RENDERINGS if found else 0):
+            try:
+                rendered = render(_with_reasoning(chat, found))
+            except BadRequest:  # only with reasoning, perhaps
+                break
+            splices = self._fitting(chat, rendered, found, self._texts(ends))
+            if len(splices) == len(found):
+                for place in reversed(found):  # so that the first of a chat stays longest
+                    self.memory.use(keys.tenant_id, keys.of_turns[place])
+                return SplicedChat(rendered, tuple(splices.values()))
+            found = {place: found[place] for place in splices}
+        return SplicedChat(render(chat))
+
+    def origin(
+        self, chat: ChatPrompt, keys: ChatKeys, prompt: SplicedChat, token_ids: TokenIds
+    ) -> Origin | None:
+        """Where the answer to `chat`, which became `token_ids`, is generated.
+
+        None where the answer is no turn of its own.
+        """
+        if not chat.add_generation_prompt or chat.continue_final_message:
+            return None
+        begin = before_trailing(prompt.rendered, self._opening)
+        opened = between(prompt.rendered, begin, end_of(prompt.rendered))
+        ids = self._tokenizer.encode(opened, add_special_tokens=False)
+        if not np.array_equal(token_ids[len(token_ids) - len(ids) :], ids):
+            return None
+        return Origin(keys.tenant_id, keys.chain, begin, prompt.digest(begin), ids)
+
+    def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
+        """Keep an answer that came to its end: its tokens, and what they were read as."""
+        said = said_in(pieces)
+        if said is None or not said.order or _NO_CHARACTER in said.text + said.reasoning:
+            return
+        controls = [self._control[one] for one in token_ids if one in self._control]
+        if not self._forms.markers.issuperset(controls):  # hidden from whoever reads the text
+            return
+        key = origin.chain.copy()
+        _add_turn(key, said, None)
+        turn = GeneratedTurn(
+            origin.begin,
+            origin.before,
+            np.concatenate([origin.opened, np.array(token_ids, np.int32)]),
+            said,
+            controls[-1] if controls else None,
+        )
+        self.memory.add(origin.tenant_id, key.digest(), turn)
+
+    def _found(self, keys: ChatKeys) -> dict[int, GeneratedTurn]:
+        if not self.memory.knows(keys.tenant_id):
+            return {}
+        turns = ((at, self.memory.find(keys.tenant_id, key)) for at, key in keys.of_turns.items())
+        return {place: turn for place, turn in turns if turn is not None}
+
+    def _fitting(
+        self,
+        chat: ChatPrompt,
+        rendered: Rendered,
+        found: Mapping[int, GeneratedTurn],
+        ends: frozenset[str],
+    ) -> dict[int, Splice]:
+        """Those of `found` that may stand in what was rendered with all of them."""
+        parser = self._forms.parser(AnswerForm(specs_of(chat.tools or ())), "") or TurnReader
+        hashed = ChatHash(rendered)
+        fitting: dict[int, Splice] = {}
+        for place, turn in found.items():
+            if not hashed.is_before(turn.begin) or hashed.read_to(turn.begin) != turn.before:
+                continue
+            end = before_control(rendered, turn.begin, ends)
+            if end is None or not _says(between(rendered, turn.begin, end), turn, parser()):
+                continue
+            fitting[place] = Splice(turn.begin, end, turn.token_ids)
+            hashed.splice(fitting[place])
+        return fitting
+
+    def _texts(self, token_ids: Sequence[int]) -> frozenset[str]:
+        return frozenset(self._control[one] for one in token_ids if one in self._control)
+
+
+def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
+    """Whether a turn that the template wrote closes and says what the generated one does."""
+    marker = written.pieces[-2] if len(written.pieces) > 1 else None
+    if marker != turn.last_marker:
+        return False
+    return said_in([*parser.feed(written.text), *parser.end()]) == turn.said
+
+
+def _with_reasoning(chat: ChatPrompt, found: Mapping[int, GeneratedTurn]) -> ChatPrompt:
+    """`chat`, whose turns found have the reasoning that they were generated with."""
+    messages = list(chat.messages)
+    for place, turn in found.items():
+        if turn.said.reasoning:
+            messages[place] = _reasoned(messages[place], turn.said.reasoning)
+    return replace(chat, messages=tuple(messages))
+
+
+def _reasoned(message: Message, reasoning: str) -> Message:
+    given = [part for part in message.parts if isinstance(part, Reasoning)]
+    if given and given[0].text.strip():
+        return message
+    others = (part for part in message.parts if not isinstance(part, Reasoning))
+    return Message(message.role, (Reasoning(reasoning), *others), message.name)
+
+
+def _text_of(part: Any) -> str | None:
+    """Ids of calls are left out: what is rendered of them is compared as it is rendered."""
+    return part.text if isinstance(part, Text | ToolResult | Reasoning) else None
+
+
+def _add_turn(chain: Any, said: Said, name: str | None) -> None:
+    """Without its reasoning, which clients may leave out."""
+    _add(chain, "assistant", name, said.text, said.calls)
+
+
+def _add(chain: Any, *values: Any) -> None:
+    """Framed, so that no two lists of values are hashed alike."""
+    spelled = msgspec.json.encode(values)
+    chain.update(len(spelled).to_bytes(8, "little") + spelled)

@@ -1,0 +1,155 @@
+"""Which requests share blocks: the namespaces along a prompt, decided once.
+
+    [published for everyone, or for the group]     as many whole blocks as are published
+     `- after it, without a salt: the group if the tenant is in one, else the tenant
+        with a salt: below the tenant, whatever its group
+
+Sharing goes up, never sideways: what a client sends, its tokens and its salt, only narrows what
+its key gives it. A published namespace holds only published tokens, whichever tenant computed them.
+
+Scopes are tuples, framed part by part (`derive_namespace`), and no two kinds of them are alike:
+
+    ("published",)   ("published", "group", id)   ("all",)   ("all", "salt", s)
+    ("group", id)    ("tenant", id)               ("tenant", id, "salt", s)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.link.messages import pack_token_ids
+from gateway.auth.caller import Caller
+from gateway.prompts.tokenizer import TokenIds
+from gateway.state.records import EVERYONE
+from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
+
+_TOKEN_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The first `blocks` blocks of a prompt are published for `scope`."""
+
+    scope: str
+    blocks: int  # at least 1
+
+
+@dataclass(frozen=True, slots=True)
+class _ScopeIndex:
+    """The prefixes of one scope: whole blocks as bytes, sorted."""
+
+    prefixes: tuple[bytes, ...]
+    longest: int  # bytes
+
+    def common_bytes(self, prompt: bytes) -> int:
+        wanted = prompt[: self.longest]
+        at = bisect_left(self.prefixes, wanted)
+        around = self.prefixes[max(at - 1, 0) : at + 1]
+        return max((_common_bytes(prefix, wanted) for prefix in around), default=0)
+
+
+class PublishedIndex:
+    """How many leading blocks of a prompt are published; nothing at first.
+
+    The prefixes of a scope are sorted by their bytes. The one with the most leading bytes in common
+    with a prompt is a neighbour of the prompt's own place in that order, so a lookup is a binary
+    search and two comparisons, however many prefixes there are. Tokens are compared, not hashes. A
+    prompt that leaves a published prefix half-way shares that half.
+
+    It is read from several threads; one replaces its whole content.
+    """
+
+    def __init__(self) -> None:
+        self._shelves: tuple[int, dict[str, _ScopeIndex]] = (0, {})
+
+    def renew(self, block_size: int, prefixes: Iterable[tuple[str, TokenIds]]) -> None:
+        """Replace the content by the whole blocks of these prefixes, each with its scope."""
+        by_scope: dict[str, list[bytes]] = {}
+        for scope, token_ids in prefixes:
+            whole = len(token_ids) // block_size * block_size
+            by_scope.setdefault(scope, []).append(pack_token_ids(token_ids[:whole]))
+        shelves = {
+            scope: _ScopeIndex(tuple(sorted(whole)), max(map(len, whole)))
+            for scope, whole in by_scope.items()
+        }
+        self._shelves = (block_size, shelves)
+
+    def match(self, token_ids: TokenIds, group_id: str | None, block_size: int) -> Match | None:
+        """The longest run of leading blocks that is published for everyone or for this group.
+
+        None if there is none, or if the index was made for another block size.
+        """
+        size, shelves = self._shelves
+        if size != block_size or not shelves:
+            return None
+        prompt = pack_token_ids(token_ids)
+        scopes = (EVERYONE,) if group_id is None else (EVERYONE, group_id)
+        found = [
+            Match(scope, shelves[scope].common_bytes(prompt) // (_TOKEN_BYTES * size))
+            for scope in scopes
+            if scope in shelves
+        ]
+        best = max(found, key=lambda match: match.blocks, default=None)  # the first of equals
+        return best if best is not None and best.blocks else None
+
+
+def _common_bytes(left: bytes, right: bytes) -> int:
+    length = min(len(left), len(right))
+    if left[:length] == right[:length]:
+        return length
+    ours, others = (np.frombuffer(side, np.uint8, length) for side in (left, right))
+    return int((ours != others).argmax())
+
+
+class ScopeMissing(ValueError):
+    """A caller without a tenant id, or with an empty group id: its scope would be too wide."""
+
+
+class Namespaces:
+    """Derives namespaces and paths. `share_all`: all tenants share one namespace."""
+
+    def __init__(
+        self, secret: bytes, *, share_all: bool = False, published: PublishedIndex | None = None
+    ) -> None:
+        self._secret = secret
+        self._share_all = share_all
+        self._published = published or PublishedIndex()
+
+    def path(
+        self,
+        caller: Caller,
+        salt: str | None,
+        token_ids: TokenIds,
+        fingerprint: bytes,
+        block_size: int,
+    ) -> NamespacePath:
+        """The namespaces along a prompt; ScopeMissing if the caller's scope is incomplete."""
+        own = self.own(caller, salt, fingerprint)
+        match = self._published.match(token_ids, caller.group_id, block_size)
+        if match is None:
+            return NamespacePath.single(own)
+        return NamespacePath(((0, self.published(match.scope, fingerprint)), (match.blocks, own)))
+
+    def own(self, caller: Caller, salt: str | None, fingerprint: bytes) -> Namespace:
+        """The namespace of everything that is not published."""
+        return derive_namespace(self._secret, fingerprint, self._scope(caller, salt))
+
+    def published(self, scope: str, fingerprint: bytes) -> Namespace:
+        """The namespace of what is published for everyone, or for one group."""
+        whose = () if scope == EVERYONE else ("group", scope)
+        return derive_namespace(self._secret, fingerprint, ("published", *whose))
+
+    def _scope(self, caller: Caller, salt: str | None) -> tuple[str, ...]:
+        if not caller.tenant_id or caller.group_id == "":
+            raise ScopeMissing("the caller has no tenant id, or an empty group id")
+        if self._share_all:
+            return ("all",) if salt is None else ("all", "salt", salt)
+        if salt is not None:
+            return ("tenant", caller.tenant_id, "salt", salt)
+        if caller.group_id is not None:
+            return ("group", caller.group_id)
+        return ("tenant", caller.tenant_id)

@@ -1,0 +1,111 @@
+"""Keeps the pins of an engine the same as what is published.
+
+Each gateway, and each of its workers, requests all pins from the engine; requesting one twice does
+no harm. A new engine gets all requests again. A pin that is refused, or fails in any other way, is
+requested again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from engine.errors import EngineError
+from engine.link.interface import Engine, PinnedPrefix
+
+RETRY_S = 10.0
+_LOG = logging.getLogger(__name__)
+
+
+class Pinning:
+    """The pins of one engine, asked for in the background. For one event loop."""
+
+    def __init__(self, engine: Engine, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._engine = engine
+        self._monotonic = monotonic
+        self._engine_id: str | None = None
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._refused: dict[str, tuple[float, str]] = {}  # since when, and why
+        self._letting_go: dict[str, asyncio.Task[None]] = {}
+
+    def refusal(self, pin_id: str) -> str | None:
+        """Why the engine refused to pin it; None if it did not."""
+        refused = self._refused.get(pin_id)
+        return None if refused is None else refused[1]
+
+    def bring(
+        self,
+        engine_id: str,
+        wanted: AbstractSet[str],
+        gone: AbstractSet[str],
+        prefix_of: Callable[[str], PinnedPrefix],
+    ) -> None:
+        """Have the ids `wanted` pinned and `gone` not; `prefix_of` gives what is sent for an id."""
+        if engine_id != self._engine_id:
+            self._begin_anew(engine_id, gone)
+        for pin_id in self._asked.keys() - wanted:
+            self._asked.pop(pin_id).cancel()
+            self._let_go(pin_id)
+        self._refused = {name: why for name, why in self._refused.items() if name in wanted}
+        for pin_id in sorted(wanted):
+            if self._is_to_be_asked(pin_id):
+                self._asked[pin_id] = self._begin(self._pin(prefix_of(pin_id)), pin_id)
+
+    async def close(self) -> None:
+        """Stop waiting for answers; what is pinned stays pinned."""
+        tasks = [*self._asked.values(), *self._letting_go.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin_anew(self, engine_id: str, gone: AbstractSet[str]) -> None:
+        for task in (*self._asked.values(), *self._letting_go.values()):
+            task.cancel()
+        self._engine_id, self._asked, self._refused, self._letting_go = engine_id, {}, {}, {}
+        # An engine that outlived its gateways may hold what was deleted meanwhile.
+        self._letting_go[""] = self._begin(self._let_go_of_any(gone))
+
+    def _is_to_be_asked(self, pin_id: str) -> bool:
+        if pin_id not in self._asked:
+            return True
+        refused = self._refused.get(pin_id)
+        is_over = self._asked[pin_id].done()
+        return is_over and refused is not None and self._monotonic() >= refused[0] + RETRY_S
+
+    async def _pin(self, prefix: PinnedPrefix) -> None:
+        try:
+            await self._engine.pin(prefix)
+        except EngineError as error:
+            self._refused[prefix.pin_id] = (self._monotonic(), error.message)
+        else:
+            self._refused.pop(prefix.pin_id, None)
+
+    def _let_go(self, pin_id: str) -> None:
+        self._letting_go[pin_id] = self._begin(self._unpin(pin_id))
+
+    async def _unpin(self, pin_id: str) -> None:
+        with suppress(EngineError):  # an engine that is away holds nothing when it is back
+            await self._engine.unpin(pin_id)
+        self._letting_go.pop(pin_id, None)
+
+    async def _let_go_of_any(self, gone: AbstractSet[str]) -> None:
+        with suppress(EngineError):
+            pinned = (await self._engine.stats()).pins.pinned
+            for pin_id in pinned.keys() & gone:
+                await self._engine.unpin(pin_id)
+
+    def _begin(self, work: Coroutine[Any, Any, None], pin_id: str = "") -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name="pinning")
+        task.add_done_callback(partial(self._on_done, pin_id))  # no task awaits it
+        return task
+
+    def _on_done(self, pin_id: str, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.error("a pin was not set or let go", exc_info=error)
+            self._refused[pin_id] = (self._monotonic(), "it failed: see the gateway's log")

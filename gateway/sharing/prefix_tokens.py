@@ -1,0 +1,66 @@
+"""From a published source to the tokens with which every prompt that continues it begins.
+
+How a text is split into tokens depends on what follows it, and a template may write something
+between messages. So the source is rendered with several continuations, and the tokens that all of
+them begin with are the prefix: whatever follows it, its tokens are these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+from gateway.errors import BadRequest
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.control_tokens import Rendered
+from gateway.prompts.messages import Message, Text, stored_message
+from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.state.records import PrefixSource
+
+# Unlike each other from their first character on, and of all kinds that tokenizers tell apart.
+_CONTINUATIONS = ("Zebra", "a", "7", " b", "\n", ".", "é", "日")
+_NEXT = (("user",), ("assistant",))  # roles that may follow messages
+_FIRST = (("system", "user"), *_NEXT)  # and where there are none yet
+
+
+class PrefixTokens:
+    """Sources to tokens. Safe to call from several threads; long sources are slow."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+
+    def of(self, source: PrefixSource) -> TokenIds:
+        """int32 token ids of a source; BadRequest if the model's template refuses it."""
+        if source.text is not None:
+            return self._common([source.text + more for more in _CONTINUATIONS], special=True)
+        return self._common(self._rendered(source), special=False)
+
+    def _rendered(self, source: PrefixSource) -> list[Rendered]:
+        """The chat with each continuation, by all roles that the template accepts next."""
+        if self._template is None:
+            raise BadRequest("the model has no chat template; publish a text", param="messages")
+        messages = [stored_message(form) for form in source.messages or []]
+        texts, refusals = [], []
+        for roles, more in product(_NEXT if messages else _FIRST, _CONTINUATIONS):
+            chat = [*messages, *(Message(role, (Text(more),)) for role in roles)]
+            try:
+                texts.append(
+                    self._template.render(chat, add_generation_prompt=False, tools=source.tools)
+                )
+            except BadRequest as refusal:
+                refusals.append(refusal)
+        if not texts:
+            raise refusals[0]
+        return texts
+
+    def _common(self, texts: Sequence[str | Rendered], *, special: bool) -> TokenIds:
+        common = self._tokenizer.encode(texts[0], add_special_tokens=special)
+        for text in texts[1:]:
+            other = self._tokenizer.encode(text, add_special_tokens=special)
+            length = min(len(common), len(other))
+            differs = np.flatnonzero(common[:length] != other[:length])
+            common = common[: differs[0] if len(differs) else length]
+        return common

@@ -1,0 +1,183 @@
+"""What is published, as this gateway knows it: read from the state, indexed, pinned.
+
+    store --renewed on news, every REFRESH_S, and for a new engine--> tokens --> index (admission)
+                                                                            `--> pins (engine)
+
+The latest version of every name that is not deleted is published. While the store is unavailable,
+what was known stays published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.link.interface import Engine, PinnedPrefix
+from engine.link.messages import Welcome, pack_token_ids
+from gateway.errors import BadRequest, Unavailable
+from gateway.periodic import repeated
+from gateway.prompts.tokenizer import TokenIds
+from gateway.sharing.namespaces import Namespaces, PublishedIndex
+from gateway.sharing.pinning import Pinning
+from gateway.sharing.prefix_tokens import PrefixTokens
+from gateway.state.records import PrefixSource, PublishedPrefix
+from gateway.state.store import Records
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import NamespacePath
+
+REFRESH_S = 2.0
+FILLING = 0  # the token id that fills up the last block
+LOOK_S = 0.25  # how soon a new engine is noticed
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedParts:
+    """The parts of the gateway that `Published` works with."""
+
+    store: Records
+    tokens: PrefixTokens
+    namespaces: Namespaces
+    index: PublishedIndex
+    engine: Engine
+    pool: Executor
+
+
+class Published:
+    """The published prefixes of one gateway process. For one event loop."""
+
+    def __init__(self, parts: PublishedParts) -> None:
+        self._parts = parts
+        self._pinning = Pinning(parts.engine)
+        self._news = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._tokens: dict[str, TokenIds] = {}  # of what is published, by id
+        self._unusable: dict[str, str] = {}  # ids of prefixes that the model refuses, and why
+        self._in_force: tuple[object, ...] = ()  # what the index was made of
+
+    def forget(self, changed_id: str) -> None:
+        """A prefix may have changed."""
+        del changed_id
+        self.reload()
+
+    def reload(self) -> None:
+        """Read everything again, soon."""
+        self._news.set()
+
+    def refusal(self, prefix_id: str) -> str | None:
+        """Why a published prefix cannot be used or pinned; None if no reason is known."""
+        return self._unusable.get(prefix_id) or self._pinning.refusal(prefix_id)
+
+    async def tokens_of(self, source: PrefixSource) -> TokenIds:
+        """The tokens of a source; BadRequest if the model's template refuses it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._parts.pool, self._parts.tokens.of, source)
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Keep index and pins up to date for as long as this is open."""
+        try:
+            async with repeated(self._keep, "published"):
+                yield
+        finally:
+            await self._pinning.close()
+
+    async def renew(self) -> None:
+        """Put in force what is stored now; Unavailable if the store does not answer.
+
+        Without an engine nothing changes, because its block size is needed.
+        """
+        async with self._turn:
+            welcome = self._parts.engine.welcome
+            if welcome is None:
+                return
+            records = await self._parts.store.every(PublishedPrefix)
+            live = [record for record in in_force(records) if await self._is_usable(record)]
+            self._index(live, welcome)
+            pinnable = [r for r in live if len(self._tokens[r.id]) >= welcome.block_size]
+            scopes = {record.id: record.scope for record in pinnable}
+            self._pinning.bring(
+                welcome.engine_id,
+                scopes.keys(),
+                {record.id for record in records} - scopes.keys(),
+                lambda prefix_id: self._pin(prefix_id, scopes[prefix_id], welcome),
+            )
+
+    async def _keep(self) -> None:
+        engine_id = self._engine_id()
+        self._news.clear()
+        with suppress(Unavailable):
+            await self.renew()
+        await self._until_news(engine_id)
+
+    async def _until_news(self, engine_id: str | None) -> None:
+        for _ in range(round(REFRESH_S / LOOK_S)):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._news.wait()
+            if self._news.is_set() or self._engine_id() != engine_id:
+                return
+
+    def _engine_id(self) -> str | None:
+        welcome = self._parts.engine.welcome
+        return None if welcome is None else welcome.engine_id
+
+    async def _is_usable(self, record: PublishedPrefix) -> bool:
+        """Whether it has tokens; they are computed once."""
+        if record.id in self._tokens:
+            return True
+        if record.id in self._unusable:
+            return False
+        try:
+            self._tokens[record.id] = await self.tokens_of(record.source)
+        except BadRequest as error:
+            self._unusable[record.id] = error.message
+            _LOG.error("published prefix %s cannot be used: %s", record.id, error.message)
+            return False
+        return True
+
+    def _index(self, live: Iterable[PublishedPrefix], welcome: Welcome) -> None:
+        made_of = (welcome.block_size, *((record.id, record.scope) for record in live))
+        if made_of == self._in_force:
+            return
+        self._tokens = {record.id: self._tokens[record.id] for record in live}
+        entries = [(record.scope, self._tokens[record.id]) for record in live]
+        self._parts.index.renew(welcome.block_size, entries)
+        self._in_force = made_of
+
+    def _pin(self, prefix_id: str, scope: str, welcome: Welcome) -> PinnedPrefix:
+        size = welcome.block_size
+        whole = filled_up(self._tokens[prefix_id], size)
+        namespace = self._parts.namespaces.published(scope, welcome.fingerprint)
+        return PinnedPrefix(
+            pin_id=prefix_id,
+            token_ids=pack_token_ids(whole),
+            namespace=namespace,
+            block_keys=block_keys(NamespacePath.single(namespace), whole, size),
+        )
+
+
+def filled_up(token_ids: TokenIds, block_size: int) -> TokenIds:
+    """The tokens, with as many FILLING ids appended as complete the last block.
+
+    The block is pinned whole, so that a request can copy the leading, published part of it.
+    """
+    missing = -len(token_ids) % block_size
+    return np.concatenate([token_ids, np.full(missing, FILLING, np.int32)])
+
+
+def in_force(records: Iterable[PublishedPrefix]) -> list[PublishedPrefix]:
+    """The latest version of every name that is not deleted."""
+    latest: dict[str, PublishedPrefix] = {}
+    for record in records:
+        known = latest.get(record.name)
+        if record.deleted_at is None and (known is None or record.version > known.version):
+            latest[record.name] = record
+    return list(latest.values())

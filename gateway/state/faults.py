@@ -1,0 +1,136 @@
+"""What is wrong with what the gateway keeps, as `/readyz`, the metrics and the log say it.
+
+    state_damaged    the state cannot be read, or is not whole
+    state_missing    there was a state, and it is empty, gone, or another one
+    limits_damaged   the same two of the file of limits
+    limits_missing
+    disk_full        the file system has no room; the gateway lives on what it had reserved
+
+Does not know: how a fault is found (`sqlite.database`, `reserved_room`, `redis.identity`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+from gateway.periodic import repeated
+
+CHECK_S = 1.0
+
+Status = Literal["state_damaged", "state_missing", "limits_damaged", "limits_missing", "disk_full"]
+STATUSES: tuple[Status, ...] = get_args(Status)  # worst first
+Kept = Literal["state", "limits"]
+
+_ACCEPT = "or start once with --new-state to go on without it"
+_LOSS = {"state": "every tenant and key is gone then", "limits": "budgets begin again then"}
+_DAMAGED: dict[Kept, Status] = {"state": "state_damaged", "limits": "limits_damaged"}
+_MISSING: dict[Kept, Status] = {"state": "state_missing", "limits": "limits_missing"}
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong. `reason` says what, and what to do; it names no directory."""
+
+    status: Status
+    reason: str
+
+
+class Faulty(Protocol):
+    """Something that can have a fault."""
+
+    @property
+    def fault(self) -> Fault | None:
+        """What is wrong with it, as far as is known."""
+        ...
+
+    async def check(self) -> None:
+        """Look for faults, and whether those that were found are gone. Raises nothing."""
+        ...
+
+
+def damaged(what: Kept, name: str) -> Fault:
+    """The content of `name` is not what was written."""
+    return Fault(
+        _DAMAGED[what],
+        f"{name} is damaged: stop the server and put back a backup of it, {_ACCEPT}"
+        f" ({_LOSS[what]}; the damaged file is kept)",
+    )
+
+
+def gone(what: Kept, name: str) -> Fault:
+    """`name` had content once, and has none."""
+    return Fault(
+        _MISSING[what],
+        f"{name} is empty or gone, but there was one: put it back from a backup,"
+        f" {_ACCEPT} ({_LOSS[what]})",
+    )
+
+
+def another(what: Kept, name: str, marker: str) -> Fault:
+    """`name` belongs to another installation, or was started anew by another process."""
+    return Fault(
+        _MISSING[what],
+        f"{name} is not the one that was here before ({marker} remembers it): put that back,"
+        " or start once with --new-state to go on with this one",
+    )
+
+
+def exchanged(what: Kept, name: str) -> Fault:
+    """Another file has taken the place of the one that is open."""
+    return Fault(
+        _MISSING[what], f"{name} was exchanged while the server runs: restart it to use this one"
+    )
+
+
+def no_room(where: str) -> Fault:
+    """Nothing more can be written to `where`."""
+    return Fault(
+        "disk_full",
+        f"{where} is full: make room. Until then requests are served and keys can be revoked"
+        " as long as the reserved room lasts",
+    )
+
+
+class FaultWatch:
+    """Watches for one process. `tell` is given the statuses of all faults after every look."""
+
+    def __init__(self, watched: Sequence[Faulty], tell: Callable[[set[str]], None]) -> None:
+        self._watched = watched
+        self._tell = tell
+        self._known: set[Fault] = set()
+
+    def worst(self) -> Fault | None:
+        """The worst fault there is, as far as is known."""
+        return min(self._faults(), key=lambda fault: STATUSES.index(fault.status), default=None)
+
+    async def look(self) -> None:
+        """Check everything once."""
+        for one in self._watched:
+            await one.check()
+        found = self._faults()
+        for fault in found - self._known:
+            _LOG.error("%s: %s", fault.status, fault.reason)
+        for fault in self._known - found:
+            _LOG.warning("%s: no more", fault.status)
+        self._known = found
+        self._tell({fault.status for fault in found})
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[FaultWatch]:
+        """Look every CHECK_S seconds while this is open."""
+        async with repeated(self._look_and_wait, "fault-watch"):
+            yield self
+
+    def _faults(self) -> set[Fault]:
+        return {one.fault for one in self._watched if one.fault is not None}
+
+    async def _look_and_wait(self) -> None:
+        await self.look()
+        await asyncio.sleep(CHECK_S)

@@ -1,0 +1,89 @@
+"""Which state belongs to this installation: a marker in the data directory, the same id in it.
+
+`state.id` and `limits.id` hold a random id that is also in what they are named after, be it a file
+(`sqlite.database`) or Redis (`redis.identity`). So something that was there before, and is empty,
+gone or another one, is never taken for a first start. An older backup of the same state has the
+same id, and is welcome.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.auth.private_file import (
+    FileMissing,
+    PrivateFileDamaged,
+    create_private,
+    read_private,
+)
+from gateway.state.faults import Fault, Kept, another, gone
+
+KEYS_FILE = "keys.env"  # written at the end of a first start: from then on there is a state
+
+
+class WrongState(Exception):
+    """What is there is empty, or not what was there before. The message says what to do."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.reason)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a start expects to find: this id if it is known; `was_there`: anything but nothing."""
+
+    what: Kept
+    name: str  # what it is called when it is missing: a file, or Redis
+    id: str | None = None
+    was_there: bool = False
+
+    def settled(self, found: str | None, *, is_empty: bool) -> str:
+        """The id from now on, where `found` is there now; raises WrongState.
+
+        What has content and no id was written by a release that knew none.
+        """
+        if found is None:
+            if is_empty and self.was_there:
+                raise WrongState(gone(self.what, self.name))
+            return self.id or secrets.token_hex(16)
+        if self.id is not None and found != self.id:
+            raise WrongState(another(self.what, self.name, marker_name(self.what)))
+        return found
+
+
+def expected(data_dir: Path, what: Kept, name: str) -> Expected:
+    """What is there by its marker; a state also by the keys of a completed first start."""
+    known = _read(data_dir, what)
+    is_done = what == "state" and (data_dir / KEYS_FILE).exists()
+    return Expected(what, name, known, known is not None or is_done)
+
+
+def remember(data_dir: Path, what: Kept, found: str) -> None:
+    """Mark that `what` is there, if nothing is marked yet; raises OSError."""
+    if not (data_dir / marker_name(what)).exists():
+        create_private(data_dir / marker_name(what), f"{found}\n".encode())
+
+
+def forget(data_dir: Path, what: Kept) -> None:
+    """Expect nothing any more; raises OSError."""
+    (data_dir / marker_name(what)).unlink(missing_ok=True)
+
+
+def marker_name(what: Kept) -> str:
+    """The marker's file."""
+    return f"{what}.id"
+
+
+def _read(data_dir: Path, what: Kept) -> str | None:
+    """The marked id; None without a marker. Raises FileExposed or PrivateFileDamaged."""
+    path = data_dir / marker_name(what)
+    try:
+        found = read_private(path).decode("ascii", "replace").strip()
+    except FileMissing:
+        return None
+    if len(found) != 32 or not found.isalnum():
+        raise PrivateFileDamaged(f"{path} is damaged. Delete it if {what} is the one you expect")
+    return found

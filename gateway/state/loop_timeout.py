@@ -1,0 +1,36 @@
+"""A timeout that counts only the time in which this process's event loop was responsive.
+
+An event loop that is held up, by a burst of requests or for lack of a processor, sees every answer
+late, however early it came: by the clock, a server that answered in a millisecond would have timed
+out. So the timeout is divided into turns of the loop's clock, and a turn that is noticed late
+counts as one turn only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+TURNS = 10
+
+
+@asynccontextmanager
+async def loop_timeout(timeout_s: float) -> AsyncIterator[None]:
+    """TimeoutError when the body takes longer than `timeout_s` of a loop that is not held up."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+    async with asyncio.timeout(None) as scope:
+
+        def turn(left: int) -> None:
+            nonlocal timer
+            if left:
+                timer = loop.call_later(timeout_s / TURNS, turn, left - 1)
+            else:
+                scope.reschedule(loop.time())
+
+        timer = loop.call_later(timeout_s / TURNS, turn, TURNS - 1)
+        try:
+            yield
+        finally:
+            timer.cancel()

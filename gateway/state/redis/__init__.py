@@ -1,0 +1,1 @@
+"""The store of several gateways: Redis, its keys, changes as transactions."""

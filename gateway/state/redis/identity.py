@@ -1,0 +1,114 @@
+"""A link to the state of this installation, and to no other: whatever Redis answers.
+
+The state's id lies in Redis beside it. Every command is sent with a question for the id, so that a
+Redis that was flushed, lost its file or is another one is noticed by the first command, and gets
+none of this installation's changes. When the right state is back, all goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gateway.errors import StateLost, Unavailable
+from gateway.state.faults import Fault, gone, no_room
+from gateway.state.identity import Expected, WrongState
+from gateway.state.redis import keys as at
+from gateway.state.redis.link import RedisLink
+from gateway.state.redis.transaction import SCRIPT, Changed, Transaction
+
+MISSING = "state_missing"
+REDIS = "the state in Redis"
+_ASK = ("GET", at.STATE_ID)
+
+
+class StateLink:
+    """A link whose commands reach the state that is `expected`, or raise StateLost.
+
+    `remember` is given its id once that is known.
+    """
+
+    def __init__(
+        self, link: RedisLink, expected: Expected, remember: Callable[[str], None]
+    ) -> None:
+        self._link = link
+        self._expected = expected
+        self._remember = remember
+        self._script = link.script(SCRIPT)
+        self._id: str | None = None
+        self._lost: Fault | None = None
+
+    @property
+    def fault(self) -> Fault | None:
+        """What was wrong when Redis answered last."""
+        return self._lost or (no_room("Redis") if self._link.is_full else None)
+
+    async def check(self) -> None:
+        """Ask for the id, and whether writes are taken again."""
+        try:
+            await self._settle()
+            if self._link.is_full and self._lost is None:
+                await self._link.command("SET", at.WRITABLE, "1")
+                self._link.is_full = False
+        except Unavailable:
+            return  # away, lost or still full: `fault` and the link say so
+
+    async def command(self, *words: Any) -> Any:
+        """One command's reply."""
+        return (await self.commands([words]))[0]
+
+    async def commands(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The replies of many commands, in few round trips, not atomic."""
+        state_id = await self._known()
+        found, *replies = await self._link.commands([_ASK, *commands])
+        if _text(found) != state_id:
+            await self._settle()
+            raise StateLost(MISSING)
+        return replies
+
+    async def apply(self, transaction: Transaction) -> None:
+        """Apply `transaction`; raises the error of the first expectation that fails, or Changed."""
+        state_id = await self._known()
+        failed = await self._script([], transaction.arguments([*_ASK], state_id))
+        if failed == 1:
+            await self.check()
+            raise StateLost(MISSING)
+        if failed:
+            raise transaction.error_of(failed - 1) or Changed()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._link.close()
+
+    async def _known(self) -> str:
+        """The id that every command is sent with. Raises StateLost, or Unavailable."""
+        if self._id is None or self._lost is not None:
+            return await self._settle()
+        return self._id
+
+    async def _settle(self) -> str:
+        """Find out which state this is, or what is wrong; raises StateLost, or Unavailable."""
+        found, records = await self._link.commands([_ASK, ("EXISTS", at.TENANTS, at.KEYS)])
+        try:
+            settled = self._settled(found, is_empty=not records)
+        except WrongState as error:
+            self._lost = error.fault
+            raise StateLost(MISSING) from error
+        if found is None:
+            await self._link.command("SET", at.STATE_ID, settled, "NX")
+            settled = _text(await self._link.command(*_ASK)) or settled  # others begin it too
+        if self._id != settled:
+            self._remember(settled)
+        self._id, self._lost = settled, None
+        self._expected = replace(self._expected, id=settled, was_there=True)
+        return settled
+
+    def _settled(self, found: bytes | None, *, is_empty: bool) -> str:
+        if found is None and self._id is not None:  # it was here: what is there now is not it
+            raise WrongState(gone(self._expected.what, self._expected.name))
+        return self._expected.settled(_text(found), is_empty=is_empty)
+
+
+def _text(found: bytes | None) -> str | None:
+    return None if found is None else found.decode(errors="replace")

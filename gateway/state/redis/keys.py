@@ -1,0 +1,70 @@
+"""The names of keys in Redis.
+
+Every kind of record is one hash from id to record, and every index a hash or set beside it. So a
+listing is one command; and an eviction (which the server must not be configured to do) would lose
+a whole kind of record at once, which denies access rather than granting any.
+"""
+
+from __future__ import annotations
+
+STATE_ID = "ratoon:state-id"
+WRITABLE = "ratoon:writable"  # written to learn whether Redis takes writes again
+TENANTS = "ratoon:tenants"
+TENANT_NAMES = "ratoon:tenant-names"
+KEYS = "ratoon:keys"
+DIGESTS = "ratoon:digests"  # to [key id, tenant id]
+GROUPS = "ratoon:groups"
+GROUP_NAMES = "ratoon:group-names"
+PREFIXES = "ratoon:prefixes"
+PREFIX_VERSIONS = "ratoon:prefix-versions"
+USAGE_DAYS = "ratoon:usage-days"  # sorted by day_number
+RESPONSE_ENDS = "ratoon:response-ends"  # [tenant id, id], sorted by when it expires
+RESPONSE_BYTES = "ratoon:response-bytes"  # tenants, sorted by the bytes of theirs
+RESPONSE_BYTES_OF_ALL = "ratoon:response-bytes-of-all"
+AUDIT = "ratoon:audit"  # newest first
+CHANGES = "ratoon:changes"  # a channel: the id of a tenant or a prefix of which something changed
+
+
+def keys_of(tenant_id: str) -> str:
+    """The set of a tenant's key ids."""
+    return f"ratoon:tenant-keys:{tenant_id}"
+
+
+def members_of(group_id: str) -> str:
+    """The set of ids of a group's tenants and live prefixes."""
+    return f"ratoon:group-members:{group_id}"
+
+
+def responses_of(tenant_id: str) -> str:
+    """A tenant's stored responses, from id to record."""
+    return f"ratoon:responses:{tenant_id}"
+
+
+def response_ages(tenant_id: str) -> str:
+    """Their ids, sorted by when they were made."""
+    return f"ratoon:response-ages:{tenant_id}"
+
+
+def version_of(name: str, version: int) -> str:
+    """A prefix's field in PREFIX_VERSIONS; the number comes first, so that none is ambiguous."""
+    return f"{version}:{name}"
+
+
+def usage_tenants(day: str) -> str:
+    """The set of tenants that used anything on a day."""
+    return f"ratoon:usage-tenants:{day}"
+
+
+def usage_of(day: str, tenant_id: str) -> str:
+    """A tenant's counters of a day: `KEY ID:COUNTER` to number."""
+    return f"ratoon:usage:{day}:{tenant_id}"
+
+
+def batch_of(name: str) -> str:
+    """The mark that a batch of usage was counted."""
+    return f"ratoon:usage-batch:{name}"
+
+
+def day_number(day: str) -> str:
+    """A day as a number that sorts as it does."""
+    return day.replace("-", "")

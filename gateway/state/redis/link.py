@@ -1,0 +1,240 @@
+"""The gateway's one link to Redis: short timeouts, a circuit breaker, one tree of errors.
+
+The state and the limits share it, so whichever notices first that Redis is away spares the other
+the timeouts.
+
+    Unavailable      Redis was not asked, because it has not answered lately; or it refused
+      NoAnswer       it was asked and did not answer in time
+      StateDiskFull  it refused to write, because it has no room
+
+Each error says when to try again. It is raised within a few timeouts at first, and at once while
+the breaker is open. Timeouts do not run while the gateway's own event loop is held up
+(`gateway.state.loop_timeout`). Only a missing answer counts for the breaker: a server that refuses
+to write can still be asked about keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from gateway.auth.private_file import read_handed_in
+from gateway.config import Shared
+from gateway.errors import StateDiskFull, Unavailable
+from gateway.state.loop_timeout import loop_timeout
+
+T = TypeVar("T")
+
+TIMEOUT_S = 0.05
+FAILURES = 5
+PROBE_AFTER_S = 1.0
+MAX_CONNECTIONS = 64
+_SOCKET_TIMEOUT_S = 10.0  # for callers that have no other timeout
+_CALLS_AT_ONCE = 16  # more would only wait there, with their time running
+_AT_ONCE = 256  # commands in one round trip
+_LOG_AGAIN_S = 10.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class Breaker:
+    """Stops calls to a server that does not answer, and lets one through now and then.
+
+    After FAILURES in a row it is open: no call is made, so no caller waits for a timeout. Every
+    `probe_after_s` seconds one caller is let through as a probe; if it succeeds, the breaker
+    closes. A probe that never reports back blocks nothing, because the next one is due by time
+    alone. `monotonic` gives seconds.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float], *, probe_after_s: float = PROBE_AFTER_S
+    ) -> None:
+        self._monotonic = monotonic
+        self._probe_after_s = probe_after_s
+        self._failures = 0
+        self._next_probe = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether only probes are let through."""
+        return self._failures >= FAILURES
+
+    def admits(self) -> bool:
+        """Whether to ask now; while open, True makes the caller the probe."""
+        if not self.is_open:
+            return True
+        now = self._monotonic()
+        if now < self._next_probe:
+            return False
+        self._next_probe = now + self._probe_after_s
+        return True
+
+    def succeeded(self) -> None:
+        """An answer came."""
+        self._failures = 0
+
+    def failed(self) -> None:
+        """No answer came."""
+        self._failures += 1
+        if self.is_open:
+            self._next_probe = self._monotonic() + self._probe_after_s
+
+
+class NoAnswer(Unavailable):
+    """Redis was asked and did not answer in time: it may still do what it was asked to."""
+
+
+def connect(
+    url: str, password: str | None = None, *, timeout_s: float = _SOCKET_TIMEOUT_S
+) -> Redis:
+    """A client of the server at `url`. It connects when it is first used.
+
+    Replies are bytes. `timeout_s` goes by the clock, however busy this process is; who needs an
+    answer soon waits `loop_timeout` a shorter time.
+
+    A command is sent only once: the caller knows whether it may be repeated. Raises ValueError for
+    a malformed URL.
+    """
+    pool = BlockingConnectionPool.from_url(
+        url,
+        password=password,
+        max_connections=MAX_CONNECTIONS,
+        timeout=timeout_s,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+    )
+    return Redis.from_pool(pool)  # and so closed with it
+
+
+def open_link(shared: Shared) -> RedisLink:
+    """A link to the shared Redis; ValueError without a URL, or for a malformed one."""
+    if shared.redis_url is None:
+        raise ValueError("no Redis is shared")
+    file = shared.redis_password_file
+    password = None if file is None else read_handed_in(Path(file))
+    return RedisLink(connect(shared.redis_url, password), timeout_s=shared.redis_timeout_s)
+
+
+class RedisLink:
+    """One client behind a breaker; the client is closed with the link. For one event loop.
+
+    `timeout_s` is the longest that one round trip may take.
+    """
+
+    def __init__(
+        self, client: Redis, breaker: Breaker | None = None, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.client = client
+        self.is_full = False  # whether a write was refused for lack of room; others set it back
+        self._breaker = breaker or Breaker(time.monotonic)
+        self._timeout_s = timeout_s
+        self._turns = asyncio.Semaphore(_CALLS_AT_ONCE)
+        self._log_again: dict[str, float] = {}  # kinds of refusals, and from when on
+
+    async def command(self, *words: Any) -> Any:
+        """One command's reply: bytes, int, list or None. Raises Unavailable."""
+        send: Callable[..., Awaitable[Any]] = self.client.execute_command
+        return await self.run(lambda: send(*words))
+
+    async def commands(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The replies of many commands, in few round trips, not atomic. Raises Unavailable."""
+        replies: list[Any] = []
+        for start in range(0, len(commands), _AT_ONCE):
+            pipeline = self.client.pipeline(transaction=False)
+            for words in commands[start : start + _AT_ONCE]:
+                pipeline.execute_command(*words)
+            replies += await self.run(pipeline.execute)
+        return replies
+
+    def script(self, source: str) -> Script:
+        """A Lua script, which runs in one round trip and is loaded again if the server lost it."""
+        return Script(self, source)
+
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What `work` on the client, one round trip, gives. Raises Unavailable."""
+        async with self._turns:
+            return await self._run(work)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.client.aclose()
+
+    async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
+        if not self._breaker.admits():
+            raise unavailable()
+        was_open = self._breaker.is_open
+        try:
+            async with loop_timeout(self._timeout_s):
+                result = await work()
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            self._fail(error)
+            raise unavailable(NoAnswer) from error
+        except RedisError as error:
+            self._breaker.succeeded()
+            self._log_refusal(_first_word(error))
+            if _is_full(error):
+                self.is_full = True
+                raise StateDiskFull() from error
+            raise unavailable() from error
+        self._breaker.succeeded()
+        if was_open:
+            _LOG.warning("Redis answers again")
+        return result
+
+    def _fail(self, error: Exception) -> None:
+        was_open = self._breaker.is_open
+        self._breaker.failed()
+        if self._breaker.is_open and not was_open:
+            _LOG.error("Redis does not answer: %s", type(error).__name__)
+
+    def _log_refusal(self, word: str) -> None:
+        """Log a kind of refusal, but not for each request that meets it."""
+        now = time.monotonic()
+        if now >= self._log_again.get(word, now):
+            self._log_again[word] = now + _LOG_AGAIN_S
+            _LOG.error("Redis refused a command: %s", word)
+
+
+class Script:
+    """A Lua script on one link."""
+
+    def __init__(self, link: RedisLink, source: str) -> None:
+        self._link = link
+        self._script = link.client.register_script(source)
+
+    async def __call__(self, keys: Sequence[str], arguments: Sequence[str | bytes | float]) -> Any:
+        """Run it; raises Unavailable."""
+        return await self._link.run(lambda: self._script(keys=list(keys), args=list(arguments)))
+
+
+def unavailable(kind: type[Unavailable] = Unavailable) -> Unavailable:
+    """The refusal while Redis is away or cannot do what is asked."""
+    return kind(
+        "the gateway cannot reach its state at the moment",
+        code="state_unavailable",
+        retry_after_s=PROBE_AFTER_S,
+    )
+
+
+def _is_full(error: RedisError) -> bool:
+    """Whether Redis refuses to write for lack of memory, or because its own disk is full."""
+    return isinstance(error, OutOfMemoryError) or str(error).startswith(("OOM ", "MISCONF "))
+
+
+def _first_word(error: RedisError) -> str:
+    """The kind of a refusal; the rest of its text may quote what was sent."""
+    word = str(error).partition(" ")[0]
+    return word if word.isupper() and word.isalpha() else type(error).__name__

@@ -1,0 +1,189 @@
+"""Tenants, keys, groups and published prefixes in Redis, each with the indexes beside it.
+
+A record is found by its id in the hash of its kind, and what must be unique (a name, a digest, a
+version) by the index of its kind. Groups and tenants have sets of what belongs to them. A change
+that was overtaken by another is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.state.records import ApiKey, Group, PublishedPrefix, Tenant
+from gateway.state.redis import keys as at
+from gateway.state.redis.identity import StateLink
+from gateway.state.redis.link import unavailable
+from gateway.state.redis.response_changes import drop_all
+from gateway.state.redis.transaction import Changed, Transaction
+from gateway.state.store import D, R, Record, has_members, live_group, missing, taken
+
+_MAX_TRIES = 20  # of a change, while others change the same record
+_encode = msgspec.json.encode
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    records: str  # from id to record
+    index: str  # from what must be unique to id
+
+
+_PLACES: dict[type[Record], _Place] = {
+    Tenant: _Place(at.TENANTS, at.TENANT_NAMES),
+    ApiKey: _Place(at.KEYS, at.DIGESTS),
+    Group: _Place(at.GROUPS, at.GROUP_NAMES),
+    PublishedPrefix: _Place(at.PREFIXES, at.PREFIX_VERSIONS),
+}
+
+
+class RedisRecords:
+    """`gateway.state.store.Records` on one link."""
+
+    def __init__(self, link: StateLink) -> None:
+        self.link = link
+
+    async def create(self, record: R) -> None:
+        """Add a record."""
+        place, transaction = _PLACES[type(record)], Transaction()
+        owner = record.id
+        if isinstance(record, ApiKey):
+            owner = record.tenant_id
+            transaction.expect(["HEXISTS", at.TENANTS, owner], 1, missing(Tenant))
+            transaction.write("SADD", at.keys_of(owner), record.id)
+        _expect_free(transaction, place.records, record.id)
+        _expect_free(transaction, place.index, _unique(record))
+        _join(transaction, record.id, None, live_group(record))
+        found = _encode([record.id, owner]) if isinstance(record, ApiKey) else record.id
+        transaction.write("HSET", place.index, _unique(record), found)
+        _keep(transaction, record)
+        await self.link.apply(transaction)
+
+    async def every(self, kind: type[R]) -> list[R]:
+        """All records of a kind, oldest first."""
+        return _read(kind, await self.link.command("HVALS", _PLACES[kind].records))
+
+    async def get(self, kind: type[R], record_id: str) -> R:
+        """One record by id."""
+        return (await self._changing(kind, record_id))[0]
+
+    async def update(self, record: R) -> None:
+        """Replace what an update may change of a record."""
+
+        async def change() -> Transaction:
+            old, transaction = await self._changing(type(record), record.id)
+            new = old.updated(record)
+            if _unique(new) != _unique(old):
+                index = _PLACES[type(record)].index
+                _expect_free(transaction, index, _unique(new))
+                transaction.write("HDEL", index, _unique(old))
+                transaction.write("HSET", index, _unique(new), new.id)
+            _join(transaction, new.id, live_group(old), live_group(new))
+            if isinstance(new, Tenant) and new.disabled:
+                await drop_all(self.link, transaction, new.id)
+            _keep(transaction, new)
+            return transaction
+
+        await self._repeat(change)
+
+    async def delete(self, kind: type[D], record_id: str) -> None:
+        """Remove a tenant and what is its own, or a group."""
+        await self._repeat(lambda: self._deletion(kind, record_id))
+
+    async def list_keys(self, tenant_id: str) -> list[ApiKey]:
+        """A tenant's keys, oldest first."""
+        await self.get(Tenant, tenant_id)
+        return await self._keys_of(tenant_id)
+
+    async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
+        """The key with this digest and its tenant; None when no such key was ever made."""
+        owner = await self.link.command("HGET", at.DIGESTS, digest)
+        if owner is None:
+            return None
+        key_id, tenant_id = msgspec.json.decode(owner, type=tuple[str, str])
+        key, tenant = await self.link.commands(
+            [("HGET", at.KEYS, key_id), ("HGET", at.TENANTS, tenant_id)]
+        )
+        if key is None or tenant is None:
+            return None
+        return msgspec.json.decode(key, type=ApiKey), msgspec.json.decode(tenant, type=Tenant)
+
+    async def _keys_of(self, tenant_id: str) -> list[ApiKey]:
+        ids = await self.link.command("SMEMBERS", at.keys_of(tenant_id))
+        return _read(ApiKey, await self.link.command("HMGET", at.KEYS, *ids)) if ids else []
+
+    async def _deletion(self, kind: type[D], record_id: str) -> Transaction:
+        old, transaction = await self._changing(kind, record_id)
+        if isinstance(old, Group):
+            transaction.expect(["SCARD", at.members_of(old.id)], 0, has_members())
+        else:
+            keys = await self._keys_of(old.id)
+            # Single keys are never removed, so the same number is the same keys.
+            transaction.expect(["SCARD", at.keys_of(old.id)], len(keys))
+            for key in keys:
+                transaction.write("HDEL", at.KEYS, key.id)
+                transaction.write("HDEL", at.DIGESTS, key.digest)
+            transaction.write("DEL", at.keys_of(old.id))
+            await drop_all(self.link, transaction, old.id)
+            _join(transaction, old.id, old.group_id, None)
+        transaction.write("HDEL", _PLACES[kind].records, old.id)
+        transaction.write("HDEL", _PLACES[kind].index, old.name)
+        transaction.write("PUBLISH", at.CHANGES, old.id)
+        return transaction
+
+    async def _repeat(self, change: Callable[[], Awaitable[Transaction]]) -> None:
+        """Make and apply a transaction; repeat while others change the same data in between."""
+        for _ in range(_MAX_TRIES):
+            try:
+                return await self.link.apply(await change())
+            except Changed:
+                continue
+        raise unavailable()
+
+    async def _changing(self, kind: type[R], record_id: str) -> tuple[R, Transaction]:
+        """The record, and a transaction that is applied only if the record has not changed."""
+        place = _PLACES[kind].records
+        stored = await self.link.command("HGET", place, record_id)
+        if stored is None:
+            raise missing(kind)
+        transaction = Transaction()
+        transaction.expect(["HGET", place, record_id], stored)
+        return msgspec.json.decode(stored, type=kind), transaction
+
+
+def _read(kind: type[R], stored: list[bytes | None]) -> list[R]:
+    """Those records that are there, by the time at which they were made."""
+    records = [msgspec.json.decode(record, type=kind) for record in stored if record is not None]
+    return sorted(records, key=lambda record: (record.created_at, record.id))
+
+
+def _keep(transaction: Transaction, record: Record) -> None:
+    """Write the record, and tell other gateways whose it is."""
+    transaction.write("HSET", _PLACES[type(record)].records, record.id, _encode(record))
+    whose = record.tenant_id if isinstance(record, ApiKey) else record.id
+    transaction.write("PUBLISH", at.CHANGES, whose)
+
+
+def _unique(record: Record) -> str | bytes:
+    """What no other record of its kind may have, beside its id."""
+    if isinstance(record, ApiKey):
+        return record.digest
+    if isinstance(record, PublishedPrefix):
+        return at.version_of(record.name, record.version)
+    return record.name
+
+
+def _expect_free(transaction: Transaction, place: str, field: str | bytes) -> None:
+    transaction.expect(["HEXISTS", place, field], 0, taken())
+
+
+def _join(transaction: Transaction, member_id: str, old: str | None, new: str | None) -> None:
+    """Let a member leave one group and enter another; NotFound when that is not there."""
+    if new == old:
+        return
+    if old is not None:
+        transaction.write("SREM", at.members_of(old), member_id)
+    if new is not None:
+        transaction.expect(["HEXISTS", at.GROUPS, new], 1, missing(Group))
+        transaction.write("SADD", at.members_of(new), member_id)

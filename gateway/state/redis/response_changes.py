@@ -1,0 +1,66 @@
+"""What there is of a stored response in Redis: it all comes, and goes, in one transaction.
+
+Knows: the keys of stored responses. Does not know: when one comes or goes (`responses`, `records`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.state.records import StoredResponse
+from gateway.state.redis import keys as at
+from gateway.state.redis.identity import StateLink
+from gateway.state.redis.transaction import Transaction
+
+_MEMBERS_AT_ONCE = 1000  # arguments of one command in a script
+
+
+def end_of(tenant_id: str, response_id: str) -> bytes:
+    """A response's member of RESPONSE_ENDS."""
+    return msgspec.json.encode([tenant_id, response_id])
+
+
+async def drop_one(link: StateLink, tenant_id: str, response_id: str) -> Transaction:
+    """A transaction that removes one response, also what is left of one that is not there."""
+    place = at.responses_of(tenant_id)
+    size = await link.command("HSTRLEN", place, response_id)
+    transaction = Transaction()
+    transaction.expect(["HSTRLEN", place, response_id], size)
+    transaction.write("HDEL", place, response_id)
+    transaction.write("ZREM", at.response_ages(tenant_id), response_id)
+    transaction.write("ZREM", at.RESPONSE_ENDS, end_of(tenant_id, response_id))
+    _count(transaction, tenant_id, -size)
+    return transaction
+
+
+async def drop_all(link: StateLink, transaction: Transaction, tenant_id: str) -> None:
+    """Let `transaction` remove all of a tenant's responses."""
+    size, ids = await link.commands(
+        [
+            ("ZSCORE", at.RESPONSE_BYTES, tenant_id),
+            ("ZRANGE", at.response_ages(tenant_id), 0, -1),
+        ]
+    )
+    held = b"" if size is None else int(size)  # no bytes where the tenant never had any
+    transaction.expect(["ZSCORE", at.RESPONSE_BYTES, tenant_id], held)
+    ends = [end_of(tenant_id, response_id.decode()) for response_id in ids]
+    for start in range(0, len(ends), _MEMBERS_AT_ONCE):
+        transaction.write("ZREM", at.RESPONSE_ENDS, *ends[start : start + _MEMBERS_AT_ONCE])
+    transaction.write("DEL", at.responses_of(tenant_id), at.response_ages(tenant_id))
+    transaction.write("ZREM", at.RESPONSE_BYTES, tenant_id)
+    transaction.write("DECRBY", at.RESPONSE_BYTES_OF_ALL, str(int(size or 0)))
+
+
+def add_one(transaction: Transaction, response: StoredResponse, record: bytes) -> None:
+    """Let `transaction` add one, whose record it is."""
+    tenant_id, response_id = response.tenant_id, response.id
+    ends_at, made_at = repr(response.expires_at), repr(response.created_at)
+    transaction.write("HSET", at.responses_of(tenant_id), response_id, record)
+    transaction.write("ZADD", at.response_ages(tenant_id), made_at, response_id)
+    transaction.write("ZADD", at.RESPONSE_ENDS, ends_at, end_of(tenant_id, response_id))
+    _count(transaction, tenant_id, len(record))
+
+
+def _count(transaction: Transaction, tenant_id: str, size: int) -> None:
+    transaction.write("ZINCRBY", at.RESPONSE_BYTES, str(size), tenant_id)
+    transaction.write("INCRBY", at.RESPONSE_BYTES_OF_ALL, str(size))

@@ -1,0 +1,101 @@
+"""Stored responses in Redis: a hash for each tenant, and what is counted and sorted beside it.
+
+Room is made after a response was added, one transaction for each that goes, so for a moment there
+may be more bytes than the bounds allow.
+
+Knows: which response goes. Does not know: what a response holds.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from gateway.state.records import ResponseRoom, StoredResponse, Tenant
+from gateway.state.redis import keys as at
+from gateway.state.redis.records import RedisRecords
+from gateway.state.redis.response_changes import add_one, drop_one
+from gateway.state.redis.transaction import Changed, Transaction
+from gateway.state.store import missing, missing_response, taken
+
+_EXPIRED_AT_ONCE = 256
+_DECODER = msgspec.json.Decoder(StoredResponse)
+
+
+class RedisResponses(RedisRecords):
+    """`gateway.state.store.ResponseStore` on one link."""
+
+    async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
+        """Store it, and let the oldest go where there is no room for all."""
+        record = msgspec.json.encode(response)
+        if not room.has_room_for(len(record)):
+            return False
+
+        async def change() -> Transaction:
+            tenant, transaction = await self._changing(Tenant, response.tenant_id)
+            if tenant.disabled:
+                raise missing(Tenant)
+            place = at.responses_of(response.tenant_id)
+            transaction.expect(["HEXISTS", place, response.id], 0, taken())
+            add_one(transaction, response, record)
+            return transaction
+
+        await self._repeat(change)
+        while (drop := await self._drop_of_one_too_many(response.tenant_id, room)) is not None:
+            with suppress(Changed):  # others make room at the same time: count again
+                await self.link.apply(drop)
+        return True
+
+    async def find_response(
+        self, tenant_id: str, response_id: str, *, now: float
+    ) -> StoredResponse:
+        """One of a tenant's; NotFound also when it has expired."""
+        record = await self.link.command("HGET", at.responses_of(tenant_id), response_id)
+        found = None if record is None else _DECODER.decode(record)
+        if found is None or found.expires_at <= now:
+            raise missing_response()
+        return found
+
+    async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
+        """Remove one; NotFound also when it has expired."""
+        await self.find_response(tenant_id, response_id, now=now)
+        await self._repeat(lambda: drop_one(self.link, tenant_id, response_id))
+
+    async def drop_expired_responses(self, *, now: float) -> None:
+        """Remove what has expired, some of it if there is much."""
+        bounds = "-inf", repr(now), "LIMIT", 0, _EXPIRED_AT_ONCE
+        for member in await self.link.command("ZRANGEBYSCORE", at.RESPONSE_ENDS, *bounds):
+            await self._drop(*msgspec.json.decode(member, type=tuple[str, str]))
+
+    async def _drop_of_one_too_many(self, tenant_id: str, room: ResponseRoom) -> Transaction | None:
+        """Removes the oldest of the tenant, or of whoever has most, while the bytes do not fit.
+
+        Only if the bytes are still what they were: two that make room at once would each remove
+        one where one is too many.
+        """
+        own, every, heaviest = await self.link.commands(
+            [
+                ("ZSCORE", at.RESPONSE_BYTES, tenant_id),
+                ("GET", at.RESPONSE_BYTES_OF_ALL),
+                ("ZREVRANGE", at.RESPONSE_BYTES, 0, 0),
+            ]
+        )
+        if float(own or 0) > room.of_tenant:
+            whose = tenant_id
+        elif int(every or 0) > room.of_all and heaviest:
+            whose = heaviest[0].decode()
+        else:
+            return None
+        oldest = await self.link.command("ZRANGE", at.response_ages(whose), 0, 0)
+        if not oldest:
+            return None
+        drop = await drop_one(self.link, whose, oldest[0].decode())
+        if whose == tenant_id:
+            drop.expect(["ZSCORE", at.RESPONSE_BYTES, tenant_id], int(float(own or 0)))
+        drop.expect(["GET", at.RESPONSE_BYTES_OF_ALL], int(every))
+        return drop
+
+    async def _drop(self, tenant_id: str, response_id: str) -> None:
+        with suppress(Changed):  # another gateway has dropped it
+            await self.link.apply(await drop_one(self.link, tenant_id, response_id))

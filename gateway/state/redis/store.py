@@ -1,0 +1,174 @@
+"""The state in Redis, for several gateways.
+
+Records are JSON, as in SQLite. Every change is one transaction (`transaction`), which also
+publishes changes of tenants, keys and prefixes to all gateways. Usage is one hash for each tenant
+and day, whose numbers are only added to.
+
+How durable a change is depends on Redis' configuration: with an append-only file that is synced
+every second, a power cut may lose a second. After FLUSHALL everything is lost: StateLost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
+
+from gateway.periodic import repeated
+from gateway.state.identity import Expected
+from gateway.state.records import AuditEntry, Counters, UsageRow
+from gateway.state.redis import keys as at
+from gateway.state.redis.identity import REDIS, StateLink
+from gateway.state.redis.link import RedisLink
+from gateway.state.redis.responses import RedisResponses
+from gateway.state.redis.transaction import Changed, Transaction
+from gateway.state.store import AUDIT_KEPT, Listener
+
+RECONNECT_S = 0.5
+PING_S = 5.0
+_BATCH_KEPT_S = "3600"
+
+
+class RedisStore(RedisResponses):
+    """`gateway.state.store.Store` on a Redis server. The link is closed with the store.
+
+    Every call raises StateLost while Redis does not hold the state that is `expected`; without an
+    expectation, the first that is found, or begun. `remember` is given its id.
+    """
+
+    def __init__(
+        self,
+        link: RedisLink,
+        expected: Expected | None = None,
+        remember: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__(StateLink(link, expected or Expected("state", REDIS), remember))
+
+    async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
+        """Add every counter of every row, unless `batch` has been added before."""
+        transaction = Transaction()
+        transaction.expect(["EXISTS", at.batch_of(batch)], 0)
+        transaction.write("SET", at.batch_of(batch), "1", "EX", _BATCH_KEPT_S)
+        for row in rows:
+            transaction.write("ZADD", at.USAGE_DAYS, at.day_number(row.day), row.day)
+            transaction.write("SADD", at.usage_tenants(row.day), row.tenant_id)
+            for counter, value in row.counters.known().items():
+                add = "HINCRBYFLOAT" if isinstance(value, float) else "HINCRBY"
+                place = at.usage_of(row.day, row.tenant_id)
+                transaction.write(add, place, f"{row.key_id}:{counter}", repr(value))
+        try:
+            await self.link.apply(transaction)
+        except Changed:
+            return  # counted already
+
+    async def usage(
+        self,
+        first_day: str,
+        last_day: str,
+        *,
+        tenant_id: str | None = None,
+        key_id: str | None = None,
+    ) -> list[UsageRow]:
+        """The rows from one day to another, both included, by day, tenant and key."""
+        places = await self._places(first_day, last_day, tenant_id)
+        found = await self.link.commands(
+            [("HGETALL", at.usage_of(day, tenant)) for day, tenant in places]
+        )
+        return [
+            UsageRow(day=day, tenant_id=tenant, key_id=key, counters=counters)
+            for (day, tenant), fields in zip(places, found, strict=True)
+            for key, counters in sorted(_by_key(fields).items())
+            if key_id in (None, key)
+        ]
+
+    async def append_audit(self, entry: AuditEntry) -> None:
+        """Add an entry; beyond AUDIT_KEPT the oldest go."""
+        transaction = Transaction()
+        transaction.write("LPUSH", at.AUDIT, msgspec.json.encode(entry))
+        transaction.write("LTRIM", at.AUDIT, "0", str(AUDIT_KEPT - 1))
+        await self.link.apply(transaction)
+
+    async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
+        """At most `limit` entries, newest first, after leaving out the `skip` newest."""
+        if limit <= 0:
+            return []
+        found = await self.link.command("LRANGE", at.AUDIT, skip, skip + limit - 1)
+        return [msgspec.json.decode(entry, type=AuditEntry) for entry in found]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.link.close()
+
+    async def _places(
+        self, first_day: str, last_day: str, tenant_id: str | None
+    ) -> list[tuple[str, str]]:
+        """The days and tenants that there may be rows of, in order."""
+        bounds = at.day_number(first_day), at.day_number(last_day)
+        stored = await self.link.command("ZRANGEBYSCORE", at.USAGE_DAYS, *bounds)
+        days = [day.decode() for day in stored]
+        if tenant_id is not None:
+            return [(day, tenant_id) for day in days]
+        tenants = await self.link.commands([("SMEMBERS", at.usage_tenants(day)) for day in days])
+        return sorted(
+            (day, tenant.decode())
+            for day, of_day in zip(days, tenants, strict=True)
+            for tenant in of_day
+        )
+
+
+def _by_key(fields: dict[bytes, bytes]) -> dict[str, Counters]:
+    """A hash's fields, which are keys and counters, put in order."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for field, value in fields.items():
+        key, _, counter = field.decode().rpartition(":")
+        found[key][counter] = msgspec.json.decode(value)
+    return {key: msgspec.convert(counters, Counters) for key, counters in found.items()}
+
+
+@asynccontextmanager
+async def told_of_changes(client: Redis, *listeners: Listener) -> AsyncIterator[None]:
+    """Tell `listeners` what other gateways change of tenants and prefixes, while this is open.
+
+    Messages may get lost when a connection breaks or a server restarts. The harm is bounded,
+    because keyrings look keys up again after a few seconds anyway, and after each new subscription
+    everything is looked up again. `client` is not closed.
+    """
+    async with repeated(partial(_hear_once, client, listeners), "changes"):
+        yield
+
+
+async def _hear_once(client: Redis, listeners: Sequence[Listener]) -> None:
+    with suppress(RedisError, OSError):
+        async with client.pubsub() as channel:
+            await _hear(channel, listeners)
+    await asyncio.sleep(RECONNECT_S)
+
+
+async def _hear(channel: PubSub, listeners: Sequence[Listener]) -> None:
+    """Listen until the connection breaks or the server answers no ping."""
+    await channel.subscribe(at.CHANGES)
+    last_word = time.monotonic()
+    while time.monotonic() - last_word < 2 * PING_S:
+        message = await channel.get_message(timeout=PING_S)
+        if message is None:
+            await channel.ping()
+            continue
+        last_word = time.monotonic()
+        for listener in listeners:
+            _tell(message, listener)
+
+
+def _tell(message: dict[str, Any], listener: Listener) -> None:
+    if message["type"] == "subscribe":
+        listener.reload()
+    elif message["type"] == "message":
+        listener.forget(message["data"].decode())

@@ -1,0 +1,112 @@
+"""Reserved space on the file system of the data directory: a ballast file.
+
+When a write finds no room, most of the ballast is given up for it; the rest is kept for the next
+start and the end of this run, whose files need room too. It is filled again as soon as there is
+room for all of it. SQLite's files hold room of their own (`sqlite.database`), so that most writes
+need none of this.
+
+The bytes are random, because a file system that compresses would keep zeros in no room at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from gateway.state.faults import Fault, no_room
+
+BALLAST_FILE = "ballast"
+BALLAST_BYTES = 4 << 20
+START_BYTES = 1 << 20  # of it, kept for a start and an end
+LOW_BYTES = 2 << 20  # less than this is a full disk
+
+_CHUNK = 64 << 10
+_LOG = logging.getLogger(__name__)
+
+
+class ReservedRoom:
+    """The ballast of one data directory, which several processes may share. From any thread."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._directory = data_dir
+        self._path = data_dir / BALLAST_FILE
+        self.fault: Fault | None = None  # `disk_full`, by the last look at the file system
+
+    async def check(self) -> None:
+        """Look how much room there is, and fill the ballast if it is enough."""
+        await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """What `check` does, waiting for the disk."""
+        free = self._free()
+        self.fault = no_room("the disk of the data directory") if free < LOW_BYTES else None
+        if free >= LOW_BYTES + BALLAST_BYTES - self._size():
+            self.fill()
+
+    def give_up(self, *, keep: int = START_BYTES) -> bool:
+        """Make room for a write that found none; False if there is nothing left to give up."""
+        if self._size() <= keep:
+            return False
+        with suppress(OSError):
+            os.truncate(self._path, keep)
+            self.fault = no_room("the disk of the data directory")
+            _LOG.error("the disk of the data directory is full: reserved room is given up")
+            return True
+        return False
+
+    def end(self) -> None:
+        """Before the last writes of a run: let them have all there is, if they need it."""
+        if self._free() < LOW_BYTES:
+            self.give_up(keep=0)
+
+    def fill(self) -> None:
+        """Take as much room as there is, up to the whole ballast."""
+        with suppress(OSError):
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another one fills it
+                _fill(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def lacks_room(self) -> bool:
+        """Whether a small file cannot be written: also where a quota says so."""
+        probe = self._directory / f".room.{os.getpid()}"
+        try:
+            descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                return os.write(descriptor, b"x" * 4096) < 4096
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        finally:
+            with suppress(OSError):
+                probe.unlink()
+
+    def _size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
+
+    def _free(self) -> int:
+        try:
+            found = os.statvfs(self._directory)
+        except OSError:
+            return 0
+        return found.f_bavail * found.f_frsize
+
+
+def _fill(descriptor: int) -> None:
+    size = os.fstat(descriptor).st_size
+    try:
+        while size < BALLAST_BYTES:
+            size += os.pwrite(descriptor, os.urandom(min(_CHUNK, BALLAST_BYTES - size)), size)
+    finally:
+        os.fsync(descriptor)

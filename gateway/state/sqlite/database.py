@@ -1,0 +1,275 @@
+"""One SQLite file, watched while it is used: its faults, and the space reserved in it.
+
+A file that is damaged is refused to everybody until it was found whole again. One that is gone,
+emptied or exchanged while it is open is refused too: what is written to it would be lost.
+
+Room: the file has a megabyte of free pages and its WAL is as long, so most writes need no room of
+the file system. Where one does and finds none, it has the ballast (`reserved_room`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from gateway.errors import StateDiskFull, StateLost, Unavailable
+from gateway.state.faults import Fault, another, damaged, exchanged, gone
+from gateway.state.identity import Expected, WrongState, marker_name
+from gateway.state.reserved_room import ReservedRoom
+from gateway.state.sqlite.file import (
+    DatabaseAway,
+    DatabaseDamaged,
+    DatabaseFault,
+    DatabaseFull,
+    hold_room,
+    is_whole,
+    open_shared,
+    transaction,
+    translated,
+    write_back,
+)
+
+T = TypeVar("T")
+
+ROOM_BYTES = 1 << 20
+START_CHECK_S = 2.0  # some hundred MB; a larger file is checked as far as that
+CHECK_S = 1.0  # the same while it is in use
+CHECK_PART = 0.02  # of the time, at most, is spent on checks
+CHECK_EVERY_S = 5.0  # at least so long between two
+RETRY_AFTER_S = 1.0
+_WAL_PAGES = 200  # then they are written back: so a WAL needs no more than its room
+_LONG_WAL = 1000
+
+
+class DatabaseFile:
+    """An open file. `run` is for one thread at a time; `look` for any.
+
+    `prepare` brings it to its schema, in a transaction. A power cut loses nothing of a `durable`
+    file, and the last seconds of any other. The latter is synced by `look` alone, or nearly so, and
+    can be used on an event loop. `fault` is what is wrong with it and `id` the id in it, as far as
+    is known.
+
+    The constructor opens or makes the file (0600), waiting for the disk. A damaged file opens, and
+    refuses all. Raises FileExposed, WrongState, DatabaseFull, DatabaseAway, and what `prepare`
+    does.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        expected: Expected,
+        prepare: Callable[[sqlite3.Connection], None],
+        room: ReservedRoom | None = None,
+        *,
+        busy_s: float,
+        durable: bool = True,
+        check_every_s: float = CHECK_EVERY_S,
+    ) -> None:
+        self.fault: Fault | None = None
+        self.id: str | None = None
+        self._path = path
+        self._expected = expected
+        self._bring_to_schema = prepare
+        self._busy_s = busy_s
+        self._durable = durable
+        self._check_every_s = check_every_s
+        self._room = room or ReservedRoom(path.parent)
+        self._has_bad_record = False
+        self._checked_at = time.monotonic()
+        self._check_took_s = 0.0
+        self._connection = self._opened()
+        self._inode = _inode(path)
+
+    def run(self, work: Callable[[sqlite3.Connection], T], *, may_use_reserve: bool = True) -> T:
+        """Do `work`, again if it found no room and some was given up, if it may use that.
+
+        Here a file's faults become the gateway's errors: StateLost for one that is damaged or gone,
+        StateDiskFull, or Unavailable.
+        """
+        fault = self.fault
+        if fault is not None or self._connection is None:
+            raise StateLost((fault or self._damaged()).status)
+        try:
+            return self._attempt(self._connection, work, may_use_reserve=may_use_reserve)
+        except DatabaseDamaged as error:
+            # SQLite's own finding may pass with a disk's bad moment, a bad record does not.
+            self._has_bad_record |= not isinstance(error.__cause__, sqlite3.Error)
+            self.fault = self._damaged()
+            raise StateLost(self.fault.status) from error
+        except DatabaseFull as error:
+            raise StateDiskFull() from error
+        except DatabaseAway as error:
+            raise Unavailable(
+                "the state cannot be read or written at the moment",
+                code="state_unavailable",
+                retry_after_s=RETRY_AFTER_S,
+            ) from error
+
+    async def check(self) -> None:
+        """Look whether the file is there and whole, and has room of its own."""
+        await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """What `check` does, waiting for the disk."""
+        if self._connection is None:
+            return
+        with suppress(OSError):  # the next look finds out
+            self.fault = self._moved() or self._unwhole()
+            if self.fault is None:
+                self._keep_up()
+
+    def close(self) -> None:
+        """Close it."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _opened(self) -> sqlite3.Connection | None:
+        try:
+            try:
+                return self._open()
+            except DatabaseFull:
+                if not self._room.give_up(keep=0):
+                    raise
+                return self._open()
+        except DatabaseDamaged:
+            self.fault = self._damaged()
+            return None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._expected.was_there and _size(self._path) == 0:
+            raise WrongState(gone(self._expected.what, self._path.name))
+        with translated(self._room.lacks_room):
+            connection = open_shared(
+                self._path,
+                self._prepare,
+                busy_s=self._busy_s,
+                check_same_thread=not self._durable,
+            )
+            if not is_whole(connection, START_CHECK_S):
+                connection.close()
+                raise DatabaseDamaged("quick_check found damage")
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+        connection.execute(
+            f"PRAGMA wal_autocheckpoint = {_WAL_PAGES if self._durable else _LONG_WAL}"
+        )
+        with transaction(connection):
+            self.id = _identified(connection, self._expected)
+            self._bring_to_schema(connection)
+        connection.execute("PRAGMA foreign_keys = ON")  # no effect inside a transaction
+
+    def _attempt(
+        self,
+        connection: sqlite3.Connection,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        may_use_reserve: bool,
+    ) -> T:
+        try:
+            return self._try(connection, work)
+        except DatabaseFull:
+            self._try(connection, write_back)  # then the WAL is begun again, in its own room
+        try:
+            return self._try(connection, work)
+        except DatabaseFull:
+            if not may_use_reserve or not self._room.give_up():
+                raise
+        return self._try(connection, work)
+
+    def _try(self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+        with translated(self._room.lacks_room):
+            return work(connection)
+
+    def _damaged(self) -> Fault:
+        return damaged(self._expected.what, self._path.name)
+
+    def _moved(self) -> Fault | None:
+        """A file that has gone, been emptied or been exchanged since it was opened."""
+        what, path = self._expected.what, self._path
+        if _size(path) == 0:
+            return gone(what, path.name)
+        if _inode(path) != self._inode:
+            return exchanged(what, path.name)
+        return None
+
+    def _unwhole(self) -> Fault | None:
+        """Read the file anew: the connection in use may have old pages in memory."""
+        now = time.monotonic()
+        is_due = now - self._checked_at >= max(self._check_every_s, self._check_took_s / CHECK_PART)
+        if self._has_bad_record or (self.fault is None and not is_due):
+            return self.fault
+        try:
+            with translated(self._room.lacks_room), closing(self._newcomer()) as connection:
+                whole = is_whole(connection, CHECK_S)
+                found = _stored_id(connection)
+        except (DatabaseAway, DatabaseFull):
+            return self.fault
+        except DatabaseDamaged:
+            whole, found = False, None
+        self._checked_at = time.monotonic()
+        self._check_took_s = self._checked_at - now
+        if not whole:
+            return self._damaged()
+        if found == self.id:
+            return None
+        what, path = self._expected.what, self._path
+        return another(what, path.name, marker_name(what))
+
+    def _newcomer(self) -> sqlite3.Connection:
+        uri = f"file:{quote(str(self._path))}?mode=rw"
+        return sqlite3.connect(uri, uri=True, timeout=1.0, isolation_level=None)
+
+    def _keep_up(self) -> None:
+        """Make room in the file and in its WAL, if there is some; sync what `run` does not."""
+        wal = self._path.with_name(self._path.name + "-wal")
+        holds_room = _size(wal) >= ROOM_BYTES or self._room.fault is not None
+        if holds_room and self._durable:
+            return
+        try:
+            with translated(self._room.lacks_room), closing(self._newcomer()) as connection:
+                connection.execute("PRAGMA synchronous = NORMAL")
+                if not holds_room:
+                    hold_room(connection, ROOM_BYTES)
+                write_back(connection)
+        except DatabaseFault:
+            return  # the next look finds out
+
+
+def _identified(connection: sqlite3.Connection, expected: Expected) -> str:
+    """The file's id; a new file gets one. Raises WrongState."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    connection.execute("CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL)")
+    found = _stored_id(connection)
+    settled = expected.settled(found, is_empty=tables == 0)
+    if found is None:
+        connection.execute("INSERT INTO identity VALUES (?)", (settled,))
+    return settled
+
+
+def _stored_id(connection: sqlite3.Connection) -> str | None:
+    row = connection.execute("SELECT id FROM identity").fetchone()
+    return None if row is None else str(row[0])
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,174 @@
+"""A SQLite file that several processes open: private, in WAL mode, changed in transactions.
+
+What SQLite's errors mean, for every such file:
+
+DatabaseFault
+ |- DatabaseDamaged   malformed, no database, unreadable, or a record that is none
+ |- DatabaseFull      no room for a write
+ `- DatabaseAway      locked for too long, read-only, or it cannot be opened
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from gateway.auth.private_file import require_private
+
+WAL_WAIT_S = 10.0
+_OPCODES = 20_000  # of SQLite between two looks at the clock
+_AWAY = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_AUTH,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PROTOCOL,
+}
+
+
+class DatabaseFault(Exception):
+    """A file that SQLite could not read or write. The message is SQLite's."""
+
+
+class DatabaseDamaged(DatabaseFault):
+    """The file does not hold what was written, or cannot be read."""
+
+
+class DatabaseFull(DatabaseFault):
+    """There is no room for a write."""
+
+
+class DatabaseAway(DatabaseFault):
+    """The file cannot be used now."""
+
+
+@contextmanager
+def translated(lacks_room: Callable[[], bool]) -> Iterator[None]:
+    """Raise what goes wrong inside as a DatabaseFault.
+
+    `lacks_room` is asked where the code does not tell a full disk from a broken one. A violated
+    constraint and a closed connection are no faults of the file.
+    """
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+        raise
+    except sqlite3.DatabaseError as error:
+        raise _kind(error, lacks_room)(str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DatabaseDamaged("a record cannot be read") from error
+
+
+def _kind(error: sqlite3.DatabaseError, lacks_room: Callable[[], bool]) -> type[DatabaseFault]:
+    # Text that is not UTF-8 has no code: Python raises it.
+    primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if primary == sqlite3.SQLITE_FULL:
+        return DatabaseFull
+    if primary in _AWAY:
+        return DatabaseAway
+    if primary == sqlite3.SQLITE_IOERR and lacks_room():
+        return DatabaseFull
+    return DatabaseDamaged
+
+
+def open_shared(
+    path: Path,
+    prepare: Callable[[sqlite3.Connection], None],
+    *,
+    busy_s: float,
+    check_same_thread: bool = True,
+) -> sqlite3.Connection:
+    """Open or make the file (0600), and let `prepare` bring it to its schema.
+
+    A statement waits for other processes' transactions for `busy_s`. Raises FileExposed when
+    others may read the file, sqlite3.DatabaseError when it is no database, and what `prepare` does.
+    """
+    _make_private(path)
+    connection = sqlite3.connect(
+        path, timeout=busy_s, isolation_level=None, check_same_thread=check_same_thread
+    )
+    with ExitStack() as on_failure:
+        on_failure.callback(connection.close)
+        _enter_wal(connection)
+        prepare(connection)
+        on_failure.pop_all()
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing. The lock is taken first, so what is read inside stays true."""
+    with connection:  # commits, or rolls back whatever is raised, also by the commit
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def hold_room(connection: sqlite3.Connection, size: int) -> None:
+    """Write `size` bytes and free them: its pages stay free in the file, its frames in the WAL."""
+    with transaction(connection):
+        connection.execute("DROP TABLE IF EXISTS room")
+        connection.execute("CREATE TABLE room (bytes BLOB)")
+        connection.execute("INSERT INTO room VALUES (zeroblob(?))", (size,))
+    with transaction(connection):
+        connection.execute("DROP TABLE IF EXISTS room")
+
+
+def write_back(connection: sqlite3.Connection) -> None:
+    """Copy the WAL into the file, so that it can be begun again."""
+    try:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+            raise
+
+
+def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
+    """Whether SQLite's own check finds nothing, as far as it comes in this time."""
+    deadline = time.monotonic() + within_s
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPCODES)
+    try:
+        found: tuple[str] = connection.execute("PRAGMA quick_check(1)").fetchone()
+        return found == ("ok",)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            return True
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+def _make_private(path: Path) -> None:
+    """Make the file 0600 before SQLite would make it otherwise; -wal and -shm inherit its mode.
+
+    A file that is there is looked at, not opened: closing any descriptor of it would drop the
+    locks that another connection of this process holds.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        require_private(path, path.stat().st_mode)
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL. SQLite's busy handler does not cover this, and processes start together."""
+    deadline = time.monotonic() + WAL_WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return

@@ -1,0 +1,137 @@
+"""Stored responses in SQLite.
+
+They may be lost in a power cut, so that no answer waits for the disk; what tenants and keys write
+after them is synced as ever. And they take none of the room that is reserved on a full disk.
+
+Knows: the tables `responses` and `response_bytes`. Does not know: what a response holds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from gateway.state.records import ResponseRoom, StoredResponse, Tenant
+from gateway.state.sqlite.file import transaction
+from gateway.state.sqlite.worker import SqliteWorker, on_worker
+from gateway.state.store import missing, missing_response, taken
+
+_EXPIRED_AT_ONCE = 256
+_DECODER = msgspec.json.Decoder(StoredResponse)
+
+
+class SqliteResponses(SqliteWorker):
+    """`gateway.state.store.ResponseStore` on a SQLite file."""
+
+    async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
+        """Store it, and let the oldest go where there is no room for all."""
+        record = msgspec.json.encode(response)
+        if not room.has_room_for(len(record)):
+            return False
+        await self.run_in_room(lambda connection: _keep(connection, response, record, room))
+        return True
+
+    @on_worker
+    def find_response(
+        self, connection: sqlite3.Connection, tenant_id: str, response_id: str, *, now: float
+    ) -> StoredResponse:
+        """One of a tenant's; NotFound also when it has expired."""
+        found = connection.execute(
+            "SELECT record FROM responses WHERE tenant_id = ? AND id = ? AND expires_at > ?",
+            (tenant_id, response_id, now),
+        ).fetchone()
+        if found is None:
+            raise missing_response()
+        return _DECODER.decode(found[0])
+
+    @on_worker
+    def drop_response(
+        self, connection: sqlite3.Connection, tenant_id: str, response_id: str, *, now: float
+    ) -> None:
+        """Remove one; NotFound also when it has expired."""
+        dropped = connection.execute(
+            "DELETE FROM responses WHERE tenant_id = ? AND id = ? AND expires_at > ?",
+            (tenant_id, response_id, now),
+        )
+        if not dropped.rowcount:
+            raise missing_response()
+
+    @on_worker
+    def drop_expired_responses(self, connection: sqlite3.Connection, *, now: float) -> None:
+        """Remove what has expired, some of it if there is much."""
+        connection.execute(
+            "DELETE FROM responses WHERE rowid IN"
+            " (SELECT rowid FROM responses WHERE expires_at <= ? LIMIT ?)",
+            (now, _EXPIRED_AT_ONCE),
+        )
+
+
+def drop_responses_of(connection: sqlite3.Connection, tenant_id: str) -> None:
+    """Remove all of a tenant's."""
+    connection.execute("DELETE FROM responses WHERE tenant_id = ?", (tenant_id,))
+
+
+def _keep(
+    connection: sqlite3.Connection, response: StoredResponse, record: bytes, room: ResponseRoom
+) -> None:
+    with _unsynced(connection), transaction(connection):
+        _check_tenant(connection, response.tenant_id)
+        row = (
+            response.tenant_id,
+            response.id,
+            response.created_at,
+            response.expires_at,
+            len(record),
+            record,
+        )
+        added = connection.execute(
+            "INSERT INTO responses (tenant_id, id, created_at, expires_at, size, record)"
+            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            row,
+        )
+        if not added.rowcount:
+            raise taken()
+        _make_room(connection, response.tenant_id, room)
+
+
+def _check_tenant(connection: sqlite3.Connection, tenant_id: str) -> None:
+    found = connection.execute("SELECT record FROM tenants WHERE id = ?", (tenant_id,)).fetchone()
+    if found is None or msgspec.json.decode(found[0], type=Tenant).disabled:
+        raise missing(Tenant)
+
+
+def _make_room(connection: sqlite3.Connection, tenant_id: str, room: ResponseRoom) -> None:
+    """Drop the oldest of the tenant, then of whoever has most, until the bytes fit."""
+    while _bytes(connection, "WHERE tenant_id = ?", tenant_id) > room.of_tenant:
+        _drop_oldest(connection, tenant_id)
+    while _bytes(connection) > room.of_all:
+        (heaviest,) = connection.execute(
+            "SELECT tenant_id FROM response_bytes ORDER BY bytes DESC LIMIT 1"
+        ).fetchone()
+        _drop_oldest(connection, heaviest)
+
+
+def _bytes(connection: sqlite3.Connection, where: str = "", *values: str) -> int:
+    statement = f"SELECT ifnull(sum(bytes), 0) FROM response_bytes {where}"
+    return int(connection.execute(statement, values).fetchone()[0])
+
+
+def _drop_oldest(connection: sqlite3.Connection, tenant_id: str) -> None:
+    connection.execute(
+        "DELETE FROM responses WHERE rowid = (SELECT rowid FROM responses WHERE tenant_id = ?"
+        " ORDER BY created_at, rowid LIMIT 1)",
+        (tenant_id,),
+    )
+
+
+@contextmanager
+def _unsynced(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commits inside are on the disk with the next one that is synced."""
+    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA synchronous = FULL")

@@ -1,0 +1,107 @@
+"""The schema of the state's SQLite file.
+
+Records are stored whole in `record`, as JSON; the other columns are those that must be unique, by
+which records are found, or by which lists are ordered. Each counter of usage is a row of its own,
+so that a new counter does not change the schema either.
+
+A release that changes it raises VERSION and brings files of older releases to it. Version 1 was in
+none; version 3 added stored responses.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+VERSION = 3
+_BEFORE_RESPONSES = 2
+
+
+class SchemaTooNew(Exception):
+    """The file was written by a later release, and this one cannot know what it holds."""
+
+
+def make_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring a new or older file to the schema; raises SchemaTooNew. In the caller's transaction."""
+    connection.execute("PRAGMA secure_delete = ON")  # what is deleted is no more in the file
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version not in (0, _BEFORE_RESPONSES, VERSION):
+        raise SchemaTooNew(f"{path} has schema version {version}, this release knows {VERSION}")
+    if version == VERSION:
+        return
+    for statement in (*(_TABLES if version == 0 else ()), *_RESPONSES):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {VERSION}")  # takes no parameters
+
+
+_TABLES = (
+    """CREATE TABLE groups (
+        id TEXT PRIMARY KEY NOT NULL,
+        name TEXT NOT NULL UNIQUE,
+        created_at REAL NOT NULL,
+        record BLOB NOT NULL
+    )""",
+    """CREATE TABLE tenants (
+        id TEXT PRIMARY KEY NOT NULL,
+        name TEXT NOT NULL UNIQUE,
+        group_id TEXT REFERENCES groups (id),
+        created_at REAL NOT NULL,
+        record BLOB NOT NULL
+    )""",
+    "CREATE INDEX tenants_of_group ON tenants (group_id)",
+    """CREATE TABLE keys (
+        id TEXT PRIMARY KEY NOT NULL,
+        tenant_id TEXT NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+        digest BLOB NOT NULL UNIQUE,
+        created_at REAL NOT NULL,
+        record BLOB NOT NULL
+    )""",
+    "CREATE INDEX keys_of_tenant ON keys (tenant_id)",
+    # group_id is NULL for a prefix that is for everyone, and for one that was deleted.
+    """CREATE TABLE prefixes (
+        id TEXT PRIMARY KEY NOT NULL,
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        group_id TEXT REFERENCES groups (id),
+        created_at REAL NOT NULL,
+        record BLOB NOT NULL,
+        UNIQUE (name, version)
+    )""",
+    "CREATE INDEX prefixes_of_group ON prefixes (group_id)",
+    """CREATE TABLE usage (
+        day TEXT NOT NULL,
+        tenant_id TEXT NOT NULL,
+        key_id TEXT NOT NULL,
+        counter TEXT NOT NULL,
+        value NUMERIC NOT NULL,
+        PRIMARY KEY (day, tenant_id, key_id, counter)
+    ) WITHOUT ROWID""",
+    "CREATE TABLE usage_batches (batch TEXT PRIMARY KEY NOT NULL, at REAL NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE audit (id INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL)",
+)
+
+# Bytes are added up by triggers, which also fire when responses go with their tenant.
+_RESPONSES = (
+    """CREATE TABLE responses (
+        tenant_id TEXT NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+        id TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        expires_at REAL NOT NULL,
+        size INTEGER NOT NULL,
+        record BLOB NOT NULL,
+        PRIMARY KEY (tenant_id, id)
+    )""",
+    "CREATE INDEX responses_by_age ON responses (tenant_id, created_at)",
+    "CREATE INDEX responses_by_end ON responses (expires_at)",
+    """CREATE TABLE response_bytes (
+        tenant_id TEXT PRIMARY KEY NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+        bytes INTEGER NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TRIGGER response_kept AFTER INSERT ON responses BEGIN
+        INSERT INTO response_bytes VALUES (NEW.tenant_id, NEW.size)
+        ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes;
+    END""",
+    """CREATE TRIGGER response_gone AFTER DELETE ON responses BEGIN
+        UPDATE response_bytes SET bytes = bytes - OLD.size WHERE tenant_id = OLD.tenant_id;
+    END""",
+)

@@ -1,0 +1,256 @@
+"""The state in one SQLite file, for one machine.
+
+All statements run on one worker thread that owns the connection, so the event loop never
+waits for the disk. Several processes may open the same file: WAL lets them read while one
+writes, and a writer waits for another for ten seconds at most. A commit is on the disk
+before the call returns, so a revocation survives a power cut.
+
+Names of tables and columns (`schema`) are the code's own; values are always parameters.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.errors import GatewayError
+from gateway.state.identity import Expected
+from gateway.state.records import (
+    ApiKey,
+    AuditEntry,
+    Counters,
+    Group,
+    PublishedPrefix,
+    Tenant,
+    UsageRow,
+)
+from gateway.state.reserved_room import ReservedRoom
+from gateway.state.sqlite.database import DatabaseFile
+from gateway.state.sqlite.file import transaction
+from gateway.state.sqlite.responses import SqliteResponses, drop_responses_of
+from gateway.state.sqlite.schema import make_schema
+from gateway.state.sqlite.worker import on_worker
+from gateway.state.store import (
+    AUDIT_KEPT,
+    D,
+    R,
+    Record,
+    has_members,
+    live_group,
+    missing,
+    taken,
+)
+
+BUSY_TIMEOUT_S = 10.0
+BATCHES_KEPT_S = 3600.0
+_TABLES: dict[type[Record], str] = {
+    Tenant: "tenants",
+    ApiKey: "keys",
+    Group: "groups",
+    PublishedPrefix: "prefixes",
+}
+
+
+class SqliteStore(SqliteResponses):
+    """`gateway.state.store.Store` on a SQLite file. Call it from any task of one event loop.
+
+    The constructor opens or makes the file (0600), waiting for the disk. A damaged one opens, and
+    every call raises StateLost. Raises FileExposed when others may read the file, SchemaTooNew,
+    WrongState, or a DatabaseFault when it cannot be opened.
+    """
+
+    def __init__(
+        self, path: Path, expected: Expected | None = None, room: ReservedRoom | None = None
+    ) -> None:
+        expected = expected or Expected("state", path.name)
+        prepare = partial(make_schema, path=path)
+        super().__init__(DatabaseFile(path, expected, prepare, room, busy_s=BUSY_TIMEOUT_S))
+
+    @on_worker
+    def create(self, connection: sqlite3.Connection, record: R) -> None:
+        """Add a record; Conflict if a unique value is taken, NotFound if its owner is not there."""
+        row = _row(record)
+        columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
+        with _constrained(_missing_owner(record)):
+            connection.execute(
+                f"INSERT INTO {_TABLES[type(record)]} ({columns}) VALUES ({values})", row
+            )
+
+    @on_worker
+    def every(self, connection: sqlite3.Connection, kind: type[R]) -> list[R]:
+        """All records of a kind, oldest first."""
+        return _every(connection, kind)
+
+    @on_worker
+    def get(self, connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
+        """One record by id."""
+        return _one(connection, kind, record_id)
+
+    @on_worker
+    def update(self, connection: sqlite3.Connection, record: R) -> None:
+        """Replace what an update may change of a record. Raises as `create` does."""
+        with transaction(connection):
+            row = _row(_one(connection, type(record), record.id).updated(record))
+            changes = ", ".join(f"{name} = :{name}" for name in row)
+            with _constrained(_missing_owner(record)):
+                connection.execute(
+                    f"UPDATE {_TABLES[type(record)]} SET {changes} WHERE id = :id", row
+                )
+            if isinstance(record, Tenant) and record.disabled:
+                drop_responses_of(connection, record.id)
+
+    @on_worker
+    def delete(self, connection: sqlite3.Connection, kind: type[D], record_id: str) -> None:
+        """Remove a tenant and what is its own, or a group; Conflict if others belong to it."""
+        with _constrained(has_members()):
+            statement = f"DELETE FROM {_TABLES[kind]} WHERE id = ?"
+            if not connection.execute(statement, (record_id,)).rowcount:
+                raise missing(kind)
+
+    @on_worker
+    def list_keys(self, connection: sqlite3.Connection, tenant_id: str) -> list[ApiKey]:
+        """A tenant's keys, oldest first."""
+        _one(connection, Tenant, tenant_id)
+        return _every(connection, ApiKey, tenant_id=tenant_id)
+
+    @on_worker
+    def find_by_digest(
+        self, connection: sqlite3.Connection, digest: bytes
+    ) -> tuple[ApiKey, Tenant] | None:
+        """The key with this digest and its tenant; None when no such key was ever made."""
+        found = connection.execute(
+            "SELECT keys.record, tenants.record FROM keys"
+            " JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.digest = ?",
+            (digest,),
+        ).fetchone()
+        if found is None:
+            return None
+        key, tenant = found
+        return msgspec.json.decode(key, type=ApiKey), msgspec.json.decode(tenant, type=Tenant)
+
+    @on_worker
+    def add_usage(
+        self, connection: sqlite3.Connection, rows: Sequence[UsageRow], *, batch: str
+    ) -> None:
+        """Add every counter of every row, unless `batch` has been added before."""
+        values = [
+            (row.day, row.tenant_id, row.key_id, counter, value)
+            for row in rows
+            for counter, value in row.counters.known().items()
+        ]
+        now = time.time()
+        with transaction(connection):
+            connection.execute("DELETE FROM usage_batches WHERE at < ?", (now - BATCHES_KEPT_S,))
+            fresh = connection.execute(
+                "INSERT INTO usage_batches (batch, at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (batch, now),
+            ).rowcount
+            if fresh:
+                connection.executemany(
+                    "INSERT INTO usage (day, tenant_id, key_id, counter, value)"
+                    " VALUES (?, ?, ?, ?, ?)"
+                    " ON CONFLICT DO UPDATE SET value = value + excluded.value",
+                    values,
+                )
+
+    @on_worker
+    def usage(
+        self,
+        connection: sqlite3.Connection,
+        first_day: str,
+        last_day: str,
+        *,
+        tenant_id: str | None = None,
+        key_id: str | None = None,
+    ) -> list[UsageRow]:
+        """The rows from one day to another, both included, by day, tenant and key."""
+        found = connection.execute(
+            "SELECT day, tenant_id, key_id, counter, value FROM usage"
+            " WHERE day BETWEEN ?1 AND ?2 AND tenant_id = ifnull(?3, tenant_id)"
+            " AND key_id = ifnull(?4, key_id) ORDER BY day, tenant_id, key_id",
+            (first_day, last_day, tenant_id, key_id),
+        )
+        return [
+            UsageRow(day=day, tenant_id=tenant, key_id=key, counters=_counters(list(counters)))
+            for (day, tenant, key), counters in groupby(found, key=lambda row: row[:3])
+        ]
+
+    @on_worker
+    def append_audit(self, connection: sqlite3.Connection, entry: AuditEntry) -> None:
+        """Add an entry; beyond AUDIT_KEPT the oldest go."""
+        with transaction(connection):
+            number = connection.execute(
+                "INSERT INTO audit (record) VALUES (?)", (msgspec.json.encode(entry),)
+            ).lastrowid
+            connection.execute("DELETE FROM audit WHERE id <= ?", ((number or 0) - AUDIT_KEPT,))
+
+    @on_worker
+    def list_audit(
+        self, connection: sqlite3.Connection, *, limit: int, skip: int = 0
+    ) -> list[AuditEntry]:
+        """At most `limit` entries, newest first, after leaving out the `skip` newest."""
+        found = connection.execute(
+            "SELECT record FROM audit ORDER BY id DESC LIMIT ? OFFSET ?", (limit, skip)
+        )
+        return [msgspec.json.decode(record, type=AuditEntry) for (record,) in found]
+
+
+def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
+    """The record with this id."""
+    statement = f"SELECT record FROM {_TABLES[kind]} WHERE id = ?"
+    found = connection.execute(statement, (record_id,)).fetchone()
+    if found is None:
+        raise missing(kind)
+    return msgspec.json.decode(found[0], type=kind)
+
+
+def _every(connection: sqlite3.Connection, kind: type[R], **wanted: str) -> list[R]:
+    """All records whose columns are as `wanted`, oldest first."""
+    where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
+    statement = f"SELECT record FROM {_TABLES[kind]} WHERE {where} ORDER BY created_at, rowid"
+    decoder = msgspec.json.Decoder(kind)
+    return [decoder.decode(record) for (record,) in connection.execute(statement, wanted)]
+
+
+def _counters(found: list[tuple[Any, ...]]) -> Counters:
+    """Counters that this release does not know are ignored."""
+    return msgspec.convert({name: value for *_, name, value in found}, Counters)
+
+
+def _row(record: Record) -> dict[str, Any]:
+    """A record's columns."""
+    row = {
+        "id": record.id,
+        "created_at": record.created_at,
+        "record": msgspec.json.encode(record),
+    }
+    if isinstance(record, ApiKey):
+        return row | {"tenant_id": record.tenant_id, "digest": record.digest}
+    row["name"] = record.name
+    if isinstance(record, PublishedPrefix):
+        row["version"] = record.version
+    return row if isinstance(record, Group) else row | {"group_id": live_group(record)}
+
+
+def _missing_owner(record: Record) -> GatewayError:
+    """The error where what a record belongs to is not there."""
+    return missing(Tenant if isinstance(record, ApiKey) else Group)
+
+
+@contextmanager
+def _constrained(dangling: GatewayError) -> Iterator[None]:
+    """Raise SQLite's constraints as the gateway's errors; `dangling` for a broken reference."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+            raise dangling from error
+        raise taken() from error

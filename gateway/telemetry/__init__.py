@@ -1,0 +1,1 @@
+"""Telemetry for operators: metrics, logs, traces."""

@@ -1,0 +1,151 @@
+"""The engine's counters as Prometheus metrics.
+
+No label names a tenant: what each flow holds is shown by `/admin/cache`, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import asdict
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from engine.link.stats_messages import DiskStats, EngineStats, PoolStats, TierStats
+
+
+class EngineCollector(Collector):
+    """The engine's counters as of one scrape."""
+
+    def __init__(self, stats: EngineStats | None) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics; without an engine only `ratoon_engine_up`."""
+        yield _gauge("ratoon_engine_up", "1 while an engine is connected", self._stats is not None)
+        if self._stats is not None:
+            yield from _engine(self._stats)
+            yield from _pool(self._stats.pool)
+            yield from _prefixes(self._stats)
+            yield from _tiers(self._stats)
+            yield from _moves(self._stats.tiers)
+            if self._stats.tiers.disk is not None:
+                yield from _disk(self._stats.tiers.disk)
+
+
+def _engine(stats: EngineStats) -> Iterator[Metric]:
+    yield _gauge("ratoon_engine_uptime_seconds", "Since the engine started", stats.uptime_s)
+    yield _gauge("ratoon_engine_running", "Sequences in the batch", stats.running)
+    yield _gauge("ratoon_engine_waiting", "Sequences in the queue", stats.waiting)
+    yield _counter(
+        "ratoon_preemptions", "Sequences preempted for lack of blocks", stats.preemptions
+    )
+    yield _counter("ratoon_engine_steps", "Steps computed", stats.steps)
+    yield _counter("ratoon_engine_generated_tokens", "Tokens sampled", stats.generated_tokens)
+    yield _counter(
+        "ratoon_engine_dropped_frames",
+        "Messages to the engine that it could not read",
+        stats.dropped_frames,
+    )
+
+
+def _pool(pool: PoolStats) -> Iterator[Metric]:
+    blocks = GaugeMetricFamily(
+        "ratoon_pool_blocks", "Blocks of the device pool; the states add up to it", labels=["state"]
+    )
+    for state in ("free", "evictable", "leased"):
+        blocks.add_metric([state], getattr(pool, state))
+    yield blocks
+    yield _gauge("ratoon_block_size_tokens", "Tokens of one block", pool.block_size)
+
+
+def _prefixes(stats: EngineStats) -> Iterator[Metric]:
+    yield _gauge("ratoon_tree_nodes", "Nodes of the radix tree", stats.tree_nodes)
+    yield _gauge("ratoon_tree_depth", "Depth of the radix tree in nodes", stats.tree_depth)
+    window = stats.windows.get("all")
+    if window is None:
+        return
+    yield _counter("ratoon_prefix_queried_tokens", "Tokens looked up", window.queried_tokens)
+    yield _counter("ratoon_prefix_hit_tokens", "Tokens found", window.hit_tokens)
+    yield _counter("ratoon_prefix_computed_tokens", "Tokens computed", window.computed_tokens)
+
+
+def _tiers(stats: EngineStats) -> Iterator[Metric]:
+    tiers = stats.tiers
+    found = _counters("ratoon_tier_hit_tokens", "Prompt tokens found, by tier", ["tier"])
+    for tier, tokens in asdict(tiers.found).items():
+        found.add_metric([tier], tokens)
+    yield found
+    blocks = GaugeMetricFamily(
+        "ratoon_tier_blocks", "Blocks of the tiers below the device", labels=["tier", "state"]
+    )
+    loads = _counters(
+        "ratoon_tier_loads_blocks",
+        "Blocks found in lower tiers, by whether they were loaded",
+        ["tier", "choice"],
+    )
+    for name, lower in tiers.lower.items():
+        blocks.add_metric([name, "used"], lower.used)
+        blocks.add_metric([name, "free"], lower.total - lower.used)
+        loads.add_metric([name, "chosen"], lower.loads_chosen)
+        loads.add_metric([name, "refused"], lower.loads_refused)
+    yield blocks
+    yield loads
+    evictions = _counters(
+        "ratoon_tier_evicted_blocks", "Copies given up, by tier and reason", ["tier", "reason"]
+    )
+    for tier, reasons in tiers.evictions.items():
+        for reason, count in reasons.items():
+            evictions.add_metric([tier, reason], count)
+    yield evictions
+    yield _gauge(
+        "ratoon_engine_loading", "Sequences that wait for their prefix to be loaded", stats.loading
+    )
+    yield _counter(
+        "ratoon_failed_loads",
+        "Sequences that started over because a load failed",
+        stats.failed_loads,
+    )
+
+
+def _moves(tiers: TierStats) -> Iterator[Metric]:
+    ways = ["source", "target"]
+    moved = _counters("ratoon_moved_bytes", "Copied between tiers", ways)
+    seconds = _counters("ratoon_move_seconds", "Seconds in which copies were under way", ways)
+    failed = _counters("ratoon_failed_moves", "Blocks that did not arrive", ways)
+    for way in tiers.ways:
+        labels = [way.source, way.target]
+        moved.add_metric(labels, way.blocks * tiers.block_bytes)
+        seconds.add_metric(labels, way.seconds)
+        failed.add_metric(labels, way.failed)
+    yield from (moved, seconds, failed)
+
+
+def _disk(disk: DiskStats) -> Iterator[Metric]:
+    yield _gauge("ratoon_disk_up", "1 while the disk tier works", disk.state == "up")
+    yield _gauge("ratoon_disk_bytes", "Size of the disk tier's file", disk.bytes)
+    yield _gauge("ratoon_disk_records", "Blocks in the disk tier's file", disk.records)
+    yield _counter("ratoon_disk_lost", "Records that failed their check when read", disk.lost)
+    yield _gauge(
+        "ratoon_disk_full",
+        "1 while the disk tier writes nothing because its file system has too little left",
+        disk.disk_full,
+    )
+    yield _counter("ratoon_disk_refused", "Writes that found no room", disk.refused)
+    removed = "Times the disk tier's file was removed to make room for others on its file system"
+    yield _counter("ratoon_disk_given_up", removed, disk.given_up)
+    yield _counter("ratoon_disk_late", "Reads that missed their deadline", disk.late)
+    yield _counter("ratoon_disk_quarantines", "Damaged files that were set aside", disk.quarantines)
+    yield _counter("ratoon_disk_failures", "Deaths of the disk's process", disk.failures)
+
+
+def _counters(name: str, text: str, labels: list[str]) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, labels=labels)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)

@@ -1,0 +1,41 @@
+"""Log lines that cannot contain a prompt or a key.
+
+The message of an exception may quote its input, so it is left out: the types of the exceptions
+and the places in the code are enough to find the fault.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from types import TracebackType
+
+_FORM = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+class QuietFormatter(logging.Formatter):
+    """Formats exceptions without their messages and without source lines."""
+
+    def formatException(self, ei: ExcInfo) -> str:
+        """Types and places of an exception and of its causes, the first cause first."""
+        chain: list[str] = []
+        error = ei[1]
+        while error is not None:
+            chain.append(_describe(error))
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        return "\nled to:\n".join(reversed(chain))
+
+
+def _describe(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
+    return "\n".join([f"{type(error).__module__}.{type(error).__qualname__}", *places])
+
+
+def set_up_logging(level: str) -> None:
+    """Send everything to standard error through `QuietFormatter`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(QuietFormatter(_FORM))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

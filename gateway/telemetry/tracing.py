@@ -1,0 +1,266 @@
+"""A request as OpenTelemetry spans, with the attributes of the conventions for generative AI.
+
+    chat MODEL | text_completion MODEL    from arrival to end
+     |- admission                         key, bounds, template, tokens, block keys
+     |- queue |- match |- load |- prefill as the engine measured them, laid end to end
+     `- stream                            from the first token to the end
+
+The engine reports durations and knows nothing of traces. The phases are those of the choice whose
+first token came first; the others share its prompt. The time between the end of `prefill` and the
+beginning of `stream` is the way from the engine to the gateway. Spans are created when their times
+are known, so a streaming answer has no open span but the root.
+
+A trace contains names, counts and times: no text of a prompt or an answer, no key, no tenant. Of
+the caller's trace context only `traceparent` is read: `tracestate` and baggage are free text.
+
+Spans go to a collector: OTLP over HTTP, from a thread of its own. A collector that is slow, hangs
+or is down delays no request: spans wait in a bounded queue, which drops the oldest when it is full,
+and shutdown waits for at most `_SHUTDOWN_S`. Besides the endpoint, OpenTelemetry's standard
+variables apply: OTEL_EXPORTER_OTLP_HEADERS (a collector's credentials),
+OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from engine.link.messages import Timing
+from gateway.errors import GatewayError
+from gateway.http.request_head import RunningRequest
+from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
+
+# The conventions for generative AI are not stable yet, so their names are repeated here, and a test
+# compares them with the installed package.
+OPERATION = "gen_ai.operation.name"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_ID = "gen_ai.response.id"
+MAX_TOKENS = "gen_ai.request.max_tokens"
+TEMPERATURE = "gen_ai.request.temperature"
+TOP_P = "gen_ai.request.top_p"
+TOP_K = "gen_ai.request.top_k"
+CHOICES = "gen_ai.request.choice.count"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+ROUTE = "http.route"
+ERROR = "error.type"
+
+_PARENT = TraceContextTextMapPropagator()
+_FINISHED = ("stop", "length")
+_NOT_OUR_FAULT = (*_FINISHED, "cancelled")
+
+_PATH = "/v1/traces"
+_MAX_WAITING = 4096  # spans, of which a request makes seven
+_MAX_BATCH = 256  # encoding more at once would delay the event loop
+_EXPORT_S = 5.0  # for one batch, its retries included
+_DELAY_MS = 2000
+_SHUTDOWN_S = 2.0
+_MAX_ATTRIBUTE_CHARS = 256
+
+
+class RequestTracing:
+    """One request's trace, which records nothing; each method is called once at most, in order."""
+
+    def running(self) -> AbstractContextManager[None]:
+        """The trace ends with this block, however it is left."""
+        return nullcontext()
+
+    def admitted(self) -> None:
+        """The request was sent to the engine."""
+
+    def first_token(self, timing: Timing | None) -> None:
+        """Its first token has come; `timing` is the engine's part of the time, if reported."""
+
+    def used(
+        self, outcome: str, *, prompt_tokens: int, cached_tokens: int, generated_tokens: int
+    ) -> None:
+        """How an admitted request ended: a finish reason or an error's code, and its tokens."""
+
+
+UNTRACED = RequestTracing()
+
+
+class RequestTrace(RequestTracing):
+    """One request's spans. Times are monotonic seconds."""
+
+    def __init__(self, tracer: Tracer, span: Span, arrived: float) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._context = set_span_in_context(span, Context())
+        self._arrived = arrived
+        self._admitted: float | None = None
+        self._first: float | None = None
+        self._outcome = "internal_error"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Close all spans at the end of the block, however it is left."""
+        try:
+            yield
+        except GatewayError as refusal:
+            self._outcome = refusal.code
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            self._outcome = "cancelled"
+            raise
+        finally:
+            self._end()
+
+    def admitted(self) -> None:
+        """Record the span of the admission."""
+        self._admitted = time.monotonic()
+        self._phase("admission", self._arrived, self._admitted)
+
+    def first_token(self, timing: Timing | None) -> None:
+        """Record the spans of the engine's phases."""
+        self._first = time.monotonic()
+        self._span.set_attribute(FIRST_CHUNK, self._first - self._arrived)
+        if timing is None or self._admitted is None:
+            return
+        begin = self._admitted
+        for name, seconds in (
+            ("queue", timing.queue),
+            ("match", timing.match),
+            ("load", timing.load),
+            ("prefill", timing.prefill),
+        ):
+            self._phase(name, begin, begin + seconds)
+            begin += seconds
+
+    def used(
+        self, outcome: str, *, prompt_tokens: int, cached_tokens: int, generated_tokens: int
+    ) -> None:
+        """Record the outcome and the token counts."""
+        self._outcome = outcome
+        self._span.set_attributes(
+            {
+                INPUT_TOKENS: prompt_tokens,
+                CACHED_TOKENS: cached_tokens,
+                OUTPUT_TOKENS: generated_tokens,
+            }
+        )
+
+    def _end(self) -> None:
+        now = time.monotonic()
+        if self._first is not None:
+            self._phase("stream", self._first, now)
+        if self._outcome in _FINISHED:
+            self._span.set_attribute(FINISH_REASONS, [self._outcome])
+        else:
+            self._span.set_attribute(ERROR, self._outcome)
+        if self._outcome not in _NOT_OUR_FAULT:
+            self._span.set_status(Status(StatusCode.ERROR))
+        self._span.end(_nanoseconds(now))
+
+    def _phase(self, name: str, begin: float, end: float) -> None:
+        span = self._tracer.start_span(name, self._context, start_time=_nanoseconds(begin))
+        span.end(_nanoseconds(end))
+
+
+class Tracing:
+    """Begins a trace for every request, of the one model that is served."""
+
+    def __init__(self, tracer: Tracer, model: str) -> None:
+        self._tracer = tracer
+        self._model = model
+
+    def begin(
+        self, generation_request: GenerationRequest, route: str, running: RunningRequest
+    ) -> RequestTrace:
+        """Open the span of a request on `route`, under the caller's if `running` names one.
+
+        Its own name is written into `running`.
+        """
+        is_chat = isinstance(generation_request.prompts[0], ChatPrompt)
+        operation = "chat" if is_chat else "text_completion"
+        carrier = {} if running.traceparent is None else {"traceparent": running.traceparent}
+        span = self._tracer.start_span(
+            f"{operation} {self._model}",
+            _PARENT.extract(carrier, Context()),
+            SpanKind.SERVER,
+            {
+                OPERATION: operation,
+                PROVIDER: "ratoon",
+                REQUEST_MODEL: self._model,
+                RESPONSE_MODEL: self._model,
+                ROUTE: route,
+                **_settings(generation_request),
+            },
+            start_time=_nanoseconds(running.arrived),
+        )
+        running.traceresponse = _traceresponse(span)
+        return RequestTrace(self._tracer, span, running.arrived)
+
+
+def _settings(generation_request: GenerationRequest) -> dict[str, str | int | float]:
+    """The numeric settings of the request. Stop strings are left out: they are the user's text."""
+    sampling = generation_request.sampling
+    settings: dict[str, str | int | float] = {
+        RESPONSE_ID: generation_request.request_id,
+        TEMPERATURE: sampling.temperature,
+        TOP_P: sampling.top_p,
+        TOP_K: sampling.top_k,
+        CHOICES: len(generation_request.prompts) * generation_request.choices,
+    }
+    if not generation_request.max_tokens_may_shrink:
+        settings[MAX_TOKENS] = sampling.max_tokens
+    return settings
+
+
+def _traceresponse(span: Span) -> str:
+    context = span.get_span_context()
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def _nanoseconds(moment: float) -> int:
+    """The wall clock's time of a monotonic moment."""
+    return time.time_ns() - int((time.monotonic() - moment) * 1e9)
+
+
+@contextmanager
+def exporting(exporter: SpanExporter, service: str = "ratoon-gateway") -> Iterator[Tracer]:
+    """A tracer whose spans go to `exporter`. Shuts it down at the end, within two seconds."""
+    provider = TracerProvider(
+        resource=Resource({"service.name": service}).merge(OTELResourceDetector().detect()),
+        shutdown_on_exit=False,
+        span_limits=SpanLimits(max_attribute_length=_MAX_ATTRIBUTE_CHARS),
+    )
+    provider.add_span_processor(
+        BatchSpanProcessor(
+            exporter,
+            max_queue_size=_MAX_WAITING,
+            schedule_delay_millis=_DELAY_MS,
+            max_export_batch_size=_MAX_BATCH,
+        )
+    )
+    try:
+        yield provider.get_tracer("ratoon")
+    finally:
+        shutdown = threading.Thread(target=provider.shutdown, name="otlp-shutdown", daemon=True)
+        shutdown.start()
+        shutdown.join(_SHUTDOWN_S)
+        if shutdown.is_alive():
+            exporter.shutdown()  # no more retries
+
+
+def collector(endpoint: str) -> SpanExporter:
+    """An exporter to the collector at `endpoint`, a URL with or without `/v1/traces`."""
+    base = endpoint.rstrip("/")
+    url = base if base.endswith(_PATH) else base + _PATH
+    return OTLPSpanExporter(endpoint=url, timeout=_EXPORT_S)

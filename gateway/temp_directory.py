@@ -1,0 +1,96 @@
+"""A temporary directory of one process, which the next start removes if the process was killed.
+
+The directory is locked (flock) as long as its process lives, and the kernel lets go of the lock
+however that ends. So a directory whose lock is free was left behind. From such a directory
+only known files are removed, and the directory itself if nothing else is in it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
+from pathlib import Path
+
+_TRIES = 8
+_TAIL = re.compile(r"[a-z0-9_]{8}")  # as `tempfile` ends its names
+
+
+def has_room(place: Path, least_bytes: int) -> bool:
+    """Whether `place` takes new files and has so many bytes left."""
+    try:
+        disk = os.statvfs(place)
+    except OSError:
+        return False
+    return os.access(place, os.W_OK | os.X_OK) and disk.f_bavail * disk.f_frsize >= least_bytes
+
+
+@contextmanager
+def temp_directory(prefix: str, holds: str, within: Path | None = None) -> Iterator[Path]:
+    """A new directory, open to its owner alone (0700); removed at the end, with all that is in it.
+
+    First those of the same `prefix` are removed whose process is gone and that hold nothing
+    but files whose names match `holds`. `within` is the system's temporary directory by default.
+    """
+    within = within or Path(tempfile.gettempdir())
+    _sweep(within, prefix, holds)
+    directory, lock = _made(within, prefix)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _made(within: Path, prefix: str) -> tuple[Path, int | None]:
+    """A directory and the descriptor that locks it; None where nothing can be locked."""
+    for _ in range(_TRIES):
+        directory = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
+        lock = _locked(directory)
+        if lock is not None and directory.exists():
+            return directory, lock
+        # Another start has removed it, or is about to: it was not locked for a moment.
+        shutil.rmtree(directory, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=within)), None
+
+
+def _sweep(within: Path, prefix: str, holds: str) -> None:
+    for directory in within.glob(f"{prefix}*"):
+        if _TAIL.fullmatch(directory.name.removeprefix(prefix)):
+            lock = _locked(directory)
+            if lock is not None:
+                with suppress(OSError):  # not ours after all, or somebody else was quicker
+                    _remove(directory, holds)
+                os.close(lock)
+
+
+def _remove(directory: Path, holds: str) -> None:
+    left = list(directory.iterdir())
+    if all(fnmatch(path.name, holds) and not path.is_dir() for path in left):
+        for path in left:
+            path.unlink()
+        directory.rmdir()
+
+
+def _locked(directory: Path) -> int | None:
+    """A descriptor that locks the directory; None where another has it, or it is not ours."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None

@@ -1,0 +1,78 @@
+"""What formats share whose calls stand in a block that begins with a marker.
+
+A block is the marker, `opens`, calls with `between_calls` between them, and `closes`. Where
+`between_calls` is None a block has one call, and blocks follow each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
+from gateway.turn_formats.turn_format import ToolSpec
+
+
+class BlockFormat:
+    """The grammars of a `ToolFormat`; a format adds its markers, the parser and `call`."""
+
+    trigger: ClassVar[str]
+    opens: ClassVar[str] = ""
+    closes: ClassVar[str] = ""
+    between_calls: ClassVar[str | None] = None
+    between_blocks: ClassVar[str] = ""
+    reads_reasoning: ClassVar[bool] = False
+
+    def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
+        """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
+        self.special_tokens = special_tokens or {}
+
+    def opening(self, grammar: GrammarText) -> str:
+        """What follows the marker with which a block begins."""
+        return grammar.spelled(self.opens)
+
+    def opening_after_text(self, grammar: GrammarText) -> str:
+        """Any text up to a block, and what opens that."""
+        return f"{grammar.up_to(self.trigger)} {self.opening(grammar)}"
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """One call within a block."""
+        raise NotImplementedError
+
+    def call_grammar(
+        self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
+    ) -> str:
+        """The whole turn is calls of these tools; 1 <= `at_least` <= `at_most`."""
+        checked(tools, at_least, at_most)
+        grammar = GrammarText(self.special_tokens)
+        opens = f"{grammar.spelled(self.trigger)} {self.opening(grammar)}"
+        if self.between_calls is not None:
+            calls = self._calls(grammar, tools, at_least, at_most)
+            return grammar.source(f"{opens} {calls} {grammar.spelled(self.closes)}")
+        calls = self._calls(grammar, tools, 1, 1)
+        block = grammar.rule("block", f"{opens} {calls} {grammar.spelled(self.closes)}")
+        between = grammar.spelled(self.between_blocks)
+        return grammar.source(repeated(block, between, at_least, at_most))
+
+    def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
+        """Any text, with calls anywhere that follow their tools' schemas."""
+        grammar = GrammarText(self.special_tokens)
+        if not tools:
+            return grammar.source(ANY_TEXT)
+        opens = self.opening_after_text(grammar)
+        calls = self._calls(grammar, tools, 1, 1 if self.between_calls is None else None)
+        return grammar.source(f"({opens} {calls} {grammar.spelled(self.closes)})* {ANY_TEXT}")
+
+    def _calls(
+        self, grammar: GrammarText, tools: Sequence[ToolSpec], at_least: int, at_most: int | None
+    ) -> str:
+        call = grammar.one_of("call", [self.call(grammar, tool) for tool in tools])
+        return repeated(call, grammar.spelled(self.between_calls or ""), at_least, at_most)
+
+
+def call_object(grammar: GrammarText, tool: ToolSpec, arguments: str = "arguments") -> str:
+    """`{"name": ..., "arguments": {...}}`, spaced as templates show it to models."""
+    name = json.dumps(tool.name, ensure_ascii=False)
+    head = grammar.spelled(f'{{"name": {name}, "{arguments}": ')
+    return f"{head} {grammar.arguments(tool)} {grammar.spelled('}')}"

@@ -1,0 +1,139 @@
+"""DeepSeek V3, R1 and V3.1: a block of calls between special tokens.
+
+V3 and R1, with a line's end between calls:
+
+    <calls-begin><call-begin>function<sep>get_weather
+    ```json
+    {"city": "Oslo"}
+    ```<call-end><calls-end>
+
+V3.1, with nothing between calls:
+
+    <calls-begin><call-begin>get_weather<sep>{"city": "Oslo"}<call-end><calls-end>
+
+Both parsers read both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from gateway.turn_formats.calls import CallReader
+from gateway.turn_formats.families.block_format import BlockFormat
+from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.pieces import TextPiece
+from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.turn_format import ToolSpec
+
+# Full-width bars and a lower block: these tokens are made so that no text has them.
+_CALLS, _CALLS_END = (
+    "<\uff5ctool\u2581calls\u2581begin\uff5c>",
+    "<\uff5ctool\u2581calls\u2581end\uff5c>",
+)
+_CALL, _CALL_END = (
+    "<\uff5ctool\u2581call\u2581begin\uff5c>",
+    "<\uff5ctool\u2581call\u2581end\uff5c>",
+)
+_SEPARATOR = "<\uff5ctool\u2581sep\uff5c>"
+_JSON, _JSON_END = "```json", "```"
+
+_BEGINS, _CALL_BEGINS, _SEPARATES = Markers(_CALLS, _CALL), Markers(_CALL), Markers(_SEPARATOR)
+_CALL_ENDS, _CALLS_ENDS, _ENDS = (
+    Markers(_CALL_END),
+    Markers(_CALLS_END),
+    Markers(_CALL_END, _CALLS_END),
+)
+_JSON_BEGINS, _JSON_ENDS = Markers(_JSON), Markers(_JSON_END)
+_NAME = re.compile(r"[^<\n`{]*")
+_MAX_NAME = 256
+
+
+class DeepSeekV3Format(BlockFormat):
+    """A `ToolFormat`, also of R1 and of what was distilled from it."""
+
+    name: ClassVar[str] = "deepseek_v3"
+    markers: ClassVar[tuple[str, ...]] = (_CALLS, _CALLS_END, _CALL, _CALL_END, _SEPARATOR)
+    trigger = _CALLS
+    closes = _CALLS_END
+    between_calls = "\n"
+
+    def is_in(self, template: str) -> bool:
+        """Whether a chat template's source writes calls this way."""
+        return _CALLS in template and _JSON in template
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        """Reads a turn in which these tools may be called."""
+        return _DeepSeekReader(tools)
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """One call within a block."""
+        head = grammar.spelled(f"{_CALL}function{_SEPARATOR}{tool.name}\n{_JSON}\n")
+        tail = grammar.spelled(f"\n{_JSON_END}{_CALL_END}")
+        return f"{head} {grammar.arguments(tool)} {tail}"
+
+
+class DeepSeekV31Format(BlockFormat):
+    """A `ToolFormat`."""
+
+    name: ClassVar[str] = "deepseek_v31"
+    markers: ClassVar[tuple[str, ...]] = DeepSeekV3Format.markers
+    trigger = _CALLS
+    closes = _CALLS_END
+    between_calls = ""
+
+    def is_in(self, template: str) -> bool:
+        """Whether a chat template's source writes calls this way."""
+        return _CALLS in template and _JSON not in template
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        """Reads a turn in which these tools may be called."""
+        return _DeepSeekReader(tools)
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """One call within a block."""
+        head = grammar.spelled(f"{_CALL}{tool.name}{_SEPARATOR}")
+        return f"{head} {grammar.arguments(tool)} {grammar.spelled(_CALL_END)}"
+
+
+class _DeepSeekReader(CallReader):
+    def turn(self) -> Read[None]:
+        while found := (yield from self.until(_BEGINS, TextPiece)):
+            if found == _CALLS:
+                yield from self.spaces()
+                found = yield from self.literal(_CALL_BEGINS)
+            if found:
+                yield from self._calls()
+            else:
+                self.send(TextPiece)
+        self.send(TextPiece)
+
+    def _calls(self) -> Read[None]:
+        """What follows the marker of the first call."""
+        while (yield from self._call()):
+            yield from self.spaces()
+            yield from self.closing(_CALL_ENDS)
+            yield from self.spaces()
+            if not (yield from self.literal(_CALL_BEGINS)):
+                yield from self.closing(_CALLS_ENDS)
+                yield from self.spaces()
+                self.drop()
+                return
+
+    def _call(self) -> Read[bool]:
+        name = yield from self.run(_NAME, _MAX_NAME)
+        if (yield from self.literal(_SEPARATES)):
+            yield from self.spaces()
+            if (yield from self.peek()) != "{":  # that was the type of the call
+                name = yield from self.run(_NAME, _MAX_NAME)
+                yield from self.spaces()
+                yield from self.literal(_JSON_BEGINS)
+                yield from self.spaces()
+            if (yield from self.peek()) == "{" and self.started(name.strip()):
+                if (yield from self.arguments(_ENDS)):
+                    yield from self.spaces()
+                    yield from self.closing(_JSON_ENDS)
+                return True
+        self.send(TextPiece)
+        return False

@@ -1,0 +1,165 @@
+"""Harmony, of gpt-oss: a turn is messages, each on a channel, some to a recipient.
+
+    <|channel|>analysis<|message|>The user asks for ...<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json
+    <|message|>{"city": "Oslo"}<|call|>
+
+(on one line). The channel `analysis` is reasoning; `final`, and what is said on `commentary` to
+nobody in particular, is text. The recipient may also stand before the channel. The prompt ends
+with `<|start|>assistant`, so the first message has no such beginning.
+
+Text is passed on with its whitespace, since the marks stand around it without any.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from gateway.turn_formats.calls import CallReader
+from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
+from gateway.turn_formats.pieces import CallArguments, ReasoningPiece, TextPiece
+from gateway.turn_formats.reading import Kind, Markers, Read
+from gateway.turn_formats.turn_format import ToolSpec
+
+_START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
+_END, _RETURN, _CALL, _CONSTRAIN = "<|end|>", "<|return|>", "<|call|>", "<|constrain|>"
+
+_ENDS = Markers(_END, _RETURN, _CALL)
+_BREAKS = Markers(_END, _RETURN, _CALL, _START, _CHANNEL)
+_HEADS = Markers(_START, _CHANNEL, " to=", "to=")
+_MARKS = Markers(_START, _CHANNEL, _CONSTRAIN, _MESSAGE)
+_PLAIN = re.compile(r"[^<]*")
+_TO = re.compile(r"to=functions\.([^\s<]+)")
+_CHANNELS: dict[str, Kind] = {
+    "analysis": ReasoningPiece,
+    "final": TextPiece,
+    "commentary": TextPiece,
+}
+_CHANNEL_NAME = re.compile(rf"{re.escape(_CHANNEL)}\s*(\w+)")
+_MAX_HEAD = 1024
+_BETWEEN = f"{_START}assistant"
+
+
+class HarmonyFormat:
+    """A `ToolFormat`, whose parser reads reasoning, too."""
+
+    name: ClassVar[str] = "harmony"
+    reads_reasoning: ClassVar[bool] = True
+    markers: ClassVar[tuple[str, ...]] = (
+        *(_START, _CHANNEL, _MESSAGE),
+        *(_END, _RETURN, _CALL, _CONSTRAIN),
+    )
+
+    def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
+        """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
+        self._special_tokens = special_tokens or {}
+
+    def is_in(self, template: str) -> bool:
+        """Whether a chat template's source writes calls this way."""
+        return _CHANNEL in template and _MESSAGE in template and "to=functions." in template
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        """Reads a turn in which these tools may be called."""
+        return _HarmonyReader(tools)
+
+    def call_grammar(
+        self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
+    ) -> str:
+        """Reasoning, if any, and calls; 1 <= `at_least` <= `at_most`."""
+        checked(tools, at_least, at_most)
+        grammar = GrammarText(self._special_tokens)
+        between = grammar.spelled(f"{_CALL}{_BETWEEN}")
+        calls = repeated(_call(grammar, tools), between, at_least, at_most)
+        thought = f"{_said(grammar, 'analysis')} {grammar.up_to(_END)} {grammar.spelled(_BETWEEN)}"
+        return grammar.source(f"({thought})* {calls} ({grammar.spelled(_CALL)})?")
+
+    def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
+        """Messages on all channels, and calls that follow their tools' schemas."""
+        grammar = GrammarText(self._special_tokens)
+        text = f"({grammar.up_to(_END)} | {ANY_TEXT})"
+        ways = [f"{_said(grammar, channel)} {text}" for channel in _CHANNELS]
+        if tools:
+            ways.append(f"{_call(grammar, tools)} ({grammar.spelled(_CALL)})?")
+        message = grammar.one_of("message", ways)
+        return grammar.source(repeated(message, grammar.spelled(_BETWEEN), 1, None))
+
+
+def _said(grammar: GrammarText, channel: str) -> str:
+    return grammar.spelled(f"{_CHANNEL}{channel}{_MESSAGE}")
+
+
+def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
+    """A call, but for the mark that ends it: a model stops at that."""
+    ways = []
+    for tool in tools:
+        recipient, json_follows = f"to=functions.{tool.name}", f" {_CONSTRAIN}json{_MESSAGE}"
+        heads = (
+            grammar.spelled(f"{_CHANNEL}commentary {recipient}{json_follows}"),
+            grammar.spelled(f" {recipient}{_CHANNEL}commentary{json_follows}"),
+        )
+        ways.append(f"({' | '.join(heads)}) {grammar.arguments(tool)}")
+    return grammar.one_of("call", ways)
+
+
+class _HarmonyReader(CallReader):
+    def turn(self) -> Read[None]:
+        while (yield from self.peek()):
+            if (yield from self.literal(_HEADS)):
+                yield from self._message()
+            else:  # the prompt ended within a message
+                yield from self._body(TextPiece)
+
+    def _message(self) -> Read[None]:
+        head = yield from self._head()
+        channel, to = _CHANNEL_NAME.search(head), _TO.search(head)
+        kind = _CHANNELS.get(channel[1]) if channel else None
+        if to is not None and to[1] in self.tools:
+            yield from self._call(to[1])
+        elif kind is None or "to=" in head:
+            yield from self._as_text()
+        else:
+            self.drop()
+            yield from self._body(kind)
+
+    def _head(self) -> Read[str]:
+        """Reads up to `<|message|>`; empty where that does not come."""
+        parts = [*self.held()]
+        while sum(map(len, parts)) < _MAX_HEAD:
+            parts.append((yield from self.run(_PLAIN, _MAX_HEAD)))
+            mark = yield from self.literal(_MARKS)
+            if mark in ("", _MESSAGE):
+                return "".join(parts) if mark else ""
+            parts.append(mark)
+        return ""
+
+    def _body(self, kind: Kind) -> Read[None]:
+        """Sends a message, whose end is dropped."""
+        found = yield from self.until(_BREAKS, kind, strips=False)
+        if found in (_START, _CHANNEL):
+            self.unread(found)
+        self.drop() if found else self.send(kind)
+
+    def _as_text(self) -> Read[None]:
+        """Sends a message with its head and its end: what it is, is not known."""
+        self.send(TextPiece)
+        yield from self.until(_ENDS, TextPiece, strips=False)
+        self.send(TextPiece)
+
+    def _call(self, name: str) -> Read[None]:
+        """Arguments are an object, or nothing at all."""
+        yield from self.spaces()
+        if (yield from self.peek()) == "{":
+            self.started(name)
+            yield from self.arguments(_ENDS)
+        elif (yield from self.literal(_ENDS)):
+            self.started(name)
+            self.pieces.append(CallArguments("{}"))
+            return
+        else:
+            yield from self._as_text()
+            return
+        yield from self.spaces()
+        yield from self.closing(_ENDS)
+        self.drop()

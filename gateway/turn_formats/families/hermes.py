@@ -1,0 +1,65 @@
+"""Hermes, Qwen2.5 and Qwen3: a JSON object in `<tool_call>`.
+
+<tool_call>
+{"name": "get_weather", "arguments": {"city": "Oslo"}}
+</tool_call>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from gateway.turn_formats.calls import CallReader
+from gateway.turn_formats.families.block_format import BlockFormat, call_object
+from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.pieces import TextPiece
+from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.turn_format import ToolSpec
+
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_OPENS, _CLOSES = Markers(_OPEN), Markers(_CLOSE)
+_EITHER = Markers(_OPEN, _CLOSE)
+_OTHER_FORMATS = ("<function=", "<arg_key>")  # in <tool_call>, too
+
+
+class HermesFormat(BlockFormat):
+    """A `ToolFormat`."""
+
+    name: ClassVar[str] = "hermes"
+    markers: ClassVar[tuple[str, ...]] = (_OPEN, _CLOSE)
+    trigger = _OPEN
+    opens = "\n"
+    closes = "\n" + _CLOSE
+    between_blocks = "\n"
+
+    def is_in(self, template: str) -> bool:
+        """Whether a chat template's source writes calls this way."""
+        is_other = any(other in template for other in _OTHER_FORMATS)
+        return _OPEN in template and "arguments" in template and not is_other
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        """Reads a turn in which these tools may be called."""
+        return _HermesReader(tools)
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """One call within a block."""
+        return call_object(grammar, tool)
+
+
+class _HermesReader(CallReader):
+    def turn(self) -> Read[None]:
+        while (yield from self.until(_OPENS, TextPiece)):
+            yield from self._calls()
+        self.send(TextPiece)
+
+    def _calls(self) -> Read[None]:
+        """What follows the opening marker: a call; some models write several."""
+        yield from self.spaces()
+        while (yield from self.call_object(_EITHER)):
+            yield from self.spaces()
+            if (yield from self.peek()) != "{":
+                yield from self.closing(_CLOSES)
+                yield from self.spaces()
+                self.drop()
+                return

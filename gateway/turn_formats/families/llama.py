@@ -1,0 +1,96 @@
+"""Llama 3 and 4: a JSON object that is the turn, or follows `<|python_tag|>`.
+
+    {"name": "get_weather", "parameters": {"city": "Oslo"}}
+
+Several are separated by `; `. After text only the tag begins a call, since JSON in an answer is
+none. An answer that is itself an object, of other members, is text from its first key on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from gateway.turn_formats.calls import MEMBERS, CallReader
+from gateway.turn_formats.families.block_format import call_object
+from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
+from gateway.turn_formats.pieces import TextPiece
+from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.turn_format import ToolSpec
+
+_TAG = "<|python_tag|>"
+_TAGS, _SEMICOLON = Markers(_TAG), Markers(";")
+_BETWEEN = r'"; "'
+_SPACE = r"[ \t\r\n]*"
+_BEGINS_AS_CALL = rf"{_SPACE}\{{{_SPACE}\"({'|'.join(MEMBERS)})\""
+
+
+class LlamaFormat:
+    """A `ToolFormat`."""
+
+    name: ClassVar[str] = "llama3_json"
+    reads_reasoning: ClassVar[bool] = False
+    markers: ClassVar[tuple[str, ...]] = (_TAG,)
+
+    def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
+        """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
+        self._special_tokens = special_tokens or {}
+
+    def is_in(self, template: str) -> bool:
+        """Whether a chat template's source writes calls this way."""
+        plain = template.replace('\\"', '"')
+        return '{"name": ' in plain and '"parameters": ' in plain
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        """Reads a turn in which these tools may be called."""
+        return _LlamaReader(tools)
+
+    def call_grammar(
+        self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
+    ) -> str:
+        """The whole turn is calls of these tools; 1 <= `at_least` <= `at_most`."""
+        checked(tools, at_least, at_most)
+        grammar = GrammarText(self._special_tokens)
+        return grammar.source(repeated(_call(grammar, tools), _BETWEEN, at_least, at_most))
+
+    def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
+        """Calls, or any text, which may end with the tag, if that is a token, and calls."""
+        grammar = GrammarText(self._special_tokens)
+        if not tools:
+            return grammar.source(ANY_TEXT)
+        calls = repeated(_call(grammar, tools), _BETWEEN, 1, None)
+        if _TAG not in self._special_tokens:
+            text = grammar.text_without(rf"({_BEGINS_AS_CALL}|.*{re.escape(_TAG)})")
+            return grammar.source(f"{calls} | {text}")
+        text = grammar.text_without(_BEGINS_AS_CALL)
+        return grammar.source(f"{calls} | {text} ({grammar.spelled(_TAG)} {calls})?")
+
+
+def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
+    return grammar.one_of("call", [call_object(grammar, tool, "parameters") for tool in tools])
+
+
+class _LlamaReader(CallReader):
+    def turn(self) -> Read[None]:
+        yield from self.spaces()
+        if (yield from self.peek()) == "{":
+            yield from self._calls()
+        while (yield from self.until(_TAGS, TextPiece)):
+            yield from self.spaces()
+            yield from self._calls()
+        self.send(TextPiece)
+
+    def _calls(self) -> Read[None]:
+        while (yield from self.call_object(_TAGS)):
+            yield from self.spaces()
+            separator = yield from self.literal(_SEMICOLON)
+            yield from self.spaces()
+            if (yield from self.literal(_TAGS)):
+                yield from self.spaces()
+            follows = yield from self.peek()
+            if follows != "{":
+                if follows and separator:
+                    self.send(TextPiece)
+                self.drop()
+                return

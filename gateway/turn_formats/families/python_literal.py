@@ -1,0 +1,70 @@
+"""A Python literal as JSON, without evaluating anything.
+
+Strings, numbers, True, False, None, lists, tuples and dicts with strings as keys; JSON's own
+words, too. Linear.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from gateway.turn_formats.families.values import string
+
+_TOKEN = re.compile(
+    r"""(?P<text>'''(?:[^\\]|\\.)*?'''|\"\"\"(?:[^\\]|\\.)*?\"\"\"|'(?:[^\\']|\\.)*'|"(?:[^\\"]|\\.)*")"""
+    r"|(?P<word>[-+.\w]+)|(?P<mark>[][(){},:])|(?P<space>\s+)",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(
+    r"\\(\r?\n|[\\'\"abfnrtv]|[0-7]{1,3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5})"
+)
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+_BRACKETS = {"(": "[", ")": "]"}
+_LETTERS = dict(zip("\\'\"abfnrtv", "\\'\"\a\b\f\n\r\t\v", strict=True))
+
+
+def as_json(literal: str) -> str | None:
+    """The JSON of a literal; None where it is none."""
+    parts: list[str] = []
+    at = 0
+    while at < len(literal):
+        found = _TOKEN.match(literal, at)
+        if found is None:
+            return None
+        at = found.end()
+        _add(parts, found)
+    written = "".join(parts)
+    try:
+        msgspec.json.decode(written)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return written
+
+
+def _add(parts: list[str], found: re.Match[str]) -> None:
+    token = found[0]
+    if found.lastgroup == "text":
+        parts.append(string(_text(token)))
+    elif found.lastgroup == "word":
+        parts.append(_WORDS.get(token, token))
+    elif found.lastgroup == "mark":
+        if token in ")]}" and parts and parts[-1] == ", ":
+            parts.pop()  # a comma at the end, as of a tuple of one
+        parts.append({",": ", ", ":": ": "}.get(token, _BRACKETS.get(token, token)))
+
+
+def _text(token: str) -> str:
+    size = 3 if token.startswith(("'''", '"""')) and len(token) >= 6 else 1
+    return _ESCAPE.sub(_unescaped, token[size:-size])
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    escape = found[1]
+    if escape in _LETTERS:
+        return _LETTERS[escape]
+    if escape[0] in "xuU":
+        code = int(escape[1:], 16)
+        return chr(code) if code <= 0x10FFFF else found[0]
+    return "" if escape.endswith("\n") else chr(int(escape, 8))

@@ -1,0 +1,198 @@
+"""Llama 3.2 and 4, and others that are shown it: calls as a list of Python calls.
+
+    [get_weather(city="Oslo", days=3), get_time()]
+
+The list is at the beginning of the turn, in Llama 4 between `<|python_start|>` and
+`<|python_end|>`. Each argument is sent when it is whole, as JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from gateway.turn_formats.calls import CallReader
+from gateway.turn_formats.families.python_literal import as_json
+from gateway.turn_formats.families.values import parameter, string, typed, types_of
+from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, in_order, repeated
+from gateway.turn_formats.pieces import CallArguments, TextPiece
+from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.turn_format import ToolSpec
+
+_START, _END = "<|python_start|>", "<|python_end|>"
+_STARTS, _ENDS = Markers(_START), Markers(_END)
+_OPEN, _CLOSE, _COMMA, _EQUALS = Markers("["), Markers("]"), Markers(","), Markers("=")
+_CALL_OPENS, _CALL_CLOSES = Markers("("), Markers(")")
+_QUOTES = Markers("'''", '"""', "'", '"')
+_NAME = re.compile(r"[\w.-]*")
+_MAX_NAME = 256
+_BETWEEN = '", "'
+
+_PLAIN_VALUE = re.compile(r"""[^'"()\[\]{},]*""")
+_PLAIN_TEXT = re.compile(r"""[^\\'"]*""")
+_ANY_PARAMETER = '/[A-Za-z_][A-Za-z0-9_]{0,63}/ "="'
+
+
+class PythonicFormat:
+    """A `ToolFormat`."""
+
+    name: ClassVar[str] = "pythonic"
+    reads_reasoning: ClassVar[bool] = False
+    markers: ClassVar[tuple[str, ...]] = (_START, _END)
+
+    def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
+        """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
+        self._special_tokens = special_tokens or {}
+
+    def is_in(self, template: str) -> bool:
+        """Whether a chat template's source writes calls this way."""
+        return "[func_name1(" in template
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        """Reads a turn in which these tools may be called."""
+        return _PythonicReader(tools)
+
+    def call_grammar(
+        self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
+    ) -> str:
+        """The whole turn is calls of these tools; 1 <= `at_least` <= `at_most`."""
+        checked(tools, at_least, at_most)
+        grammar = GrammarText(self._special_tokens)
+        call = _call(grammar, tools)
+        return grammar.source(f'"[" {repeated(call, _BETWEEN, at_least, at_most)} "]"')
+
+    def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
+        """Calls, or text that does not begin like a call of one of the tools."""
+        grammar = GrammarText(self._special_tokens)
+        if not tools:
+            return grammar.source(ANY_TEXT)
+        names = "|".join(re.escape(tool.name) for tool in tools)
+        text = grammar.text_without(rf"\s*({re.escape(_START)}\s*)?\[\s*({names})\s*\(")
+        # The bracket is one literal with the name: the longest match wins, and text that is not
+        # yet refused would be longer than a bracket alone.
+        first, other = _call(grammar, tools, "["), _call(grammar, tools)
+        return grammar.source(f'{first} ({_BETWEEN} {other})* "]" | {text}')
+
+
+def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> str:
+    heads = [(grammar.spelled(f"{opens}{tool.name}("), tool) for tool in tools]
+    ways = [f'{head} {_arguments(grammar, tool)} ")"' for head, tool in heads]
+    return grammar.one_of("call", ways)
+
+
+def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
+    """The arguments in the order of the schema; any, where it names none and allows others."""
+    schema: Mapping[str, Any] = tool.parameters or {"properties": {}}
+    if "properties" not in schema:
+        one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")
+        return f"({repeated(one, _BETWEEN, 1, None)})?"
+    required = schema.get("required", ())
+    parts = [
+        (f"{grammar.spelled(f'{name}=')} {_value(grammar, tool, name)}", name in required)
+        for name in schema["properties"]
+    ]
+    return in_order(parts, _BETWEEN, grammar)
+
+
+def _value(grammar: GrammarText, tool: ToolSpec, name: str) -> str:
+    """JSON, which the parser takes as well; but a boolean as Python writes it."""
+    schema = parameter(tool, name) or {}
+    if schema.get("type") == "boolean":
+        return '("True" | "False")'
+    return grammar.parameter(tool, name)
+
+
+class _PythonicReader(CallReader):
+    def turn(self) -> Read[None]:
+        yield from self.spaces()
+        if (yield from self.literal(_STARTS)):
+            yield from self.spaces()
+        if (yield from self.literal(_OPEN)):
+            yield from self._calls()
+        yield from super().turn()
+
+    def _calls(self) -> Read[None]:
+        """What follows the opening bracket."""
+        while (yield from self._call()):
+            yield from self.spaces()
+            if (yield from self.literal(_COMMA)):
+                yield from self.spaces()
+            if (yield from self.peek()) in ("]", ""):
+                yield from self.literal(_CLOSE)
+                yield from self.spaces()
+                yield from self.closing(_ENDS)
+                yield from self.spaces()
+                self.drop()
+                return
+
+    def _call(self) -> Read[bool]:
+        yield from self.spaces()
+        name = yield from self.run(_NAME, _MAX_NAME)
+        yield from self.spaces()
+        if not (yield from self.literal(_CALL_OPENS)) or not self.started(name):
+            self.send(TextPiece)
+            return False
+        if not (yield from self._arguments(self.tools[name])):
+            yield from self.broken_arguments(_ENDS)
+        return True
+
+    def _arguments(self, tool: ToolSpec) -> Read[bool]:
+        """Sends the arguments; False where they are cut off or no literals."""
+        before = "{"
+        while True:
+            yield from self.spaces()
+            if (yield from self.literal(_CALL_CLOSES)):
+                self.drop()
+                self.pieces.append(CallArguments("{}" if before == "{" else "}"))
+                return True
+            name = yield from self.run(_NAME, _MAX_NAME)
+            yield from self.spaces()
+            if not name or not (yield from self.literal(_EQUALS)):
+                return False
+            self.drop()
+            self.pieces.append(CallArguments(f"{before}{string(name)}: "))
+            if not (yield from self._value(tool, name)):
+                return False
+            before = ", "
+
+    def _value(self, tool: ToolSpec, name: str) -> Read[bool]:
+        is_whole = yield from self._literal()
+        value = as_json(self.held()) if is_whole else None
+        if value is None:
+            return False
+        schema = parameter(tool, name)
+        if value.startswith('"') and "string" not in types_of(schema, tool.parameters):
+            text = msgspec.json.decode(value, type=str)
+            value = typed(text, schema, tool.parameters)
+        self.drop()
+        self.pieces.append(CallArguments(value))
+        yield from self.literal(_COMMA)
+        self.drop()
+        return True
+
+    def _literal(self) -> Read[bool]:
+        """Reads up to the comma or the bracket after a value."""
+        depth = 0
+        while True:
+            yield from self.run(_PLAIN_VALUE)
+            follows = yield from self.peek()
+            if follows in ("'", '"'):
+                yield from self._string()
+                continue
+            if not follows or (depth == 0 and follows in ",)]}"):
+                return bool(follows)
+            depth += {",": 0}.get(follows, 1 if follows in "([{" else -1)
+            yield from self.character()
+
+    def _string(self) -> Read[None]:
+        quote = Markers((yield from self.literal(_QUOTES)))
+        while True:
+            yield from self.run(_PLAIN_TEXT)
+            if (yield from self.literal(quote)) or not (follows := (yield from self.peek())):
+                return
+            yield from self.character()
+            if follows == "\\":
+                yield from self.character()

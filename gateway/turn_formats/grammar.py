@@ -1,0 +1,118 @@
+"""Grammars in llguidance's Lark dialect, put together rule by rule.
+
+A marker that is one token of the loaded tokenizer is written as that token, since llguidance
+does not take a special token for its characters. It counts as special each added token that is
+flagged so or stands in angle brackets.
+
+Whitespace in JSON is bounded: at each place a few spaces, or one line's end and an indentation.
+A small model would else write newlines for ever.
+
+Knows: Lark, JSON schemas as llguidance takes them. Does not know: llguidance itself, which the
+engine calls; so a grammar that it refuses is found there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gateway.turn_formats.turn_format import Schema, ToolSpec
+
+ANY_TEXT = "/(?s:.*)/"
+_SPACE = r"[ ]{1,20}|\r?\n[ \t]{0,20}"
+_DEFINED = ("$defs", "definitions")
+_NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class GrammarText:
+    """A grammar that is being written."""
+
+    def __init__(self, special_tokens: Mapping[str, int], *, prefix: str = "") -> None:
+        """`special_tokens`: ids of the loaded tokenizer's, by text. `prefix`: of rules' names."""
+        self._prefix = prefix
+        self._ids = dict(special_tokens)
+        tokens = sorted(map(re.escape, self._ids), key=len, reverse=True)
+        self._tokens = re.compile(f"({'|'.join(tokens)})" if tokens else "(?!)")
+        self._rules: list[str] = []
+
+    def spelled(self, text: str) -> str:
+        """Exactly `text`, in which markers are tokens where the tokenizer has them so."""
+        parts = [part for part in self._tokens.split(text) if part]
+        return " ".join(self._token(part) or quoted(part) for part in parts)
+
+    def _token(self, text: str) -> str:
+        return f"<[{self._ids[text]}]>" if text in self._ids else ""
+
+    def rule(self, name: str, body: str, *, lazy: bool = False) -> str:
+        """Adds a rule, and gives its name, which gets a number. Capitals: a terminal's."""
+        name = f"{self._prefix}{name}_{len(self._rules)}"
+        self._rules.append(f"{name}{'[lazy]' if lazy else ''}: {body}")
+        return name
+
+    def one_of(self, name: str, bodies: Iterable[str]) -> str:
+        """Adds a rule with several ways."""
+        return self.rule(name, " | ".join(bodies))
+
+    def up_to(self, marker: str) -> str:
+        """Any text up to the first `marker`, and that."""
+        token = self._token(marker)
+        if token:
+            return f"{ANY_TEXT} {token}"
+        return self.rule("up_to", f"{ANY_TEXT} {quoted(marker)}", lazy=True)
+
+    def text_without(self, beginning: str) -> str:
+        """Any text that does not begin as `beginning`, a regular expression, says."""
+        return self.rule("TEXT", f"{ANY_TEXT} & ~/(?s:{beginning}.*)/")
+
+    def arguments(self, tool: ToolSpec) -> str:
+        """A JSON object that follows the tool's schema."""
+        schema = _NO_ARGUMENTS if tool.parameters is None else {"type": "object", **tool.parameters}
+        return self.json(schema, strict=tool.strict)
+
+    def parameter(self, tool: ToolSpec, name: str) -> str:
+        """A JSON value of one of the tool's parameters; it may refer to what the tool defines."""
+        root: Mapping[str, Any] = tool.parameters or {}
+        defined = {key: root[key] for key in _DEFINED if key in root}
+        return self.json({**defined, **root["properties"][name]}, strict=tool.strict)
+
+    def json(self, schema: Schema, *, strict: bool) -> str:
+        """A JSON value that follows `schema`; unless `strict`, as far as llguidance knows it."""
+        options = {"whitespace_pattern": _SPACE, "lenient": not strict}
+        spelled = json.dumps({**schema, "x-guidance": options}, ensure_ascii=False)
+        return self.rule("json", f"%json {spelled}")
+
+    def source(self, start: str) -> str:
+        """The grammar, of which `start` is the whole."""
+        return "\n".join([f"start: {start}", *self._rules, ""])
+
+
+def quoted(text: str) -> str:
+    """`text` as a literal."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def repeated(call: str, separator: str, at_least: int, at_most: int | None) -> str:
+    """`call` so many times, with `separator` between; both are rules or literals."""
+    if at_most == 1:
+        return call
+    most = "" if at_most is None else at_most - 1
+    return f"{call} ({separator} {call}){{{at_least - 1},{most}}}"
+
+
+def checked(tools: Sequence[ToolSpec], at_least: int, at_most: int | None) -> None:
+    """ValueError for calls that cannot be: of no tool, none at all, or fewer than at least."""
+    if not tools or at_least < 1 or (at_most is not None and at_most < at_least):
+        raise ValueError("a turn of calls needs a tool and at least one call")
+
+
+def in_order(parts: Sequence[tuple[str, bool]], separator: str, grammar: GrammarText) -> str:
+    """The parts that are written, in their order; each is a body, and whether it must be there."""
+    first, others = '""', '""'
+    for body, is_required in reversed(parts):
+        others = grammar.rule("rest", others)
+        found = f"{body} {others}"
+        first = found if is_required else f"{found} | {grammar.rule('first', first)}"
+        others = f"{separator} {found}" if is_required else f"{separator} {found} | {others}"
+    return grammar.rule("parts", first)

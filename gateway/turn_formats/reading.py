@@ -1,0 +1,271 @@
+"""A turn read from front to back, in a text that comes piece by piece.
+
+A format's parser is written as if all of the text were there: `turn` is a generator, which reads
+through the methods here and is continued when more text has come. So where the text was cut
+cannot matter.
+
+What was read is *held* until it is sent as a piece or dropped. What turns out to be no call is
+sent as text. Of what is not yet read, no more is kept than can be the beginning of a marker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
+
+from gateway.turn_formats.json_scanner import JsonScanner
+from gateway.turn_formats.pieces import Piece, TextPiece
+from gateway.turn_formats.turn_format import ToolSpec
+
+T = TypeVar("T")
+Read = Generator[None, None, T]  # goes on when more text has come, or none will
+Kind = Callable[[str], Piece | None]  # makes a piece of text; None: it is sent otherwise
+
+SPACE = " \t\r\n"
+
+
+class Markers:
+    """Strings that are looked for together; of several at one place the longest is found."""
+
+    def __init__(self, *markers: str) -> None:
+        self._markers = tuple(sorted(markers, key=len, reverse=True))
+        self._firsts = frozenset(marker[0] for marker in markers)
+        self._longest = len(self._markers[0])
+        self._any = re.compile("|".join(map(re.escape, self._markers)))
+
+    def find(self, text: str, at: int) -> tuple[int, int]:
+        """(begin, end) of the first; without one, of what may become one, at the end of `text`."""
+        found = self._any.search(text, at)
+        if found is not None and not self._may_grow(text, found.start()):
+            return found.span()
+        begin = self._begun(text, at) if found is None else found.start()
+        return begin, begin
+
+    def _begun(self, text: str, at: int) -> int:
+        for begin in range(max(at, len(text) - self._longest + 1), len(text)):
+            if text[begin] in self._firsts and self._may_grow(text, begin):
+                return begin
+        return len(text)
+
+    def _may_grow(self, text: str, begin: int) -> bool:
+        """Whether more text could complete a (longer) marker at `begin`."""
+        rest = text[begin : begin + self._longest]
+        return any(len(rest) < len(one) and one.startswith(rest) for one in self._markers)
+
+    def at(self, text: str, at: int) -> str:
+        """The longest one that stands at `at`; empty where none does."""
+        return next((one for one in self._markers if text.startswith(one, at)), "")
+
+    def may_grow(self, text: str, at: int) -> bool:
+        """Whether `text`, of which `at` is read, could still become a longer one there."""
+        return self._may_grow(text, at)
+
+
+class TurnReader:
+    """The base of all parsers. A format overrides `turn`."""
+
+    def __init__(self, tools: Sequence[ToolSpec] = ()) -> None:
+        self.tools = {tool.name: tool for tool in tools}
+        self.pieces: list[Piece] = []
+        self._text = ""
+        self._at = 0  # up to here `_text` is read
+        self._held: list[str] = []
+        self._is_over = False
+        self._steps = self.turn()
+
+    def turn(self) -> Read[None]:
+        """Reads all of a turn. Without a format all of it is text."""
+        while True:
+            self._take(len(self._text))
+            self.send(TextPiece)
+            if not (yield from self.more()):
+                return
+
+    def feed(self, text: str) -> list[Piece]:
+        """As much as is certain."""
+        self._text, self._at = self._text[self._at :] + text, 0
+        return self._go_on()
+
+    def end(self) -> list[Piece]:
+        """What was held back."""
+        self._is_over = True
+        return self._go_on()
+
+    def _go_on(self) -> list[Piece]:
+        next(self._steps, None)
+        pieces, self.pieces = self.pieces, []
+        return pieces
+
+    # What was read
+
+    def send(self, kind: Kind) -> None:
+        """Sends what is held as a piece."""
+        text = "".join(self._held)
+        self._held = []
+        piece = kind(text) if text else None
+        if piece is not None:
+            self.pieces.append(piece)
+
+    def send_unless_space(self) -> None:
+        """Sends what is held as text, if it is more than whitespace."""
+        if "".join(self._held).strip(SPACE):
+            self.send(TextPiece)
+
+    def drop(self) -> None:
+        """Drops what is held: it was a marker, or space around one."""
+        self._held = []
+
+    def held(self) -> str:
+        """What was read, and neither sent nor dropped."""
+        return "".join(self._held)
+
+    def unread(self, marker: str) -> None:
+        """Puts back the marker that was read last."""
+        self._held.pop()
+        self._at -= len(marker)
+
+    def take_all(self) -> str:
+        """What is held and all that has come, as read and not held any more."""
+        self._take(len(self._text))
+        text, self._held = "".join(self._held), []
+        return text
+
+    def _take(self, end: int) -> None:
+        if end > self._at:
+            self._held.append(self._text[self._at : end])
+            self._at = end
+
+    # Reading
+
+    def more(self) -> Read[bool]:
+        """Waits for more text; False when none comes any more."""
+        unread = len(self._text) - self._at
+        while len(self._text) - self._at == unread:
+            if self._is_over:
+                return False
+            yield
+        return True
+
+    def peek(self) -> Read[str]:
+        """The next character, unread; empty at the end."""
+        if self._at == len(self._text) and not (yield from self.more()):
+            return ""
+        return self._text[self._at]
+
+    def character(self) -> Read[None]:
+        """Reads one character, if there is one."""
+        if (yield from self.peek()):
+            self._take(self._at + 1)
+
+    def literal(self, markers: Markers) -> Read[str]:
+        """Reads the marker that stands here; empty, and nothing is read, where none does."""
+        while markers.may_grow(self._text, self._at):
+            if not (yield from self.more()):
+                break
+        found = markers.at(self._text, self._at)
+        self._take(self._at + len(found))
+        return found
+
+    def closing(self, markers: Markers) -> Read[str]:
+        """As `literal`; at the end also what was written of one that was cut off."""
+        found = yield from self.literal(markers)
+        if not found and self._is_over and markers.may_grow(self._text, self._at):
+            self._take(len(self._text))
+        return found
+
+    def run(self, chars: re.Pattern[str], limit: int | None = None) -> Read[str]:
+        """Reads characters as long as `chars`, a pattern that may match nothing, goes on.
+
+        Of more than `limit` some are left unread.
+        """
+        parts: list[str] = []
+        size = 0
+        while limit is None or size < limit:
+            found = chars.match(self._text, self._at)
+            end = self._at if found is None else found.end()
+            end = end if limit is None else min(end, self._at + limit - size)
+            parts.append(self._text[self._at : end])
+            size += end - self._at
+            self._take(end)
+            if end < len(self._text) or not (yield from self.more()):
+                break
+        return "".join(parts)
+
+    def spaces(self) -> Read[str]:
+        """Reads whitespace."""
+        return (yield from self.run(_SPACES))
+
+    def until(self, markers: Markers, kind: Kind, *, strips: bool = True) -> Read[str]:
+        """Sends all before the first of `markers`, which is read, and held; empty at the end.
+
+        With `strips` the whitespace before it is held with it, to be dropped or sent. At the end
+        what may be whitespace before a marker is held, too.
+        """
+        while True:
+            begin, end = markers.find(self._text, self._at)
+            self._pass_on(begin, kind, strips=strips)
+            if end > begin:
+                self._take(end)
+                return self._held[-1]
+            if not (yield from self.more()):
+                return (yield from self._last_of(markers, kind, strips=strips))
+
+    def _last_of(self, markers: Markers, kind: Kind, *, strips: bool) -> Read[str]:
+        """At the end of the turn: no marker grows any more."""
+        found = markers.at(self._text, self._at)
+        if found:
+            self._take(self._at + len(found))
+            return found
+        if self._at == len(self._text):
+            return ""
+        self._pass_on(self._at + 1, kind, strips=strips)
+        return (yield from self.until(markers, kind, strips=strips))
+
+    def _pass_on(self, end: int, kind: Kind, *, strips: bool) -> None:
+        text = self._text[self._at : end]
+        solid = len(text.rstrip(SPACE)) if strips else len(text)
+        if solid:
+            self._take(self._at + solid)
+            self.send(kind)
+        self._take(end)
+
+    def json_value(self, limit: int) -> Read[str]:
+        """Reads an object, an array or a string; empty if it is none or longer than `limit`."""
+        scanner, parts, size = JsonScanner(), [], 0
+        while size <= limit:
+            shown, end = scanner.feed(self._text, self._at)
+            parts.append(shown)
+            size += end - self._at
+            self._take(end)
+            if scanner.is_whole:
+                return "".join(parts)
+            if scanner.is_broken or not (yield from self.more()):
+                break
+        return ""
+
+    def as_text(self, scanner: JsonScanner) -> Read[None]:
+        """Reads as far as `scanner` does, and sends it as text, as it was written."""
+        while True:
+            _, end = scanner.feed(self._text, self._at)
+            self._take(end)
+            self.send(TextPiece)
+            if scanner.is_whole or scanner.is_broken or not (yield from self.more()):
+                return
+
+    def scan(self, scanner: JsonScanner, kind: Kind | None) -> Read[bool]:
+        """Reads as far as `scanner` does; True if that is a whole value.
+
+        Sends it as `kind`, as it comes; without a kind it is held.
+        """
+        while True:
+            shown, end = scanner.feed(self._text, self._at)
+            self._take(end)
+            if kind is not None:
+                self._held = [shown]
+                self.send(kind)
+            if scanner.is_whole or scanner.is_broken or not (yield from self.more()):
+                return scanner.is_whole
+
+
+_SPACES = re.compile(f"[{SPACE}]*")

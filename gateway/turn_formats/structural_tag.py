@@ -1,0 +1,204 @@
+"""Structural tags: a text in which some parts follow schemas, as vLLM's and SGLang's clients ask.
+
+Both spellings are read: `structures` with `triggers`, and the newer `format`, a tree.
+
+Knows: what a structural tag says, and how that is a grammar. Does not know: requests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+
+from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, repeated
+
+
+class _Part(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    """A node of the tree."""
+
+
+class ConstString(_Part, frozen=True, tag="const_string"):
+    """Exactly this text."""
+
+    value: str
+
+
+class JsonSchema(_Part, frozen=True, tag="json_schema"):
+    """A JSON value that follows a schema."""
+
+    json_schema: dict[str, Any]
+
+
+class Regex(_Part, frozen=True, tag="regex"):
+    """A text that the whole pattern matches."""
+
+    pattern: str
+
+
+class Ebnf(_Part, frozen=True, tag="grammar"):
+    """A text of the grammar's rule `root`."""
+
+    grammar: str
+
+
+class AnyText(_Part, frozen=True, tag="any_text"):
+    """Any text; within a tag, up to its end."""
+
+
+class Sequence_(_Part, frozen=True, tag="sequence"):
+    """One after the other."""
+
+    elements: list[Format]
+
+
+class Or(_Part, frozen=True, tag="or"):
+    """One of them."""
+
+    elements: list[Format]
+
+
+class Tag(_Part, frozen=True, tag="tag"):
+    """Something between two texts."""
+
+    begin: str
+    content: Format
+    end: str
+
+
+class TriggeredTags(_Part, frozen=True, tag="triggered_tags"):
+    """Any text, in which each trigger is the beginning of a tag."""
+
+    triggers: list[str]
+    tags: list[Tag]
+    at_least_one: bool = False
+    stop_after_first: bool = False
+
+
+class TagsWithSeparator(_Part, frozen=True, tag="tags_with_separator"):
+    """Tags alone."""
+
+    tags: list[Tag]
+    separator: str
+    at_least_one: bool = False
+    stop_after_first: bool = False
+
+
+Format: TypeAlias = (
+    ConstString
+    | JsonSchema
+    | Regex
+    | Ebnf
+    | AnyText
+    | Sequence_
+    | Or
+    | Tag
+    | TriggeredTags
+    | TagsWithSeparator
+)
+
+
+class _Structure(Struct, frozen=True, forbid_unknown_fields=True):
+    begin: str
+    schema: dict[str, Any]
+    end: str
+
+
+class StructuralTag(Struct, frozen=True):
+    """The whole answer: `format`, or else any text with `structures`."""
+
+    format: Format | None = None
+    structures: list[_Structure] = field(default_factory=list)
+    triggers: list[str] = field(default_factory=list)
+
+    def problem(self) -> str | None:
+        """Why it cannot be followed; None where it can."""
+        return _problem(self._tree())
+
+    def lark(self, special_tokens: Mapping[str, int]) -> str:
+        """The grammar; `special_tokens` are as in `grammar.py`."""
+        grammar = GrammarText(special_tokens, prefix="tag_")
+        return grammar.source(_body(grammar, self._tree()))
+
+    def _tree(self) -> Format:
+        if self.format is not None:
+            return self.format
+        tags = [Tag(one.begin, JsonSchema(one.schema), one.end) for one in self.structures]
+        return TriggeredTags(self.triggers, tags)
+
+
+def _problem(part: Format) -> str | None:
+    match part:
+        case Sequence_(elements) | Or(elements):
+            found = map(_problem, elements)
+            return next(filter(None, found), None if elements else "it has no elements")
+        case Tag(_, AnyText(), ""):
+            return "any text in a tag needs an end"
+        case Tag(_, content):
+            return _problem(content)
+        case TriggeredTags(triggers, tags):
+            for tag in tags:
+                if not any(trigger and tag.begin.startswith(trigger) for trigger in triggers):
+                    return "a tag begins with none of the triggers"
+            return _problem(Sequence_(list(tags)))
+        case TagsWithSeparator(tags):
+            return _problem(Sequence_(list(tags)))
+    return None
+
+
+def _body(grammar: GrammarText, part: Format) -> str:
+    match part:
+        case ConstString(value):
+            return grammar.spelled(value) or '""'
+        case JsonSchema(schema):
+            return grammar.json(schema, strict=True)
+        case Regex(pattern):
+            return f"%grammar {json.dumps(['regex', pattern])}"
+        case Ebnf(text):
+            return f"%grammar {json.dumps(['gbnf', text])}"
+        case AnyText():
+            return ANY_TEXT
+        case Sequence_(elements):
+            return grammar.rule("all", " ".join(_body(grammar, one) for one in elements))
+        case Or(elements):
+            return grammar.one_of("one", [_body(grammar, one) for one in elements])
+        case Tag(begin):
+            return f"{grammar.spelled(begin)} {_rest(grammar, part)}"
+        case TriggeredTags():
+            return _triggered(grammar, part)
+        case TagsWithSeparator(tags, separator):
+            tag = grammar.one_of("tag", [_body(grammar, one) for one in tags])
+            most = 1 if part.stop_after_first else None
+            found = repeated(tag, grammar.spelled(separator), 1, most)
+            return grammar.rule("tags", found if part.at_least_one else f"({found})?")
+
+
+def _rest(grammar: GrammarText, tag: Tag) -> str:
+    """What follows the beginning of a tag."""
+    if isinstance(tag.content, AnyText):
+        return grammar.up_to(tag.end)
+    return f"{_body(grammar, tag.content)} {grammar.spelled(tag.end)}"
+
+
+def _triggered(grammar: GrammarText, part: TriggeredTags) -> str:
+    found = [
+        f"{grammar.up_to(trigger)} {_after(grammar, trigger, part.tags)}"
+        for trigger in part.triggers
+        if any(tag.begin.startswith(trigger) for tag in part.tags)
+    ]
+    tag = grammar.one_of("tag", found)
+    if part.stop_after_first:
+        return tag if part.at_least_one else grammar.one_of("text", [tag, ANY_TEXT])
+    return grammar.rule("text", f"({tag}){'+' if part.at_least_one else '*'} {ANY_TEXT}")
+
+
+def _after(grammar: GrammarText, trigger: str, tags: Sequence[Tag]) -> str:
+    """What follows a trigger: the rest of one of the tags that begin with it."""
+    rests = [
+        f"{grammar.spelled(tag.begin.removeprefix(trigger))} {_rest(grammar, tag)}"
+        for tag in tags
+        if tag.begin.startswith(trigger)
+    ]
+    return grammar.one_of("rest", rests)

@@ -1,0 +1,72 @@
+"""What a tool format and a format of reasoning are, and the parser that both give.
+
+Rules of parsing:
+
+- Fed at every possible split of a text, a parser gives the same pieces when adjacent ones of a
+  kind are joined.
+- What looks like a call and is none (an unknown tool's name, no JSON, a marker that nothing
+  follows) is text, whole and unchanged. Once `CallStarted` was sent, what follows is the call's
+  arguments as far as they go.
+- Whitespace around markers and between calls is not text.
+- Work is linear in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from msgspec import Struct
+
+from gateway.turn_formats.pieces import Piece
+
+Schema = Mapping[str, Any]  # a JSON schema, as the client sent it
+
+
+class ToolSpec(Struct, frozen=True):
+    """A tool that a request offers.
+
+    `parameters` is a JSON schema of an object; None: the tool takes none. `strict`: a grammar
+    must follow the schema to the letter, or be refused where llguidance does not know a keyword;
+    otherwise such a keyword is passed over.
+    """
+
+    name: str
+    parameters: dict[str, Any] | None
+    strict: bool = False
+
+
+class TurnParser(Protocol):
+    """Reads one turn. `end` is called once, after the last `feed`."""
+
+    def feed(self, text: str) -> list[Piece]:
+        """As much as is certain; what may be the beginning of a marker is held back."""
+
+    def end(self) -> list[Piece]:
+        """What was held back, when no more text comes."""
+
+
+class ToolFormat(Protocol):
+    """How a family of models writes calls.
+
+    The grammars are in llguidance's Lark dialect, with the rule `start`. They are of what follows
+    the reasoning (`ReasoningFormat.before`).
+    """
+
+    name: ClassVar[str]  # as in --tool-format
+    markers: ClassVar[tuple[str, ...]]  # tokens that must be visible in the text for the parser
+    reads_reasoning: ClassVar[bool]  # the parser is needed without tools, too
+
+    def is_in(self, template: str) -> bool:
+        """Whether a chat template's source writes calls this way."""
+
+    def parser(self, tools: Sequence[ToolSpec]) -> TurnParser:
+        """Reads a turn in which these tools may be called."""
+
+    def call_grammar(
+        self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
+    ) -> str:
+        """The whole turn is calls of these tools; 1 <= `at_least` <= `at_most`."""
+
+    def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
+        """Any text, with calls anywhere that follow their tools' schemas."""

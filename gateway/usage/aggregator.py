@@ -1,0 +1,156 @@
+"""Usage before it is stored: added up in memory, written to the usage store once a second.
+
+A gateway that is killed loses its last second; one that is stopped by a signal stores it. While
+the store is unavailable, counts are kept by key and day (so they do not grow with every request)
+and stored later. A batch whose answer got lost is sent again under its name, and counted once.
+
+Blocks that a request writes into the cache are counted in its own row. Blocks that it is the first
+to find are counted in the rows of their writers: other keys, other days, in a group other tenants.
+Readers are neither counted nor named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, date, datetime
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from engine.link.messages import WrittenAndRead
+from gateway.auth.caller import Caller
+from gateway.errors import Unavailable
+from gateway.periodic import repeated
+from gateway.state.records import Counters, UsageRow
+from gateway.state.store import UsageStore
+
+INTERVAL_S = 1.0
+_ROWS_AT_ONCE = 500
+
+_DECODER = msgspec.json.Decoder(tuple[str, str, str])
+_LOG = logging.getLogger(__name__)
+
+
+class UsageKey(NamedTuple):
+    """A row of the usage store: a key of a tenant on one day, `YYYY-MM-DD` in UTC.
+
+    The engine is given the row as a label, keeps it beside the blocks and returns it when they are
+    found, perhaps to another gateway, for another tenant's request, days later. It never looks
+    into it.
+    """
+
+    day: str
+    tenant_id: str
+    key_id: str
+
+    def label(self) -> str:
+        """The row as text."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def of(cls, label: str) -> UsageKey | None:
+        """The row of a label; None if no gateway of this release has made it."""
+        try:
+            row = cls(*_DECODER.decode(label))
+            is_day = str(date.fromisoformat(row.day)) == row.day
+        except (msgspec.MsgspecError, ValueError):
+            return None
+        return row if is_day and row.tenant_id and row.key_id else None
+
+
+def day_of(moment: float) -> str:
+    """The day, `YYYY-MM-DD` in UTC, of a time in seconds since the epoch."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")
+
+
+class UsageAggregator:
+    """Counts for one process. `clock` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        usage_store: UsageStore,
+        clock: Callable[[], float],
+    ) -> None:
+        self._usage_store = usage_store
+        self._clock = clock
+        self._counted: dict[UsageKey, Counters] = {}
+        self._batches: dict[str, list[UsageRow]] = {}  # by name
+        self._has_dropped = False  # what came with a label that is none of ours
+
+    def add(self, caller: Caller, used: Counters) -> None:
+        """Count what `caller` used: a request, or what is learned about one after its end."""
+        self._add(self._row_of(caller), used)
+
+    def writer(self, caller: Caller) -> str:
+        """The label under which `caller` writes into the cache today."""
+        return self._row_of(caller).label()
+
+    def add_cache(self, writer: str, cache: WrittenAndRead) -> None:
+        """Count what a request wrote under the label `writer`, and what it was first to read."""
+        if cache.written:
+            self._add_to(writer, Counters(cache_written_tokens=cache.written))
+        for label, tokens in cache.first_reads.items():
+            self._add_to(label, Counters(cache_read_tokens=tokens))
+
+    async def store(self) -> None:
+        """Store what was counted; raises Unavailable, and keeps what could not be stored."""
+        if not self._batches:
+            self._batches = self._packed()
+        while self._batches:
+            name, rows = next(iter(self._batches.items()))
+            await self._usage_store.add_usage(rows, batch=name)
+            del self._batches[name]
+
+    @asynccontextmanager
+    async def stored_regularly(self, interval_s: float = INTERVAL_S) -> AsyncIterator[None]:
+        """Store every `interval_s` seconds while this is open, and once more at the end."""
+        try:
+            async with repeated(partial(self._store_later, interval_s), "usage"):
+                yield
+        finally:
+            await self._store_the_rest()
+
+    def _row_of(self, caller: Caller) -> UsageKey:
+        return UsageKey(day_of(self._clock()), caller.tenant_id, caller.key_id)
+
+    def _add_to(self, label: str, used: Counters) -> None:
+        """Count by a label; one that no gateway of this release made is dropped."""
+        row = UsageKey.of(label)
+        if row is not None:
+            self._add(row, used)
+        elif not self._has_dropped:
+            self._has_dropped = True
+            _LOG.warning("the engine told a writer that names no row of usage; not counted")
+
+    def _add(self, row: UsageKey, used: Counters) -> None:
+        before = self._counted.get(row)
+        self._counted[row] = used if before is None else before.plus(used)
+
+    def _packed(self) -> dict[str, list[UsageRow]]:
+        rows = [
+            UsageRow(day=row.day, tenant_id=row.tenant_id, key_id=row.key_id, counters=counters)
+            for row, counters in self._counted.items()
+        ]
+        self._counted = {}
+        return {
+            secrets.token_hex(16): rows[start : start + _ROWS_AT_ONCE]
+            for start in range(0, len(rows), _ROWS_AT_ONCE)
+        }
+
+    async def _store_later(self, interval_s: float) -> None:
+        await asyncio.sleep(interval_s)
+        with suppress(Unavailable):
+            await self.store()
+
+    async def _store_the_rest(self) -> None:
+        try:
+            await self.store()  # what could not be stored before
+            await self.store()  # what was counted since
+        except Unavailable:
+            lost = sum(map(len, self._batches.values())) + len(self._counted)
+            _LOG.error("usage of %d keys could not be stored and is lost", lost)

@@ -1,0 +1,172 @@
+"""What one request used: its usage for the caller, its numbers for `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from engine.errors import EngineError
+from engine.link.messages import Reused
+from engine.link.stats_messages import TierTokens
+from gateway.generation.choice import Delta, Event
+from gateway.limits.limits import TokenCounts
+from gateway.prompts.generation_request import AdmittedRequest
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.tracing import UNTRACED, RequestTracing
+
+_CANCELLED = "cancelled"
+_TOKEN_BYTES = 4
+_GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request; `cached_tokens` is the part of the prompt that was not computed."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    tiers: TierTokens | None = None  # where the cached tokens lay; None: not shown
+    reasoning_tokens: int = 0  # of the completion's; known at the end
+
+
+class RequestMetrics:
+    """Sees every event of one request."""
+
+    def __init__(
+        self,
+        metrics: GatewayMetrics,
+        route: str,
+        admitted: AdmittedRequest,
+        arrived: float,
+        clock: Callable[[], float],
+        trace: RequestTracing = UNTRACED,
+    ) -> None:
+        self._metrics = metrics
+        self._route = route
+        self._admitted = admitted
+        self._arrived = arrived
+        self._clock = clock
+        self._trace = trace
+        self._last_token_at: dict[int, float] = {}
+        self._streamed: dict[int, int] = {}  # tokens by choice, as far as it has come
+        self._cached: dict[int, Reused] = {}  # by prompt
+        self._gaps: list[float] = []
+        self._reasoning_tokens = 0
+        self._outcome = "internal_error"
+
+    def see(self, event: Event) -> None:
+        """Count one event."""
+        if isinstance(event, Delta):
+            if event.token_ids:
+                index = event.index
+                self._streamed[index] = self._streamed.get(index, 0) + len(event.token_ids)
+                self._time(event)
+            if event.reused is not None:
+                self._reuse(event.index, event.reused)
+            return
+        self._streamed[event.index] = event.completion_tokens
+        self._reuse(event.index, event.reused)
+        self._reasoning_tokens += event.reasoning_tokens
+        self._outcome = event.reason
+
+    def usage(self) -> Usage:
+        """What has been used so far; each prompt counts once, however many choices it has."""
+        reused = self._cached.values()
+        return Usage(
+            prompt_tokens=self._admitted.prompt_tokens,
+            cached_tokens=sum(one.tokens for one in reused),
+            completion_tokens=sum(self._streamed.values()),
+            tiers=sum((one.tiers for one in reused), TierTokens()),
+            reasoning_tokens=self._reasoning_tokens,
+        )
+
+    def worked(self) -> TokenCounts:
+        """What was computed, as far as is known, for limits to count.
+
+        A prompt that the engine failed or refused before its first token was not computed. One
+        that its client abandoned counts: it may well have been, and would else be free.
+        """
+        begun = range(self._prompts()) if self._outcome == _CANCELLED else list(self._cached)
+        cached = sum(one.tokens for one in self._cached.values())
+        return TokenCounts(
+            computed=sum(map(self._length, begun)) - cached,
+            cached=cached,
+            generated=sum(self._streamed.values()),
+        )
+
+    def saved_ms(self) -> float | None:
+        """The engine's time that the cache has saved; None: nothing has been measured."""
+        saved = [one.saved_seconds for one in self._cached.values()]
+        known = [seconds for seconds in saved if seconds is not None]
+        return sum(known) * 1000 if known else None
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Report the request's start and, however it ends, its end."""
+        self._metrics.started(self._route)
+        try:
+            yield
+        except EngineError as error:
+            self._outcome = error.code
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            self._outcome = _CANCELLED
+            raise
+        finally:
+            self._report()
+
+    def _length(self, prompt: int) -> int:
+        """The tokens of a prompt, which its first choice bears as int32."""
+        generate = self._admitted.generates[prompt * self._admitted.choices]
+        return len(generate.token_ids) // _TOKEN_BYTES
+
+    def _reuse(self, index: int, reused: Reused) -> None:
+        """The choices of a prompt share it: what one of them computed was not cached."""
+        prompt = index // self._admitted.choices
+        self._cached[prompt] = min(reused, self._cached.get(prompt, reused), key=_num_tokens)
+
+    def _prompts(self) -> int:
+        return len(self._admitted.generates) // self._admitted.choices
+
+    def _report(self) -> None:
+        usage = self.usage()
+        self._hand_on_gaps()
+        self._trace.used(
+            self._outcome,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            generated_tokens=usage.completion_tokens,
+        )
+        self._metrics.ended(
+            self._route,
+            self._outcome,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            generated_tokens=usage.completion_tokens,
+            seconds=self._clock() - self._arrived,
+        )
+
+    def _time(self, event: Delta) -> None:
+        index, now = event.index, self._clock()
+        if event.timing is not None:
+            self._metrics.queued(event.timing.queue)
+        if not self._last_token_at:
+            self._metrics.first_token(now - self._arrived)
+            self._trace.first_token(event.timing)
+        before = self._last_token_at.get(index)
+        if before is not None:
+            self._gaps.append(now - before)
+            if len(self._gaps) >= _GAPS_AT_ONCE:
+                self._hand_on_gaps()
+        self._last_token_at[index] = now
+
+    def _hand_on_gaps(self) -> None:
+        self._metrics.gaps(self._gaps)
+        self._gaps.clear()
+
+
+def _num_tokens(reused: Reused) -> int:
+    return reused.tokens

@@ -1,0 +1,151 @@
+"""The kernel of decode attention: a program attends one split of keys, and may merge partials.
+
+    schedule    find the split's item and its keys, from a step's inputs
+    [wait]      for the kernel before, which writes queries and the newest keys
+    attend      tile after tile
+    write       the output, where a row is one split; else a partial, and the last program merges
+
+Device code only. Knows: one split, and where its parts lie. Does not know: how splits are chosen
+(`split_sizes`), or how many programs are launched (`decode_attention`).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.attention.attention_tile import attend_tile, average
+from kernels.attention.merge_attention import merge_row
+from kernels.attention.schedule_splits import keys_of_items, schedule
+from kernels.launch.dependent_launch import launch_dependents, wait_for_previous
+
+
+@triton.jit(do_not_specialize=["table_stride", "items", "passes", "level", "first_slot"])
+def attend_split(
+    q: tl.tensor,
+    kv: tl.tensor,
+    group_starts: tl.tensor,
+    key_starts: tl.tensor,
+    key_ends: tl.tensor,
+    splits_of_level: tl.tensor,
+    block_tables: tl.tensor,
+    out: tl.tensor,
+    partial: tl.tensor,
+    partial_lse: tl.tensor,
+    spans: tl.tensor,
+    arrivals: tl.tensor,
+    log2_scale: tl.tensor,
+    items: tl.tensor,
+    passes: tl.tensor,
+    level: tl.tensor,
+    first_slot: tl.tensor,
+    table_stride: tl.tensor,
+    head_stride: tl.tensor,
+    BLOCK_STRIDE: tl.constexpr,
+    VALUE_STRIDE: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    HAS_STARTS: tl.constexpr,
+    B: tl.constexpr,
+    D: tl.constexpr,
+    D_PADDED: tl.constexpr,
+    M: tl.constexpr,
+    TILE: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    SPLIT: tl.constexpr,
+    SHARED: tl.constexpr,
+    MEMBERS: tl.constexpr,
+    PARTS_AT_ONCE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+) -> None:
+    """Attend split program_id(1) of KV head program_id(0), as `decode_attention` asks."""
+    launch_dependents(DEPENDENT)
+    kv_head, split = tl.program_id(0), tl.program_id(1)
+    item, first, size = split, split, 0
+    if SPLIT:
+        size = tl.load(splits_of_level + 2 * level) // TILE
+        more = tl.load(splits_of_level + 2 * level + 1)
+        if more > 0:
+            # Most programs of a captured launch have no split, and are to be gone at once. They
+            # need not wait: those that have one do, so this kernel does not end before the last
+            # one.
+            item = items + 0
+            if split < items + more:
+                item, first = schedule(
+                    split, items, size, group_starts, key_starts, key_ends,
+                    passes, ROWS, HAS_STARTS, TILE, AT_ONCE,
+                )  # fmt: skip
+    if item < items:
+        wait_for_previous(DEPENDENT)
+        start, end = keys_of_items(
+            item, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
+        )
+        row, behind = item, item + 1
+        if ROWS > 1:
+            row = tl.load(group_starts + item // passes) + item % passes * ROWS
+            behind = tl.minimum(tl.load(group_starts + item // passes + 1), row + ROWS)
+        splits = split * 0 + 1
+        if SPLIT:
+            tiles = tl.cdiv(end - start, TILE)
+            splits = tl.maximum(tl.cdiv(tiles, size), 1)
+            keys = tl.cdiv(tiles, splits) * TILE
+            start = start + (split - first) * keys
+            end = tl.minimum(start + keys, end)
+
+        member, column = tl.arange(0, M), tl.arange(0, D_PADDED)
+        row_of = row + member // GROUP
+        real = (member < GROUP * ROWS) & (row_of < behind)
+        head = kv_head * GROUP + member % GROUP
+        inside = real[:, None] & (column < D)[None, :]
+        place = (row_of.to(tl.int64) * (KV_HEADS * GROUP) + head) * D
+        place = place[:, None] + column[None, :]
+        acc = tl.zeros([M, D_PADDED], dtype=tl.float32)
+        m = tl.full([M], float("-inf"), dtype=tl.float32)
+        total = tl.zeros([M], dtype=tl.float32)
+        if start < end:
+            queries = tl.load(q + place, mask=inside, other=0.0)
+            last_key = tl.zeros([M], dtype=tl.int32) + (end - 1)
+            keys_of_head = kv + kv_head.to(tl.int64) * head_stride
+            table = block_tables + row.to(tl.int64) * table_stride
+            whole = start + (end - start) // TILE * TILE
+            for tile in tl.range(start, whole, TILE):
+                acc, m, total = attend_tile(
+                    queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
+                    BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, False,
+                )  # fmt: skip
+            if whole < end:
+                acc, m, total = attend_tile(
+                    queries, acc, m, total, keys_of_head, table, whole, end, last_key, log2_scale,
+                    BLOCK_STRIDE, VALUE_STRIDE, B, D, D_PADDED, TILE, True,
+                )  # fmt: skip
+        result = average(acc, total)
+        if (ROWS == 1) and (SHARED == 0) and splits == 1:
+            tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
+        else:
+            slot = first_slot + split * ROWS + member // GROUP
+            slot = slot.to(tl.int64) * (KV_HEADS * GROUP) + head
+            tl.store(partial + slot[:, None] * D + column[None, :], result, mask=inside)
+            tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
+        if ROWS > 1:
+            if (split == first) and (kv_head == 0):
+                # Where each row's parts lie: first slot, slots from one to the next, how many.
+                index = tl.arange(0, ROWS)
+                into = spans + (row + index) * 4
+                written = row + index < behind
+                tl.store(into, first_slot + first * ROWS + index, mask=written)
+                tl.store(into + 1, index * 0 + ROWS, mask=written)
+                tl.store(into + 2, index * 0 + splits, mask=written)
+        elif (SPLIT or SHARED > 0) and (SHARED > 0 or splits > 1):
+            tl.debug_barrier()  # other threads read what this one has stored
+            arrived = splits - 1
+            if splits > 1:
+                counter = arrivals + row * KV_HEADS + kv_head
+                arrived = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+                if arrived == splits - 1:
+                    tl.store(counter, 0)
+            if arrived == splits - 1:
+                merge_row(
+                    partial, partial_lse, spans, out, row, items, first_slot + first, splits,
+                    kv_head, KV_HEADS, GROUP, MEMBERS, D, D_PADDED, SHARED, PARTS_AT_ONCE,
+                )  # fmt: skip

@@ -1,0 +1,73 @@
+"""How the rows of one step lie in the flat token dimension, as device tensors.
+
+Rows with one token come first:
+
+    tokens   | d | d | d |  p  p  p  p  |  p  p  |
+    row      | 0 | 1 | 2 |      3       |   4    |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """Runs of decode rows that begin with the same keys, which are read once for all: G groups.
+
+    `group_starts` (G + 1,) int32: group g is the decode rows from group_starts[g] up to
+    group_starts[g + 1]. Every decode row is in exactly one group; a group may be empty.
+    `key_ends` (G,) int32: how many tokens its rows read together, whole blocks. Their block ids
+    are the same in the rows' tables. 0 where nothing is shared.
+    `own_starts` (R,) int32: the same by row, at most the row's context.
+    """
+
+    group_starts: Tensor
+    key_ends: Tensor
+    own_starts: Tensor
+    max_group_rows: int  # bound on the rows of one group that shares something
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLayout:
+    """Rows R, tokens T, block size B. All tensors on the pool's device.
+
+    `query_starts` (R + 1,) int32: where each row's tokens start; the last is T.
+    `context_lens` (R,) int32: tokens with KV after this step, the row's new ones included.
+    `block_tables` (R, max blocks) int32: block ids by position; what lies after a row's
+    context is undefined.
+    A row whose context is 0 is padding: it has no keys, and its outputs are 0.
+    `positions` (T,) int64: position of each token in its sequence.
+    `slots` (T,) int64: block id * B + offset: where each token's KV is written.
+    """
+
+    query_starts: Tensor
+    context_lens: Tensor
+    block_tables: Tensor
+    positions: Tensor
+    slots: Tensor
+    num_decodes: int  # leading rows with exactly one token
+    max_context_len: int
+    shared: SharedPrefix | None = None  # only for speed: the result is the same without
+    # (num_decodes * Hkv,) int32 zeros, in which a decode kernel counts the written partials of an
+    # output (`decode_attention`); zeros again after each launch. None: allocated at a launch.
+    arrivals: Tensor | None = None
+    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own: how many keys one
+    # split of decode attention holds at most, and how many there are beyond one an item, chosen
+    # for these very lengths (`split_sizes`). None: nothing is cut.
+    splits: Tensor | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """R."""
+        return int(self.context_lens.shape[0])
+
+
+def no_arrivals(num_decodes: int, pool: Sequence[Tensor]) -> Tensor:
+    """`BatchLayout.arrivals` for all layers of `pool`, which use it one after the other."""
+    heads = max(kv.shape[2] for kv in pool)
+    return torch.zeros(num_decodes * heads, dtype=torch.int32, device=pool[0].device)

@@ -1,0 +1,181 @@
+"""Attention of rows with one new token: few queries and a long context, so bound by memory.
+
+This is split-KV attention ("flash-decoding"), with the keys of shared prefixes read once for all
+rows that share them. Work comes in items: a range of keys, and the decode rows that read it. A
+row's own keys are an item of one row; the keys that several rows share (`SharedPrefix`) are an item
+of all of them. The keys of all items, in tiles, are scheduled into splits of a size chosen once a
+step (`split_sizes`), so that a batch of mixed lengths fills the device as an even one does:
+
+    lengths     ########################################   ####   ############   #
+    splits       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
+
+    grid (KV heads, splits) -> the output, where a row is one split; else a partial output and its
+    log-sum-exp, float32, which the row's last split to finish merges
+
+Shared keys are attended in a launch of their own, before the rows' own keys: so the last own split
+of a row finds all its partials written. Each split counts itself in `BatchLayout.arrivals` when it
+has written its partial, and so knows whether it is the last.
+
+How many splits there may be follows from the number of items alone; which item a split belongs
+to is worked out by each program from the lengths in device memory (`attend_split`). So the launch
+can be captured in a CUDA graph. A row whose context is 0 gives 0.
+
+Knows: decode rows, their groups and lengths. Does not know: rows with several new tokens
+(`prefill_attention`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.attention.attend_split import attend_split
+from kernels.attention.attention_tile import LOG2_E
+from kernels.attention.batch_layout import BatchLayout, SharedPrefix
+from kernels.attention.merge_attention import PARTS_AT_ONCE
+from kernels.attention.tuning import DecodeTuning, decode_tuning, rows_together, shared_tuning
+from kernels.launch.dependent_launch import dependent_launch
+from kernels.launch.rounding import next_power_of_2
+
+_ITEMS_AT_ONCE = 128  # lengths that a program reads in one go
+_MIN_QUERIES = 16  # rows of the smallest operand that the matrix splits take
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """The items of one launch: item i is the (i % passes)-th `rows` rows of group i // passes."""
+
+    group_starts: Tensor
+    key_starts: Tensor | None
+    key_ends: Tensor
+    count: int
+    passes: int
+    rows: int
+    tuning: DecodeTuning
+
+    def target(self, kv_heads: int, longest: int) -> int:
+        """A bound on the splits beyond one an item, if no item has more than `longest` keys."""
+        longest_cut = longest // self.tuning.least_keys
+        return max(min(self.tuning.most_splits(kv_heads), self.count * longest_cut), 1)
+
+
+def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
+    """Attend the leading `layout.num_decodes` rows of q (T, Hq, D); write their part of `out`.
+
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool; `out` is like q.
+    """
+    rows = layout.num_decodes
+    if not rows:
+        return
+    parts = launch_parts(q, kv, layout)
+    is_cut = layout.splits is not None and layout.max_context_len > parts[-1].tuning.least_keys
+    if len(parts) == 1 and not is_cut:
+        _attend(q, kv, layout, scale, parts[0], _Output(out, out, out, out, out, 0, 0))
+        return
+    longest = layout.max_context_len
+    targets = [part.target(kv.shape[2], longest) if is_cut else 0 for part in parts]
+    # A partial row for each row of each split.
+    slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
+    last = len(parts) - 1
+    heads, head_dim = q.shape[1:]
+    partial = torch.empty((sum(slots), heads, head_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((sum(slots), heads), dtype=torch.float32, device=q.device)
+    spans = torch.empty((last * rows, 4), dtype=torch.int32, device=q.device)
+    arrivals = layout.arrivals
+    if arrivals is None:
+        arrivals = torch.zeros(rows * kv.shape[2], dtype=torch.int32, device=q.device)
+    for index, part in enumerate(parts):
+        room = _Output(out, partial, lse, spans, arrivals, sum(slots[:index]), targets[index])
+        _attend(q, kv, layout, scale, part, room, index, last if index == last else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where a launch writes: outputs of rows of one split to `out`, parts from `first_slot` on.
+
+    `target` 0: no item is split, and only `out` is written.
+    """
+
+    out: Tensor
+    partial: Tensor
+    lse: Tensor
+    spans: Tensor
+    arrivals: Tensor
+    first_slot: int
+    target: int
+
+
+def launch_parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
+    """The items of each launch: the keys that rows share, if any, then the rows' own."""
+    shared, contexts = layout.shared, layout.context_lens
+    starts = shared.own_starts if shared else None
+    tuning = decode_tuning(q.shape[2], q.dtype)
+    own = _Items(contexts, starts, contexts, layout.num_decodes, 1, 1, tuning)
+    return [_shared_items(shared, q, kv), own] if shared else [own]
+
+
+def _shared_items(shared: SharedPrefix, q: Tensor, kv: Tensor) -> _Items:
+    most = rows_together(q.shape[1] // kv.shape[2])
+    rows = min(max(next_power_of_2(shared.max_group_rows), 2), most)
+    passes = -(-shared.max_group_rows // rows)
+    count = shared.key_ends.shape[0] * passes
+    tuning = shared_tuning(q.shape[2], q.dtype)
+    return _Items(shared.group_starts, None, shared.key_ends, count, passes, rows, tuning)
+
+
+def _attend(
+    q: Tensor,
+    kv: Tensor,
+    layout: BatchLayout,
+    scale: float,
+    part: _Items,
+    room: _Output,
+    level: int = 0,
+    merged: int = 0,
+) -> None:
+    """Launch one part, `level`; `merged`: 1 if the outputs of shared keys are to be merged in."""
+    heads, head_dim = q.shape[1:]
+    kv_heads, block_size = kv.shape[2:4]
+    group, tuning = heads // kv_heads, part.tuning
+    attend_split[(kv_heads, part.count + room.target)](
+        q,
+        kv,
+        part.group_starts,
+        part.key_ends if part.key_starts is None else part.key_starts,
+        part.key_ends,
+        part.key_ends if layout.splits is None else layout.splits,
+        layout.block_tables,
+        room.out,
+        room.partial,
+        room.lse,
+        room.spans,
+        room.arrivals,
+        scale * LOG2_E,
+        part.count,
+        part.passes,
+        level,
+        room.first_slot,
+        layout.block_tables.stride(0),
+        kv.stride(2),
+        BLOCK_STRIDE=kv.stride(0),
+        VALUE_STRIDE=kv.stride(1),
+        KV_HEADS=kv_heads,
+        GROUP=group,
+        ROWS=part.rows,
+        HAS_STARTS=part.key_starts is not None,
+        B=block_size,
+        D=head_dim,
+        D_PADDED=next_power_of_2(head_dim),
+        M=max(next_power_of_2(group * part.rows), _MIN_QUERIES),
+        TILE=tuning.tile,
+        AT_ONCE=_ITEMS_AT_ONCE,
+        SPLIT=room.target > 0,
+        SHARED=merged,
+        MEMBERS=next_power_of_2(group),
+        PARTS_AT_ONCE=PARTS_AT_ONCE,
+        num_warps=tuning.warps,
+        num_stages=tuning.stages,
+        **dependent_launch(q.device),
+    )

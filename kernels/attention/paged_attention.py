@@ -1,0 +1,87 @@
+"""Causal attention of each row's new tokens over the row's cached prefix and themselves.
+
+For the token at position t of a row, over the keys at positions 0..t of that row:
+
+    out[h] = sum_j softmax_j(scale * q[h] . k_j[h // group]) v_j[h // group]
+
+The KV of the new tokens is already in the pool (`rope_write_kv`). Whatever lies after a row's
+context, in its last block, in the block table or in other blocks, has no effect on the result: it
+may be NaN, or no valid block id. A row's result does not depend on the other rows in the batch; in
+the reference not even in its last bit.
+
+On the device, `decode_attention` takes the leading rows with one token and
+`prefill_attention` the others; this module only divides the work between them.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.attention import decode_attention, prefill_attention
+from kernels.attention.batch_layout import BatchLayout
+from kernels.limits import check_attention
+
+
+def reference(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+    """q (T, Hq, D), kv (N, 2, Hkv, B, D) one layer of the pool, strided -> (T, Hq, D).
+
+    Plain PyTorch, float32 inside, one row after the other: this is what serves on a CPU.
+    Raises UnsupportedShape.
+    """
+    _check(q, kv)
+    out = torch.empty_like(q)
+    starts, contexts = layout.query_starts.tolist(), layout.context_lens.tolist()
+    for row, context in enumerate(contexts):
+        new = slice(starts[row], starts[row + 1])
+        if not context:
+            out[new] = 0
+            continue
+        keys, values = _gather(kv, layout.block_tables[row], context)
+        out[new] = _attend(q[new].float(), keys, values, scale)
+    return out
+
+
+def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
+    """Keys and values (Hkv, context, D) of one row, contiguous by head, float32."""
+    _, _, num_kv_heads, block_size, head_dim = kv.shape
+    blocks = table[: -(-context // block_size)].long()
+    # With the heads permuted to the front the result is contiguous: twice as fast as gathering
+    # first and transposing then.
+    gathered = kv.permute(1, 2, 0, 3, 4).index_select(2, blocks)
+    both = gathered.view(2, num_kv_heads, -1, head_dim)[:, :, :context].float()
+    return both[0], both[1]
+
+
+def _attend(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """q (n, Hq, D), the last n tokens of keys, values (Hkv, context, D) -> (n, Hq, D)."""
+    n, context = q.shape[0], keys.shape[1]
+    mask = None
+    if 1 < n < context:
+        position = torch.arange(context, device=q.device)
+        mask = position <= position[context - n :, None]
+    result = F.scaled_dot_product_attention(
+        q.transpose(0, 1)[None],
+        keys[None],
+        values[None],
+        attn_mask=mask,
+        is_causal=n == context > 1,
+        scale=scale,
+        enable_gqa=True,
+    )
+    return result[0].transpose(0, 1)
+
+
+def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float) -> Tensor:
+    """As `reference`, on the device; q is contiguous and a slot of kv is D contiguous numbers."""
+    _check(q, kv)
+    out = torch.empty_like(q)
+    decode_attention.launch(q, kv, layout, scale, out)
+    prefill_attention.launch(q, kv, layout, scale, out)
+    return out
+
+
+def _check(q: Tensor, kv: Tensor) -> None:
+    _, _, num_kv_heads, block_size, head_dim = kv.shape
+    check_attention(q.shape[1], num_kv_heads, block_size=block_size, head_dim=head_dim)

@@ -1,0 +1,224 @@
+"""Attention of rows with several new tokens over their cached prefix and themselves.
+
+This is FlashAttention over paged keys. One program takes one query block: BLOCK_Q consecutive new
+tokens of one row with all the query heads of one KV head, BLOCK_M query rows in all. It walks the
+row's keys tile by tile:
+
+    keys   | tiles that every query of the block sees | tiles across the diagonal |  not read
+           |            no mask                       |         masked            |
+
+Where there are too few query blocks to fill the device, a short suffix of a long prefix, the
+keys of each are split among several programs and their partial outputs merged.
+
+The query blocks of all rows are numbered in one sequence: row r begins with number
+`query_starts[r] // BLOCK_Q + r`, which needs nothing from the host but T and R, and leaves less
+than one idle program a row.
+
+Knows: rows with new tokens; one token is allowed too. Does not know: the rows that
+`decode_attention` takes.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.attention import hopper_prefill, merge_attention
+from kernels.attention.attention_tile import LOG2_E, attend_tile, average
+from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.tuning import PrefillTuning, hopper_tuning, prefill_tuning
+from kernels.launch.capability import HOPPER, capability
+from kernels.launch.rounding import next_power_of_2
+
+_MAX_SPLITS = 64
+
+
+@triton.jit
+def _first_query_block(
+    query_starts: tl.tensor, row: tl.tensor, first: tl.tensor, BLOCK_Q: tl.constexpr
+) -> tl.tensor:
+    """Number of the first query block of `row`; rows before `first` have one token and no block."""
+    return (tl.load(query_starts + row) - first) // BLOCK_Q + row - first
+
+
+@triton.jit
+def _row_of_query_block(
+    query_starts: tl.tensor,
+    query_block: tl.tensor,
+    first: tl.tensor,
+    end: tl.tensor,
+    BLOCK_Q: tl.constexpr,
+) -> tl.tensor:
+    """The last row in [first, end) whose first query block is not after `query_block`."""
+    low, high = first, end
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if _first_query_block(query_starts, middle, first, BLOCK_Q) <= query_block:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@triton.jit(do_not_specialize=["first_row", "end_row", "tokens", "table_stride"])
+def _kernel(
+    q: tl.tensor,
+    kv: tl.tensor,
+    query_starts: tl.tensor,
+    context_lens: tl.tensor,
+    block_tables: tl.tensor,
+    out: tl.tensor,
+    partial_lse: tl.tensor,
+    log2_scale: tl.tensor,
+    first_row: tl.tensor,
+    end_row: tl.tensor,
+    tokens: tl.tensor,
+    table_stride: tl.tensor,
+    block_stride: tl.tensor,
+    value_stride: tl.tensor,
+    head_stride: tl.tensor,
+    GROUP: tl.constexpr,
+    B: tl.constexpr,
+    D: tl.constexpr,
+    D_PADDED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    TILE: tl.constexpr,
+    SPLIT: tl.constexpr,
+) -> None:
+    BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
+    # The last blocks of a row see the most keys: they start first.
+    query_block = tl.num_programs(0) - 1 - tl.program_id(0)
+    kv_head = tl.program_id(1)
+    row = _row_of_query_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
+    row_start = tl.load(query_starts + row)
+    new_tokens = tl.load(query_starts + row + 1) - row_start
+    local = query_block - _first_query_block(query_starts, row, first_row, BLOCK_Q)
+    first_token = local * BLOCK_Q
+    if first_token < new_tokens:
+        prefix = tl.load(context_lens + row) - new_tokens
+        member, column = tl.arange(0, BLOCK_M), tl.arange(0, D_PADDED)
+        token = first_token + member // GROUP
+        real = (member < BLOCK_Q * GROUP) & (token < new_tokens)
+        head = kv_head * GROUP + member % GROUP
+        place = ((row_start + token).to(tl.int64) * tl.num_programs(1) * GROUP + head) * D
+        place = place[:, None] + column[None, :]
+        inside = real[:, None] & (column < D)[None, :]
+        queries = tl.load(q + place, mask=inside, other=0.0)
+
+        acc = tl.zeros([BLOCK_M, D_PADDED], dtype=tl.float32)
+        m = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+        total = tl.zeros([BLOCK_M], dtype=tl.float32)
+        last_key = prefix + token
+        end = prefix + tl.minimum(first_token + BLOCK_Q, new_tokens)
+        diagonal = (prefix + first_token + 1) // TILE * TILE
+        start = 0
+        if SPLIT:
+            keys = tl.cdiv(tl.cdiv(end, TILE), tl.num_programs(2)) * TILE
+            start = tl.program_id(2) * keys
+            end = tl.minimum(start + keys, end)
+        keys_of_head = kv + kv_head.to(tl.int64) * head_stride
+        table = block_tables + row.to(tl.int64) * table_stride
+        for tile in tl.range(start, tl.minimum(diagonal, end), TILE):
+            acc, m, total = attend_tile(
+                queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
+                block_stride, value_stride, B, D, D_PADDED, TILE, False,
+            )  # fmt: skip
+        for tile in tl.range(tl.maximum(start, diagonal), end, TILE):
+            acc, m, total = attend_tile(
+                queries, acc, m, total, keys_of_head, table, tile, end, last_key, log2_scale,
+                block_stride, value_stride, B, D, D_PADDED, TILE, True,
+            )  # fmt: skip
+        if SPLIT:
+            # Partial outputs lie as the outputs of these tokens do, once for each split.
+            slot = tl.program_id(2).to(tl.int64) * tokens + row_start + token - first_row
+            slot = slot * tl.num_programs(1) * GROUP + head
+            tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
+            place = slot[:, None] * D + column[None, :]
+        result = average(acc, total).to(out.dtype.element_ty)
+        tl.store(out + place, result, mask=inside)
+
+
+def launch(q: Tensor, kv: Tensor, layout: BatchLayout, scale: float, out: Tensor) -> None:
+    """Attend the rows after `layout.num_decodes` of q (T, Hq, D); write their part of `out`.
+
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool; `out` is like q.
+    """
+    first = layout.num_decodes
+    if first == layout.num_rows:
+        return
+    tokens, heads, head_dim = q.shape
+    hopper = _is_for_hopper(q, kv)
+    tuning = hopper_tuning() if hopper else prefill_tuning(head_dim, q.dtype)
+    attend = hopper_prefill.attend if hopper else _attend
+    block_q = tuning.queries // (heads // kv.shape[2])
+    blocks = (tokens - first - 1) // block_q + layout.num_rows - first
+    splits = num_splits(blocks * kv.shape[2], layout.max_context_len, tuning)
+    if splits == 1:
+        attend(q, kv, layout, scale * LOG2_E, tuning, (blocks, 1), out, out)
+        return
+    shape = (splits, tokens - first, heads)
+    partial = torch.empty((*shape, head_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty(shape, dtype=torch.float32, device=q.device)
+    attend(q, kv, layout, scale * LOG2_E, tuning, (blocks, splits), partial, lse)
+    merge_attention.merge_splits(partial, lse, out[first:])
+
+
+def _is_for_hopper(q: Tensor, kv: Tensor) -> bool:
+    return (
+        capability(q.device) == HOPPER
+        and q.dtype.itemsize == 2
+        and q.shape[2] in (64, 128)
+        and kv.shape[0] * kv.stride(0) // q.shape[2] < 2**31  # rows are counted in 32 bits
+    )
+
+
+def num_splits(programs: int, max_context_len: int, tuning: PrefillTuning) -> int:
+    """Among how many programs the keys of a query block are split, 1..64.
+
+    As many as fill the device, `programs` being those without a split; but at the longest context
+    each has at least `tuning.least_keys` keys.
+    """
+    to_fill = tuning.programs // programs
+    return max(min(to_fill, max_context_len // tuning.least_keys, _MAX_SPLITS), 1)
+
+
+def _attend(
+    q: Tensor,
+    kv: Tensor,
+    layout: BatchLayout,
+    log2_scale: float,
+    tuning: PrefillTuning,
+    grid: tuple[int, int],
+    out: Tensor,
+    lse: Tensor,
+) -> None:
+    """`grid`: query blocks and splits; with splits, out and lse get one part for each."""
+    tokens, heads, head_dim = q.shape
+    kv_heads, block_size = kv.shape[2:4]
+    blocks, splits = grid
+    _kernel[(blocks, kv_heads, splits)](
+        q,
+        kv,
+        layout.query_starts,
+        layout.context_lens,
+        layout.block_tables,
+        out,
+        lse,
+        log2_scale,
+        layout.num_decodes,
+        layout.num_rows,
+        tokens - layout.num_decodes,
+        layout.block_tables.stride(0),
+        *kv.stride()[:3],
+        GROUP=heads // kv_heads,
+        B=block_size,
+        D=head_dim,
+        D_PADDED=next_power_of_2(head_dim),
+        BLOCK_M=tuning.queries,
+        TILE=tuning.tile,
+        SPLIT=splits > 1,
+        num_warps=tuning.warps,
+        num_stages=tuning.stages,
+    )

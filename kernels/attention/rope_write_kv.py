@@ -1,0 +1,205 @@
+"""Between the QKV product and attention, in one pass: split, head norm, rotate, write KV.
+
+    qkv (T, (Hq + 2 Hkv) * D) = [q heads | k heads | v heads]
+    q, k -> rms_norm per head, where the model has the weights (Qwen3)
+    q, k -> rotated: (a, b) -> (a cos - b sin, b cos + a sin), a and b the halves of a head
+    k, v -> kv[slot // B, 0 and 1, head, slot % B]
+
+The norm rounds as `rms_norm` does. The rotation is float32, from float32 tables, and rounds
+once at the end: in float32 models that is `transformers`' arithmetic, in bf16 and fp16 it is
+more exact than theirs, which rotates in the dtype of the model.
+
+Knows: tokens, heads and slots. Does not know: how the tables were scaled, which sequence a token
+belongs to, or who may read the slots.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.launch.dependent_launch import (
+    dependent_launch,
+    launch_dependents,
+    wait_for_previous,
+)
+from kernels.launch.rounding import cdiv, next_power_of_2
+from kernels.limits import check_attention
+from kernels.linear import split_k as parts
+from kernels.linear.split_k import load_summed
+from kernels.norms import rms_norm
+
+_HEADS = 8  # heads one program handles
+
+
+def reference(
+    qkv: Tensor,
+    positions: Tensor,
+    cos_sin: Tensor,
+    q_norm: Tensor | None,
+    k_norm: Tensor | None,
+    eps: float,
+    kv: Tensor,
+    slots: Tensor,
+    num_q_heads: int,
+) -> Tensor:
+    """Return the rotated q (T, Hq, D); write k and v of each token to its slot. Plain PyTorch.
+
+    positions, slots (T,) int64, slots distinct; cos_sin (P, D) float32, a row being D/2 cosines
+    then D/2 sines; q_norm, k_norm (D,) or None; kv (N, 2, Hkv, B, D), one layer of the pool,
+    strided, of the dtype of qkv, which may come in parts instead. Raises UnsupportedShape.
+    """
+    _, _, num_kv_heads, block_size, head_dim = kv.shape
+    check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
+    qkv = parts.whole(qkv, kv.dtype)
+    heads = qkv.view(qkv.shape[0], num_q_heads + 2 * num_kv_heads, head_dim)
+    q, k, v = heads.split([num_q_heads, num_kv_heads, num_kv_heads], dim=1)
+    cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=-1)
+    q = _rotate(_norm(q, q_norm, eps), cos, sin)
+    k = _rotate(_norm(k, k_norm, eps), cos, sin)
+    kv[slots // block_size, :, :, slots % block_size] = torch.stack((k, v), dim=1)
+    return q
+
+
+def _norm(heads: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    return heads if weight is None else rms_norm.reference(heads, weight, eps)
+
+
+def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = heads.float().chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(heads.dtype)
+
+
+@triton.jit
+def _normed_halves(
+    low: tl.tensor,
+    high: tl.tensor,
+    weight: tl.tensor,
+    half: tl.tensor,
+    eps: tl.tensor,
+    D: tl.constexpr,
+) -> tl.tensor:
+    """Head norm over two halves (heads, D/2), with the roundings of `rms_norm`."""
+    inside = half < D // 2
+    mean_square = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / D
+    scale = tl.rsqrt(mean_square + eps)[:, None]
+    low_weight = tl.load(weight + half, mask=inside, other=0.0)
+    high_weight = tl.load(weight + D // 2 + half, mask=inside, other=0.0)
+    dtype = low_weight.dtype
+    low = ((low * scale).to(dtype).to(tl.float32) * low_weight.to(tl.float32)).to(dtype)
+    high = ((high * scale).to(dtype).to(tl.float32) * high_weight.to(tl.float32)).to(dtype)
+    return low.to(tl.float32), high.to(tl.float32)
+
+
+@triton.jit
+def _kernel(
+    qkv: tl.tensor,
+    positions: tl.tensor,
+    cos_sin: tl.tensor,
+    q_norm: tl.tensor,
+    k_norm: tl.tensor,
+    eps: tl.tensor,
+    kv: tl.tensor,
+    slots: tl.tensor,
+    q_out: tl.tensor,
+    part_stride: tl.tensor,
+    qkv_stride: tl.tensor,
+    block_stride: tl.tensor,
+    value_stride: tl.tensor,
+    head_stride: tl.tensor,
+    PARTS: tl.constexpr,
+    HQ: tl.constexpr,
+    HKV: tl.constexpr,
+    B: tl.constexpr,
+    D: tl.constexpr,
+    HALF: tl.constexpr,
+    HEADS: tl.constexpr,
+    HAS_Q_NORM: tl.constexpr,
+    HAS_K_NORM: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+) -> None:
+    launch_dependents(DEPENDENT)
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)[:, None]
+    half = tl.arange(0, HALF)[None, :]
+    inside = (head < HQ + 2 * HKV) & (half < D // 2)
+    # The step's inputs say where a token is: that can be read while qkv is being written.
+    table = cos_sin + tl.load(positions + token) * D + half
+    cos = tl.load(table, mask=half < D // 2, other=0.0)
+    sin = tl.load(table + D // 2, mask=half < D // 2, other=0.0)
+    slot = tl.load(slots + token)
+    wait_for_previous(DEPENDENT)
+
+    source = qkv + token * qkv_stride + head * D + half
+    dtype = q_out.dtype.element_ty
+    raw_low = load_summed(source, part_stride, inside, PARTS).to(dtype)
+    raw_high = load_summed(source + D // 2, part_stride, inside, PARTS).to(dtype)
+    low, high = raw_low.to(tl.float32), raw_high.to(tl.float32)
+    is_query, is_value = head < HQ, head >= HQ + HKV
+    if HAS_Q_NORM:
+        low_q, high_q = _normed_halves(low, high, q_norm, half, eps, D)
+        low, high = tl.where(is_query, low_q, low), tl.where(is_query, high_q, high)
+    if HAS_K_NORM:
+        low_k, high_k = _normed_halves(low, high, k_norm, half, eps, D)
+        is_key = (head >= HQ) & (head < HQ + HKV)
+        low, high = tl.where(is_key, low_k, low), tl.where(is_key, high_k, high)
+
+    out_low = tl.where(is_value, raw_low, (low * cos - high * sin).to(dtype))
+    out_high = tl.where(is_value, raw_high, (high * cos + low * sin).to(dtype))
+
+    goal = q_out + (token * HQ + head) * D + half
+    tl.store(goal, out_low, mask=inside & is_query)
+    tl.store(goal + D // 2, out_high, mask=inside & is_query)
+
+    kv_head = tl.where(is_value, head - HQ - HKV, head - HQ)
+    kept = kv + (slot // B) * block_stride + (slot % B) * D
+    kept = kept + is_value.to(tl.int64) * value_stride + kv_head * head_stride + half
+    tl.store(kept, out_low, mask=inside & (head >= HQ))
+    tl.store(kept + D // 2, out_high, mask=inside & (head >= HQ))
+
+
+def launch(
+    qkv: Tensor,
+    positions: Tensor,
+    cos_sin: Tensor,
+    q_norm: Tensor | None,
+    k_norm: Tensor | None,
+    eps: float,
+    kv: Tensor,
+    slots: Tensor,
+    num_q_heads: int,
+) -> Tensor:
+    """As `reference`, on the device, in one kernel. A slot of kv is D contiguous numbers."""
+    _, _, num_kv_heads, block_size, head_dim = kv.shape
+    check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
+    tokens = qkv.shape[-2]
+    q_out = torch.empty((tokens, num_q_heads, head_dim), dtype=kv.dtype, device=qkv.device)
+    if tokens:
+        num_parts, *strides = parts.layout(qkv)
+        grid = (tokens, cdiv(num_q_heads + 2 * num_kv_heads, _HEADS))
+        _kernel[grid](
+            qkv,
+            positions,
+            cos_sin,
+            q_norm,
+            k_norm,
+            eps,
+            kv,
+            slots,
+            q_out,
+            *strides,
+            *kv.stride()[:3],
+            PARTS=num_parts,
+            HQ=num_q_heads,
+            HKV=num_kv_heads,
+            B=block_size,
+            D=head_dim,
+            HALF=next_power_of_2(head_dim // 2),
+            HEADS=_HEADS,
+            HAS_Q_NORM=q_norm is not None,
+            HAS_K_NORM=k_norm is not None,
+            **dependent_launch(qkv.device),
+        )
+    return q_out

@@ -1,0 +1,71 @@
+"""Which keys a program reads, worked out from lengths in device memory.
+
+Item i is the (i % passes)-th run of ROWS rows of group i // passes, which read the group's keys;
+with ROWS 1 a group is a row. The keys of all items, in tiles, are scheduled into splits of a size
+that the host has chosen (`split_sizes`), each within one item; every item has at least one split,
+so that its output is written.
+
+Device code only.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def keys_of_items(
+    item: tl.tensor,
+    items: tl.tensor,
+    group_starts: tl.tensor,
+    key_starts: tl.tensor,
+    key_ends: tl.tensor,
+    passes: tl.tensor,
+    ROWS: tl.constexpr,
+    HAS_STARTS: tl.constexpr,
+) -> tl.tensor:
+    """First key and end of each of `item`; an item that does not exist or has no rows is empty."""
+    real = item < items
+    group = item // passes
+    end = tl.load(key_ends + group, mask=real, other=0)
+    start = end * 0
+    if HAS_STARTS:
+        start = tl.load(key_starts + group, mask=real, other=0)
+    if ROWS > 1:
+        first = tl.load(group_starts + group, mask=real, other=0) + item % passes * ROWS
+        behind = tl.load(group_starts + group + 1, mask=real, other=0)
+        end = tl.where(first < behind, end, start)
+    return start, tl.maximum(start, end)
+
+
+@triton.jit
+def schedule(
+    split: tl.tensor,
+    items: tl.tensor,
+    size: tl.tensor,
+    group_starts: tl.tensor,
+    key_starts: tl.tensor,
+    key_ends: tl.tensor,
+    passes: tl.tensor,
+    ROWS: tl.constexpr,
+    HAS_STARTS: tl.constexpr,
+    TILE: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+) -> tl.tensor:
+    """(item of `split`, its first split) if a split holds `size` tiles; item == items: no work."""
+    lane = tl.arange(0, AT_ONCE)
+    behind = split * 0  # splits of the items before `base`
+    item, first = behind, behind
+    for base in tl.range(0, items, AT_ONCE):
+        start, end = keys_of_items(
+            base + lane, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
+        )
+        splits = tl.maximum(tl.cdiv(tl.cdiv(end - start, TILE), size), 1)
+        splits = tl.where(base + lane < items, splits, 0)
+        ends = behind + tl.cumsum(splits, axis=0)
+        passed = (ends <= split) & (base + lane < items)
+        item += tl.sum(passed.to(tl.int32), axis=0)
+        first = tl.maximum(first, tl.max(tl.where(passed, ends, 0), axis=0))
+        behind += tl.sum(splits, axis=0)
+    return item, first

@@ -1,0 +1,99 @@
+"""How many keys a split of decode attention holds, chosen on the host once a step.
+
+Each KV head's keys are cut into splits (`decode_attention`); a fixed number of them run at once.
+Splits of one size run in waves, the last of which may be partial:
+
+    whole     [  split  ][  split  ]           1.5 waves: with half of the splits the memory is not
+              [  split  ]                     kept as busy, though each of them runs faster
+    in two    [ split ][ split ][ split ]       3 waves, but each split takes time to begin
+
+Splits of different sizes end one after the other; then only the time that the last splits run alone
+matters, not how full the last wave is.
+
+Knows: lengths, and how time follows from splits (measured, docs/lab/performance-log.md). Does
+not know: rows or the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from kernels.attention.tuning import DecodeTuning, decode_tuning, shared_tuning
+
+Ints = npt.NDArray[np.int32]
+Numbers = npt.NDArray[np.number]
+
+_EVEN = 1.25  # times the mean: splits that are not longer than that end together
+_TAIL = 0.45  # of the longest split's time is lost after splits that do not end together
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSizes:
+    """The choice for one pool."""
+
+    own: DecodeTuning
+    shared: DecodeTuning
+    kv_heads: int
+
+    def cut(self, own: Ints, shared: Ints | None = None) -> Ints:
+        """`BatchLayout.splits` for items of these lengths (I,), in tokens.
+
+        `own` are what rows read alone, `shared` what their groups read.
+        """
+        cuts = [] if shared is None else [best_split(shared, self.shared, self.kv_heads)]
+        return np.array([*cuts, best_split(own, self.own, self.kv_heads)], np.int32)
+
+
+def split_sizes(kv: Tensor) -> SplitSizes:
+    """For a layer of a pool, (..., kv heads, block size, head dim), and those like it."""
+    kv_heads, _, head_dim = kv.shape[-3:]
+    own, shared = decode_tuning(head_dim, kv.dtype), shared_tuning(head_dim, kv.dtype)
+    return SplitSizes(own, shared, kv_heads)
+
+
+def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int, int]:
+    """(keys a split, splits beyond one an item) with which items of `lengths` (I,) take least time.
+
+    The keys are a multiple of `tuning.tile`; there are at most `tuning.most_splits` such splits.
+    """
+    tiles: Ints = -(-lengths[lengths > 0] // tuning.tile)
+    sizes, splits = possible_splits(tiles, tuning, kv_heads)
+    best = 0
+    if len(sizes) > 1:
+        begin = tuning.begin_keys / tuning.tile
+        waves = splits * kv_heads / tuning.at_once
+        time = _time(tiles.sum() / splits + begin, sizes + begin, waves, tuning.alone)
+        best = int(time.argmin())
+    return int(sizes[best]) * tuning.tile, int(splits[best]) - len(tiles)
+
+
+def possible_splits(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[Numbers, Numbers]:
+    """The splits that fit into a launch, for `best_split`. `tiles` (I,): of each item.
+
+    Tiles of a split and number of splits (C,), if the longest item has 1, 2, 3... of one size.
+    """
+    fewest = -(-int(tiles.sum()) // tuning.most_splits(kv_heads))
+    least, longest = max(fewest, tuning.least_keys // tuning.tile), int(tiles.max(initial=0))
+    if longest <= least:
+        return np.array([least]), np.array([len(tiles)])
+    sizes = np.unique(-(-longest // np.arange(1, longest // least + 1)))
+    splits = np.ceil(tiles / sizes[:, None]).sum(axis=1)  # faster than whole numbers, and exact
+    return sizes, splits
+
+
+def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers:
+    """How long each cut takes (C,), in the time of a tile when the device is full.
+
+    `mean`, `most` (C,): tiles of a split, with its beginning; `waves` (C,) of splits;
+    `alone`: as in `DecodeTuning`.
+    """
+    rest = waves % 1
+    in_waves = most * (waves - rest + np.where(rest > 0, alone + (1 - alone) * rest, 0))
+    in_any_order = mean * waves + most * _TAIL
+    in_one = most * alone + mean * (1 - alone) * waves
+    is_even = most <= _EVEN * mean
+    return np.where(waves <= 1, in_one, np.where(is_even, in_waves, in_any_order))

@@ -1,0 +1,118 @@
+"""The shapes of tiles that attention runs with, measured once on an H200 and shipped.
+
+Nothing is tuned while serving: a head dim and a dtype decide. What was measured, and what was
+tried and was slower, is in docs/lab/performance-log.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+MAX_QUERIES = 64  # that a decode program has registers for
+LEAST_SHARED_TOKENS = 1_024  # of a group: fewer are re-read from the L2 cache anyway
+_LEAST_SAVED_BYTES = 2**26  # of keys and values of one layer
+_PROGRAMS = 132  # multiprocessors of an H200
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTuning:
+    """How keys are scheduled to programs that read them for few queries (`split_sizes`)."""
+
+    tile: int  # keys at a time
+    warps: int
+    stages: int  # tiles in flight, plus one
+    at_once: int  # programs that run at once
+    alone: float  # a program's time if it runs by itself, in that of one among all that can
+    begin_keys: int  # that could be read in the time that a split takes beside its keys
+    least_keys: int  # of a split; a multiple of `tile`
+    splits: int  # at most, over all KV heads, beyond one for each item
+
+    def most_splits(self, kv_heads: int) -> int:
+        """Splits of one KV head at most, beyond one for each item."""
+        return max(self.splits // kv_heads, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillTuning:
+    """How queries and keys are cut for rows with several new tokens."""
+
+    queries: int  # query rows of a program, the heads of a group counted
+    tile: int
+    warps: int
+    stages: int
+    programs: int  # that run at once: with fewer, the keys are split among several
+    least_keys: int
+
+
+def rows_together(group: int) -> int:
+    """How many decode rows one program takes, of `group` query heads a KV head each.
+
+    A power of two; 1 where the heads of two rows are too many.
+    """
+    return 1 << max((MAX_QUERIES // group).bit_length() - 1, 0)
+
+
+def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
+    """Whether a pass over shared prefixes (`SharedPrefix`) pays for its two launches.
+
+    `saved_tokens`: that need not be read again, the sum of (rows - 1) * shared tokens over
+    groups that share LEAST_SHARED_TOKENS or more. `token_bytes`: keys and values of a token in
+    one layer.
+    """
+    return saved_tokens * token_bytes >= _LEAST_SAVED_BYTES
+
+
+def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
+    """For a head dim of up to 256."""
+    return DecodeTuning(
+        tile=_keys_of_16_kib(head_dim, dtype.itemsize),
+        # Two take half the instructions, as was measured for 16-bit numbers and 128 dims.
+        warps=4 if dtype == torch.float32 or head_dim > 128 else 2,
+        stages=2 if dtype == torch.float32 else 3,
+        at_once=4 * _PROGRAMS,
+        alone=0.5,
+        begin_keys=128,
+        least_keys=128,
+        splits=16 * _PROGRAMS,
+    )
+
+
+def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
+    """For keys that several rows read together: smaller tiles, and more of them in flight."""
+    alone = decode_tuning(head_dim, dtype)
+    if dtype == torch.float32 or head_dim > 128:
+        return alone
+    return replace(
+        alone,
+        tile=max(alone.tile // 2, 16),
+        warps=4,
+        stages=5,
+        at_once=3 * _PROGRAMS,
+        alone=0.3,
+        begin_keys=192,
+    )
+
+
+def prefill_tuning(head_dim: int, dtype: torch.dtype) -> PrefillTuning:
+    """For a head dim of up to 256: tiles as large as registers and shared memory hold."""
+    is_small = head_dim <= 128
+    if dtype == torch.float32:
+        queries, tile, warps, stages = (32, 32, 4, 1) if is_small else (16, 16, 4, 1)
+    else:
+        queries, tile, warps, stages = (256, 64, 8, 3) if is_small else (64, 32, 4, 2)
+    return PrefillTuning(queries, tile, warps, stages, programs=_PROGRAMS, least_keys=256)
+
+
+def hopper_tuning() -> PrefillTuning:
+    """For 16-bit numbers and head dims 64 and 128 on Hopper; the warps are of one consumer."""
+    return PrefillTuning(
+        queries=128, tile=128, warps=4, stages=2, programs=_PROGRAMS, least_keys=256
+    )
+
+
+def _keys_of_16_kib(head_dim: int, itemsize: int) -> int:
+    """How many keys of `head_dim` (padded) numbers take 16 KiB: a power of two in 16..128."""
+    padded = 1 << (head_dim - 1).bit_length()
+    return min(max(16_384 // (padded * itemsize), 16), 128)

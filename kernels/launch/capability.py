@@ -1,0 +1,21 @@
+"""What generation of chip a device is, looked up once.
+
+Some ten launches of a layer need it, and torch looks it up anew each time.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+HOPPER = (9, 0)
+
+
+@cache
+def capability(device: torch.device) -> tuple[int, int]:
+    """CUDA's compute capability (major, minor); (0, 0) of a device that is not CUDA's.
+
+    A CUDA device is named by its number, as those of tensors are: "cuda" alone may become another.
+    """
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)

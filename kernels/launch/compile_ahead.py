@@ -1,0 +1,155 @@
+"""Compiles kernels side by side, before their first use.
+
+Triton compiles a variant of a kernel when it is first launched, so a process compiles one variant
+after the other. Here a dry run first finds the variants that the process will launch:
+
+    dry run    no launch is made, and each variant that is not in memory is noted      milliseconds
+    compile    each noted variant in a thread of its own, into memory and Triton's cache,
+               once the compiler's key is there (`compiler_key`)
+    start      finds them all
+
+Triton's passes, LLVM, ptxas and the C compiler run without Python's lock. A variant that does not
+compile is left to its first use, which compiles it again, or fails with the error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import triton
+from triton.runtime import KernelInterface, driver
+
+from kernels.launch.garbage import uncollected
+
+# Part of the work holds Python's lock: more threads would only keep the longest ones from it.
+MOST_AT_ONCE = 8
+
+_log = logging.getLogger(__name__)
+
+
+class Loadable(Protocol):
+    """A compiled kernel."""
+
+    @property
+    def run(self) -> object:
+        """What launches it; made, and the kernel loaded to the device, when first asked for."""
+        ...
+
+
+class Kernel(Protocol):
+    """What `triton.jit` makes of a function."""
+
+    def preload(self, specialization_data: str) -> Loadable | None:
+        """Compile a variant, or take it from the cache on disk, and keep it in memory."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A kernel for certain dtypes, alignments and constants; `data` is Triton's name of these."""
+
+    kernel: Kernel
+    name: str
+    data: str
+
+    def make(self) -> None:
+        """Compile and load it."""
+        compiled = self.kernel.preload(self.data)
+        if compiled is not None:
+            _ = compiled.run
+
+
+class Notes:
+    """A `jit_cache_hook` of Triton's: notes each variant that is not in memory."""
+
+    def __init__(self) -> None:
+        self._variants: dict[tuple[int, str], Variant] = {}
+
+    def __call__(self, **what: Any) -> bool:
+        """Note a variant once; True has Triton go on without it."""
+        kernel, key = what["fn"].jit_function, str(what["key"])
+        if (id(kernel), key) not in self._variants:
+            data = what["compile"]["specialization_data"]
+            self._variants[id(kernel), key] = Variant(kernel, what["fn"].name, data)
+        return True
+
+    @property
+    def variants(self) -> list[Variant]:
+        """In the order of their first launches."""
+        return list(self._variants.values())
+
+
+def compile_ahead(dry_run: Callable[[], object], key: Future[str] | None = None) -> int:
+    """Compile all kernels that `dry_run` would launch; return how many were not in memory.
+
+    `key` is the compiler's, where it is under way (`compiler_key.begin_key`); without it the
+    threads make it, each for itself.
+
+    No kernel runs in `dry_run`, so what they would have written is undefined: it may be computed
+    with, but must not become an index or a loop's bound. Meanwhile no other thread may launch any.
+    """
+    if not _can_take_notes():
+        return 0
+    began = time.perf_counter()
+    notes = Notes()
+    with leaving_out_launches(notes):
+        dry_run()
+    noted = time.perf_counter()
+    variants = notes.variants
+    if variants:
+        wait((key,) if key else ())
+        _make(variants)
+        _log.info(
+            "%d kernels made ready in %.1f s, noted in %.2f s",
+            len(variants),
+            time.perf_counter() - noted,
+            noted - began,
+        )
+    return len(variants)
+
+
+def _can_take_notes() -> bool:
+    knobs = getattr(triton, "knobs", None)
+    return hasattr(getattr(knobs, "runtime", None), "jit_cache_hook")
+
+
+@contextmanager
+def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
+    """Make launches only look up their kernel, and call `hook` for those that are not there.
+
+    The hook alone would not do: a kernel that is in memory already would run, on what others that
+    are left out have not written.
+    """
+    usual = KernelInterface.__getitem__
+    with triton.knobs.runtime.scope():
+        triton.knobs.runtime.jit_cache_hook = hook
+        KernelInterface.__getitem__ = _asked_for
+        try:
+            yield
+        finally:
+            KernelInterface.__getitem__ = usual
+
+
+def _asked_for(kernel: Any, grid: object) -> Callable[..., object]:
+    """In place of `kernel[grid]`: takes the arguments of a launch, and does not launch."""
+    return partial(kernel.warmup, grid=grid)
+
+
+def _make(variants: Sequence[Variant]) -> None:
+    threads = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
+    # A new thread's device is the first one, whatever this one's is.
+    on_device = partial(driver.active.set_current_device, driver.active.get_current_device())
+    # Before Python 3.12 `ast.parse` fails if a collection lets another thread in that parses.
+    with uncollected(), ThreadPoolExecutor(threads, initializer=on_device) as pool:
+        made = [pool.submit(variant.make) for variant in variants]
+    for variant, future in zip(variants, made, strict=True):
+        if error := future.exception():
+            _log.warning("kernel %s is left to its first use: %s", variant.name, error)

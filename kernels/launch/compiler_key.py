@@ -1,0 +1,34 @@
+"""Triton's key of its own compiler, hashed by a thread while the start waits for something else.
+
+Triton finds a compiled kernel on disk by a key that covers the compiler too: some 400 MB, which are
+hashed when a process looks for its first kernel. Threads that look for theirs meanwhile do not wait
+for that hash: each computes it again, and they slow each other down.
+
+    hashed by eight threads    load, dry run | hash x 8        | kernels
+    hashed ahead               load, dry run | kernels
+                               hash ......
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from triton.runtime import cache
+
+
+def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
+    """Begin to make the key; it is there for all threads once this is done.
+
+    `make` does it: by default Triton's own function, which remembers what it has made.
+    """
+    thread = ThreadPoolExecutor(1, thread_name_prefix="compiler-key")
+    key = thread.submit(make or _triton_key())
+    thread.shutdown(wait=False)
+    return key
+
+
+def _triton_key() -> Callable[[], str]:
+    """It belongs to Triton's internals; a release without it hashes when it has to."""
+    make: Callable[[], str] = getattr(cache, "triton_key", str)
+    return make

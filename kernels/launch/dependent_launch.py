@@ -1,0 +1,52 @@
+"""CUDA's programmatic dependent launch (PDL): a kernel is launched before the last one has ended.
+
+    before    [ last programs ....]|                        [ last programs ....]
+    after                          | launch | [ begins ]      launched [waits]   [ goes on ]
+
+The kernel waits by itself for the one before, with `griddepcontrol.wait`. From compute capability
+9.0 on this hides the latency of a launch, which is most of a small kernel's time. After the wait
+all kernels launched before have ended, and their results may be read. Kernels that are launched
+without it wait for whole kernels, as always.
+
+Before its wait a kernel may run beside any kernel that was launched early before it, back to the
+last one that was not. So it may read only what was written before all of those: a model's tables
+and a step's inputs, since a step begins with copies that are not launched early.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.launch.capability import capability
+
+_MIN_CAPABILITY = (9, 0)
+
+
+@triton.jit
+def launch_dependents_and_wait(DEPENDENT: tl.constexpr) -> None:
+    """Let the next kernel be launched, then wait for the one before. A kernel's first line."""
+    launch_dependents(DEPENDENT)
+    wait_for_previous(DEPENDENT)
+
+
+@triton.jit
+def launch_dependents(DEPENDENT: tl.constexpr) -> None:
+    """Let the next kernel be launched; this one waits later. A kernel's first line."""
+    if DEPENDENT:
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def wait_for_previous(DEPENDENT: tl.constexpr) -> None:
+    """Wait for the kernel before, whose results are read from here on, and overwritten."""
+    if DEPENDENT:
+        tl.extra.cuda.gdc_wait()
+
+
+def dependent_launch(device: torch.device) -> dict[str, bool]:
+    """The launch arguments of a kernel that begins with one of the functions above."""
+    if capability(device) < _MIN_CAPABILITY:
+        return {"DEPENDENT": False}
+    return {"DEPENDENT": True, "launch_pdl": True}

@@ -1,0 +1,17 @@
+"""Rounding of sizes on the host.
+
+Triton has functions of the same names, which kernels use while they are compiled. Called from the
+host they unwrap constants and take microseconds, and a step that is launched calls some 290.
+"""
+
+from __future__ import annotations
+
+
+def cdiv(total: int, part: int) -> int:
+    """How many parts of this size hold `total`; `part` is positive."""
+    return -(-total // part)
+
+
+def next_power_of_2(least: int) -> int:
+    """The smallest power of 2 that is not below `least`, which is positive."""
+    return 1 << (least - 1).bit_length()

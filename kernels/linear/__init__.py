@@ -1,0 +1,1 @@
+"""The matrix products (GEMMs) of a layer."""

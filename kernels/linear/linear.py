@@ -1,0 +1,150 @@
+"""A linear layer: y = x @ weight.T + bias, by the fastest of three ways.
+
+For few rows, where reading the weight is all of the work, a kernel here computes the product:
+
+    weight (N, K)   one program a strip of 64 rows, all of K        x (T, K), T at most 32,
+    [========]      tiles of 64 x 128 in flight, six at a time      comes from the L2 cache
+    [========]
+
+For these cuBLAS splits K among programs and adds up their sums in a second kernel, during which no
+weight is read. With fewer strips than fill the device K has to be split, and with many more strips
+cuBLAS is as fast: both are left to it, and so are other dtypes.
+
+On Hopper, `hopper_linear` computes up to 8 rows, and may leave the product as split-K partials for
+a reader that adds them.
+
+All other products are torch's, which calls cuBLAS or cuBLASLt: they choose among the same kernels
+by rules of their own, and for some numbers of rows cuBLASLt, which torch does not call by default,
+chooses better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
+from kernels.launch.rounding import cdiv, next_power_of_2
+from kernels.linear import hopper_linear
+
+MAX_ROWS = 32
+MIN_STRIPS, MAX_STRIPS = 48, 128
+_STRIP, _TILE, _STAGES = 64, 128, 6
+_MIN_ROWS = 16  # rows of the smallest operand that the matrix units take
+_LT_ROWS = range(MAX_ROWS + 1, 113)  # numbers of rows for which cuBLASLt was measured to be faster
+_LT_FEATURES = 32_768  # for weights of up to this many rows; a model's head has more
+
+
+LinearOp = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""x (T, K), weight (N, K), bias (N,) or None -> (T, N)."""
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (T, K), weight (N, K), bias (N,) or None, of one dtype -> (T, N). Plain PyTorch."""
+    return F.linear(x, weight, bias)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _kernel(
+    x: tl.tensor,
+    weight: tl.tensor,
+    bias: tl.tensor,
+    out: tl.tensor,
+    rows: tl.tensor,
+    x_stride: tl.tensor,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    ROWS: tl.constexpr,
+    STRIP: tl.constexpr,
+    TILE: tl.constexpr,
+    STAGES: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+) -> None:
+    launch_dependents_and_wait(DEPENDENT)
+    feature = tl.program_id(0) * STRIP + tl.arange(0, STRIP)
+    row, column = tl.arange(0, ROWS), tl.arange(0, TILE)
+    inside, real = feature < N, row < rows
+    weights = weight + feature[:, None].to(tl.int64) * K + column[None, :]
+    inputs = x + row[None, :].to(tl.int64) * x_stride + column[:, None]
+    acc = tl.zeros([STRIP, ROWS], dtype=tl.float32)
+    for start in tl.range(0, K, TILE, num_stages=STAGES):
+        strip = tl.load(weights + start, mask=inside[:, None], other=0.0)
+        acc = tl.dot(strip, tl.load(inputs + start, mask=real[None, :], other=0.0), acc)
+    if HAS_BIAS:
+        acc += tl.load(bias + feature, mask=inside, other=0.0).to(tl.float32)[:, None]
+    goal = out + row[None, :].to(tl.int64) * N + feature[:, None]
+    tl.store(goal, acc.to(out.dtype.element_ty), mask=inside[:, None] & real[None, :])
+
+
+def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """As `reference`, on the device; x has rows that are contiguous, weight is contiguous."""
+    if _is_for_hopper(x, weight, bias) and hopper_linear.shares_of(*weight.shape) == 1:
+        return hopper_linear.gemm(x, weight)
+    return _anywhere(x, weight, bias)
+
+
+def launch_split_k(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """As `launch`, (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    if _is_for_hopper(x, weight, bias):
+        return hopper_linear.gemm(x, weight)
+    return _anywhere(x, weight, bias)
+
+
+def _is_for_hopper(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    return bias is None and hopper_linear.serves(x, weight)
+
+
+def _anywhere(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    (rows, width), features = x.shape, weight.shape[0]
+    strips = cdiv(features, _STRIP)
+    if not (_is_for_few_rows(x) and MIN_STRIPS <= strips <= MAX_STRIPS):
+        return _by_library(x, weight, bias)
+    out = x.new_empty((rows, features))
+    _kernel[(strips,)](
+        x,
+        weight,
+        weight if bias is None else bias,
+        out,
+        rows,
+        x.stride(0),
+        N=features,
+        K=width,
+        ROWS=max(next_power_of_2(rows), _MIN_ROWS),
+        STRIP=_STRIP,
+        TILE=_TILE,
+        STAGES=_STAGES,
+        HAS_BIAS=bias is not None,
+        num_warps=4,
+        **dependent_launch(x.device),
+    )
+    return out
+
+
+def _is_for_few_rows(x: Tensor) -> bool:
+    rows, width = x.shape
+    return 0 < rows <= MAX_ROWS and width % _TILE == 0 and x.element_size() == 2
+
+
+def _by_library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if x.is_cuda and x.shape[0] in _LT_ROWS and weight.shape[0] <= _LT_FEATURES:
+        with asking("cublaslt"):
+            return F.linear(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+@contextmanager
+def asking(library: str) -> Iterator[None]:
+    """Have torch use this BLAS library meanwhile; the choice is for the whole process."""
+    usual = torch.backends.cuda.preferred_blas_library()
+    torch.backends.cuda.preferred_blas_library(library)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.preferred_blas_library(usual)

@@ -1,0 +1,37 @@
+"""Split-K partials: the partial sums of a product, not added up yet.
+
+    whole (T, N), of the model's dtype        parts (S, T, N) float32, whose sum over S it is
+
+The kernel that reads the product next adds the partials as it loads them, in order: that saves a
+kernel between the two, and the partials are still in the L2 cache.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def whole(product: Tensor, dtype: torch.dtype) -> Tensor:
+    """The product as (T, N) of `dtype`; one that is whole is returned as it is."""
+    return product if product.dim() == 2 else product.sum(0).to(dtype)
+
+
+def layout(product: Tensor) -> tuple[int, int, int]:
+    """The number of parts, and the strides between parts and between rows, in elements."""
+    if product.dim() == 2:
+        return 1, 0, product.stride(0)
+    return product.shape[0], product.stride(0), product.stride(1)
+
+
+@triton.jit
+def load_summed(
+    source: tl.tensor, part_stride: tl.tensor, inside: tl.tensor, PARTS: tl.constexpr
+) -> tl.tensor:
+    """Load the product's elements at `source`: of one part in its dtype, of several in float32."""
+    total = tl.load(source, mask=inside, other=0.0)
+    for part in tl.static_range(1, PARTS):
+        total += tl.load(source + part * part_stride, mask=inside, other=0.0)
+    return total

@@ -1,0 +1,1 @@
+"""The kernels between GEMMs: norms and gates."""

@@ -1,0 +1,72 @@
+"""Root-mean-square norm: y = weight * x / sqrt(mean(x^2) + eps), over the last dimension.
+
+The mean and the division are float32; the quotient is cast back to the dtype of x before it is
+multiplied by the weight, as in Llama's reference code. Knows: one tensor and one weight. Does not
+know: the residual stream (`add_rms_norm`), or heads (`rope_write_kv` norms those).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.launch.rounding import next_power_of_2
+from kernels.limits import check_hidden_size
+
+
+def reference(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x (T, H), weight (H,) of one dtype -> (T, H) of that dtype. Plain PyTorch.
+
+    Any leading dimensions will do. Raises UnsupportedShape.
+    """
+    check_hidden_size(x.shape[-1])
+    wide = x.float()
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return weight * (wide * scale).to(x.dtype)
+
+
+@triton.jit
+def scaled_rows(x: tl.tensor, weight: tl.tensor, eps: tl.tensor, size: tl.constexpr) -> tl.tensor:
+    """Norm the rows of x (rows, padded size) float32, zero after `size`; rounds as `reference`."""
+    mean_square = tl.sum(x * x, axis=1) / size
+    normed = (x * tl.rsqrt(mean_square + eps)[:, None]).to(weight.dtype)
+    return (normed.to(tl.float32) * weight.to(tl.float32)).to(weight.dtype)
+
+
+@triton.jit
+def _kernel(
+    x: tl.tensor,
+    weight: tl.tensor,
+    out: tl.tensor,
+    eps: tl.tensor,
+    x_stride: tl.tensor,
+    H: tl.constexpr,
+    H_PADDED: tl.constexpr,
+) -> None:
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, H_PADDED)[None, :]
+    inside = column < H
+    wide = tl.load(x + row * x_stride + column, mask=inside, other=0.0).to(tl.float32)
+    scale = tl.load(weight + column, mask=inside, other=0.0)
+    tl.store(out + row * H + column, scaled_rows(wide, scale, eps, H), mask=inside)
+
+
+def launch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """As `reference`, on the device, for x (T, H) whose rows are contiguous; any row stride."""
+    tokens, hidden = x.shape
+    check_hidden_size(hidden)
+    out = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)
+    if tokens:
+        padded = next_power_of_2(hidden)
+        warps = row_warps(padded)
+        _kernel[(tokens,)](
+            x, weight, out, eps, x.stride(0), H=hidden, H_PADDED=padded, num_warps=warps
+        )
+    return out
+
+
+def row_warps(padded: int) -> int:
+    """Warps for one row of `padded` numbers: 16 numbers a thread or so, 4 to 16 warps."""
+    return min(max(padded // 512, 4), 16)

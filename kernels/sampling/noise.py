@@ -1,0 +1,41 @@
+"""Exponential noise by hashing a row's key with a token id, in plain PyTorch.
+
+With the logs of exponential variables subtracted from logits, the argmax is a sample of their
+softmax (the Gumbel-max trick): nothing has to be normalised, and a token with -inf cannot win. The
+noise is a hash, not a generator's stream: there is no state to keep. The hash is lowbias32 (Chris
+Wellons, "Prospecting for Hash Functions", 2018), with the key's second word mixed in half-way.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def log_exponential(keys: Tensor, token_ids: Tensor) -> Tensor:
+    """Logs of exponential variables of mean 1, one for each key and token id.
+
+    `keys` (R, 2) int32, `token_ids` (V,) or (R, V) int32; returns (R, V) float32, finite.
+    """
+    bits = _mixed(keys, token_ids)
+    uniform = bits.bitwise_and_(0x7FFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-31)
+    # log1p is exact for small variables, which win draws; the bound keeps the largest finite.
+    return uniform.clamp_(max=1.0 - 2.0**-24).neg_().log1p_().neg_().log_()
+
+
+def _mixed(keys: Tensor, token_ids: Tensor) -> Tensor:
+    """32 hashed bits for every pair of key and token, (R, V) int32; products wrap around."""
+    first, second = keys[:, :1], keys[:, 1:]
+    x = torch.bitwise_xor(first, token_ids)
+    x ^= _shifted(x, 16)
+    x *= 0x7FEB352D
+    x ^= second
+    x ^= _shifted(x, 15)
+    x *= 0x846CA68B - (1 << 32)
+    x ^= _shifted(x, 16)
+    return x
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """`x` as an unsigned number, shifted to the right."""
+    return (x >> bits).bitwise_and_((1 << (32 - bits)) - 1)

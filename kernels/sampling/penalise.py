@@ -1,0 +1,93 @@
+"""Lowers the logits of tokens that a row has already.
+
+What a row has lies in a table of the device, `seen` (S, V) int32: at each token twice the times
+that it is in the output, and 1 more where it is in the prompt.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton import cdiv
+
+_CHUNK = 4096
+
+
+def reference(
+    logits: Tensor,
+    rows: Tensor,
+    batch_slots: Tensor,
+    seen: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+    repetition: Tensor,
+) -> None:
+    """Change `rows` (K,) int64 of `logits` (R, V) float32, by `batch_slots` (K,) int64 of `seen`.
+
+    A token in prompt or output: its logit is divided by `repetition` where positive, multiplied
+    where negative. A token n > 0 times in the output: `presence` + n x `frequency` off. The three
+    are (K,) float32.
+    """
+    chosen, state = logits[rows], seen[batch_slots]
+    counts = (state >> 1).float()
+    factor = repetition[:, None]
+    lowered = torch.where(chosen > 0, chosen / factor, chosen * factor)
+    chosen = torch.where(state > 0, lowered, chosen)
+    chosen -= frequency[:, None] * counts
+    chosen -= presence[:, None] * (counts > 0)
+    logits[rows] = chosen
+
+
+@triton.jit
+def _kernel(
+    logits: tl.tensor,
+    rows: tl.tensor,
+    batch_slots: tl.tensor,
+    seen: tl.tensor,
+    presence: tl.tensor,
+    frequency: tl.tensor,
+    repetition: tl.tensor,
+    V: tl.constexpr,
+    CHUNK: tl.constexpr,
+) -> None:
+    index = tl.program_id(0)
+    token = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    place = logits + tl.load(rows + index) * V + token
+    state = tl.load(seen + tl.load(batch_slots + index) * V + token, mask=token < V, other=0)
+    there = state > 0
+    logit = tl.load(place, mask=there, other=0.0)
+    factor = tl.load(repetition + index)
+    count = (state >> 1).to(tl.float32)
+    logit = tl.where(logit > 0, tl.math.div_rn(logit, factor), logit * factor)
+    logit = logit - tl.load(frequency + index) * count
+    logit = logit - tl.where(count > 0, tl.load(presence + index), 0.0)
+    tl.store(place, logit, mask=there)
+
+
+def launch(
+    logits: Tensor,
+    rows: Tensor,
+    batch_slots: Tensor,
+    seen: Tensor,
+    presence: Tensor,
+    frequency: Tensor,
+    repetition: Tensor,
+) -> None:
+    """As `reference`, on the device; reads and writes only logits of tokens that are there."""
+    vocabulary = logits.shape[1]
+    if not len(rows):
+        return
+    _kernel[(len(rows), cdiv(vocabulary, _CHUNK))](
+        logits,
+        rows,
+        batch_slots,
+        seen,
+        presence,
+        frequency,
+        repetition,
+        V=vocabulary,
+        CHUNK=_CHUNK,
+        enable_fp_fusion=False,  # rounded as the reference rounds
+    )

@@ -1,0 +1,1 @@
+"""Blocks in use: leases, reference counts, free blocks, requests for the same prefix at once."""

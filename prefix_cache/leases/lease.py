@@ -1,0 +1,114 @@
+"""What a running sequence holds of the cache.
+
+Ownership, by position in `block_ids`:
+
+    0 ........ matched ......... num_shared .......... num_blocks
+    |          |  T  T  D  D  T  |  private            |
+    | the tree's: read only,     | this lease alone    |
+    | kept by holding `node`,    | writes them         |
+    | which ends at num_shared   |                     |
+
+`PrefixCache.commit` moves `num_shared` to the right as blocks fill. Each block it passes either
+enters the tree (T: it is the tree's from then on) or finds an equal one there (D: another
+sequence was first). A D block stays this lease's own, because launched steps still read it;
+`duplicates` remembers where they lie.
+
+Memory is freed here and nowhere else:
+- release frees the private blocks and the D blocks, and ends the hold on `node`;
+- blocks before `num_shared` that are the tree's go by eviction, or, where a flush or a discard
+  has taken them out of the tree (detached), when the last lease at or below them is released.
+
+Where a part of the prefix lay in a lower tier, its blocks have been given slots on the device and
+are being copied there: the lease is `ready` when they have all arrived. If one does not arrive,
+the lease has `failed` and can only be released.
+
+A lease on a detached node commits nothing more: what it computes stays private. A lease is
+released exactly once. Only `PrefixCache` changes a lease.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from prefix_cache.errors import LeaseError
+from prefix_cache.namespace import NamespacePath
+from prefix_cache.tiers.tier_pools import BlockIds
+from prefix_cache.tree.node import Node
+from storage.move import Move
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A sequence's blocks.
+
+    Readers use `blocks`, `cached_tokens`, `moves`, `ready`, `failed`, `num_written`, `first_reads`.
+    """
+
+    path: NamespacePath
+    owner: str  # who is charged with the blocks it adds: a flow
+    shares: bool  # False: reads nothing from the tree and commits nothing to it
+    block_ids: BlockIds  # slots of the device pool; the first num_blocks are valid
+    num_blocks: int
+    num_shared: int
+    node: Node  # deepest tree node held; ends at block num_shared
+    cached_tokens: int  # tokens whose KV was there when the lease was taken
+    moves: tuple[Move, ...]  # to be executed before the lease's first step
+    writer: str = ""  # the label of its request; "": none, and its blocks are not counted
+    # Blocks found that no request had found before, by the label of who wrote them.
+    first_reads: dict[str, int] = field(default_factory=dict)
+    num_written: int = 0  # blocks that it put in the tree under its label
+    released: bool = False
+    loads: int = 0  # runs of blocks that are still being loaded
+    failed: bool = False  # a block that was to come has not
+    first_added: int | None = None  # first position whose block this lease put in the tree
+    duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
+
+    @property
+    def blocks(self) -> BlockIds:
+        """A view of the valid block ids, in order of position."""
+        return self.block_ids[: self.num_blocks]
+
+    @property
+    def ready(self) -> bool:
+        """Whether all its cached tokens are on the device."""
+        return not self.loads and not self.failed
+
+    def check_open(self) -> None:
+        """Raise LeaseError if it has been released."""
+        if self.released:
+            raise LeaseError("the lease has been released")
+
+    def own_blocks(self) -> BlockIds:
+        """Return the ids that are freed with the lease: the duplicates and the private ones."""
+        if not self.duplicates:
+            return self.block_ids[self.num_shared : self.num_blocks]
+        own = [*self.duplicates, (self.num_shared, self.num_blocks)]
+        return np.concatenate([self.block_ids[start:end] for start, end in own])
+
+    def append(self, block_ids: BlockIds) -> None:
+        """Add private blocks at the tail, in amortised constant time per block."""
+        total = self.num_blocks + len(block_ids)
+        if total > len(self.block_ids):
+            grown = np.empty(total + total // 2, dtype=np.int32)
+            grown[: self.num_blocks] = self.blocks
+            self.block_ids = grown
+        self.block_ids[self.num_blocks : total] = block_ids
+        self.num_blocks = total
+
+    def add_duplicates(self, start: int, end: int) -> None:
+        """Remember that the blocks of positions [start, end) have equals in the tree."""
+        if self.duplicates and self.duplicates[-1][1] == start:
+            start = self.duplicates.pop()[0]
+        self.duplicates.append((start, end))
+
+    def note_added(self, position: int) -> None:
+        """Note that the block at `position` is in the tree because of this lease."""
+        if self.first_added is None or position < self.first_added:
+            self.first_added = position
+
+    @property
+    def num_added(self) -> int:
+        """How many blocks are in the tree because of this lease; an upper bound."""
+        return 0 if self.first_added is None else self.num_shared - self.first_added

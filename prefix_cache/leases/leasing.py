@@ -1,0 +1,197 @@
+"""How a lease is given and taken back: blocks found, being loaded, partly copied, and fresh.
+
+    0 ...... found ...... at.num_blocks ...... all tokens
+    | held in the tree;  | private blocks, for which room     |
+    | loaded where lower | is made; the first may begin with  |
+    |                    | a copy of a block's leading tokens |
+
+Everything is decided before anything is changed, so an answer of "not now" changes nothing, except
+that copies may have been planned which will make room.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from prefix_cache.hashing import TokenIds
+from prefix_cache.leases.capacity import Capacity
+from prefix_cache.leases.lease import Lease
+from prefix_cache.leases.ref_counts import RefCounts
+from prefix_cache.namespace import NamespacePath
+from prefix_cache.quotas.shares import PUBLISHED
+from prefix_cache.tiers.loader import Loader, loads_by_owner, reachable, to_load
+from prefix_cache.tiers.reuse_accounting import ReuseAccounting
+from prefix_cache.tiers.tier_pools import BlockIds
+from prefix_cache.tree.edge import NO_SLOTS
+from prefix_cache.tree.node import Node, Partial, Position
+from storage.move import Move, Tier
+
+
+class Leasing:
+    """The leases that are open. One owner thread."""
+
+    def __init__(
+        self,
+        ref_counts: RefCounts,
+        capacity: Capacity,
+        loader: Loader,
+        reuse_accounting: ReuseAccounting,
+    ) -> None:
+        self.leases: set[Lease] = set()
+        self._running: Counter[str] = Counter()  # leases by owner
+        self._tree = ref_counts.tree
+        self._ref_counts = ref_counts
+        self._capacity = capacity
+        self._loader = loader
+        self._reuse_accounting = reuse_accounting
+        self._block_size = ref_counts.tree.block_size
+
+    def give(
+        self,
+        path: NamespacePath,
+        token_ids: TokenIds,
+        known: TokenIds,
+        owner: str,
+        now: float,
+        load_blocks: int | None,
+    ) -> Lease | None:
+        """Lease blocks for all of `token_ids`, of which `known` may be found; None: not now."""
+        at = self._tree.walk(path, known)
+        is_here = at.inside <= at.node.edge.num_device
+        if not is_here:
+            at, is_here = self._within_reach(at, path, known, load_blocks)
+        missing = -(-len(token_ids) // self._block_size) - at.num_blocks
+        wanted = missing if is_here else missing + to_load(at)
+        capacity = self._capacity
+        if wanted > capacity.allocator.num_free and (
+            wanted > capacity.obtainable - self._ref_counts.cost(at)
+        ):
+            return None  # not even in the end
+        node = self._ref_counts.split_at(at)
+        self._ref_counts.inc_ref(node)
+        is_apart = capacity.is_partitioned(owner)
+        is_room = is_apart and self._own_room(node, owner, missing)
+        partial = None
+        if is_here:  # a lease that waits copies nothing
+            partial = self._tree.partial(Position.after(node), path, known, stays=is_apart)
+        if not is_apart:
+            partial = capacity.keepable(partial, wanted)
+            is_room = capacity.make_room(wanted, owner, partial)
+        if not is_room:
+            capacity.removals.free_nodes(self._ref_counts.dec_ref(node))
+            return None
+        lease = self._open(path, owner, node, now)
+        if not is_here:
+            self._loader.begin(node, owner, lease)
+        self._fill(lease, missing, partial)
+        return lease
+
+    def pin(self, path: NamespacePath, token_ids: TokenIds, owner: str, now: float) -> Lease | None:
+        """Lease whole blocks that are all on the device, and charge `owner`; None: they are not."""
+        at = self._tree.walk(path, token_ids)
+        is_here = 0 < at.inside <= at.node.edge.num_device
+        if not is_here or at.num_blocks * self._block_size < len(token_ids):
+            return None
+        if not self._capacity.may_adopt(at.node, owner):
+            return None
+        node = self._ref_counts.split_at(at)
+        self._ref_counts.inc_ref(node)
+        lease = self._open(path, owner, node, now)
+        self._capacity.adopt(node, owner)  # read while they were still their writers'
+        self._fill(lease, 0, None)
+        return lease
+
+    def is_busy(self, owner: str) -> bool:
+        """Whether `owner` has a lease."""
+        return self._running[owner] > 0
+
+    def lengthen(self, lease: Lease, blocks: int, now: float) -> bool:
+        """Add `blocks` private blocks, and drop others if need be; False: not now."""
+        fresh = self._capacity.take_now(blocks, lease.owner)
+        if fresh is None and self._is_alone(lease):
+            is_room = self._capacity.make_room(blocks, lease.owner, None)
+            fresh = self._capacity.take(blocks, lease.owner) if is_room else None
+        if fresh is None:
+            return False
+        lease.append(fresh)
+        self._ref_counts.touch(lease.node, now)
+        return True
+
+    def take_back(self, lease: Lease, now: float) -> None:
+        """Free the lease's own blocks and its hold on the others."""
+        lease.released = True
+        self.leases.discard(lease)
+        self._running[lease.owner] -= 1
+        self._capacity.give_back(lease.own_blocks(), lease.owner)
+        self._ref_counts.touch(lease.node, now)
+        self._ref_counts.ended(lease.node, lease.num_added)
+        self._capacity.removals.free_nodes(self._ref_counts.dec_ref(lease.node))
+
+    def _own_room(self, node: Node, owner: str, missing: int) -> bool:
+        """Room for what is to be loaded up to `node` and `missing` blocks of `owner` after it."""
+        needs = loads_by_owner(node)
+        needs[owner] = needs.get(owner, 0) + missing
+        is_room = self._capacity.make_own_room(needs)
+        if is_room and not self.is_busy(owner) and self._capacity.is_leaving(owner):
+            return False  # what it finds must not depend on how long its own copies take
+        if is_room:
+            return True
+        return self._is_alone() and self._capacity.make_room(sum(needs.values()), owner, None)
+
+    def _is_alone(self, lease: Lease | None = None) -> bool:
+        """Whether nothing runs beside `lease`, and nothing is copied, in partitioned tiers.
+
+        Then others' partitions are broken into rather than a sequence never served.
+        """
+        if not self._capacity.is_still or not self._capacity.is_partitioned(""):
+            return False
+        return all(one is lease or one.owner == PUBLISHED for one in self.leases)
+
+    def _within_reach(
+        self, at: Position, path: NamespacePath, known: TokenIds, load_blocks: int | None
+    ) -> tuple[Position, bool]:
+        """How far a lease may count on the tree, and whether all of that is on the device."""
+        blocks = reachable(at, load_blocks)
+        if blocks < at.num_blocks:
+            at = self._tree.walk(path, known[: blocks * self._block_size])
+        return at, at.inside <= at.node.edge.num_device
+
+    def _open(self, path: NamespacePath, owner: str, node: Node, now: float) -> Lease:
+        """A lease of all blocks up to the end of `node`, which is held already."""
+        way, shared = node.way_up(), node.end
+        self._ref_counts.found(way, now)
+        lease = Lease(
+            path=path,
+            owner=owner,
+            shares=True,
+            block_ids=NO_SLOTS,
+            num_blocks=shared,
+            num_shared=shared,
+            node=node,
+            cached_tokens=shared * self._block_size,
+            moves=(),
+            first_reads=self._reuse_accounting.found(way),
+        )
+        self.leases.add(lease)
+        self._running[owner] += 1
+        return lease
+
+    def _fill(self, lease: Lease, missing: int, partial: Partial | None) -> None:
+        """Write down where the shared blocks lie, and add `missing` fresh ones, which are free."""
+        fresh = self._capacity.take(missing, lease.owner)
+        lease.block_ids = _block_ids(lease.node, fresh)
+        lease.num_blocks += missing
+        if partial is not None:
+            lease.cached_tokens += partial.num_tokens
+            lease.moves = (Move(Tier.DEVICE, partial.block_id, Tier.DEVICE, int(fresh[0])),)
+
+
+def _block_ids(node: Node, fresh: BlockIds) -> BlockIds:
+    """The block ids of all positions up to the node's end, and `fresh` after them."""
+    parts = [fresh]
+    while node.parent is not None:
+        parts.append(node.edge.block_ids)
+        node = node.parent
+    return np.concatenate(parts[::-1]) if len(parts) > 1 else fresh

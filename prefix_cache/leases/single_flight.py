@@ -1,0 +1,44 @@
+"""Who is computing which block right now, so that N cold requests wait for one prefill.
+
+Only a hint about timing: a key that is held makes another sequence wait, with a deadline that
+is the engine's. Whatever the keys are, even all equal, no block is found or shared by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+
+class SingleFlight:
+    """Each key has at most one holder: the first that began it."""
+
+    def __init__(self) -> None:
+        self._holder_of: dict[bytes, Hashable] = {}
+        self._keys_of: dict[Hashable, set[bytes]] = {}
+
+    def begin(self, holder: Hashable, keys: Iterable[bytes]) -> None:
+        """`holder` starts on these blocks; keys held by another stay with that one."""
+        mine = {key for key in keys if self._holder_of.setdefault(key, holder) == holder}
+        if mine:
+            self._keys_of.setdefault(holder, set()).update(mine)
+
+    def done(self, holder: Hashable, keys: Iterable[bytes]) -> None:
+        """Those blocks are in the tree now, or dropped. Keys of another holder stay."""
+        held = self._keys_of.get(holder)
+        if held is None:
+            return
+        finished = held.intersection(keys)
+        for key in finished:
+            del self._holder_of[key]
+        held -= finished
+        if not held:
+            del self._keys_of[holder]
+
+    def end(self, holder: Hashable) -> None:
+        """Forget all keys of `holder`; nothing if it has none."""
+        for key in self._keys_of.pop(holder, ()):
+            del self._holder_of[key]
+
+    def is_held(self, key: bytes) -> bool:
+        """Whether someone is computing this block."""
+        return key in self._holder_of

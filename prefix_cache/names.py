@@ -1,0 +1,13 @@
+"""The names by which flags, configs and requests choose how the cache behaves.
+
+They are apart from the code that they choose, so that naming it does not load it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+PolicyName = Literal["lru", "value"]
+
+Loads = Literal["auto", "always", "never"]
+"""Whether prefixes that lie lower than the device are loaded: by measured curves, all, none."""

@@ -1,0 +1,1 @@
+"""Which of an owner's blocks goes first."""

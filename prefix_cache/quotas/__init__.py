@@ -1,0 +1,1 @@
+"""What each owner may hold, and whose blocks are evicted first."""

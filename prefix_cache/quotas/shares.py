@@ -1,0 +1,89 @@
+"""An owner's share of each tier: a floor, a ceiling, and weighted max-min fairness between.
+
+    share of an owner = its weight x level, but no less than its floor and no more than its ceiling;
+                        one level for all, at which the shares fill the tier
+
+Others may use what an owner does not want of its share, until it wants it; unless each share is
+its owner's alone (`partition`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PUBLISHED = "published"  # the owner of what is pinned for many; outside of all quotas
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One owner's part of every tier. Floor and ceiling are shares of a tier, from 0 to 1.
+
+    Raises ValueError unless 0 <= floor <= ceiling <= 1 and the weight is positive and finite.
+    """
+
+    floor: float = 0.0  # what other owners' needs do not take away
+    ceiling: float = 1.0  # what it never holds more of, beyond what its sequences run with
+    weight: float = 1.0  # its part of what lies between, relative to the others' weights
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.floor <= self.ceiling <= 1.0:
+            raise ValueError(f"not 0 <= floor {self.floor} <= ceiling {self.ceiling} <= 1")
+        if not 0.0 < self.weight < math.inf:
+            raise ValueError(f"the weight {self.weight} is no positive number")
+
+
+DEFAULT = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A quota in one tier, in blocks."""
+
+    floor: float
+    ceiling: float
+    weight: float
+
+    def at(self, level: float) -> float:
+        """The share at a level."""
+        return min(max(self.weight * level, self.floor), self.ceiling)
+
+
+def fair_shares(room: float, claims: Mapping[str, Claim]) -> dict[str, float]:
+    """Divide `room` blocks between owners who all want as much as they can get.
+
+    The floors together are no more than `room`. Less than all is given only where the ceilings
+    together are less.
+    """
+    level = _level(room, claims)
+    return {owner: claim.at(level) for owner, claim in claims.items()}
+
+
+def partition(quotas: Mapping[str, Quota]) -> dict[str, float]:
+    """Divide a tier for good: each owner's fair share, as a part of 1.
+
+    Where the floors are more than 1 together, they are scaled down.
+    """
+    floors = sum(quota.floor for quota in quotas.values())
+    scale = min(1.0, 1.0 / floors) if floors else 1.0
+    claims = {o: Claim(q.floor * scale, q.ceiling, q.weight) for o, q in quotas.items()}
+    return fair_shares(1.0, claims)
+
+
+def _level(room: float, claims: Mapping[str, Claim]) -> float:
+    """The level at which the shares add up to `room`, or all ceilings are reached.
+
+    The sum of shares is a line between the levels at which one leaves its floor or meets its
+    ceiling, so it is followed from one of these to the next.
+    """
+    bends = [(c.floor / c.weight, c.weight) for c in claims.values()]
+    bends += [(c.ceiling / c.weight, -c.weight) for c in claims.values()]
+    level, slope = 0.0, 0.0
+    left = room - sum(c.floor for c in claims.values())
+    for bend, change in sorted(bends):
+        if slope > 0 and left <= (bend - level) * slope:
+            return level + left / slope
+        left -= (bend - level) * slope
+        level, slope = bend, slope + change
+    return level

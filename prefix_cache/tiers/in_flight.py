@@ -1,0 +1,187 @@
+"""Which copies are under way, and the plan of those that the engine is to start next.
+
+begin -> (take_plan) -> end, once for each move -> the transfer has ended, and is settled whole
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from itertools import repeat
+
+from prefix_cache.errors import UnknownMove
+from prefix_cache.hashing import ROOT_KEY
+from prefix_cache.tiers.tier_pools import BlockIds
+from prefix_cache.tree.node import Node, Transfer
+from storage.move import DEVICE_TIER, DISK_TIER, BlockRecord, Move, Plan, Tier
+
+NOTHING = Plan()
+
+
+class CopyOutcome(Enum):
+    """What has become of a move."""
+
+    DONE = "done"
+    FAILED = "failed"  # the block stays where it was
+    LOST = "lost"  # the copy that was to be read is no good
+
+
+class InFlight:
+    """The copies under way, and the plan that has not been fetched yet."""
+
+    def __init__(self) -> None:
+        # Transfers by their first move, as long as none of their moves has ended: the moves of one
+        # usually end together. When some have not, all moves are put into `_apart`, one by one.
+        self._whole: dict[Move, Transfer] = {}
+        self._apart: dict[Move, Transfer] = {}
+        self._transfers: dict[Transfer, None] = {}
+        self._moves: list[Move] = []
+        self._records: dict[Move, BlockRecord] = {}
+        self._erase: list[int] = []
+        # By tier, read only: copies under way that will make room in it, and copies into it.
+        self.leaving = dict.fromkeys(Tier, 0)
+        self.arriving = dict.fromkeys(Tier, 0)
+        self.disk_writes: Counter[str] = Counter()  # copies to disk under way, by their owner
+
+    def __len__(self) -> int:
+        return sum(self.arriving.values())
+
+    @property
+    def plans_loads(self) -> bool:
+        """Whether the next plan has copies to the device. Goes through the whole plan."""
+        return any(move.target_tier is DEVICE_TIER for move in self._moves)
+
+    def transfers(self) -> list[Transfer]:
+        """Return the transfers that are not complete, for checks."""
+        return list(self._transfers)
+
+    def open_moves(self) -> list[tuple[Move, Transfer, int]]:
+        """Return the copies under way, with their blocks' positions, for checks."""
+        whole = [(move, transfer) for transfer in self._whole.values() for move in transfer.moves]
+        moves = [*whole, *self._apart.items()]
+        return [(move, transfer, _position(transfer, move)) for move, transfer in moves]
+
+    def begin(
+        self,
+        node: Node,
+        start: int,
+        ends: tuple[Tier, Tier],
+        slots: BlockIds,
+        *,
+        for_owner: str,
+        makes_room: bool = False,
+    ) -> Transfer:
+        """Copy the blocks of `node` from place `start` on from one tier to `slots` of another."""
+        (source, target), count, first = ends, len(slots), node.start + start
+        froms = node.edge.begin(start, ends, slots)
+        moves = list(map(Move, repeat(source), froms, repeat(target), slots.tolist()))
+        transfer = Transfer(
+            source, target, first, first + count, [node], for_owner, makes_room, moves, count
+        )
+        node.transfers.append(transfer)
+        self._transfers[transfer] = None
+        self._whole[moves[0]] = transfer
+        self._moves += moves
+        if DISK_TIER in ends:
+            self._records.update((move, _record(node, at)) for at, move in enumerate(moves, start))
+        self.arriving[target] += count
+        if target is DISK_TIER:
+            self.disk_writes[node.owner] += count
+        if makes_room:
+            self.leaving[source] += count
+        return transfer
+
+    def transfers_of(self, moves: Sequence[Move]) -> Iterator[Transfer]:
+        """The transfers that these moves make up; of one that has ended in part there is none."""
+        at = 0
+        while at < len(moves):
+            transfer = self._whole.get(moves[at])
+            if transfer is None or list(moves[at : at + len(transfer.moves)]) != transfer.moves:
+                at += 1
+                continue
+            yield transfer
+            at += len(transfer.moves)
+
+    def end(self, moves: Iterable[Move], outcome: CopyOutcome) -> Iterator[Transfer]:
+        """Note that these copies have ended; yield each transfer as soon as its last one has.
+
+        Raises UnknownMove at the first that is not under way.
+        """
+        ended, at, is_done = list(moves), 0, outcome is CopyOutcome.DONE
+        while at < len(ended):
+            transfer, count = self._ending(ended, at)
+            if not is_done:
+                _miss(transfer, ended[at : at + count], outcome)
+            at += count
+            transfer.open -= count
+            self.arriving[transfer.target] -= count
+            if transfer.target is DISK_TIER:
+                self.disk_writes[transfer.nodes[0].owner] -= count
+            if transfer.makes_room:
+                self.leaving[transfer.source] -= count
+            if not transfer.open:
+                yield transfer
+
+    def _ending(self, ended: list[Move], at: int) -> tuple[Transfer, int]:
+        """The transfer of the move at `at`, and how many of its moves follow there in one go."""
+        move = ended[at]
+        transfer = self._whole.get(move)
+        if transfer is not None and ended[at : at + len(transfer.moves)] == transfer.moves:
+            return self._whole.pop(move), len(transfer.moves)
+        if move not in self._apart:
+            self._tell_apart()
+        if move not in self._apart:
+            raise UnknownMove(f"{move} is not under way")
+        return self._apart.pop(move), 1
+
+    def _tell_apart(self) -> None:
+        for transfer in self._whole.values():
+            self._apart.update(dict.fromkeys(transfer.moves, transfer))
+        self._whole = {}
+
+    def close(self, transfer: Transfer) -> None:
+        """Forget a transfer: it is complete."""
+        del self._transfers[transfer]
+
+    def void(self, tier: Tier) -> None:
+        """Count all copies under way to `tier` as failed, whatever is reported of them."""
+        for transfer in self._transfers:
+            if transfer.target is tier:
+                transfer.missed.update(range(transfer.start, transfer.end))
+
+    def erase(self, slots: BlockIds) -> None:
+        """Have these slots on disk erased by the next plan."""
+        self._erase += slots.tolist()
+
+    def take_plan(self) -> Plan:
+        """What has been asked for since the last time."""
+        if not self._moves and not self._erase:
+            return NOTHING
+        plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))
+        self._moves, self._records, self._erase = [], {}, []
+        return plan
+
+
+def _miss(transfer: Transfer, moves: list[Move], outcome: CopyOutcome) -> None:
+    """Note that the blocks of these moves have not arrived and, if LOST, that they are damaged."""
+    positions = [_position(transfer, move) for move in moves]
+    transfer.missed.update(positions)
+    if outcome is CopyOutcome.LOST:
+        transfer.lost.update(positions)
+
+
+def _position(transfer: Transfer, move: Move) -> int:
+    return transfer.start + transfer.moves.index(move)
+
+
+def _record(node: Node, at: int) -> BlockRecord:
+    before = ROOT_KEY if node.parent is None else node.parent.last_key
+    return BlockRecord(
+        key=node.edge.key(at),
+        parent_key=node.edge.key(at - 1) if at else before,
+        namespace=node.namespace,
+        owner=node.owner,
+        token_ids=node.edge.block(at).astype("<i4", copy=False).tobytes(),
+        hits=node.hits + node.seen,
+    )

@@ -1,0 +1,198 @@
+"""How blocks leave a tier or the tree, and what is updated when they do.
+
+    forget     one tier's copy is given up; the block has copies in other tiers
+    lose       the last copy of a block is given up, with all blocks that build on it
+    free       blocks that are not in the tree any more are given up, with all their copies
+    prune      a branch is taken out of the tree on request, held or not: leased blocks stay valid
+               for their holders and are freed with the last of their leases
+
+In each case the slot is freed, its owner is no longer charged for it, and the eviction is counted
+by reason and by the owner that it was for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from prefix_cache.leases.ref_counts import RefCounts
+from prefix_cache.namespace import Namespace
+from prefix_cache.policies.eviction_policy import ABOVE
+from prefix_cache.tiers.eviction_log import COPIED, DOUBLE, Eviction, EvictionLog, Reason
+from prefix_cache.tiers.in_flight import InFlight
+from prefix_cache.tiers.tier_pools import BlockIds, Pools
+from prefix_cache.tree.edge import Places
+from prefix_cache.tree.node import Node, Position
+from prefix_cache.tree.residency import BIT, DISK, FORGET, HOST, WITH, WITHOUT
+from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
+
+ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # but for the device
+
+
+class Removals:
+    """Gives slots back. One owner thread."""
+
+    def __init__(self, ref_counts: RefCounts, pools: Pools, in_flight: InFlight) -> None:
+        self.eviction_log = EvictionLog()
+        self._ref_counts = ref_counts
+        self._pools = pools
+        self._in_flight = in_flight
+
+    def free(self, node: Node, start: int = 0) -> None:
+        """Take back all slots of the node's blocks from `start` on, on every tier."""
+        for tier, slots in node.edge.held_slots(start):
+            self.free_slots(tier, slots, node.owner)
+
+    def free_nodes(self, nodes: Iterable[Node]) -> None:
+        """Free the blocks of detached nodes that nothing holds; of one being copied, later."""
+        for node in nodes:
+            if not node.transfers:
+                self.free(node)
+
+    def free_slots(self, tier: Tier, slots: BlockIds, owner: str) -> None:
+        """Take back slots of a tier that are charged to `owner`."""
+        self._pools.give_back(tier, slots, owner)
+        if tier is DISK_TIER:
+            self._in_flight.erase(slots)
+
+    def lose(self, tier: Tier, node: Node, wanted: int, owner: str, reason: Reason) -> None:
+        """Drop up to `wanted` of the node's last blocks in `tier`, and all after them."""
+        edge = node.edge
+        start, end = edge.run_in(tier)
+        behind, count = edge.num_blocks - end, end - start
+        if count > wanted:
+            count = wanted
+        self._count(tier, reason, node, count, owner)
+        if node.children:
+            for child in list(node.children.values()):
+                self._detach(child, Reason.BEHIND, owner)
+        if behind:
+            self._count_from(node, end, Reason.BEHIND, owner)
+        self.free(node, end - count)
+        self._ref_counts.trim(node, behind + count)
+
+    def forget_copied(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
+        """Forget up to `wanted` of the node's last blocks in `tier` that lie in a slower one.
+
+        False: the last one does not.
+        """
+        is_copied, start, end = last_run(tier, node, wanted)
+        if is_copied:
+            self.forget_copies(tier, node, start, end, owner)
+        return is_copied
+
+    def forget_copies(self, tier: Tier, node: Node, start: int, end: int, owner: str) -> None:
+        """Forget the copies in `tier` of the blocks [start, end): they have slower ones."""
+        self._forget(tier, node, slice(start, end), COPIED, owner)
+
+    def forget_redundant(self, tier: Tier, wanted: int, owner: str = "") -> bool:
+        """Forget up to `wanted` of a tier's copies of blocks that lie higher; False: of none.
+
+        Where owners are apart, of `owner`'s blocks alone.
+        """
+        found = self._ref_counts.redundant[tier].choose(wanted, owner)
+        if found is None:
+            return False
+        self._forget(tier, *found, DOUBLE)
+        return True
+
+    def forget_below(self, node: Node, tier: Tier, reason: Reason) -> None:
+        """Forget the copies in a lower tier of those of the node's blocks that lie higher too."""
+        states = node.edge.states
+        places = np.flatnonzero((states & BIT[tier] != 0) & (states & ABOVE[tier] != 0))
+        if len(places):
+            self._forget(tier, node, places, reason)
+
+    def prune(self, namespace: Namespace | None, owner: str | None) -> int:
+        """Forget the nodes of this namespace and owner (None: of any), and all below them.
+
+        Returns how many blocks the tree forgot, as all that follow do.
+        """
+        chosen = [
+            node
+            for node in self._ref_counts.tree.nodes()
+            if namespace in (None, node.namespace) and owner in (None, node.owner)
+        ]
+        return sum(self._detach(node) for node in chosen if node.attached)
+
+    def prune_all(self, found: Iterable[tuple[Node, int]], reason: Reason) -> int:
+        """Forget several blocks, as `prune_from` does."""
+        return sum(self.prune_from(node, position, reason) for node, position in found)
+
+    def prune_from(self, node: Node, position: int, reason: Reason | None = None) -> int:
+        """Forget the block at `position`, on the way to `node`, and all that builds on it.
+
+        None where that has happened before. With a reason they are counted as evicted.
+        """
+        return self._detach(self._from_block(node, position), reason) if node.attached else 0
+
+    def forget_disk(self) -> int:
+        """Forget all copies on disk, and the blocks that lie nowhere else."""
+        nodes = [(node, node.start + node.edge.num_upper) for node in self._ref_counts.tree.nodes()]
+        alone = [(node, position) for node, position in nodes if position < node.end]
+        blocks = self.prune_all(alone, Reason.TIER_GONE)
+        for node in self._ref_counts.tree.nodes():
+            self.forget_below(node, DISK_TIER, Reason.TIER_GONE)
+        return blocks
+
+    def _detach(self, top: Node, reason: Reason | None = None, owner: str = "") -> int:
+        if reason is not None:
+            for node in self._ref_counts.tree.nodes(top):
+                self._count_from(node, 0, reason, owner)
+        blocks, nobodys = self._ref_counts.detach(top)
+        self.free_nodes(nobodys)
+        return blocks
+
+    def _from_block(self, node: Node, block: int) -> Node:
+        """Return the node on the way to `node` that begins with `block`, splitting if need be."""
+        while node.start > block and node.parent is not None:
+            node = node.parent
+        if node.start < block:
+            self._ref_counts.split_at(Position(node, block - node.start, block))
+        return node
+
+    def _forget(
+        self, tier: Tier, node: Node, places: slice | Places, reason: Reason, owner: str = ""
+    ) -> None:
+        """Give up one tier's copies of blocks that have others."""
+        slots = node.edge.slots(tier)[places]
+        count = len(slots)
+        self._count(tier, reason, node, count, owner)
+        if tier is DEVICE_TIER:
+            self._ref_counts.evictable_blocks -= count
+        self.free_slots(tier, slots, node.owner)
+        node.edge.change(places, FORGET, tier)
+        self._ref_counts.changed(node)
+
+    def _count_from(self, node: Node, start: int, reason: Reason, owner: str) -> None:
+        """Count the blocks from place `start` on as gone, each from its fastest tier."""
+        for tier in self._pools.allocators:
+            first, last = node.edge.run_in(tier)
+            if last > max(first, start):
+                self._count(tier, reason, node, last - max(first, start), owner)
+
+    def _count(self, tier: Tier, reason: Reason, node: Node, count: int, owner: str) -> None:
+        """Count an eviction for `owner`; with "" the block's own owner counts on both sides."""
+        self.eviction_log.evict(Eviction(tier, reason, node.owner, owner), count)
+
+
+def last_run(tier: Tier, node: Node, wanted: int) -> tuple[bool, int, int]:
+    """Whether the node's last block in `tier` has a copy in a slower tier that may stay alone, and
+    the places [start, end) of the run of blocks like it, of at most `wanted`, that ends there.
+
+    No block before one that lies in the host may lie on disk alone. So a device block before such a
+    block may not be forgotten while its only other copy is on disk.
+    """
+    edge = node.edge
+    start, end = edge.run_in(tier)
+    first = max(start, end - wanted)
+    states = edge.states_of(first, end)
+    or_disk = tier is DEVICE_TIER and edge.num_upper == end and not node.upper_children
+    below = DISK if tier is HOST_TIER else HOST
+    rest = states.rstrip(ON_DISK_ALONE) if or_disk else states
+    rest = rest.rstrip(WITH[below])
+    is_copied = len(rest) < len(states)
+    if not is_copied:
+        rest = states.rstrip(WITHOUT[below | DISK if or_disk else below])
+    return is_copied, first + len(rest), end

@@ -1,0 +1,57 @@
+"""How many blocks each owner has written into the cache, and how many of them were ever read.
+
+A block counts as read once a request, of any owner, has found it in the tree; a sequence that
+resumes after a preemption reads its own blocks. It does not matter in which tier a block lies, or
+whether it was evicted since: so the counts tell an owner nothing about other owners' evictions.
+
+A request may have a label, which is opaque here. The first request to hit a block receives the
+label of the request that wrote it. So the caller that gives the labels can count by them, and for
+longer than this process lives.
+
+Blocks that an earlier engine left on disk count as neither written nor read, and have no label.
+
+Knows: counts by owner, and for each node how many of its first blocks have been read. Does not
+know: by whom or when, or counts by label.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from prefix_cache.tree.node import Node
+
+
+class ReuseAccounting:
+    """The running counts, in blocks since the start."""
+
+    def __init__(self) -> None:
+        self._written: Counter[str] = Counter()
+        self._read: Counter[str] = Counter()
+
+    def wrote(self, owner: str, blocks: int) -> None:
+        """Blocks of `owner` that the tree did not have have entered it."""
+        self._written[owner] += blocks
+
+    def found(self, way: Iterable[Node]) -> dict[str, int]:
+        """A request has found all blocks of these nodes: of one and of those on the way to it.
+
+        Returns how many of them no request had found before, by the label of their writer.
+        """
+        first: dict[str, int] = {}
+        for current in way:
+            unread = current.edge.num_blocks - current.num_read
+            if unread > 0:
+                self._read[current.owner] += unread
+                if current.writer:
+                    first[current.writer] = first.get(current.writer, 0) + unread
+                current.num_read += unread
+        return first
+
+    def written(self, owner: str) -> int:
+        """Blocks that `owner` has put into the cache."""
+        return self._written[owner]
+
+    def unread(self, owner: str) -> int:
+        """Those of them that no request has found."""
+        return self._written[owner] - self._read[owner]

@@ -1,0 +1,1 @@
+"""The radix tree: nodes, edges, each block's tiers, invariants."""

@@ -1,0 +1,177 @@
+"""What the tree is made of: nodes, their children, copies under way, and positions in the tree.
+
+A node carries what other modules keep up to date for its blocks: the leases on it, how it was used,
+in which tiers its children begin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import compress, product
+
+from sortedcontainers import SortedList
+
+from prefix_cache.hashing import ROOT_KEY
+from prefix_cache.namespace import Namespace
+from prefix_cache.tree.edge import Edge
+from storage.move import Move, Tier
+
+TIERS = {flags: tuple(compress(Tier, flags)) for flags in product((False, True), repeat=len(Tier))}
+NO_TIERS: tuple[Tier, ...] = ()
+
+
+class Children(dict[bytes, "Node"]):
+    """A node's children, by namespace and first block; their order is kept once it is asked for."""
+
+    _order: SortedList[bytes] | None = None
+
+    def put(self, key: bytes, child: Node) -> None:
+        """Add a child, or put another node in the place of one."""
+        if self._order is not None and key not in self:
+            self._order.add(key)
+        self[key] = child
+
+    def remove(self, key: bytes) -> None:
+        """Forget the child with this key."""
+        del self[key]
+        if self._order is not None:
+            self._order.remove(key)
+
+    def neighbours(self, key: bytes) -> list[Node]:
+        """Return the children on either side of `key`'s place in byte order.
+
+        No other child has more leading bytes in common with `key` than one of these two.
+        """
+        if not self:
+            return []
+        if self._order is None:
+            self._order = SortedList(self)
+        at = self._order.bisect_left(key)
+        return [self[near] for near in self._order[max(at - 1, 0) : at + 1]]
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """Copies under way of a run of blocks, from one tier to another.
+
+    No block of it leaves its node before all of the copies have ended; then all complete at
+    once. Positions are counted from the prompt's block 0.
+    """
+
+    source: Tier
+    target: Tier
+    start: int
+    end: int
+    # Where the blocks lie, in order of position; a split adds one.
+    nodes: list[Node] = field(repr=False)
+    for_owner: str  # the owner that needs the free slots, or the blocks
+    makes_room: bool  # the blocks are to go from `source` as soon as they lie in `target`
+    moves: list[Move]  # in order of position
+    open: int  # copies that have not ended
+    # To the device, and steps may read the blocks: they wait for the missing layers themselves.
+    is_released: bool = False
+    missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
+    lost: set[int] = field(default_factory=set)  # those of them that are no good in `source`
+
+    def parts(self) -> list[tuple[Node, int, int]]:
+        """Each node with the places [start, end) of its blocks that are being copied."""
+        if len(self.nodes) == 1:  # as a rule
+            start = self.nodes[0].start
+            return [(self.nodes[0], self.start - start, self.end - start)]
+        return [
+            (node, max(self.start - node.start, 0), min(self.end, node.end) - node.start)
+            for node in self.nodes
+        ]
+
+    def node_at(self, position: int) -> Node:
+        """The node in which the block at `position` lies."""
+        return next(node for node in self.nodes if position < node.end)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A run of blocks after its parent's; identity is the object itself."""
+
+    namespace: Namespace
+    edge: Edge
+    owner: str  # who computed these blocks
+    start: int  # position of the first block, counted from the prompt's block 0
+    parent: Node | None = field(repr=False)  # None for the root alone
+    last_used: float
+    children: Children = field(default_factory=Children, repr=False)
+    leases: int = 0  # leases whose deepest node is this one
+    held_children: int = 0  # held nodes whose parent this is, detached ones too
+    attached: bool = True  # False: flushed or discarded; no match finds it any more
+    hits: int = 0  # requests that found it since it was put in
+    num_read: int = 0  # of its first blocks: found by a request since they were put in
+    writer: str = ""  # the label of the request that wrote its blocks; "": it had none
+    seen: int = 0  # uses of its blocks before that, as far as the policy remembers
+    priority: float = 0.0  # the policy's own number, set when the node is used
+    kept: bool = True  # False: copying it down has failed since it was last used
+    transfers: list[Transfer] = field(default_factory=list)
+    device_children: int = 0  # children whose first block is on the device
+    upper_children: int = 0  # children whose first block is on the device or in the host
+    # Whether its parent counts it in `device_children` and in `upper_children`. None: it is not
+    # among its parent's children.
+    counted_in_parent: tuple[bool, bool] | None = None
+    candidate_tiers: tuple[Tier, ...] = NO_TIERS  # the tiers in which it is among the candidates
+    first_key: bytes = b""  # namespace and tokens of the first block: its parent finds it by this
+
+    @property
+    def end(self) -> int:
+        """Position of the first block after this node."""
+        return self.start + self.edge.num_blocks
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a lease holds this node or one below it."""
+        return self.leases > 0 or self.held_children > 0
+
+    def way_up(self) -> list[Node]:
+        """This node and all before it, without the root."""
+        way, node = [], self
+        while node.parent is not None:
+            way.append(node)
+            node = node.parent
+        return way
+
+    def tails(self) -> tuple[Tier, ...]:
+        """Return the tiers in which it is a leaf: the fastest of some block here, of none below."""
+        edge = self.edge
+        device, upper = edge.num_device, edge.num_upper
+        on_device = device > 0 and not self.device_children
+        in_host = upper > device and not self.upper_children
+        return TIERS[on_device, in_host, edge.num_blocks > upper and not self.children]
+
+    @property
+    def last_key(self) -> bytes:
+        """The key of the last block on the way here; that of no block for the root."""
+        return self.edge.last_key if self.edge.num_blocks else ROOT_KEY
+
+
+@dataclass(slots=True, eq=False)
+class Position:
+    """How far a walk came."""
+
+    node: Node  # deepest node reached
+    inside: int  # blocks of its edge that matched; all of them unless the walk ended within
+    num_blocks: int  # blocks matched from position 0
+
+    @classmethod
+    def after(cls, node: Node) -> Position:
+        """The end of a node."""
+        return cls(node, node.edge.num_blocks, node.end)
+
+    @property
+    def within(self) -> bool:
+        """Whether the walk ended inside the node's edge, and not at its end."""
+        return self.inside < self.node.edge.num_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A block in the tree whose leading tokens are those wanted next, but not all of them."""
+
+    node: Node
+    block_id: int
+    num_tokens: int

@@ -1,0 +1,125 @@
+"""The tiers that a block lies in and the one it is being copied to: one byte a block.
+
+    bit  1 DEVICE     2 HOST     4 DISK         a whole copy lies there
+    bit  8 DEVICE    16 HOST    32 DISK         a copy is being written there
+
+The legal changes, all of them, for a tier T and a block in the tree:
+
+    begin(T)    none in flight, none in T; one in a tier it can be read from        T in flight
+    land(T)     T in flight                                                         a copy in T
+    fail(T)     T in flight                                                         as before begin
+    place(T)    no copy in T, none in flight to it (it was computed again)          a copy in T
+    forget(T)   a copy in T, another elsewhere, none in flight                      none in T
+    forget(DISK)    ... or one in flight, while a faster copy is there              none on disk
+    (drop)      none in flight                                                      no block
+
+So a slower copy is whole before the faster one is forgotten, the last copy goes only with the
+block itself, and the source of a copy stays until that copy is complete: copies are read
+from the fastest tier that has one.
+
+The states of a run of blocks are bytes. Runs are short (a few blocks, seldom a thousand), and the
+methods of `bytes` (translate, rfind, rstrip) take a tenth of the time of numpy's operations on
+arrays of this size, and no more time on long ones.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from prefix_cache.errors import IllegalTransition
+from storage.move import Tier
+
+States = npt.NDArray[np.uint8]
+
+DEVICE, HOST, DISK = 1, 2, 4
+BIT = {Tier.DEVICE: DEVICE, Tier.HOST: HOST, Tier.DISK: DISK}
+IN_FLIGHT = 8  # times a tier's bit: a copy is in flight to it
+MOVING = IN_FLIGHT * (DEVICE | HOST | DISK)
+RESIDENT = DEVICE | HOST | DISK
+# What a copy into a tier may be read from: a device block goes down a tier or, where there is no
+# host tier, two; nothing is staged upwards in the host: a read from disk goes to the device.
+SOURCES = {Tier.DEVICE: HOST | DISK, Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
+ILLEGAL = 255
+
+
+class Change(Enum):
+    """What may happen to a block's residency."""
+
+    BEGIN = "begin"
+    LAND = "land"
+    FAIL = "fail"
+    PLACE = "place"
+    FORGET = "forget"
+
+    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
+
+
+BEGIN, LAND, FAIL, PLACE, FORGET = Change  # as quick to find as any name; `Change.LAND` is not
+
+
+# After any other event a block's fastest copy is where it was: below the device a copy arrives, and
+# a copy on disk is forgotten, only where there is a faster one.
+CHANGES_FASTEST = frozenset(
+    {
+        (LAND, Tier.DEVICE),
+        (PLACE, Tier.DEVICE),
+        (FORGET, Tier.DEVICE),
+        (FORGET, Tier.HOST),
+    }
+)
+
+
+def is_legal(state: int) -> bool:
+    """Whether a block of the tree may be in `state`."""
+    resident, moving = state & RESIDENT, state // IN_FLIGHT
+    targets = [tier for tier, bit in BIT.items() if moving == bit]
+    if moving and not targets:
+        return False  # two copies at once
+    return bool(resident) and not resident & moving and all(resident & SOURCES[t] for t in targets)
+
+
+def after(event: Change, tier: Tier, state: int) -> int | None:
+    """The state that follows `state`; None where `event` is not legal."""
+    bit, in_flight_bit = BIT[tier], IN_FLIGHT * BIT[tier]
+    if event is BEGIN:
+        allowed = not state & (MOVING | bit) and bool(state & SOURCES[tier])
+        return state | in_flight_bit if allowed else None
+    if event is LAND:
+        return (state ^ in_flight_bit) | bit if state & in_flight_bit else None
+    if event is FAIL:
+        return state ^ in_flight_bit if state & in_flight_bit else None
+    if event is PLACE:
+        return None if state & (in_flight_bit | bit) else state | bit
+    elsewhere = state & RESIDENT & ~bit
+    free = not state & MOVING or tier is Tier.DISK
+    return state ^ bit if state & bit and elsewhere and free else None
+
+
+def _table(event: Change, tier: Tier) -> bytes:
+    """What follows each state, for `bytes.translate`."""
+    follow = [after(event, tier, state) if is_legal(state) else None for state in range(64)]
+    legal = bytes(ILLEGAL if state is None else state for state in follow)
+    return legal.ljust(256, bytes([ILLEGAL]))
+
+
+_TABLES = {(event, tier): _table(event, tier) for event in Change for tier in Tier}
+WITH = [bytes(state for state in range(64) if state & bits) for bits in range(64)]
+# The tiers in which a block has a slot, or is to have one.
+TAKEN = [
+    [tier for tier in Tier if state & (BIT[tier] | IN_FLIGHT * BIT[tier])] for state in range(64)
+]
+WITHOUT = [bytes(state for state in range(64) if not state & bits) for bits in range(64)]
+
+
+def change(states: bytes | bytearray, event: Change, tier: Tier) -> bytes | bytearray:
+    """Return the states that follow `states` when `event` happens. Raises IllegalTransition."""
+    follow = states.translate(_TABLES[event, tier])
+    if ILLEGAL in follow:
+        wrong = sorted(
+            {state for state, then in zip(states, follow, strict=True) if then == ILLEGAL}
+        )
+        raise IllegalTransition(f"{event.value} {tier.value} is not legal from {wrong}")
+    return follow

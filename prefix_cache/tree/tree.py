@@ -1,0 +1,209 @@
+"""The radix tree over blocks. Its edges carry the namespace, which decides who may find what.
+
+    root
+     |- published: system prompt           edges of one path may run published -> group
+     |   |- tenant a: conversation 1       -> tenant -> salt; an edge never crosses from
+     |   `- tenant b: the same tokens      one namespace into another
+     `- tenant a: a prompt of its own
+
+Tokens decide: a child is found by its namespace and the tokens of its first block, and the rest
+of its edge is compared token by token, whole arrays at a time.
+
+Knows: structure, and which children begin in which tier. Does not know: which blocks are free, or
+what is evicted when. Leases and copies under way concern it only when it splits a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+
+import numpy as np
+
+from prefix_cache.hashing import TokenIds
+from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.tree.edge import TOKEN_BYTES, Edge, common_prefix
+from prefix_cache.tree.node import NO_TIERS, Children, Node, Partial, Position
+from prefix_cache.tree.residency import MOVING
+
+NOWHERE = (False, False)
+
+
+class RadixTree:
+    """Nodes and how to find, split, add and remove them."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.root = Node(
+            namespace=Namespace(b""),
+            edge=Edge(np.empty(0, np.int32), np.empty(0, np.int32), b"", block_size),
+            owner="",
+            start=0,
+            parent=None,
+            last_used=0.0,
+        )
+        self.num_nodes = 0  # the root is not counted
+
+    @property
+    def depth(self) -> int:
+        """Nodes on the longest path; walks the whole tree."""
+        deepest, level = -1, [self.root]
+        while level:
+            deepest += 1
+            level = [child for node in level for child in node.children.values()]
+        return deepest
+
+    def nodes(self, top: Node | None = None) -> Iterator[Node]:
+        """Yield `top` (or everything but the root), parents first."""
+        waiting = list(self.root.children.values()) if top is None else [top]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(node.children.values())
+
+    def walk(self, path: NamespacePath, tokens: TokenIds, start: Node | None = None) -> Position:
+        """Follow whole blocks of `tokens`, which begin at position 0, as far as they are here.
+
+        `start` is a node known to lie on the way; the walk begins after it.
+        """
+        node = self.root if start is None else start
+        step, same = TOKEN_BYTES * self.block_size, node.edge.num_blocks
+        block, last = node.start + same, len(tokens) // self.block_size
+        span_end, data = block, tokens.data.cast("B")
+        while block < last:
+            if block == span_end:
+                namespace, end = path.span_at(block)
+                span_end = last if end is None or end > last else end
+            at = block * step
+            child = node.children.get(namespace + data[at : at + step])
+            if child is None:
+                break
+            node, same = child, child.edge.common_blocks(data[at : span_end * step])
+            block += same
+            if same < child.edge.num_blocks:
+                break
+        return Position(node, same, block)
+
+    def partial(
+        self, at: Position, path: NamespacePath, tokens: TokenIds, *, stays: bool = False
+    ) -> Partial | None:
+        """Return the block after `at` that shares the most leading tokens, at least one.
+
+        With `stays` it is none that is being copied down.
+
+        It lies in the namespace in which the path goes on, or in the one that ends there: so the
+        last tokens of a published prefix are found too, though they do not fill a block.
+        """
+        if self.block_size == 1:
+            return None  # a block of one token is there as a whole or not at all
+        wanted = tokens[at.num_blocks * self.block_size :][: self.block_size]
+        if not len(wanted):
+            return None
+        namespaces = {path.at(at.num_blocks), path.at(max(at.num_blocks - 1, 0))}
+        if at.within:
+            nearby = [(at.node, at.inside)]
+        else:
+            keys = [namespace + wanted.tobytes() for namespace in namespaces]
+            nearby = [(child, 0) for key in keys for child in at.node.children.neighbours(key)]
+        found = [
+            Partial(
+                node,
+                int(node.edge.block_ids[index]),
+                common_prefix(node.edge.block(index), wanted),
+            )
+            for node, index in nearby
+            if node.namespace in namespaces
+            and index < node.edge.num_device
+            and not (stays and node.edge.states[index] & MOVING)
+        ]
+        best = max(found, key=lambda partial: partial.num_tokens, default=None)
+        return best if best is not None and best.num_tokens > 0 else None
+
+    def split(self, node: Node, at: int) -> Node:
+        """Cut `node` after its first `at` blocks (0 < at < all) and return the new upper part.
+
+        The lower part stays the same object, so what holds it is still right.
+        """
+        parent = node.parent
+        upper = copy(node)  # found, written and valued as the node was
+        upper.edge, upper.children, upper.transfers = node.edge.split(at), Children(), []
+        upper.num_read, upper.candidate_tiers = min(node.num_read, at), NO_TIERS
+        upper.leases, upper.held_children = 0, int(node.is_held)
+        upper.device_children = upper.upper_children = 0
+        if parent is not None:
+            parent.children.put(upper.first_key, upper)
+        node.parent, node.start, node.counted_in_parent = upper, node.start + at, NOWHERE
+        node.num_read = max(node.num_read - at, 0)
+        node.first_key = node.namespace + node.edge.first_block()
+        upper.children.put(node.first_key, node)
+        self.tell(node)
+        if node.transfers:
+            _divide_transfers(upper, node)
+        self.num_nodes += 1
+        return upper
+
+    def add(
+        self,
+        parent: Node,
+        namespace: Namespace,
+        edge: Edge,
+        *,
+        owner: str,
+        now: float,
+        writer: str = "",
+    ) -> Node:
+        """Hang a new leaf below `parent`, which has no child that begins with the same block."""
+        node = Node(
+            namespace,
+            edge,
+            owner,
+            parent.end,
+            parent,
+            now,
+            writer=writer,
+            counted_in_parent=NOWHERE,
+            first_key=namespace + edge.first_block(),
+        )
+        parent.children.put(node.first_key, node)
+        self.tell(node)
+        self.num_nodes += 1
+        return node
+
+    def tell(self, node: Node) -> bool:
+        """Keep the parent's counts right after a node's blocks have changed tiers.
+
+        Returns whether they have changed, so that the parent may have become a tail or ceased to.
+        """
+        edge = node.edge
+        now = (edge.num_device > 0, edge.num_upper > 0)
+        return now != node.counted_in_parent and self._count_in(node, now)
+
+    def unlink(self, node: Node) -> None:
+        """Take a node with all below it from its parent's children.
+
+        It keeps its parent, whose blocks come before its own. Nothing happens if it is not among
+        the children any more, or if an equal node is. The caller corrects `num_nodes`.
+        """
+        if node.parent is not None and node.parent.children.get(node.first_key) is node:
+            node.parent.children.remove(node.first_key)
+            self._count_in(node, NOWHERE)
+            node.counted_in_parent = None
+
+    def _count_in(self, node: Node, now: tuple[bool, bool]) -> bool:
+        before, parent = node.counted_in_parent, node.parent
+        if before is None or parent is None:
+            return False
+        parent.device_children += now[0] - before[0]
+        parent.upper_children += now[1] - before[1]
+        node.counted_in_parent = now
+        return True
+
+
+def _divide_transfers(upper: Node, lower: Node) -> None:
+    """Give each half of a node the copies of its own blocks."""
+    upper.transfers = [transfer for transfer in lower.transfers if transfer.start < upper.end]
+    for transfer in upper.transfers:
+        at = transfer.nodes.index(lower)
+        goes_on = transfer.end > upper.end
+        transfer.nodes[at : at + 1] = [upper, lower] if goes_on else [upper]
+    lower.transfers = [transfer for transfer in lower.transfers if transfer.end > upper.end]

@@ -1,0 +1,113 @@
+"""The keys that records are sealed with: one of the directory, or one for every owner.
+
+With encryption an owner's records are encrypted with a random key of its own, which is stored in
+the file of these keys alone. Once it is erased there, the owner's records are unreadable wherever
+they are: in the file of records, in copies of it, and in sectors that were never overwritten. A
+record names its key by a random id, so that the file of records does not tell whose they are.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from storage.disk.file.private_file import read_private, write_private
+
+KEY_BYTES = 32
+KEY_ID_BYTES = 16
+NO_KEY_ID = bytes(KEY_ID_BYTES)
+
+
+class SealingKey(msgspec.Struct, frozen=True, array_like=True):
+    """A key and the id that a record names it by."""
+
+    id: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "SealingKey(...)"
+
+
+@dataclass(frozen=True)
+class DirectoryKey:
+    """One secret for all records: they are authenticated and lie in the clear."""
+
+    key: SealingKey
+    encrypts: Literal[False] = False
+
+    @classmethod
+    def load(cls, path: Path) -> DirectoryKey:
+        """Read the secret of `path`, which is made at the first start. Raises OSError."""
+        secret = read_private(path)
+        if secret is None or len(secret) != KEY_BYTES:
+            secret = secrets.token_bytes(KEY_BYTES)
+            write_private(path, secret)
+        return cls(SealingKey(NO_KEY_ID, secret))
+
+    def of_owner(self, owner: str) -> SealingKey:  # noqa: ARG002
+        """The directory's key, whatever the owner."""
+        return self.key
+
+    def by_id(self, key_id: bytes) -> SealingKey | None:
+        """The directory's key, if `key_id` is its id."""
+        return self.key if key_id == NO_KEY_ID else None
+
+    def forget(self, owner: str) -> None:
+        """Do nothing: an owner has no key of its own here."""
+
+
+class DataKeys:
+    """A random 256-bit key for each owner, in one file.
+
+    Concurrency: one thread, except that any thread may call `by_id`.
+    """
+
+    encrypts = True
+
+    def __init__(self, path: Path) -> None:
+        """Read `path`; a damaged file counts as one without keys, so that no record is readable."""
+        self._path = path
+        self._by_owner = _decode(read_private(path))
+        self._by_id = {key.id: key for key in self._by_owner.values()}
+
+    def of_owner(self, owner: str) -> SealingKey:
+        """The owner's key; a new one is on disk before it seals anything. Raises OSError."""
+        key = self._by_owner.get(owner)
+        if key is None:
+            key = SealingKey(secrets.token_bytes(KEY_ID_BYTES), secrets.token_bytes(KEY_BYTES))
+            self._save({**self._by_owner, owner: key})
+        return key
+
+    def by_id(self, key_id: bytes) -> SealingKey | None:
+        """The key of this id; None where there is none, or none any more."""
+        return self._by_id.get(key_id)
+
+    def forget(self, owner: str) -> None:
+        """Erase the owner's key: from memory first, then from the disk. Raises OSError."""
+        key = self._by_owner.get(owner)
+        if key is not None:
+            self._by_id.pop(key.id, None)
+            self._save({name: k for name, k in self._by_owner.items() if name != owner})
+
+    def _save(self, by_owner: dict[str, SealingKey]) -> None:
+        write_private(self._path, msgspec.msgpack.encode(by_owner))
+        self._by_owner = by_owner
+        self._by_id = {key.id: key for key in by_owner.values()}
+
+
+KeyRing = DirectoryKey | DataKeys
+
+
+def _decode(content: bytes | None) -> dict[str, SealingKey]:
+    if content is None:
+        return {}
+    try:
+        keys = msgspec.msgpack.decode(content, type=dict[str, SealingKey])
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    sound = all(len(k.id) == KEY_ID_BYTES and len(k.key) == KEY_BYTES for k in keys.values())
+    return keys if sound else {}

@@ -1,0 +1,86 @@
+"""How much of a file system the disk tier leaves to other users of it.
+
+The head-room is a share of the file system, or of the file's bound where that is smaller: 15 % of a
+disk of terabytes would be more than the file. The file stops growing a third above it, so that
+what others write afterwards is not taken from the head-room at once:
+
+    left of the file system      what the disk tier does
+    head-room * 4/3 and more     grows, by as much as keeps this
+    head-room and more           writes into the room that its file has
+    less                         does not write; reads and erases
+    head-room / 2 and less       removes its file: a cache can be computed again
+
+Everything is measured by the file system's own count (`statvfs`), so what others take counts too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+_STOPS_GROWING = 4 / 3  # of the head-room
+_GIVES_UP = 1 / 2  # of the head-room
+_STEPS = 256  # a bound is a whole number of so many parts: it changes seldom while others write
+
+
+class DiskUse(NamedTuple):
+    """How large a disk is and how much of it this process may still take, in bytes."""
+
+    size: int
+    left: int
+
+
+def disk_use(directory: Path) -> DiskUse:
+    """The use of the disk that `directory` lies on. Raises OSError."""
+    disk = os.statvfs(directory)
+    return DiskUse(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
+
+
+def slots_in(num_bytes: int, record_bytes: int, high_water: float) -> int:
+    """Records below the high-water mark of a file of these bytes, with space for one write."""
+    return max(int(num_bytes * high_water) // record_bytes - 2, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRoom:
+    """What is kept free of the disk of `directory`, for a file of at most `max_bytes`."""
+
+    directory: Path
+    max_bytes: int
+    high_water: float  # 1 less the share that is the head-room
+    disk_use: Callable[[Path], DiskUse] = disk_use
+
+    def bound(self, allocated: int, *, in_need: bool = False) -> int:
+        """Bytes that a file which has `allocated` of the disk may come to.
+
+        `in_need`: for erasing, which takes pages before it frees some: it may take the head-room
+        that others have left. Raises OSError.
+        """
+        disk = self.disk_use(self.directory)
+        head_room = self._head_room(disk)
+        kept = head_room * _STOPS_GROWING
+        if in_need:
+            kept = head_room if disk.left > head_room else head_room * _GIVES_UP
+        step = max(self._share_of(disk) // _STEPS, 1)
+        growth = max(int(disk.left - kept), 0)
+        whole = (allocated + growth) // step * step
+        return min(self.max_bytes, max(whole, allocated))
+
+    def is_kept(self) -> bool:
+        """Whether the head-room is free. Raises OSError."""
+        disk = self.disk_use(self.directory)
+        return disk.left >= self._head_room(disk)
+
+    def is_needed_by_others(self) -> bool:
+        """Whether so little is free that the file should go. Raises OSError."""
+        disk = self.disk_use(self.directory)
+        return disk.left <= self._head_room(disk) * _GIVES_UP
+
+    def _head_room(self, disk: DiskUse) -> int:
+        return round((1 - self.high_water) * self._share_of(disk))
+
+    def _share_of(self, disk: DiskUse) -> int:
+        return min(disk.size, self.max_bytes)

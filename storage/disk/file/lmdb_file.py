@@ -1,0 +1,295 @@
+"""The one file that knows LMDB: two tables by slot, headers and payloads.
+
+Headers have a table of their own, so that all of them can be read without touching a block. With
+`writemap=False` and `metasync=False` a crash loses the last transaction at most, and a full disk is
+an error and not a signal. A truncated or damaged file can still end this process by a signal, which
+is why it is a process of its own. Read transactions are short: while one is open, LMDB cannot reuse
+pages, and then not even deleting works in a full file.
+
+Freed pages lie in runs of any length, and a block needs a run of its own: so how many bytes are
+free in the file does not say whether the next block makes it grow. What is certain is the size of
+the map, beyond which LMDB never goes: `set_bound` changes it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import lmdb
+
+from storage.disk.file.read_write_lock import ReadWriteLock
+from storage.errors import DiskFull, FileDamaged, FileFull
+
+_KEY = struct.Struct(">I")
+_ORIGIN = b"origin"
+DATA_NAME = "data.mdb"
+_LOCK_NAME = "lock.mdb"
+_LOCK_BYTES = 8192  # with 64 readers
+LEAST_BOUND = 64 << 10  # bytes: LMDB's own pages, and the origin
+_TOUCHING = 16  # threads that read pages into memory at the start
+_SLOTS_A_PAGE = 4  # headers on a page, at least: when pages are half empty
+
+
+class Kept(NamedTuple):
+    """What lies in a slot; views that are valid until the transaction ends."""
+
+    header: memoryview
+    payload: memoryview | None
+
+
+class FileUse(NamedTuple):
+    """How full a file is, in bytes; freed pages stay in the file and are used again."""
+
+    used: int
+    bound: int  # of its size
+
+
+def allocated_bytes(directory: Path) -> int:
+    """What the file in `directory` takes of its disk; 0 where there is none. Raises OSError."""
+    try:
+        return (directory / DATA_NAME).stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
+class Changes:
+    """Puts and deletes that take place together, or not at all."""
+
+    def __init__(
+        self, transaction: lmdb.Transaction, headers: lmdb._Database, payloads: lmdb._Database
+    ) -> None:
+        self._transaction = transaction
+        self._headers = headers
+        self._payloads = payloads
+
+    def put(self, slot: int, header: bytes, payload: bytes | bytearray | memoryview) -> None:
+        """Store these in `slot`, replacing what is there. Raises FileFull, FileDamaged."""
+        with _translated():
+            key = _KEY.pack(slot)
+            self._transaction.put(key, header, db=self._headers)
+            self._transaction.put(key, payload, db=self._payloads)
+
+    def delete(self, slot: int) -> None:
+        """Empty `slot`. Raises FileFull (deleting takes pages too) and FileDamaged."""
+        with _translated():
+            key = _KEY.pack(slot)
+            self._transaction.delete(key, db=self._headers)
+            self._transaction.delete(key, db=self._payloads)
+
+
+class LmdbFile:
+    """Bytes by slot. One thread writes; any number read meanwhile."""
+
+    def __init__(self, directory: Path, bound: int) -> None:
+        """Open the file in `directory`, or make it; it may come to `bound` bytes.
+
+        Raises FileDamaged, FileFull, OSError.
+        """
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self._directory = directory
+        self._bound = max(bound, LEAST_BOUND)
+        self._mapped = ReadWriteLock()  # alone: while the map is replaced
+        self._check_file()
+        self._allocate_lock()
+        self._open(readahead=False)
+        self._bring_into_memory()
+        self._env.close()
+        self._open(readahead=True)
+
+    @property
+    def allocated(self) -> int:
+        """Bytes that the file takes of its disk. Raises OSError."""
+        return allocated_bytes(self._directory)
+
+    def set_bound(self, bound: int) -> None:
+        """Let the file grow up to this bound, or stay as large as it is. The writing thread's.
+
+        Raises FileDamaged.
+        """
+        bound = max(bound, LEAST_BOUND)
+        if bound == self._bound:
+            return
+        with self._mapped.alone():  # a reader would read where nothing is mapped
+            try:
+                self._env.set_mapsize(bound)
+            except lmdb.Error as error:  # then nothing may be mapped any more
+                raise FileDamaged(f"{type(error).__name__}: {error}") from error
+        self._bound = bound
+
+    def origin(self) -> bytes | None:
+        """What `note_origin` stored; None in a new file."""
+        with self._while_mapped(), self._env.begin() as transaction:
+            value = transaction.get(_ORIGIN)
+            return None if value is None else bytes(value)
+
+    def note_origin(self, origin: bytes) -> None:
+        """Store a digest of what all records in this file depend on."""
+        with _translated(), self._env.begin(write=True) as transaction:
+            transaction.put(_ORIGIN, origin)
+
+    @contextmanager
+    def reading(self, slot: int) -> Iterator[Kept | None]:
+        """What lies in `slot`, within one transaction: keep it short. Raises FileDamaged."""
+        key = _KEY.pack(slot)
+        with self._while_mapped(), self._env.begin(buffers=True) as transaction:
+            header = transaction.get(key, db=self._headers)
+            payload = transaction.get(key, db=self._payloads)
+            yield None if header is None else Kept(header, payload)
+
+    def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        """The next slots from `first` on that hold something, with their headers.
+
+        At least one where there is one, and no more once their headers reach `max_bytes`. Raises
+        FileDamaged.
+        """
+        found: list[tuple[int, bytes]] = []
+        size, least = 0, first
+        with self._while_mapped(), self._env.begin() as transaction:
+            cursor = transaction.cursor(self._headers)
+            if cursor.set_range(_KEY.pack(first)):
+                for key, header in cursor:
+                    # Keys must rise: in a damaged file a page may lead back to an earlier one.
+                    slot = _slot_of(key, least)
+                    least = slot + 1
+                    found.append((slot, header))
+                    size += len(header)
+                    if size >= max_bytes:
+                        break
+        return found
+
+    @contextmanager
+    def changing(self) -> Iterator[Changes]:
+        """Changes that are all on disk when the `with` block ends, or, if it raises, none."""
+        with _translated(), self._env.begin(write=True) as transaction:
+            yield Changes(transaction, self._headers, self._payloads)
+
+    def num_records(self) -> int:
+        """How many slots hold something."""
+        with self._while_mapped(), self._env.begin() as transaction:
+            return int(transaction.stat(self._headers)["entries"])
+
+    def use(self) -> FileUse:
+        """How full the file is."""
+        with self._while_mapped(), self._env.begin() as transaction:
+            tables = [transaction.stat(db) for db in (self._headers, self._payloads)]
+            info, page = self._env.info(), self._env.stat()["psize"]
+        pages = sum(t["branch_pages"] + t["leaf_pages"] + t["overflow_pages"] for t in tables)
+        return FileUse(pages * page, info["map_size"])
+
+    def drop_dead_readers(self) -> None:
+        """Free the pages held by readers that died in a transaction."""
+        with _translated():
+            self._env.reader_check()
+
+    def close(self) -> None:
+        """Close the file, after an attempt to bring all that was committed to the disk."""
+        with _translated():
+            self._env.sync(True)
+        self._env.close()
+
+    def _open(self, *, readahead: bool) -> None:
+        """Open the environment and its tables; where that fails, nothing stays open."""
+        with _translated():
+            self._env = lmdb.open(
+                str(self._directory), map_size=self._bound, max_dbs=4, mode=0o600,
+                writemap=False, metasync=False, max_readers=64, max_spare_txns=8,
+                readahead=readahead,
+            )  # fmt: skip
+        with self._closed_if_damaged():
+            self._check_pages()
+            self._env.reader_check()
+            self._headers = self._env.open_db(b"headers")
+            self._payloads = self._env.open_db(b"payloads")
+
+    @contextmanager
+    def _while_mapped(self) -> Iterator[None]:
+        """For a transaction that only reads: the map stays where it is until this ends."""
+        with self._mapped.shared(), _translated():
+            yield
+
+    def _bring_into_memory(self) -> None:
+        """Touch every page of the tables, but not the blocks themselves.
+
+        These pages lie scattered among the blocks. Read without readahead they are a few megabytes;
+        with it the system reads the blocks around each, gigabytes before the first scan has ended.
+        Many threads touch them, so that the disk has many requests to serve at once.
+        """
+        with self._closed_if_damaged(), ThreadPoolExecutor(_TOUCHING) as threads:
+            for table in (self._headers, self._payloads):
+                step = -(-self._slots_before_end(table) // _TOUCHING)
+                parts = [(table, n * step, (n + 1) * step) for n in range(_TOUCHING if step else 0)]
+                list(threads.map(lambda part: self._touch(*part), parts))
+
+    def _slots_before_end(self, table: lmdb._Database) -> int:
+        with self._env.begin(db=table) as transaction:
+            cursor = transaction.cursor()
+            return _slot_of(cursor.key(), 0) + 1 if cursor.last() else 0
+
+    def _touch(self, table: lmdb._Database, first: int, end: int) -> None:
+        with _translated(), self._env.begin(db=table) as transaction:
+            cursor = transaction.cursor()
+            while first < end and cursor.set_range(_KEY.pack(first)):
+                first = _slot_of(cursor.key(), first) + _SLOTS_A_PAGE
+
+    @contextmanager
+    def _closed_if_damaged(self) -> Iterator[None]:
+        try:
+            with _translated():
+                yield
+        except FileDamaged:
+            self._env.close()
+            raise
+
+    def _check_file(self) -> None:
+        """Refuse a file shorter than its two meta pages: opening it may end in a signal."""
+        path = self._directory / DATA_NAME
+        size = path.stat().st_size if path.exists() else 0
+        if 0 < size < 2 * os.sysconf("SC_PAGE_SIZE"):
+            raise FileDamaged(f"{path} has {size} bytes")
+
+    def _allocate_lock(self) -> None:
+        """Take the room for LMDB's table of readers: without, its map is a signal. OSError."""
+        mode = os.O_RDWR | os.O_CREAT
+        with open(os.open(self._directory / _LOCK_NAME, mode, 0o600), "r+b") as table:
+            os.posix_fallocate(table.fileno(), 0, _LOCK_BYTES)
+
+    def _check_pages(self) -> None:
+        """Refuse a file that ends before its last page: reading after the end is a signal."""
+        size = (self._directory / DATA_NAME).stat().st_size
+        needed = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
+        if size and needed > size:
+            raise FileDamaged(f"{DATA_NAME} has {size} bytes of {needed}")
+
+
+def _slot_of(key: bytes, least: int) -> int:
+    """The slot that `key` names. Raises FileDamaged for no slot's key, or one below `least`."""
+    slot: int | None = _KEY.unpack(key)[0] if len(key) == _KEY.size else None
+    if slot is None or slot < least:
+        raise FileDamaged(f"key {key.hex()} is not that of slot {least} or a later one")
+    return slot
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn LMDB's errors into FileFull, DiskFull and FileDamaged.
+
+    The base class is a write that failed, with its errno. Those not named mean damage.
+    """
+    try:
+        yield
+    except lmdb.DiskError as error:
+        raise DiskFull(str(error)) from error
+    except (lmdb.MapFullError, lmdb.TxnFullError) as error:
+        raise FileFull(str(error)) from error
+    except lmdb.Error as error:
+        if type(error) is lmdb.Error:
+            raise FileFull(str(error)) from error
+        raise FileDamaged(f"{type(error).__name__}: {error}") from error
+    except (MemoryError, SystemError) as error:  # caused by damaged size fields
+        raise FileDamaged(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,155 @@
+"""Records by slot: sealed when they are written, checked against what was asked for when read.
+
+A record that is not exactly the one asked for, in its slot, whole and unchanged, is lost: nothing
+of it is handed out, and it is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from storage.disk.file.head_room import HeadRoom, slots_in
+from storage.disk.file.lmdb_file import FileUse, LmdbFile
+from storage.disk.file.seal import Header, NotSound, Seal
+from storage.errors import DiskFull, FileFull
+from storage.move import BlockRecord
+
+_SCAN_BYTES = 48 << 10  # of headers, in one piece of a scan
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRoom:
+    """How many blocks there may be, and how full their file and its disk may get.
+
+    Deleting needs room too, since LMDB copies the pages that it changes. So writes are refused
+    while there is some left: a file that is completely full can only be thrown away.
+    """
+
+    head_room: HeadRoom
+    num_slots: int
+    block_bytes: int
+    record_bytes: int
+
+    def require(self, num_blocks: int, use: FileUse) -> None:
+        """Raise FileFull where the file has no room for so many blocks; DiskFull for its disk.
+
+        Raises OSError.
+        """
+        if not self.head_room.is_kept():
+            raise DiskFull(f"too little is left of the disk of {self.head_room.directory}")
+        # Slots take high_water of the file. Of the rest, half is for overwriting them, which needs
+        # new pages before it frees the old ones, and half for erasing in time of need.
+        spare = int(use.bound * (1 - self.head_room.high_water) / 2)
+        if use.used + num_blocks * self.record_bytes + spare > use.bound:
+            # Whether the disk leaves the file less than its slots take.
+            fitting = slots_in(use.bound, self.record_bytes, self.head_room.high_water)
+            is_cut_down = use.bound < self.head_room.max_bytes and fitting < self.num_slots
+            full = DiskFull if is_cut_down else FileFull
+            raise full(f"{use.used} of {use.bound} bytes are in use")
+
+
+class ToWrite(NamedTuple):
+    """A block to be written."""
+
+    slot: int
+    record: BlockRecord
+    payload: memoryview
+
+
+class ScanPart(NamedTuple):
+    """One piece of a scan: records in order of slot, slots of others, and where to go on."""
+
+    entries: list[tuple[int, BlockRecord]]
+    unsound: list[int]
+    next_slot: int | None
+
+
+class DiskRecords:
+    """The records of one file. One thread writes, erases and forgets; others may read and scan."""
+
+    def __init__(self, file: LmdbFile, seal: Seal, room: ScanRoom) -> None:
+        self._file = file
+        self._seal = seal
+        self._room = room
+        self._scratch = bytearray(room.block_bytes)
+
+    def write(
+        self, blocks: Sequence[ToWrite], erased: Iterable[int] = (), *, in_need: bool = False
+    ) -> None:
+        """Erase slots and write all of `blocks`, in one transaction.
+
+        `in_need`: erasing may take of the disk's head-room. Raises FileFull, FileDamaged, OSError,
+        and then nothing has changed; a record that is left in a block's slot does no harm, since a
+        read names the record that it wants.
+        """
+        self._file.set_bound(self._room.head_room.bound(self._file.allocated, in_need=in_need))
+        if blocks:
+            self._room.require(len(blocks), self._file.use())
+        with self._file.changing() as changes:
+            for slot in erased:
+                changes.delete(slot)
+            for slot, record, payload in blocks:
+                changes.put(slot, *self._seal.seal(slot, record, payload, self._scratch))
+
+    def read(self, slot: int, record: BlockRecord, into: memoryview, scratch: memoryview) -> bool:
+        """Read a block into `into`; False: it is lost, and the content of `into` is undefined.
+
+        `scratch` is as large as a block, and this thread's own. Raises FileDamaged.
+        """
+        held = scratch if self._seal.encrypts else into
+        try:
+            header = self._copy_out(slot, record, held)
+            self._seal.open_payload(header, held, into)
+        except NotSound:
+            return False
+        return True
+
+    def scan(self, first: int) -> ScanPart:
+        """The next records, from slot `first` on. Raises FileDamaged."""
+        found = self._file.headers(first, _SCAN_BYTES)
+        entries, unsound = [], []
+        for slot, content in found:
+            try:
+                header = self._seal.open_header(content)
+            except NotSound:
+                unsound.append(slot)
+                continue
+            if header.slot == slot < self._room.num_slots:
+                entries.append((slot, header.record))
+            else:
+                unsound.append(slot)
+        return ScanPart(entries, unsound, found[-1][0] + 1 if found else None)
+
+    def forget(self, owner: str) -> list[int]:
+        """Erase the key of `owner`; returns the slots of its records, to be erased.
+
+        Raises OSError, FileDamaged.
+        """
+        first: int | None = 0
+        slots: list[int] = []
+        while first is not None:
+            entries, _, first = self.scan(first)
+            slots += [slot for slot, record in entries if record.owner == owner]
+        self._seal.forget(owner)
+        return slots
+
+    def _copy_out(self, slot: int, record: BlockRecord, held: memoryview) -> Header:
+        """Copy the payload of `slot` to `held`, if its header is that of `record`; else NotSound.
+
+        The transaction ends before the payload is checked: it has to be short.
+        """
+        with self._file.reading(slot) as kept:
+            if kept is None or kept.payload is None or len(kept.payload) != len(held):
+                raise NotSound
+            header = self._seal.open_header(kept.header)
+            # The hits may have grown since it was written.
+            if header.slot != slot or replace(header.record, hits=record.hits) != record:
+                raise NotSound
+            # numpy releases the GIL for the copy, which a memoryview does not.
+            source = np.frombuffer(kept.payload, dtype=np.uint8)
+            np.copyto(np.frombuffer(held, dtype=np.uint8), source)
+        return header

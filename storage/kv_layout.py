@@ -1,0 +1,112 @@
+"""What a block of KV holds, by groups of layers: the one place that computes bytes of KV.
+
+    block    | layer 0          | layer 1          | ... | last layer       |
+    layer    | keys    | values | scales | up to a multiple of 16 bytes     |
+
+Layers lie in the model's order, whichever group they are of: so a block is one contiguous run in
+every tier and one record on disk, and the layers that are computed last are its last bytes.
+
+Where several ranks share a model, each keeps a slice of every block: some of the KV heads of every
+layer. Slot i of a tier is the same block on all ranks.
+
+Knows: counts and bytes. Does not know: tensors (`device_pool`), tiers, or how many blocks there
+are. No torch: commands that only plan read it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from storage.errors import UnevenSlices
+
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # by the names that configs use
+ALIGNMENT = 16  # bytes that kernels load at once; no dtype is wider
+
+
+@dataclass(frozen=True, slots=True)
+class KvGroup:
+    """Layers whose keys and values are alike. `layers`: their numbers in the model, from 0."""
+
+    layers: tuple[int, ...]
+    num_kv_heads: int
+    head_dim: int
+    dtype: str  # of keys and values, one of ITEM_BYTES
+    window: int | None = None  # how many tokens back a query sees; None: all
+    scale_bytes: int = 0  # of one layer's scales in a block
+
+
+@dataclass(frozen=True, slots=True)
+class KvSlice:
+    """The KV heads of `rank`, of those that `num_ranks` ranks divide evenly and in order."""
+
+    rank: int
+    num_ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvLayout:
+    """What `block_size` tokens' keys and values are, for all layers of a model.
+
+    Raises ValueError unless every layer from 0 on is in exactly one group.
+    """
+
+    groups: tuple[KvGroup, ...]
+    block_size: int
+    slice: KvSlice | None = None  # which one `groups` are; None: all heads
+
+    def __post_init__(self) -> None:
+        layers = sorted(layer for group in self.groups for layer in group.layers)
+        if not layers or layers != list(range(len(layers))):
+            raise ValueError(f"layers {layers} of KV are not each layer of a model once")
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of all groups."""
+        return sum(len(group.layers) for group in self.groups)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block."""
+        return self.offset(self.num_layers)
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token in all layers; of scales its part, rounded down."""
+        return self.block_bytes // self.block_size
+
+    def slice_of(self, rank: int, num_ranks: int) -> KvLayout:
+        """What one of several ranks keeps of a block; of one rank, everything.
+
+        Raises UnevenSlices where heads do not divide, ValueError where there is no such rank or
+        this is a slice itself.
+        """
+        if self.slice is not None or not 0 <= rank < num_ranks:
+            raise ValueError(f"no rank {rank} of {num_ranks} has a slice of {self}")
+        if num_ranks == 1:
+            return self
+        groups = tuple(_slice(group, num_ranks) for group in self.groups)
+        return replace(self, groups=groups, slice=KvSlice(rank, num_ranks))
+
+    def group_of(self, layer: int) -> KvGroup:
+        """The group that `layer` is in."""
+        return next(group for group in self.groups if layer in group.layers)
+
+    def offset(self, layer: int) -> int:
+        """Bytes of a block before `layer`; where that is the number of layers, all."""
+        return sum(self._layer_bytes(self.group_of(before)) for before in range(layer))
+
+    def _layer_bytes(self, group: KvGroup) -> int:
+        numbers = 2 * group.num_kv_heads * self.block_size * group.head_dim
+        num_bytes = numbers * ITEM_BYTES[group.dtype] + group.scale_bytes
+        return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def _slice(group: KvGroup, num_ranks: int) -> KvGroup:
+    heads, odd_heads = divmod(group.num_kv_heads, num_ranks)
+    scale_bytes, odd_bytes = divmod(group.scale_bytes, num_ranks)
+    if odd_heads or odd_bytes:
+        raise UnevenSlices(
+            f"{group.num_kv_heads} KV heads with {group.scale_bytes} bytes of scales"
+            f" do not divide between {num_ranks} ranks"
+        )
+    return replace(group, num_kv_heads=heads, scale_bytes=scale_bytes)

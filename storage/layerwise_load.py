@@ -1,0 +1,58 @@
+"""Layer-wise loading: a step may start while the last layers of its blocks are still being copied.
+
+A step reads the keys of its layers one after the other. So it may start when the first three
+quarters of every block are there, and it waits before the first layer of the last quarter:
+
+    up        | blocks, whole | first layers of the others | their late layers |
+    release                                                ^
+    compute                                                | layers 0 to 23 .....|wait| 24 to 31 |
+
+After an early release, every launched step waits on the device for the late layers. A load is
+released early once the remaining bytes will arrive while a step reads the weights of its first
+layers: so the other rows of that step are hardly delayed. CUDA graphs capture the wait as one for
+an external event, and each replay waits for the copies after which that event was recorded last.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from storage.kv_layout import KvLayout
+
+LATE_PART = 4  # a quarter of the layers may be late
+
+
+class LayerwiseLoad:
+    """The late layers of one pool on a GPU. One owner thread.
+
+    `first`: the layer before which to `wait`; a block has `bytes_before` it. `max_bytes`: the
+    most that may be missing when a load is released early.
+    """
+
+    def __init__(self, layout: KvLayout, max_bytes: int, device: torch.device) -> None:
+        """`layout` has LATE_PART layers or more."""
+        self.first = layout.num_layers - layout.num_layers // LATE_PART
+        self.bytes_before = layout.offset(self.first)
+        self.max_bytes = max_bytes
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._arrived = torch.cuda.Event(external=True)  # type: ignore[no-untyped-call]
+        self._arrived.record(self._stream)  # nothing to wait for yet
+
+    def release_early(self, arrived: torch.cuda.Event) -> None:
+        """Let all later launches wait for `arrived`, and for all loads released early before."""
+        self._stream.wait_event(arrived)
+        self._arrived.record(self._stream)
+
+    def wait(self) -> None:
+        """Let later launches on this stream wait for all loads that were released early."""
+        torch.cuda.current_stream(self._device).wait_event(self._arrived)
+
+
+def layerwise_load_of(
+    layout: KvLayout, max_bytes: int, device: torch.device
+) -> LayerwiseLoad | None:
+    """The late layers of a pool on `device`; None without CUDA streams or with few layers."""
+    if device.type != "cuda" or layout.num_layers < LATE_PART:
+        return None
+    return LayerwiseLoad(layout, max_bytes, device)

@@ -1,0 +1,211 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestServer
+
+from cli.load.load import RequestOutcome, Sender, Transcript, closed_loop, refusal_code
+from tests.cli.openai_double import OpenAIDouble, Script, usage
+
+ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n'
+HELLO = b'data: {"choices":[{"delta":{"content":"hello"}}]}\n'
+TEXT = b'data: {"choices":[{"text":"hello"}]}\n'
+END = b'data: {"choices":[{"delta":{},"finish_reason":"length"}]}\n'
+USAGE = (
+    b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4,'
+    b'"prompt_tokens_details":{"cached_tokens":6}}}\n'
+)
+DONE = b"data: [DONE]\n"
+
+
+def heard(
+    *lines: tuple[bytes, float], sent_at: float = 100.0, ended_at: float = 110.0
+) -> RequestOutcome:
+    transcript = Transcript(sent_at)
+    for line, at in lines:
+        transcript.hear(line, at)
+    return transcript.outcome(ended_at)
+
+
+def test_times_are_between_sending_and_chunks_with_content() -> None:
+    outcome = heard(
+        (b": comment\n", 100.1),
+        (ROLE, 100.5),
+        (HELLO, 101.0),
+        (b"\n", 101.1),
+        (HELLO, 101.5),
+        (TEXT, 103.5),
+        (END, 104.0),
+        (USAGE, 104.5),
+        (DONE, 105.0),
+    )
+    assert outcome == RequestOutcome(
+        e2e_s=10.0,
+        ttft_s=1.0,
+        gaps_s=(0.5, 2.0),
+        prompt_tokens=9,
+        cached_tokens=6,
+        output_tokens=4,
+        sent_at=100.0,
+    )
+
+
+def test_chunks_without_text_count_where_every_chunk_does() -> None:
+    counts = []
+    for every_chunk in (False, True):
+        transcript = Transcript(100.0, every_chunk)
+        for line in (ROLE, TEXT, USAGE, DONE):
+            transcript.hear(line, 101.0)
+        counts.append(len(transcript.stamps))
+    assert counts == [1, 2]
+
+
+def test_a_stream_without_content_has_no_first_token() -> None:
+    outcome = heard((ROLE, 101.0), (END, 102.0), (DONE, 103.0))
+    assert (outcome.ttft_s, outcome.gaps_s, outcome.error) == (None, (), None)
+
+
+def test_without_usage_the_chunks_are_counted_and_the_cache_is_unknown() -> None:
+    outcome = heard((TEXT, 101.0), (TEXT, 102.0), (DONE, 103.0))
+    assert (outcome.output_tokens, outcome.prompt_tokens, outcome.cached_tokens) == (2, 0, None)
+
+
+def test_null_fields_are_no_content() -> None:
+    null = b'data: {"choices":[{"text":null},{"delta":{"content":null}}],"usage":null}\n'
+    assert heard((null, 101.0), (DONE, 102.0)).ttft_s is None
+
+
+def test_a_stream_that_just_ends_was_cut_off() -> None:
+    assert heard((TEXT, 101.0)).error == "stream cut off"
+    assert heard((TEXT, 101.0), (DONE, 102.0)).error is None
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        (b'data: {"error":{"code":"engine_died","message":"x"}}\n', "stream engine_died"),
+        (b'data: {"error":{"message":"x"}}\n', "stream error"),
+        (b'data: {"error":"x"}\n', "stream error"),
+    ],
+)
+def test_an_error_in_the_stream_counts_by_its_code(event: bytes, code: str) -> None:
+    assert heard((TEXT, 101.0), (event, 102.0)).error == code
+    assert heard((TEXT, 101.0), (event, 102.0), (DONE, 103.0)).error == code
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b'{"error":{"code":"queue_full"}}', "429 queue_full"),
+        (b'{"error":{"code":null}}', "429"),
+        (b'{"error":"x"}', "429"),
+        (b"<html>", "429"),
+        (b"", "429"),
+    ],
+)
+def test_a_refusal_counts_by_status_and_code(content: bytes, name: str) -> None:
+    assert refusal_code(429, content) == name
+
+
+class SlowTeller:
+    """Answers when told to; notes how many are asked at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.waiting: list[asyncio.Future[None]] = []
+
+    async def ask(self, body: dict[str, int]) -> RequestOutcome:
+        self.asked.append(body["n"])
+        answer = asyncio.get_running_loop().create_future()
+        self.waiting.append(answer)
+        await answer
+        return RequestOutcome(e2e_s=float(body["n"]))
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_closed_loop_asks_the_next_when_one_ends() -> None:
+    teller = SlowTeller()
+    seen: list[RequestOutcome] = []
+    bodies = [({"n": n},) for n in range(5)]
+    loop = asyncio.create_task(closed_loop(bodies, 2, teller.ask, seen.append))
+    await settle()
+    assert teller.asked == [0, 1]
+    teller.waiting[1].set_result(None)
+    await settle()
+    assert teller.asked == [0, 1, 2]
+    assert [outcome.e2e_s for outcome in seen] == [1.0]
+    while not loop.done():
+        for answer in teller.waiting:
+            if not answer.done():
+                answer.set_result(None)
+        await settle()
+    assert teller.asked == [0, 1, 2, 3, 4]
+    assert sorted(outcome.e2e_s for outcome in loop.result()) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert loop.result() == seen
+
+
+async def test_more_callers_than_requests_is_fine() -> None:
+    async def ask(body: dict[str, int]) -> RequestOutcome:
+        return RequestOutcome(e2e_s=1.0)
+
+    assert len(await closed_loop([[{"n": 1}]], 100, ask)) == 1
+    assert await closed_loop([], 3, ask) == []
+
+
+@asynccontextmanager
+async def sender(double: OpenAIDouble, timeout_s: float = 10.0) -> AsyncIterator[Sender]:
+    timeout = aiohttp.ClientTimeout(total=None, sock_read=timeout_s)
+    async with (
+        TestServer(double.app()) as server,
+        aiohttp.ClientSession(timeout=timeout) as session,
+    ):
+        yield Sender(session, str(server.make_url("/v1/completions")), "secret")
+
+
+async def test_a_whole_stream_is_read() -> None:
+    double = OpenAIDouble([Script(("a", "b", "c"), usage=usage(8, 3, cached=4))])
+    async with sender(double) as asking:
+        outcome = await asking.ask({"prompt": [1, 2]})
+    assert outcome.error is None
+    assert (outcome.prompt_tokens, outcome.output_tokens, outcome.cached_tokens) == (8, 3, 4)
+    assert outcome.ttft_s is not None
+    assert outcome.ttft_s + sum(outcome.gaps_s) <= outcome.e2e_s
+    assert double.bodies == [{"prompt": [1, 2]}]
+    assert double.keys == {"Bearer secret"}
+
+
+async def test_waits_of_the_server_are_in_the_times() -> None:
+    """Lower bounds alone: a busy machine may add to them, nothing can take away."""
+    double = OpenAIDouble([Script((0.05, "a", 0.02, "b"), usage=usage(1, 2))])
+    async with sender(double) as asking:
+        outcome = await asking.ask({})
+    assert outcome.ttft_s is not None
+    assert outcome.ttft_s >= 0.05
+    assert len(outcome.gaps_s) == 1
+    assert outcome.e2e_s >= 0.07
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        (Script(status=429), "429 rate_limit_exceeded"),
+        (Script(("a",), done=False), "stream cut off"),
+        (Script(("a", {"error": {"code": "engine_died"}})), "stream engine_died"),
+        (Script((5.0, "a")), "timeout"),
+    ],
+)
+async def test_what_goes_wrong_is_an_outcome(script: Script, error: str) -> None:
+    async with sender(OpenAIDouble([script]), timeout_s=0.2) as asking:
+        assert (await asking.ask({})).error == error
+
+
+async def test_an_unreachable_server_is_an_outcome() -> None:
+    async with aiohttp.ClientSession() as session:
+        outcome = await Sender(session, "http://127.0.0.1:9/v1/completions", "k").ask({})
+    assert outcome.error == "ClientConnectorError"

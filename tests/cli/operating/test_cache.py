@@ -1,0 +1,83 @@
+"""The tables are made of what the gateway's own code makes of an engine's counters."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from cli.operating.cache import percent, show, show_evictions
+from engine.link.stats_messages import FlowStats
+from gateway.admin.cache_views import cache_stats
+from tests.cli.console import Ratoon
+from tests.gateway.support.operated_engine import some_stats, some_tiers
+
+STATS = some_stats(
+    tiers=replace(some_tiers(), block_bytes=1 << 30),
+    flows={
+        "tn_1": FlowStats(requests=11, prompt_tokens=1000, cached_tokens=250, blocks_held=22),
+        "tn_2": FlowStats(evictions_caused=33, evictions_suffered=44),
+    },
+)
+
+
+@pytest.fixture
+def answer() -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(cache_stats(STATS, {"tn_1": "acme"}))
+    return found
+
+
+def row(out: str, *first: str) -> list[str]:
+    """The cells of the row that begins with `first`."""
+    rows = ([cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines())
+    return next(cells for cells in rows if tuple(cells[: len(first)]) == first)
+
+
+def test_every_number_is_in_its_place(
+    answer: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(answer)
+    out = capsys.readouterr().out
+    assert row(out, "1m") == ["1m", "0", "0", "0", "-"]
+    assert row(out, "all") == ["all", "1000", "250", "750", "25.0%"]
+    assert row(out, "blocks") == ["blocks", "100", "60", "40", "30", "10"]
+    assert row(out, "tokens") == ["tokens", "1600", "960", "640", "480", "160"]
+    assert row(out, "acme") == ["acme", "11", "1000", "25.0%", "22", "0", "0"]
+    assert row(out, "tn_2 (deleted)") == ["tn_2 (deleted)", "0", "0", "-", "0", "33", "44"]
+    assert row(out, "running, waiting")[1] == "3, 4"
+    assert row(out, "tree")[1] == "21 nodes, 6 deep"
+    assert row(out, "preemptions")[1] == "5"
+    assert row(out, "host") == ["host", "9", "4", "4.00", "2", "5", "6", "7"]
+    assert row(out, "host", "device")[2:] == ["3", "3.00", "0.50", "6.44", "1"]
+    assert row(out, "quarantines")[1] == "6"
+    assert row(out, "fingerprint")[1] == bytes(range(16)).hex()
+
+
+def test_the_tables_fit_a_narrow_terminal(
+    answer: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    show(answer)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("acme" in line and "25.0%" in line for line in lines)
+
+
+@pytest.mark.parametrize(("rate", "text"), [(None, "-"), (0.0, "0.0%"), (0.4686, "46.9%")])
+def test_shares(rate: float | None, text: str) -> None:
+    assert percent(rate) == text
+
+
+def test_where_nothing_was_evicted_the_list_is_empty(ratoon: Ratoon) -> None:
+    assert ratoon("cache evictions --json").json == []
+    assert ratoon("cache evictions").status == 0
+
+
+def test_an_eviction_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"time": 0.0, "of_tenant": "tn_a", "for_tenant": "tn_b", "tier": "host"}
+    show_evictions([{**row, "reason": "no_room", "blocks": 7}])
+    printed = capsys.readouterr().out
+    for cell in ("1970-01-01", "7", "tn_a", "tn_b", "host", "no_room"):
+        assert cell in printed

@@ -1,0 +1,23 @@
+"""`ratoon tenants quota` against a real gateway."""
+
+from __future__ import annotations
+
+from tests.cli.console import Ratoon
+
+
+def test_a_quota_is_shown_and_changed_a_part_at_a_time(ratoon: Ratoon) -> None:
+    ratoon("tenants create roomy --weight 2")
+    nothing = "Tenant roomy: floor 0, ceiling 1, weight 2\n"
+    assert ratoon("tenants quota roomy").out == nothing
+    ratoon("tenants quota roomy --ceiling 0.5")
+    assert "floor 0.25, ceiling 0.5" in ratoon("tenants quota roomy --floor 0.25").out
+    assert ratoon("tenants quota roomy --json").json["cache"] == {"floor": 0.25, "ceiling": 0.5}
+    assert ratoon("tenants quota roomy --floor 0 --ceiling 1").out == nothing
+
+
+def test_a_floor_above_the_ceiling_is_refused(ratoon: Ratoon) -> None:
+    ratoon("tenants create crossed")
+    refused = ratoon("tenants quota crossed --floor 0.5 --ceiling 0.25")
+    assert refused.status == 1
+    assert "(400)" in refused.err
+    assert "ceiling 1" in ratoon("tenants quota crossed").out

@@ -1,0 +1,136 @@
+"""`ratoon groups`, `usage` and `audit` against a real gateway (its engine is a double)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cli.operating.usage import show_usage
+from gateway.state.records import Counters, UsageRow
+from gateway.usage.routes import UsageView
+from tests.cli.console import Ratoon
+
+LARGEST = 987_654_321_987
+
+
+def usage_row(**counted: float) -> dict[str, Any]:
+    """A row of the gateway's answer, whose ids are as long as real ones."""
+    row = UsageRow(
+        day="2026-01-31",
+        tenant_id=f"tn_{'0' * 16}",
+        key_id=f"key_{'0' * 16}",
+        counters=msgspec.convert(counted, Counters),
+    )
+    found: dict[str, Any] = msgspec.to_builtins(UsageView.of(row))
+    return found
+
+
+def shown_of(row: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """The lines of the row as it is shown, without those of the head; cells as they stand."""
+    show_usage([row])
+    lines = (line for line in capsys.readouterr().out.splitlines() if line.startswith("│"))
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
+
+
+def test_a_group_lives_and_ends(ratoon: Ratoon) -> None:
+    assert ratoon("groups create research").out.startswith("Created group research (gr_")
+    [group] = ratoon("groups list --json").json
+    assert group["id"] in ratoon("groups list").out
+    assert ratoon("groups join research demo").out == "Tenant demo is now in group research.\n"
+    demo = next(t for t in ratoon("tenants list --json").json if t["name"] == "demo")
+    assert demo["group_id"] == group["id"]
+    refused = ratoon("groups delete research")
+    assert refused.status == 1
+    assert "(409)" in refused.err
+    assert ratoon("groups leave demo").status == 0
+    assert ratoon(f"groups delete {group['id']}").status == 0
+    assert ratoon("groups list --json").json == []
+
+
+def test_a_group_that_is_not_there_is_named(ratoon: Ratoon) -> None:
+    printed = ratoon("groups join nobody demo")
+    assert printed.status != 0
+    assert "nobody" in printed.err
+
+
+def test_the_audit_log_lists_a_change(ratoon: Ratoon) -> None:
+    ratoon("tenants create audited")
+    newest = ratoon("audit --limit 1 --json").json
+    assert [entry["action"] for entry in newest] == ["tenant.create"]
+    table = ratoon("audit").out
+    assert "tenant.create" in table
+    assert "name=audited" in table
+
+
+def test_a_change_of_several_fields_is_shown_as_json(ratoon: Ratoon) -> None:
+    ratoon("tenants create quoted")
+    ratoon("tenants quota quoted --floor 0.25")
+    assert 'cache={"floor":0.25}' in ratoon("audit --limit 1").out
+
+
+def test_no_usage_is_an_empty_table(ratoon: Ratoon) -> None:
+    ratoon("tenants create unused")
+    assert ratoon("usage --tenant unused --json").json == []
+    assert ratoon("usage --tenant unused").status == 0
+    refused = ratoon("usage --first tomorrow")
+    assert refused.status == 1
+    assert "(400)" in refused.err
+
+
+def test_every_number_of_usage_is_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    row = usage_row(
+        requests=1,
+        computed_tokens=2,
+        cached_tokens=3,
+        generated_tokens=4,
+        saved_ms=5000.0,
+        cache_written_tokens=60,
+        cache_read_tokens=53,
+    )
+    assert shown_of(row, capsys) == [
+        [row["day"], row["tenant_id"], "1", "2", "3", "4", "5", "60"],
+        ["", row["key_id"], "", "", "", "", "", "7"],
+    ]
+
+
+def test_what_was_not_measured_is_left_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    (_, *cells), _ = shown_of(usage_row(requests=1), capsys)
+    assert cells[-2:] == ["", "0"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "shown"),
+    [
+        (9_999, "9999"),
+        (10_000, "10k"),
+        (12_345, "12.3k"),
+        (999_499, "999k"),
+        (999_500, "1M"),
+        (LARGEST, "988G"),
+        (1234 * 10**12, "1.23e+03T"),
+    ],
+)
+def test_large_numbers_are_shown_to_three_digits(
+    tokens: int, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (first, _) = shown_of(usage_row(computed_tokens=tokens), capsys)
+    assert first[3] == shown
+
+
+def test_usage_fits_100_columns_with_no_word_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counters = msgspec.structs.fields(Counters)
+    row = usage_row(**{counter.name: LARGEST for counter in counters})
+    monkeypatch.setenv("COLUMNS", "200")
+    show_usage([row])
+    wide = capsys.readouterr().out
+    assert max(map(len, (line.rstrip() for line in wide.splitlines()))) <= 100
+    monkeypatch.setenv("COLUMNS", "100")
+    show_usage([row])
+    narrow = capsys.readouterr().out
+    assert [line.rstrip() for line in narrow.splitlines()] == [
+        line.rstrip() for line in wide.splitlines()
+    ]

@@ -1,0 +1,126 @@
+"""Every setting of the processes has one flag and one variable, and no flag is without effect."""
+
+import inspect
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from cli.load.bench import LoadFlags
+from cli.options.engine_options import ALONE_FLAGS, ENGINE_FLAGS, EngineFlags, LoneEngineFlags
+from cli.options.flags import flattened
+from cli.options.gateway_options import (
+    BOUNDS_FLAGS,
+    GATEWAY_FLAGS,
+    BoundsFlags,
+    GatewayFlags,
+    PriceFlags,
+    StartFlags,
+)
+from cli.options.options import AdminFlags, ModelFlags, SocketFlags, TargetFlags
+from engine.config import EngineConfig
+from gateway.config import Bounds, GatewayConfig
+from gateway.limits.limits import Prices
+
+GROUPS = [
+    ModelFlags,
+    SocketFlags,
+    EngineFlags,
+    LoneEngineFlags,
+    GatewayFlags,
+    BoundsFlags,
+    PriceFlags,
+    StartFlags,
+    AdminFlags,
+    TargetFlags,
+    LoadFlags,
+]
+
+
+def parameters(group: Any) -> list[inspect.Parameter]:
+    """What typer is given for a group."""
+
+    def command(group: Any) -> None: ...
+
+    command.__annotations__ = {"group": group}
+    return list(inspect.signature(flattened(command)).parameters.values())
+
+
+def options(group: Any) -> dict[str, Any]:
+    return {one.name: get_args(one.annotation)[1] for one in parameters(group)}
+
+
+def variables(option: Any) -> list[str]:
+    """The environment variables of an option, the one that wins first."""
+    return [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
+
+
+@pytest.mark.parametrize(
+    ("flags", "config", "given_otherwise"),
+    [
+        (ENGINE_FLAGS, EngineConfig, {"model_dir", "socket", "grace_s"}),
+        (ALONE_FLAGS, EngineConfig, {"model_dir", "socket"}),
+        (
+            GATEWAY_FLAGS,
+            GatewayConfig,
+            {"model_dir", "model_name", "data_dir", "engine_socket", "bounds", "prices"},
+        ),
+        (BOUNDS_FLAGS, Bounds, set()),
+    ],
+)
+def test_every_setting_has_a_flag(
+    flags: dict[str, Any], config: type[msgspec.Struct], given_otherwise: set[str]
+) -> None:
+    assert set(flags) | given_otherwise == set(config.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("group", "config", "prefix"),
+    [
+        (LoneEngineFlags, EngineConfig, ""),
+        (GatewayFlags, GatewayConfig, ""),
+        (BoundsFlags, Bounds, ""),
+        (PriceFlags, Prices, "price_"),
+    ],
+)
+def test_defaults_are_the_configs_own(
+    group: Any, config: type[msgspec.Struct], prefix: str
+) -> None:
+    defaults = {prefix + field.name: field.default for field in msgspec.structs.fields(config)}
+    given = {one.name: one.default for one in parameters(group)}
+    assert given.items() <= defaults.items()
+    assert len(given) >= 3, "the control: there are some"
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_flag_and_variable_follow_from_the_field(group: Any) -> None:
+    for name, option in options(group).items():
+        dashed = "--" + name.replace("_", "-")
+        # Within Annotated, typer keeps the first declaration as the "default".
+        declared = option.default.split("/")[0]  # of "--flag/--no-flag"
+        assert (declared, *option.param_decls) == (dashed,)
+        if name != "json":
+            assert variables(option)[0] == "RATOON_" + name.upper()
+            assert option.help or option.hidden
+
+
+def test_the_promised_variables_are_there() -> None:
+    found = {
+        variable
+        for group in GROUPS
+        for option in options(group).values()
+        for variable in variables(option)
+    }
+    promised = (
+        "HOST PORT MODEL DATA_DIR ADMIN_PORT CACHE_TOKENS DTYPE DEVICE LOAD_FORMAT MAX_MODEL_LEN "
+        "MAX_BATCH_TOKENS MAX_RUNNING MAX_WAITING BLOCK_SIZE WORKERS URL ADMIN_KEY SOCKET "
+        "OTLP_ENDPOINT"
+    )
+    assert {f"RATOON_{name}" for name in promised.split()} <= found
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in found, "its standard name"
+
+
+def test_a_name_means_the_same_in_every_group() -> None:
+    """Clients read the variables by which the server was told where to listen."""
+    for name in ("host", "port", "admin_host", "admin_port"):
+        assert options(AdminFlags)[name].envvar == options(GatewayFlags)[name].envvar

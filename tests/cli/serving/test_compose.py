@@ -1,0 +1,239 @@
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from cli.errors import BadSetting
+from cli.options.engine_options import ENGINE_DEFAULTS, ENGINE_FLAGS
+from cli.options.gateway_options import GATEWAY_DEFAULTS, GATEWAY_FLAGS, PriceFlags
+from cli.serving.compose import (
+    MAX_SOCKET_BYTES,
+    admin_url,
+    base_url,
+    checked_socket,
+    engine_config,
+    gateway_config,
+)
+from cli.serving.model_source import ModelSource
+from engine.config import EngineConfig
+from gateway.config import Bounds, GatewayConfig
+from gateway.limits.limits import Prices
+
+SOURCE = ModelSource(Path("/models/tiny"), "tiny")
+SOCKET = Path("/run/ratoon/engine.sock")
+DATA_DIR = Path("/var/lib/ratoon")
+engine_flags = partial(replace, ENGINE_DEFAULTS)
+gateway_flags = partial(replace, GATEWAY_DEFAULTS)
+
+
+def test_untouched_flags_give_the_default_engine() -> None:
+    assert engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags()) == EngineConfig(
+        model_dir="/models/tiny",
+        socket="/run/ratoon/engine.sock",
+        disk_cache_dir="/var/lib/ratoon/blocks",
+    )
+
+
+def test_untouched_flags_give_the_default_gateway() -> None:
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, gateway_flags(), Bounds(), PriceFlags())
+    assert composed == GatewayConfig(
+        model_dir="/models/tiny",
+        model_name="tiny",
+        data_dir="/var/lib/ratoon",
+        engine_socket="/run/ratoon/engine.sock",
+    )
+
+
+def test_every_engine_flag_arrives() -> None:
+    flags = engine_flags(
+        device="cpu",
+        dtype="float32",
+        load_format="dummy",
+        block_size=8,
+        cache_tokens=4096,
+        host_cache_gib=1.5,
+        host_cache_tokens=64,
+        disk_cache_dir="/var/cache/blocks",
+        disk_cache_gib=3.0,
+        disk_encryption=True,
+        cache_policy="value",
+        spill_grace_s=1.0,
+        memory_fraction=0.5,
+        max_model_len=2048,
+        max_batch_tokens=256,
+        max_running=3,
+        max_waiting=5,
+        single_flight_deadline_s=1.5,
+        overlap_scheduling=False,
+        graph_tokens=7,
+        least_shared_tokens=9,
+        max_step_ms=33.0,
+        num_threads=2,
+    )
+    composed = engine_config(SOURCE, DATA_DIR, SOCKET, flags)
+    for name in ENGINE_FLAGS:
+        assert getattr(composed, name) == getattr(flags, name)
+        assert getattr(composed, name) != getattr(engine_flags(), name), f"{name} is not tried"
+
+
+def test_blocks_lie_in_the_data_directory_by_default() -> None:
+    own = engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags())
+    assert own.disk_cache_dir == "/var/lib/ratoon/blocks"
+    named = engine_flags(disk_cache_dir="/fast/blocks")
+    assert engine_config(SOURCE, DATA_DIR, SOCKET, named).disk_cache_dir == "/fast/blocks"
+
+
+def test_an_engine_alone_may_have_a_grace_of_its_own() -> None:
+    assert engine_config(SOURCE, DATA_DIR, SOCKET, engine_flags(grace_s=60.0)).grace_s == 60.0
+
+
+def test_every_gateway_flag_and_bound_arrives() -> None:
+    flags = gateway_flags(
+        host="0.0.0.0",
+        port=9000,
+        admin_host="10.0.0.1",
+        admin_port=9001,
+        workers=3,
+        engine_silence_s=4.0,
+        replicas=2,
+        share_all=True,
+        tool_format="hermes",
+        parse_special=True,
+        cache_sharing="pooled",
+        redis_url="redis://redis:6379/0",
+        redis_password_file="/run/secrets/redis",
+        redis_timeout_s=0.5,
+        secrets_dir="/run/secrets",
+        grace_s=3.0,
+        log_level="debug",
+        otlp_endpoint="http://collector:4318",
+    )
+    bounds = Bounds(max_choices=2, stalled_write_s=1.0)
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, bounds, PriceFlags())
+    for name in GATEWAY_FLAGS:
+        assert getattr(composed, name) == getattr(flags, name)
+        assert getattr(composed, name) != getattr(gateway_flags(), name), f"{name} is not tried"
+    assert composed.bounds == Bounds(max_choices=2, stalled_write_s=1.0)
+
+
+def test_every_price_arrives() -> None:
+    prices = PriceFlags(price_computed=3.0, price_cached=0.5, price_generated=15.0)
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, gateway_flags(), Bounds(), prices)
+    assert composed.prices == Prices(computed=3.0, cached=0.5, generated=15.0)
+
+
+def test_a_cached_token_costs_no_more_than_a_computed_one() -> None:
+    dear = PriceFlags(price_computed=1.0, price_cached=1.5)
+    with pytest.raises(BadSetting, match=r"--price-cached: 1.5 is more than --price-computed"):
+        gateway_config(SOURCE, DATA_DIR, SOCKET, gateway_flags(), Bounds(), dear)
+    same = PriceFlags(price_computed=1.0, price_cached=1.0)
+    assert gateway_config(
+        SOURCE, DATA_DIR, SOCKET, gateway_flags(), Bounds(), same
+    ).prices == Prices(computed=1.0, cached=1.0)
+
+
+def test_configs_survive_the_command_line() -> None:
+    composed = gateway_config(
+        SOURCE, DATA_DIR, SOCKET, gateway_flags(port=81), Bounds(), PriceFlags()
+    )
+    encoded = msgspec.json.encode(composed)
+    assert msgspec.json.decode(encoded, type=GatewayConfig) == composed
+
+
+def test_relative_places_become_absolute() -> None:
+    composed = gateway_config(
+        SOURCE, Path(".ratoon"), Path("e.sock"), gateway_flags(), Bounds(), PriceFlags()
+    )
+    assert composed.data_dir == str(Path.cwd() / ".ratoon")
+    assert composed.engine_socket == str(Path.cwd() / "e.sock")
+
+
+@pytest.mark.parametrize(("cache_tokens", "fine"), [(16, True), (17, True), (15, False)])
+def test_the_cache_holds_a_block_at_least(cache_tokens: int, fine: bool) -> None:
+    flags = engine_flags(cache_tokens=cache_tokens)
+    if fine:
+        assert engine_config(SOURCE, DATA_DIR, SOCKET, flags).cache_tokens == cache_tokens
+    else:
+        with pytest.raises(BadSetting, match=r"--cache-tokens: 15 is less than one block of 16"):
+            engine_config(SOURCE, DATA_DIR, SOCKET, flags)
+
+
+def test_the_admin_port_is_another_port() -> None:
+    with pytest.raises(BadSetting, match="--admin-port: 8000 is also --port"):
+        gateway_config(
+            SOURCE, DATA_DIR, SOCKET, gateway_flags(admin_port=8000), Bounds(), PriceFlags()
+        )
+    composed = gateway_config(
+        SOURCE, DATA_DIR, SOCKET, gateway_flags(admin_port=8001), Bounds(), PriceFlags()
+    )
+    assert composed.admin_port == 8001
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_socket_path_is_bounded_in_bytes(letter: str) -> None:
+    room = MAX_SOCKET_BYTES - 1 - len("/")
+    fits = Path("/" + letter * (room // len(letter.encode())))
+    assert checked_socket(fits) == str(fits)
+    with pytest.raises(BadSetting, match="--socket"):
+        checked_socket(Path(f"{fits}{letter}"))
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+        ("::1", "http://[::1]:80"),
+        ("gpu7.example", "http://gpu7.example:80"),
+    ],
+)
+def test_a_url_reaches_what_listens(host: str, url: str) -> None:
+    assert base_url(host, 80) == url
+
+
+def test_admin_routes_have_their_own_port_or_none() -> None:
+    assert admin_url("10.0.0.1", 80, "127.0.0.1", None) == "http://10.0.0.1:80"
+    assert admin_url("10.0.0.1", 80, "127.0.0.1", 81) == "http://127.0.0.1:81"
+
+
+@pytest.mark.parametrize(
+    "url", ["collector:4318", "ftp://collector", "http://", "http://[", "http://me:key@collector"]
+)
+def test_a_bad_collector_url_is_refused(url: str) -> None:
+    flags = gateway_flags(otlp_endpoint=url)
+    with pytest.raises(BadSetting, match="--otlp-endpoint"):
+        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, Bounds(), PriceFlags())
+
+
+def test_a_collectors_url_arrives() -> None:
+    flags = gateway_flags(otlp_endpoint="https://collector:4318/v1/traces")
+    composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, Bounds(), PriceFlags())
+    assert composed.otlp_endpoint == "https://collector:4318/v1/traces"
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (gateway_flags(redis_url="redis://:hush@redis:6379"), "--redis-url"),
+        (gateway_flags(redis_url="redis://redis?password=hush"), "--redis-url"),
+        (gateway_flags(redis_url="redis:6379"), "--redis-url"),
+        (gateway_flags(redis_url="http://redis:6379"), "--redis-url"),
+        (gateway_flags(redis_url="redis://redis:port"), "--redis-url"),
+        (gateway_flags(redis_password_file="/run/secrets/redis"), "--redis-password-file"),
+    ],
+)
+def test_a_redis_url_is_one_and_holds_no_password(flags: GatewayConfig, named: str) -> None:
+    with pytest.raises(BadSetting) as refusal:
+        gateway_config(SOURCE, DATA_DIR, SOCKET, flags, Bounds(), PriceFlags())
+    assert named in str(refusal.value)
+    assert "hush" not in str(refusal.value)
+
+
+def test_redis_urls_that_serve() -> None:
+    for url in ("redis://redis:6379/0", "rediss://user@redis", "unix:///run/redis.sock?db=1"):
+        flags = gateway_flags(redis_url=url)
+        composed = gateway_config(SOURCE, DATA_DIR, SOCKET, flags, Bounds(), PriceFlags())
+        assert composed.redis_url == url

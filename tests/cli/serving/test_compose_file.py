@@ -1,0 +1,88 @@
+"""What `docker-compose.yml` says and what the commands in its containers understand is the same."""
+
+from __future__ import annotations
+
+import re
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from cli.main import build_app
+
+ROOT = Path(__file__).parents[3]
+FILES = ("docker-compose.yml", "docker-compose.gpu.yml")
+# Set for others than Ratoon.
+OTHERS = {"OTEL_EXPORTER_OTLP_HEADERS", "TRITON_CACHE_DIR"}
+
+_SET = re.compile(r"^ {4,6}([A-Z][A-Z_]+): ", re.MULTILINE)
+_GATEWAY = re.compile(r"^ {2}(gateway-\d+):\n {4}<<: \*gateway$", re.MULTILINE)
+_REPLICAS = re.compile(r'^ {4}RATOON_REPLICAS: "(\d+)"', re.MULTILINE)
+
+
+def understood() -> set[str]:
+    """The variables of `ratoon gateway` and `ratoon engine`."""
+    commands = get_command(build_app()).commands  # type: ignore[attr-defined]
+    found: set[str] = set()
+    for name in ("gateway", "engine"):
+        for parameter in commands[name].params:
+            named = parameter.envvar or ()
+            found.update([named] if isinstance(named, str) else named)
+    return found
+
+
+def gateways() -> list[str]:
+    return _GATEWAY.findall((ROOT / "docker-compose.yml").read_text())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_setting_is_one(name: str) -> None:
+    settings = set(_SET.findall((ROOT / name).read_text()))
+    assert {setting for setting in settings if setting.startswith("RATOON_")}
+    assert settings - understood() - OTHERS - {"TORCH", "TORCH_INDEX"} == set()
+
+
+def test_a_setting_that_is_none_would_be_found() -> None:
+    assert _SET.findall('    RATOON_REPLICA: "2"\n') == ["RATOON_REPLICA"]
+    assert "RATOON_REPLICA" not in understood()
+
+
+def test_each_gateway_knows_how_many_share_the_rates_while_redis_is_away() -> None:
+    [replicas] = _REPLICAS.findall((ROOT / "docker-compose.yml").read_text())
+    assert int(replicas) == len(gateways()) == 2
+
+
+def service(name: str) -> str:
+    """The lines of a service, or of what several have in common."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    begins = rf"^(?:  {name}:|x-{name}: &{name})\n"
+    _, _, rest = text.partition(re.findall(begins, text, re.MULTILINE)[0])
+    indent = "  " if f"x-{name}:" in text else "    "
+    return "\n".join(takewhile(lambda line: line.startswith(indent), rest.splitlines()))
+
+
+def seconds(pattern: str, text: str) -> int:
+    [found] = re.findall(pattern, text)
+    return int(found)
+
+
+def test_stopping_goes_from_the_front_to_the_back() -> None:
+    """What depends on another is stopped before it."""
+    assert f"depends_on: [{', '.join(gateways())}]" in service("front")
+    assert "depends_on: [redis, engine]" in service("gateway")
+
+
+def test_the_front_lets_streams_come_to_their_end() -> None:
+    stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
+    [front] = [stage for stage in stages if " AS front\n" in stage]
+    assert "\nSTOPSIGNAL SIGUSR1\n" in front  # SIGTERM is the end of all connections
+    last = seconds(r"hard-stop-after (\d+)s", (ROOT / "deploy/haproxy.cfg").read_text())
+    assert 30 < last < seconds(r"stop_grace_period: (\d+)s", service("front"))
+
+
+def test_the_front_knows_every_gateway_on_both_ports() -> None:
+    front = (ROOT / "deploy/haproxy.cfg").read_text()
+    for gateway in gateways():
+        for port in (8000, 8001):
+            assert f"server {gateway} {gateway}:{port}" in front

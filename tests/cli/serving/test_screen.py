@@ -1,0 +1,123 @@
+"""Lines for a terminal and a pipe; the greeting's commands, run by a real shell.
+
+Its `curl` notes what it is given.
+"""
+
+import re
+import shutil
+import subprocess
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from cli.serving.installation import first_start
+from cli.serving.screen import HANDBOOK, HANDBOOK_QUESTIONS, StderrScreen, chat, greeting
+
+URL = "http://127.0.0.1:8000"
+NOTING_CURL = """#!/bin/sh
+for argument; do printf '%s\\0' "$argument"; done >> "$NOTES"
+printf '\\n' >> "$NOTES"
+"""
+
+
+def typed(text: str) -> str:
+    """The lines of the greeting that are to be typed."""
+    lines = text.splitlines()
+    wanted = (line for line in lines if re.match(r"\. |curl |  -", line))
+    return "\n".join(wanted)
+
+
+def run_in_shell(shell: str, text: str, directory: Path) -> list[list[str]]:
+    """The arguments of each call of curl."""
+    tools = directory / "tools"
+    tools.mkdir()
+    (tools / "curl").write_text(NOTING_CURL)
+    (tools / "curl").chmod(0o755)
+    notes = directory / "notes"
+    subprocess.run(
+        [shell, "-eu", "-c", typed(text)],
+        env={"PATH": f"{tools}:/usr/bin:/bin", "NOTES": str(notes)},
+        cwd=directory,
+        check=True,
+        timeout=30,
+    )
+    return [line.split("\0")[:-1] for line in notes.read_text().split("\n") if line]
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize("model", ["handbook", "owner/it's-a-model"])
+@pytest.mark.parametrize("data_dir", [".ratoon", ".", "with space's"])
+def test_the_calls_work_as_typed(shell: str, model: str, data_dir: str, tmp_path: Path) -> None:
+    path = shutil.which(shell)
+    if path is None:
+        pytest.skip(f"no {shell} here")
+    key = first_start(tmp_path / data_dir, None).demo_key
+    text = greeting(URL, model, Path(data_dir) / "keys.env")
+    calls = run_in_shell(path, text, tmp_path)
+    assert len(calls) == 2
+    for call in calls:
+        assert call[:3] == ["-sw", "\\n", f"{URL}/v1/chat/completions"]
+        assert call[3:7] == [
+            "-H",
+            f"Authorization: Bearer {key}",
+            "-H",
+            "Content-Type: application/json",
+        ]
+        assert msgspec.json.decode(call[8])["model"] == model
+
+
+def test_both_calls_share_the_system_prompt_and_nothing_else(tmp_path: Path) -> None:
+    first, second = (
+        msgspec.json.decode(chat("handbook", HANDBOOK, question))["messages"]
+        for question in HANDBOOK_QUESTIONS
+    )
+    assert first[0] == second[0] == {"role": "system", "content": HANDBOOK}
+    assert first[1] != second[1]
+
+
+def test_the_handbook_answers_what_is_asked() -> None:
+    for question in HANDBOOK_QUESTIONS:
+        asked = re.fullmatch(r"What is the (.+)\?", question)
+        assert asked is not None
+        assert f"\nThe {asked[1]} is " in HANDBOOK
+
+
+def test_the_greeting_says_where_things_are() -> None:
+    text = greeting(URL, "handbook", Path(".ratoon/keys.env"))
+    assert f"handbook at {URL}/v1" in text
+    assert "The keys are in .ratoon/keys.env" in text
+    assert "\n. .ratoon/keys.env\n" in text
+
+
+def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = StderrScreen("loading tiny", "hello")
+    screen.child_says("engine", "[bold]not markup[/bold]")
+    screen.say("the engine is back")
+    screen.announce()
+    screen.close()
+    printed = capsys.readouterr()
+    assert printed.out == "hello\n"
+    assert printed.err == (
+        "ratoon: loading tiny\nengine| [bold]not markup[/bold]\nratoon: the engine is back\n"
+    )
+
+
+def test_a_terminal_gets_the_same_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, width=30, color_system=None)
+    screen = StderrScreen("loading tiny", "hello " * 20, console)
+    screen.child_says("engine", "[bold]not markup[/bold] " + "x" * 40)
+    screen.say("the engine is back")
+    screen.announce()
+    screen.close()
+    said = out.getvalue()
+    assert "loading tiny" in said
+    assert "engine| [bold]not markup[/bold] " + "x" * 40 in said, "wrapped or read as markup"
+    assert "ratoon: the engine is back" in said
+    assert capsys.readouterr().out == "hello " * 20 + "\n", "what is copied is not wrapped"

@@ -1,0 +1,148 @@
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+
+from cli.errors import BadSetting
+from cli.options.gateway_options import GATEWAY_DEFAULTS
+from cli.options.options import ModelFlags, SocketFlags
+from cli.serving.child import python_environment
+from cli.serving.serve import check_ports, commands, meeting_place, probe, readiness_url
+from engine.config import EngineConfig
+from gateway.config import GatewayConfig
+from tests.cli.http_double import served
+from tests.doubles.engine.fake_engine import FakeEngine
+from tests.doubles.gateway.served import Served
+
+ENGINE = EngineConfig(model_dir="/m", socket="/s", cache_tokens=64)
+GATEWAY = GatewayConfig(model_dir="/m", model_name="m", data_dir="/d", engine_socket="/s")
+
+
+def test_each_process_gets_its_config_whole() -> None:
+    lines = commands(ENGINE, GATEWAY)
+    assert set(lines) == {"engine", "gateway"}
+    for name, line in lines.items():
+        assert line[:-1] == [sys.executable, "-P", "-m", name]
+    assert msgspec.json.decode(lines["engine"][-1], type=EngineConfig) == ENGINE
+    assert msgspec.json.decode(lines["gateway"][-1], type=GatewayConfig) == GATEWAY
+
+
+@pytest.mark.parametrize(
+    ("flags", "url"),
+    [
+        (GATEWAY_DEFAULTS, "http://127.0.0.1:8000/readyz"),
+        (replace(GATEWAY_DEFAULTS, host="0.0.0.0", port=81), "http://127.0.0.1:81/readyz"),
+        (replace(GATEWAY_DEFAULTS, admin_port=82, host="10.1.1.1"), "http://127.0.0.1:82/readyz"),
+    ],
+)
+def test_readiness_is_asked_where_the_admin_routes_are(flags: GatewayConfig, url: str) -> None:
+    assert readiness_url(flags) == url
+
+
+NOTHING = {"gateway": None, "engine": None}
+
+
+async def test_where_nobody_answers_as_a_gateway_would_nothing_is_known() -> None:
+    async def words(_: web.Request) -> web.Response:
+        return web.Response(text="all is well")
+
+    def app() -> web.Application:
+        application = web.Application()
+        application.router.add_get("/readyz", words)
+        return application
+
+    with served(app) as url:
+        assert await probe(f"{url}/readyz") == NOTHING
+        assert await probe(f"{url}/elsewhere") == NOTHING
+    assert await probe(f"{url}/readyz") == NOTHING, "nobody is there any more"
+
+
+async def test_ready_is_a_gateway_with_an_engine(
+    gateway: Served, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await probe(f"{gateway.url}/readyz") == {"gateway": True, "engine": True}
+    monkeypatch.setattr(engine, "welcome", None)
+    assert await probe(f"{gateway.url}/readyz") == {"gateway": True, "engine": False}
+
+
+async def test_an_engine_whose_process_stands_still_is_not_given_up_here(
+    gateway: Served, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway does that, by `--engine-silence-s`; what runs goes on if the process does."""
+    monkeypatch.setattr(engine, "is_stalled", True)
+    assert await probe(f"{gateway.url}/readyz") == {"gateway": True, "engine": None}
+
+
+async def test_one_that_takes_connections_and_answers_nothing_hangs() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/readyz"
+        assert await probe(url) == {"gateway": False, "engine": None}
+
+
+async def test_one_that_closes_connections_at_once_has_no_room_but_does_not_hang() -> None:
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/readyz"
+        assert await probe(url) == NOTHING
+
+
+@pytest.mark.parametrize("flag", ["--port", "--admin-port"])
+def test_a_taken_port_is_named(flag: str) -> None:
+    with socket.socket() as taken, socket.socket() as free:
+        for listener in (taken, free):
+            listener.bind(("127.0.0.1", 0))
+        taken_port, free_port = taken.getsockname()[1], free.getsockname()[1]
+        taken.listen()
+        free.close()
+        ports = (taken_port, free_port) if flag == "--port" else (free_port, taken_port)
+        with pytest.raises(BadSetting, match=f"^{flag}: cannot listen on 127.0.0.1:{taken_port}"):
+            check_ports(replace(GATEWAY_DEFAULTS, port=ports[0], admin_port=ports[1]))
+        check_ports(replace(GATEWAY_DEFAULTS, port=free_port))
+
+
+ECHO = "import os, sys; print(os.getpid(), sys.argv[1])"
+BECOME = """
+import os
+from cli.serving.serve import become
+from engine.config import EngineConfig
+
+print(os.getpid(), flush=True)
+become("echo_config", EngineConfig(model_dir="m", socket="s"))
+"""
+
+
+def test_the_socket_lies_in_the_data_directory_by_default(tmp_path: Path) -> None:
+    model = ModelFlags(data_dir=tmp_path)
+    assert meeting_place(model, SocketFlags()) == tmp_path / "engine.sock"
+    assert meeting_place(model, SocketFlags(Path("/run/x.sock"))) == Path("/run/x.sock")
+
+
+def test_gateway_and_engine_agree_on_where_from_wherever_they_are_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = meeting_place(ModelFlags(data_dir=Path("data")), SocketFlags())
+    assert place == tmp_path / "data" / "engine.sock"
+
+
+def test_the_process_becomes_the_module_with_its_config(tmp_path: Path) -> None:
+    (tmp_path / "echo_config.py").write_text(ECHO)
+    env = python_environment()
+    env["PYTHONPATH"] += f"{os.pathsep}{tmp_path}"
+    printed = subprocess.run(
+        [sys.executable, "-c", BECOME], env=env, capture_output=True, text=True, timeout=60
+    ).stdout
+    before, after = printed.splitlines()
+    pid, config = after.split(" ", 1)
+    assert pid == before, "it is the same process"
+    assert EngineConfig(model_dir="m", socket="s").model_dir in config
+    assert '"socket":"s"' in config

@@ -1,0 +1,410 @@
+"""The supervisor's decisions: a table of single ones, and whole lives drawn by hypothesis."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cli.serving.supervisor import (
+    CHILDREN,
+    Action,
+    Announce,
+    ChildName,
+    ChildState,
+    Event,
+    Exited,
+    Kill,
+    Patience,
+    Policy,
+    Ready,
+    Say,
+    ServingPhase,
+    ServingState,
+    Silent,
+    Start,
+    StopRequested,
+    Terminate,
+    Tick,
+    decide,
+    describe_status,
+)
+
+POLICY = Policy(
+    max_unready_runs=3,
+    gateway=Patience(stop_s=35.0, silent_s=30.0),
+    engine=Patience(stop_s=10.0, silent_s=5.0),
+)
+IS_READY = ChildState(ready=True, has_been_ready=True)
+SERVING = ServingState()
+READY = ServingState(gateway=IS_READY, engine=IS_READY)
+DRAINING = replace(READY, phase="draining", gateway=replace(IS_READY, due=135.0))
+HURRIED = replace(DRAINING, hurried=True)
+STOPPING = ServingState(
+    phase="stopping",
+    gateway=replace(IS_READY, alive=False, ready=False),
+    engine=replace(IS_READY, due=110.0),
+)
+
+
+def also(state: ServingState, name: ChildName, **changed: Any) -> ServingState:
+    """The state with a child that is different."""
+    return state.having(name, replace(state.child(name), **changed))
+
+
+def orders(actions: list[Action]) -> list[Action]:
+    """The actions without what is only said."""
+    return [action for action in actions if not isinstance(action, Say)]
+
+
+def live(state: ServingState, *events: tuple[float, Event]) -> tuple[ServingState, list[Action]]:
+    """Go through timed events; the last state and all orders."""
+    done: list[Action] = []
+    for at, event in events:
+        state, actions = decide(state, event, at, POLICY)
+        done += orders(actions)
+    return state, done
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "phase", "expected"),
+    [
+        (SERVING, Ready("engine"), "serving", [Announce()]),
+        (SERVING, Ready("gateway"), "serving", []),
+        (SERVING, Exited("engine", 1), "serving", []),
+        (SERVING, Exited("gateway", 1), "serving", []),
+        (SERVING, StopRequested(), "draining", [Terminate("gateway")]),
+        (SERVING, Tick(), "serving", []),
+        (SERVING, Silent("engine"), "serving", []),
+        (SERVING, Silent("gateway"), "serving", []),
+        (DRAINING, Silent("engine"), "draining", []),
+        (DRAINING, Silent("gateway"), "draining", []),
+        (READY, Ready("engine"), "serving", []),
+        (READY, Ready("gateway"), "serving", []),
+        (DRAINING, Ready("engine"), "draining", []),
+        (DRAINING, Exited("engine", -9), "draining", []),
+        (DRAINING, Exited("gateway", 0), "stopping", [Terminate("engine")]),
+        (DRAINING, StopRequested(), "draining", [Terminate("gateway")]),
+        (HURRIED, StopRequested(), "draining", [Kill("gateway")]),
+        (DRAINING, Tick(), "draining", []),
+        (STOPPING, Exited("engine", 0), "done", []),
+        (STOPPING, StopRequested(), "stopping", [Kill("engine")]),
+        (STOPPING, Tick(), "stopping", []),
+    ],
+)
+def test_single_decisions(
+    state: ServingState, event: Event, phase: ServingPhase, expected: list[Action]
+) -> None:
+    after, actions = decide(state, event, 100.0, POLICY)
+    assert after.phase == phase
+    assert orders(actions) == expected
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+class TestEither:
+    """What is the same for gateway and engine."""
+
+    def test_it_is_started_again_when_its_time_has_come(self, name: ChildName) -> None:
+        waiting, actions = decide(READY, Exited(name, -11), 100.0, POLICY)
+        assert waiting.wake_at == pytest.approx(100.1)
+        assert f"the {name} was killed by signal 11" in str(actions)
+        assert live(waiting, (100.05, Tick()))[1] == []
+        restarted, done = live(waiting, (100.1, Tick()))
+        assert done == [Start(name)]
+        child = restarted.child(name)
+        assert (child.alive, child.ready, child.started_at) == (True, False, 100.1)
+        assert live(restarted, (200.0, Tick()))[1] == [], "it is started once"
+
+    def test_deaths_after_being_ready_back_off_but_never_give_up(self, name: ChildName) -> None:
+        state, at, delays = READY, 0.0, []
+        for _ in range(12):
+            state, _ = decide(state, Exited(name, 1), at, POLICY)
+            assert state.phase == "serving"
+            assert state.wake_at is not None
+            delays.append(round(state.wake_at - at, 3))
+            at = state.wake_at
+            state, _ = live(state, (at, Tick()), (at, Ready(name)))
+        assert delays == [0.1, 1.0, 2.0, 4.0, 8.0, *[10.0] * 7]
+
+    def test_one_that_has_served_is_started_again_however_often(self, name: ChildName) -> None:
+        """What keeps it from being ready now, a full disk or a taken port, may pass."""
+        state, at = READY, 0.0
+        for status in (1, 2, 2, 1, 1, -9, 2):
+            state, _ = decide(state, Exited(name, status), at, POLICY)
+            assert state.phase == "serving"
+            assert state.wake_at is not None
+            at = state.wake_at
+            state, done = live(state, (at, Tick()))
+            assert done == [Start(name)]
+
+    def test_a_long_run_forgives_the_deaths_before_it(self, name: ChildName) -> None:
+        state = also(READY, name, short_runs=5, started_at=100.0)
+        after_short, _ = decide(state, Exited(name, 1), 159.9, POLICY)
+        after_long, _ = decide(state, Exited(name, 1), 160.0, POLICY)
+        runs = after_short.child(name).short_runs, after_long.child(name).short_runs
+        assert runs == (6, 0)
+        assert after_long.wake_at == pytest.approx(160.1)
+
+    def test_one_that_never_gets_ready_is_given_up(self, name: ChildName) -> None:
+        state, done = live(
+            SERVING,
+            (1.0, Exited(name, 3)),
+            (1.1, Tick()),
+            (2.0, Exited(name, 3)),
+            (3.0, Tick()),
+        )
+        assert done == [Start(name), Start(name)]
+        assert state.phase == "serving"
+        state, done = live(state, (4.0, Exited(name, 3)))
+        other: ChildName = "engine" if name == "gateway" else "gateway"
+        assert done == [Terminate(other)]
+        assert state.failure is not None
+        assert f"the {name} ended with status 3, 3 times in a row" in state.failure
+        state, done = live(state, (5.0, Exited(other, 0)))
+        assert (state.phase, done) == ("done", [])
+
+    def test_one_that_says_it_cannot_start_is_not_asked_again(self, name: ChildName) -> None:
+        state, done = live(SERVING, (1.0, Exited(name, 2)))
+        assert done == [Terminate("engine" if name == "gateway" else "gateway")]
+        assert state.failure == f"the {name} cannot start; its own words are above"
+
+    def test_being_ready_once_starts_the_count_anew(self, name: ChildName) -> None:
+        state, _ = live(
+            SERVING,
+            (1.0, Exited(name, 3)),
+            (1.1, Tick()),
+            (2.0, Exited(name, 3)),
+            (3.0, Tick()),
+            (4.0, Ready(name)),
+            (5.0, Exited(name, 3)),
+        )
+        assert state.phase == "serving"
+        assert state.child(name).unready_runs == 0
+
+    def test_readiness_of_one_that_just_died_does_not_count(self, name: ChildName) -> None:
+        state, done = live(SERVING, (1.0, Exited(name, 1)), (1.0, Ready(name)))
+        assert done == []
+        assert state.child(name).unready_runs == 1
+
+    def test_one_that_stays_silent_is_ended_and_started_again(self, name: ChildName) -> None:
+        due = 100.0 + POLICY.patience(name).silent_s
+        state, done = live(READY, (100.0, Silent(name)), (due - 0.1, Tick()))
+        assert done == [], "it may come back"
+        state, done = live(state, (due, Tick()), (due, Exited(name, -9)), (due + 0.1, Tick()))
+        assert done == [Kill(name), Start(name)]
+        assert state.child(name).unready_runs == 0, "it had been ready"
+
+    def test_one_that_answers_again_is_left_alone(self, name: ChildName) -> None:
+        later = 101.0 + POLICY.patience(name).silent_s
+        state, done = live(
+            READY, (100.0, Silent(name)), (101.0, Ready(name)), (later, Tick()), (later, Tick())
+        )
+        assert done == []
+        assert state == READY
+
+    def test_one_that_dies_while_it_is_silent_is_started_once(self, name: ChildName) -> None:
+        later = 100.0 + POLICY.patience(name).silent_s
+        _, done = live(
+            READY, (100.0, Silent(name)), (101.0, Exited(name, -9)), (101.1, Tick()),
+            (later, Tick()),
+        )  # fmt: skip
+        assert done == [Start(name)]
+
+
+def test_the_operator_is_greeted_once() -> None:
+    state, done = live(
+        SERVING,
+        (0.5, Ready("gateway")),
+        (1.0, Ready("engine")),
+        (2.0, Exited("engine", 1)),
+        (2.1, Tick()),
+        (3.0, Ready("engine")),
+        (4.0, Exited("gateway", 1)),
+        (4.1, Tick()),
+        (5.0, Ready("gateway")),
+    )
+    assert done == [Announce(), Start("engine"), Start("gateway")]
+    assert state.engine.ready
+    assert state.gateway.ready
+
+
+def test_the_engine_lives_on_when_the_gateway_dies() -> None:
+    state, done = live(READY, (1.0, Exited("gateway", -9)), (1.1, Tick()), (2.0, Ready("gateway")))
+    assert done == [Start("gateway")]
+    assert state.engine == READY.engine
+
+
+def test_a_silence_that_a_dead_gateway_reported_is_forgotten() -> None:
+    silent, _ = live(READY, (1.0, Silent("engine")))
+    assert live(silent, (6.0, Tick()))[1] == [Kill("engine")], "the control"
+    _, done = live(silent, (2.0, Exited("gateway", -9)), (2.1, Tick()), (7.0, Tick()))
+    assert done == [Start("gateway")]
+
+
+def test_both_may_be_dead_at_once() -> None:
+    state, done = live(
+        READY, (1.0, Exited("gateway", 1)), (1.0, Exited("engine", 1)), (1.1, Tick())
+    )
+    assert done == [Start("gateway"), Start("engine")]
+    assert state.wake_at is None
+
+
+def test_a_stop_while_the_gateway_waits_ends_the_engine() -> None:
+    state, done = live(
+        READY,
+        (1.0, Exited("gateway", 1)),
+        (1.05, StopRequested()),
+        (1.1, Tick()),
+        (2.0, Exited("engine", 0)),
+    )
+    assert done == [Terminate("engine")]
+    assert (state.phase, state.failure) == ("done", None)
+
+
+def test_a_stop_while_both_wait_is_done_at_once() -> None:
+    state, done = live(
+        READY, (1.0, Exited("gateway", 1)), (1.0, Exited("engine", 1)), (1.05, StopRequested())
+    )
+    assert (state.phase, done) == ("done", [])
+
+
+def test_a_stop_while_the_engine_waits_starts_nothing() -> None:
+    state, done = live(
+        READY,
+        (1.0, Exited("engine", 1)),
+        (1.05, StopRequested()),
+        (1.1, Tick()),
+        (2.0, Exited("gateway", 0)),
+    )
+    assert done == [Terminate("gateway")]
+    assert state.phase == "done"
+    assert state.failure is None
+
+
+def test_what_does_not_stop_in_time_is_killed() -> None:
+    state, done = live(READY, (100.0, StopRequested()), (134.9, Tick()))
+    assert done == [Terminate("gateway")]
+    state, done = live(state, (135.0, Tick()), (136.0, Exited("gateway", -9)))
+    assert done == [Kill("gateway"), Terminate("engine")]
+    state, done = live(state, (145.9, Tick()), (146.0, Tick()), (147.0, Exited("engine", -9)))
+    assert done == [Kill("engine")]
+    assert state.phase == "done"
+    assert state.failure is None, "it was asked to stop"
+
+
+def test_asked_twice_the_gateway_has_a_moment_to_tell_its_streams() -> None:
+    state, done = live(READY, (100.0, StopRequested()), (101.0, StopRequested()))
+    assert done == [Terminate("gateway"), Terminate("gateway")]
+    assert state.wake_at == 101.0 + POLICY.hurry_s
+    ended, done = live(state, (101.2, Exited("gateway", 0)), (102.0, Exited("engine", 0)))
+    assert (ended.phase, done) == ("done", [Terminate("engine")])
+    assert live(state, (105.9, Tick()), (106.0, Tick()))[1] == [Kill("gateway")]
+    assert live(state, (101.1, StopRequested()))[1] == [Kill("gateway")]
+
+
+def test_a_gateway_that_is_out_of_time_gets_no_more_by_being_asked_again() -> None:
+    state, _ = live(READY, (100.0, StopRequested()), (134.0, StopRequested()))
+    assert state.wake_at == 135.0
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(0, "ended with status 0"), (-9, "was killed by signal 9")]
+)
+def test_statuses_in_words(status: int, words: str) -> None:
+    assert describe_status(status) == words
+
+
+@dataclass
+class World:
+    """Two processes that do what they are ordered to, sooner or later, and a clock."""
+
+    state: ServingState = field(default_factory=ServingState)
+    now: float = 0.0
+    alive: dict[ChildName, bool] = field(default_factory=lambda: {"gateway": True, "engine": True})
+    doomed: set[ChildName] = field(default_factory=set)
+    stops: int = 0
+    greetings: int = 0
+
+    def tell(self, event: Event) -> None:
+        self.state, actions = decide(self.state, event, self.now, POLICY)
+        for action in actions:
+            self.obey(action)
+
+    def obey(self, action: Action) -> None:
+        match action:
+            case Start(name):
+                assert not self.alive[name], f"two of {name} at once"
+                assert self.stops == 0, "started after a stop"
+                self.alive[name] = True
+            case Terminate(name) | Kill(name):
+                assert self.alive[name], f"{name} is gone already"
+                silent = self.state.phase == "serving"
+                assert name == "gateway" or silent or not self.alive["gateway"], "gateway first"
+                self.doomed.add(name)
+            case Announce():
+                self.greetings += 1
+            case Say():
+                pass
+
+    def die(self, name: ChildName, status: int) -> None:
+        if self.alive[name]:
+            self.alive[name] = False
+            self.doomed.discard(name)
+            self.tell(Exited(name, status))
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        if self.state.wake_at is not None and self.now >= self.state.wake_at:
+            self.tell(Tick())
+
+    def stop(self) -> None:
+        self.stops += 1
+        self.tell(StopRequested())
+
+    def check(self) -> None:
+        assert self.greetings <= 1
+        assert (self.state.phase == "done") <= (not any(self.alive.values()))
+        for name in CHILDREN:
+            child = self.state.child(name)
+            assert child.alive == self.alive[name]
+            if self.state.phase == "serving" and not child.alive:
+                assert child.due is not None, f"nobody will start the {name}"
+                assert child.due <= self.now + POLICY.backoff.max_delay_s
+        if self.state.phase in ("draining", "stopping"):
+            assert self.doomed or self.state.wake_at is not None, "nobody will end this"
+
+
+def steps() -> st.SearchStrategy[list[tuple[str, ChildName, float]]]:
+    happening = st.sampled_from(["dies", "dies", "ready", "silent", "stop", "wait", "wait", "wait"])
+    child = st.sampled_from(CHILDREN)
+    return st.lists(st.tuples(happening, child, st.floats(0.0, 120.0)), max_size=40)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps())
+def test_any_life_ends_with_nothing_left_running(life: list[tuple[str, ChildName, float]]) -> None:
+    world = World()
+    for happening, name, seconds in life:
+        if world.state.phase == "done":
+            break
+        match happening:
+            case "dies":
+                world.die(name, -9 if name == "engine" else 1)
+            case "silent":
+                world.tell(Silent(name))
+            case "ready":
+                world.tell(Ready(name))
+            case "stop":
+                world.stop()
+            case _:
+                world.wait(seconds)
+        world.check()
+    if world.state.phase != "done":
+        world.stop()
+    for name in ("gateway", "engine", "gateway"):
+        if world.alive[name] and name in world.doomed:
+            world.die(name, 0)
+        world.check()
+    assert world.state.phase == "done"
+    assert not any(world.alive.values())

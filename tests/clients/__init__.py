@@ -1,0 +1,1 @@
+"""Frameworks that people use, against the running gateway; skipped where one is not installed."""

@@ -1,0 +1,62 @@
+"""A gateway before a fake engine whose model writes Hermes calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doubles.engine.fake_engine import FakeEngine, Script, prompt_of
+from tests.doubles.engine.tiny_model import write_tiny_model
+from tests.doubles.gateway.served import Served, config_of, serving
+from tests.gateway.dialects.openai.calling.hermes import written
+
+TEMPLATE = Path(__file__).parents[1] / "gateway" / "templates" / "qwen3.jinja"
+OSLO: dict[str, Any] = {"city": "Oslo", "days": 2}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:  # what others deprecate is theirs
+        if "clients" in item.path.parts:
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+@pytest.fixture(scope="session")
+def module_engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine) -> Iterator[Served]:
+    model = write_tiny_model(tmp_path_factory.mktemp("models") / "qwen", TEMPLATE.read_text())
+    with serving(config_of(model, tmp_path_factory.mktemp("data")), module_engine) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def engine(module_engine: FakeEngine) -> FakeEngine:
+    module_engine.reset()
+    return module_engine
+
+
+@pytest.fixture
+def url(served: Served) -> str:
+    return f"{served.url}/v1"
+
+
+def agent(tool: str, then: str) -> Script:
+    """A model that calls `tool` with `OSLO`, and says `then` once it was shown a result."""
+
+    def script(request: Any) -> list[int]:
+        has_result = "<tool_response>\nrain" in bytes(prompt_of(request)).decode()
+        return list((then if has_result else written((tool, OSLO))).encode())
+
+    return script
+
+
+def answer() -> str:
+    """What follows the schema of the tests' answers."""
+    return json.dumps(OSLO)

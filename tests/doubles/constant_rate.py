@@ -1,0 +1,22 @@
+"""What computing prompts takes, as told instead of measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ConstantRate:
+    """So many seconds for each token, whatever its context; None: nothing was measured."""
+
+    per_token: float | None
+
+    @property
+    def is_measured(self) -> bool:
+        return self.per_token is not None
+
+    def prefill(self, start: int, end: int) -> float:
+        return (end - start) * (self.per_token or 0.0)
+
+
+NOTHING_MEASURED = ConstantRate(None)

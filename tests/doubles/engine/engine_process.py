@@ -1,0 +1,73 @@
+"""A real engine process with a fake runner: `python -m tests.doubles.engine.engine_process SOCKET`.
+
+Everything but the model is the real thing. `--pace` seconds pass per step, as if it computed;
+`--break-at-step N` lets the device fail there for good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+from engine.core import EngineCore
+from engine.link.codec import Codec
+from engine.link.socket_link import Link, SocketLink
+from engine.process import StopSignal, serve
+from engine.scheduling.queue import QueueLimits
+from engine.scheduling.step_builder import StepLimits
+from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
+from engine.step import Launched, Runner, Step
+from tests.doubles.engine.fake_runner import VOCAB_SIZE, FakeRunner
+from tests.doubles.engine.welcomes import welcome_of
+
+BLOCK_SIZE = 4
+NUM_BLOCKS = 2048
+
+
+@dataclass
+class PacedRunner:
+    """A runner that takes its time, and may break."""
+
+    runner: Runner
+    pace_s: float = 0.0
+    break_at_step: int | None = None
+    num_steps: int = 0
+
+    def launch(self, step: Step) -> Launched:
+        self.num_steps += 1
+        if self.num_steps == self.break_at_step:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        time.sleep(self.pace_s)
+        return self.runner.launch(step)
+
+
+def fake_engine(link: Link, *, pace_s: float, break_at_step: int | None = None) -> EngineCore:
+    """An engine that serves `link`."""
+    runner = PacedRunner(FakeRunner(BLOCK_SIZE, NUM_BLOCKS), pace_s, break_at_step)
+    welcome = welcome_of(VOCAB_SIZE, 4096, (0,), block_size=BLOCK_SIZE, num_blocks=NUM_BLOCKS)
+    return assemble(
+        LoadedRunner(runner, welcome, NUM_BLOCKS, MemoryError),
+        link,
+        EngineLimits(StepLimits(64, 16), QueueLimits(capacity=100), 10.0),
+    )
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("socket")
+    parser.add_argument("--pace", type=float, default=0.002)
+    parser.add_argument("--break-at-step", type=int)
+    parser.add_argument("--grace", type=float, default=10.0)
+    options = parser.parse_args(arguments)
+    stop = StopSignal()
+    stop.listen()
+    with closing(SocketLink(options.socket, codec=Codec())) as link:
+        core = fake_engine(link, pace_s=options.pace, break_at_step=options.break_at_step)
+        return serve(core, stop, grace_s=options.grace)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,285 @@
+"""An engine without a model: tells what it was scripted to, and counts what became of requests.
+
+It implements `engine.link.interface.Engine`. Its prefix cache is a set of block keys, so
+`cached_tokens` behaves as in the real one: nothing is shared between namespaces. Counters may be
+read, and waited for, from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+
+import numpy as np
+
+from engine.errors import EngineError
+from engine.link.interface import OnEnd, PinnedPrefix
+from engine.link.messages import (
+    Finished,
+    FlowQuota,
+    Generate,
+    Reused,
+    Timing,
+    Tokens,
+    Welcome,
+    WrittenAndRead,
+)
+from engine.link.stats_messages import EngineStats, PinStats, PoolStats, TierTokens
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import NamespacePath
+from tests.doubles.engine.logprobs import pack_logprobs
+from tests.doubles.gateway.keys import split_keys
+
+Script = Callable[[Generate], Sequence[int]]
+Pace = Callable[[Generate, int], Awaitable[None]]
+
+EOS = 257
+WELCOME = Welcome(
+    engine_id="fake",
+    fingerprint=b"fingerprint",
+    vocab_size=260,
+    block_size=16,
+    max_model_len=4096,
+    eos_token_ids=(EOS,),
+    device="none",
+    dtype="none",
+)
+ENGINE_SECONDS = 0.25  # of every sequence
+TIMING = Timing(queue=0.001, match=0.002, load=0.004, prefill=0.008)
+
+
+def parrot(request: Generate) -> list[int]:
+    """Repeat the prompt."""
+    return prompt_of(request)
+
+
+def prompt_of(request: Generate) -> list[int]:
+    """The prompt's token ids."""
+    ids: list[int] = np.frombuffer(request.token_ids, "<i4").tolist()
+    return ids
+
+
+def saying(text: str) -> Script:
+    """Say `text`, of which every byte is a token of the tiny tokenizer."""
+    return lambda _: list(text.encode())
+
+
+async def at_once(_: Generate, __: int) -> None:
+    """Let others run between tokens."""
+    await asyncio.sleep(0)
+
+
+def hanging_at(position: int) -> Pace:
+    """Tell `position` tokens and then nothing more, until the request is cancelled."""
+
+    async def pace(_: Generate, at: int) -> None:
+        await (asyncio.Event().wait() if at >= position else asyncio.sleep(0))
+
+    return pace
+
+
+def failing_at(position: int, error: EngineError) -> Pace:
+    """Tell `position` tokens and then raise `error`."""
+
+    async def pace(_: Generate, at: int) -> None:
+        await asyncio.sleep(0)
+        if at >= position:
+            raise error
+
+    return pace
+
+
+def timed(first_s: float, gap_s: float) -> Pace:
+    """The first token after `first_s` seconds, the others `gap_s` apart."""
+
+    async def pace(_: Generate, at: int) -> None:
+        await asyncio.sleep(gap_s if at else first_s)
+
+    return pace
+
+
+class FakeEngine:
+    """Scripted by `script` (which tokens), `pace` (when, or what goes wrong) and `per_step`."""
+
+    def __init__(self, welcome: Welcome | None = WELCOME) -> None:
+        self.welcome = welcome
+        self.is_stalled = False
+        self._changed = threading.Condition()
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew: default script, empty cache, counters at zero."""
+        self.script: Script = parrot
+        self.pace: Pace = at_once
+        self.per_step = 1
+        self.requests: list[Generate] = []
+        self.running = 0
+        self.finished = 0
+        self.failed = 0
+        self.cancelled = 0
+        self.pin_error: Exception | None = None
+        self.pinned: dict[str, int] = {}
+        self.flows: dict[str, FlowQuota] | None = None
+        self.caches_answers = False  # as the real one does
+        self._cached_keys: set[bytes] = set()
+        self._unread: dict[bytes, str] = {}  # keys that nobody has found yet, and their writers
+
+    async def generate(
+        self, request: Generate, on_end: OnEnd | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
+        """Tell the scripted tokens up to `max_tokens`, then how it ended."""
+        self.requests.append(request)
+        self._count(running=1)
+        ended, cache = False, WrittenAndRead()
+        try:
+            cached, cache = self._look_up(request)
+            told = 0
+            script = list(self.script(request))
+            planned = script[: request.sampling.max_tokens]
+            while told < len(planned):
+                await self.pace(request, told)
+                step = tuple(planned[told : told + self.per_step])
+                yield _tokens(request, step, cached if told == 0 else None)
+                told += len(step)
+            await self.pace(request, told)
+            ended = True
+            if self.caches_answers:
+                self._cache_answer(request, planned)
+            stopped = len(script) < request.sampling.max_tokens
+            end = Finished(
+                request_id=request.request_id,
+                reason="stop" if stopped else "length",
+                stop_token_id=EOS if stopped else None,
+                prompt_tokens=len(prompt_of(request)),
+                reused=Reused(TierTokens(cached)),
+                completion_tokens=told + stopped,
+                engine_seconds=ENGINE_SECONDS,
+                cache=cache,
+            )
+            if on_end is not None:
+                on_end(end)
+            yield end
+        except EngineError:
+            ended = True
+            self._count(failed=1)
+            raise
+        finally:
+            if not ended and on_end is not None:
+                on_end(_cancelled(request, cache))
+            self._count(running=-1, cancelled=not ended, finished=ended)
+
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
+        """As many numbers as the double has."""
+        return EngineStats(
+            engine_id="fake",
+            fingerprint=b"fingerprint",
+            uptime_s=1.0,
+            running=self.running,
+            waiting=0,
+            preemptions=0,
+            steps=0,
+            generated_tokens=0,
+            windows={},
+            pool=PoolStats(block_size=16, total=1, free=1, used=0, evictable=0, leased=0),
+            tree_nodes=0,
+            tree_depth=0,
+            flows={},
+            pins=PinStats(most=1000, claimed=sum(self.pinned.values()), pinned=dict(self.pinned)),
+        )
+
+    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+        """Forget everything, whatever was asked."""
+        forgotten = len(self._cached_keys)
+        self._cached_keys.clear()
+        self._unread.clear()
+        return forgotten
+
+    def share_cache_of(self, other: FakeEngine) -> None:
+        """Have the same blocks from now on, as if both were one."""
+        self._cached_keys, self._unread = other._cached_keys, other._unread
+
+    async def pin(self, prefix: PinnedPrefix) -> int:
+        """Have its blocks in the cache from now on, or fail as `pin_error` says."""
+        if self.pin_error is not None:
+            raise self.pin_error
+        keys = split_keys(prefix.block_keys)
+        with self._changed:
+            self.pinned[prefix.pin_id] = len(keys)
+            self._cached_keys.update(keys)
+            self._changed.notify_all()
+        return len(keys)
+
+    def partition(self, flows: Mapping[str, FlowQuota]) -> None:
+        """Note the flows' quotas; nothing is divided here."""
+        self.flows = dict(flows)
+
+    async def unpin(self, pin_id: str) -> int:
+        """Pin it no more; its blocks stay in the cache."""
+        with self._changed:
+            self._changed.notify_all()
+            return self.pinned.pop(pin_id, 0)
+
+    def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 10.0) -> bool:
+        """Wait until `holds` of the counters; False when it did not within `timeout` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: holds(self), timeout)
+
+    def _look_up(self, request: Generate) -> tuple[int, WrittenAndRead]:
+        """Tokens found in the cache; all of the prompt's blocks are in it from now on."""
+        keys = split_keys(request.block_keys)
+        hits = 0
+        while hits < len(keys) and keys[hits] in self._cached_keys:
+            hits += 1
+        writers = [self._unread.pop(key) for key in keys[:hits] if key in self._unread]
+        first_reads = {writer: 16 * writers.count(writer) for writer in writers}
+        written = keys[hits:] if request.writer else []
+        self._unread.update(dict.fromkeys(written, request.writer))
+        self._cached_keys.update(keys)
+        # The last token is always computed: its logits are needed.
+        cached = min(hits * 16, len(prompt_of(request)) - 1)
+        return cached, WrittenAndRead(16 * len(written), first_reads)
+
+    def _cache_answer(self, request: Generate, answer: Sequence[int]) -> None:
+        """Have its blocks, too; the last token is left out, which need not be computed."""
+        ids = np.array([*prompt_of(request), *answer[:-1]], np.int32)
+        path = NamespacePath(request.namespaces)  # type: ignore[arg-type]
+        keys = block_keys(path, ids, WELCOME.block_size)
+        self._cached_keys.update(split_keys(keys))
+
+    def _count(
+        self, *, running: int = 0, cancelled: int = 0, finished: int = 0, failed: int = 0
+    ) -> None:
+        with self._changed:
+            self.running += running
+            self.cancelled += cancelled
+            self.finished += finished
+            self.failed += failed
+            self._changed.notify_all()
+
+
+def _cancelled(request: Generate, cache: WrittenAndRead) -> Finished:
+    return Finished(
+        request_id=request.request_id,
+        reason="cancelled",
+        prompt_tokens=len(prompt_of(request)),
+        completion_tokens=0,
+        engine_seconds=ENGINE_SECONDS,
+        cache=cache,
+    )
+
+
+def _tokens(request: Generate, step: tuple[int, ...], cached: int | None) -> Tokens:
+    wanted = request.sampling.num_logprobs
+    logprobs = None
+    if wanted is not None:
+        logprobs = tuple(
+            pack_logprobs(-0.5, [(token + i, -0.5 - i) for i in range(wanted)]) for token in step
+        )
+    return Tokens(
+        request_id=request.request_id,
+        token_ids=step,
+        logprobs=logprobs,
+        reused=None if cached is None else Reused(TierTokens(cached)),
+        timing=None if cached is None else TIMING,
+    )

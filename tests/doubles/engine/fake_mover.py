@@ -1,0 +1,226 @@
+"""A mover over the fake runner's blocks: copies take their time, end in any order, and may fail.
+
+Loads of a plan from the host may be promised at once before they end: then they end well, a step
+that is launched waits for them, and they are told as done when it has been collected.
+
+What it copies is real enough to be found out. A block's numbers are copied when the copy ends;
+its target is spoilt from the start to the end, and a source that changes meanwhile, a slot that is
+used by two copies, or a record that is not the one written is an error at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from storage.move import BlockRecord, Completed, Copied, Move, Plan, Tier
+from tests.doubles.engine.fake_runner import FakeRunner, KvCorrupt
+
+Block = list[int | None]
+Place = tuple[Tier, int]
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How copies go: polls until one ends, and the share of those that fail or are lost."""
+
+    most_polls: int = 3
+    failing: float = 0.0
+    losing: float = 0.0  # of reads from disk
+    promising: float = 0.0  # share of polls in which the loads under way are promised
+
+
+@dataclass
+class Copy:
+    move: Move
+    seen: Block  # the source when the copy began
+    spoilt: Block  # what lies in the target until it ends
+    record: BlockRecord | None
+    polls: int
+    is_released: bool = False
+    has_arrived: bool = False  # it was promised, and a step has waited for it
+
+
+@dataclass
+class FakeMover:
+    """A `TierMover`."""
+
+    runner: FakeRunner
+    faults: Faults = Faults()
+    random: Random = field(default_factory=lambda: Random(0))
+    held: set[Tier] = field(default_factory=set)  # no copy into these ends
+    host: dict[int, Block] = field(default_factory=dict)
+    disk: dict[int, tuple[BlockRecord, Block]] = field(default_factory=dict)
+    plans: list[Plan] = field(default_factory=list)
+    ended: Counter[tuple[str, Tier, Tier]] = field(default_factory=Counter)
+    is_closed: bool = False
+    block_seconds: float | None = None  # what copies say they took, a block; None: nothing
+    under_way: list[Copy] = field(default_factory=list)
+    choose_fate: Callable[[Move], str] | None = None  # "done", "failed" or "lost"
+
+    def __post_init__(self) -> None:
+        self.runner.waits_for_loads = self.arrive
+        self.runner.has_waited = self.land
+
+    @property
+    def pending(self) -> int:
+        return len(self.under_way)
+
+    def start(self, plan: Plan) -> None:
+        if self.is_closed:
+            raise KvCorrupt("a plan for a mover that is closed")
+        self.plans.append(plan)
+        for slot in plan.erase:
+            self.disk.pop(slot, None)
+        for move in plan.moves:
+            self._begin(move, plan.records.get(move))
+
+    def poll(self) -> Completed:
+        fates: dict[str, list[Move]] = {"done": [], "failed": [], "lost": []}
+        for copy in list(self.under_way):
+            copy.polls -= 1
+        ripe = [
+            copy
+            for copy in self.under_way
+            if copy.polls <= 0 and (copy.has_arrived or copy.move.target_tier not in self.held)
+        ]
+        self.random.shuffle(ripe)
+        for copy in ripe:
+            self.under_way.remove(copy)
+            fates[self._end(copy)].append(copy.move)
+        done = fates["done"]
+        return Completed(
+            done,
+            fates["failed"],
+            fates["lost"],
+            self._copied(done),
+            self._released(),
+        )
+
+    def arrive(self) -> None:
+        """A step is launched: what was promised is there before it reads."""
+        for copy in self.under_way:
+            if copy.is_released and not copy.has_arrived:
+                self._bring(copy)
+                copy.has_arrived = True
+
+    def land(self) -> None:
+        """A step was collected: what it waited for has ended."""
+        for copy in self.under_way:
+            copy.polls = 0 if copy.has_arrived else copy.polls
+
+    def _released(self) -> list[Move]:
+        if not self.faults.promising or self.random.random() >= self.faults.promising:
+            return []
+        up = (Tier.HOST, Tier.DEVICE)
+        copies = [
+            copy
+            for copy in self.under_way
+            if (copy.move.source_tier, copy.move.target_tier) == up and not copy.is_released
+        ]
+        for copy in copies:
+            copy.is_released = True
+        return [copy.move for copy in copies]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _copied(self, done: list[Move]) -> list[Copied]:
+        seconds = self.block_seconds
+        if seconds is None:
+            return []
+        return [Copied(move.source_tier, move.target_tier, 1, seconds) for move in done]
+
+    def moves(self, source: Tier, target: Tier) -> list[Move]:
+        """All moves of one direction, so far."""
+        return [
+            move
+            for plan in self.plans
+            for move in plan.moves
+            if (move.source_tier, move.target_tier) == (source, target)
+        ]
+
+    def _begin(self, move: Move, record: BlockRecord | None) -> None:
+        if (record is None) == (Tier.DISK in (move.source_tier, move.target_tier)):
+            raise KvCorrupt(f"{move} and its record do not fit")
+        source, target = (move.source_tier, move.source), (move.target_tier, move.target)
+        for copy in self.under_way:
+            busy = copy.move
+            if target in _places(busy) or source == (busy.target_tier, busy.target):
+                raise KvCorrupt(f"{move} while {busy} is under way")
+        seen = list(self._read(source, record))
+        spoilt: Block = [None] * self.runner.block_size
+        self._write(target, spoilt, record)
+        polls = self.random.randint(1, self.faults.most_polls)
+        self.under_way.append(Copy(move, seen, spoilt, record, polls))
+
+    def _end(self, copy: Copy) -> str:
+        move = copy.move
+        fate = "done" if copy.is_released else self._fate(move)
+        if fate == "done" and not copy.has_arrived:
+            self._bring(copy)
+        else:
+            self._check(copy)
+        how = "promised" if copy.has_arrived else fate
+        self.ended[how, move.source_tier, move.target_tier] += 1
+        if fate != "done" and move.target_tier is Tier.DISK:
+            del self.disk[move.target]
+        return fate
+
+    def _bring(self, copy: Copy) -> None:
+        """The copy is whole: write what was read into its target."""
+        self._check(copy)
+        copy.spoilt = list(copy.seen)
+        self._write((copy.move.target_tier, copy.move.target), copy.spoilt, copy.record)
+
+    def _check(self, copy: Copy) -> None:
+        """What is read has not changed, and nobody else has written what is written."""
+        move = copy.move
+        source, target = (move.source_tier, move.source), (move.target_tier, move.target)
+        if self._read(source, copy.record) != copy.seen:
+            raise KvCorrupt(f"the source of {move} has changed")
+        there = self._read(target, copy.record)
+        want = copy.seen if copy.has_arrived else [None] * len(there)
+        if there is not copy.spoilt or there != want:
+            raise KvCorrupt(f"somebody else wrote the target of {move}")
+
+    def _fate(self, move: Move) -> str:
+        if self.choose_fate is not None:
+            return self.choose_fate(move)
+        drawn = self.random.random()
+        if drawn < self.faults.failing:
+            return "failed"
+        if move.source_tier is Tier.DISK and drawn < self.faults.failing + self.faults.losing:
+            return "lost"
+        return "done"
+
+    def _read(self, place: Place, record: BlockRecord | None) -> Block:
+        tier, slot = place
+        if tier is Tier.DEVICE:
+            return self.runner.blocks[slot]
+        if tier is Tier.HOST:
+            return self.host[slot]
+        written, block = self.disk[slot]
+        if record is None or _bound(written) != _bound(record):
+            raise KvCorrupt(f"disk slot {slot} holds another block")
+        return block
+
+    def _write(self, place: Place, block: Block, record: BlockRecord | None) -> None:
+        tier, slot = place
+        if tier is Tier.DEVICE:
+            self.runner.blocks[slot] = block
+        elif tier is Tier.HOST:
+            self.host[slot] = block
+        elif record is not None:
+            self.disk[slot] = (record, block)
+
+
+def _places(move: Move) -> Sequence[Place]:
+    return (move.source_tier, move.source), (move.target_tier, move.target)
+
+
+def _bound(record: BlockRecord) -> tuple[bytes, ...]:
+    """What is compared of a record: all but its hits."""
+    return record.key, record.parent_key, record.namespace, record.token_ids, record.owner.encode()

@@ -1,0 +1,221 @@
+"""A runner whose every token depends on all the KV it should have read, block by block.
+
+The "KV" of a position is a chain: a number made from the KV before it, as read back through the
+row's blocks, and the token. The next token is made from all the KV up to the row's end. So a
+block that was shared wrongly, copied wrongly, freed too early or written by two changes what
+comes out, and `expected_output` says what should have.
+
+It computes what is left of a step that was written to bytes and read back.
+
+Like a device it does its work in the order of the launches, whatever the host does meanwhile,
+and feeds a pending token from what it sampled last for the seat. What it sampled is told when
+it is collected, in that order and once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+import msgspec
+import numpy as np
+
+from engine.link.messages import SamplingParams
+from engine.scheduling.sequence import Sequence
+from engine.step import Row, Sampled, Step, is_prefill
+from storage.move import Tier
+from tests.doubles.engine.logprobs import pack_logprobs
+from tests.doubles.row_owners import Running, owners_of
+
+VOCAB_SIZE = 64
+_MASK = (1 << 61) - 1
+
+
+class KvCorrupt(AssertionError):
+    """The runner read or wrote where it should not."""
+
+
+def next_kv(previous: int, token_id: int) -> int:
+    """The KV of a position: depends on everything before it."""
+    return (previous * 1_000_003 + token_id * 7_919 + 12_345) % _MASK
+
+
+def next_token(kv: Iterable[int], vocab_size: int = VOCAB_SIZE) -> int:
+    """The token that follows KV: depends on every number of it."""
+    mixed = 0
+    for value in kv:
+        mixed = (mixed * 31 + value) % _MASK
+    return (mixed >> 7) % vocab_size
+
+
+def expected_output(
+    prompt: Iterable[int], n: int, stops: Collection[int] = (), vocab_size: int = VOCAB_SIZE
+) -> list[int]:
+    """What follows `prompt`: `n` tokens, or fewer up to and with the first of `stops`."""
+    kv: list[int] = []
+    for token_id in prompt:
+        kv.append(next_kv(kv[-1] if kv else 0, token_id))
+    output: list[int] = []
+    while len(output) < n and not (output and output[-1] in stops):
+        output.append(next_token(kv, vocab_size))
+        kv.append(next_kv(kv[-1], output[-1]))
+    return output
+
+
+def prompt_where(token_id: int, position: int, n: int = 8) -> list[int]:
+    """A prompt whose expected output has `token_id` at `position`, and not before."""
+    for seed in range(100_000):
+        prompt = [seed % VOCAB_SIZE, seed // VOCAB_SIZE % VOCAB_SIZE, seed // VOCAB_SIZE**2]
+        output = expected_output(prompt, n)
+        if token_id in output and output.index(token_id) == position:
+            return prompt
+    raise AssertionError("no such prompt")
+
+
+@dataclass
+class FakeLaunched:
+    runner: FakeRunner
+    sampled: list[Sampled]
+
+    def collect(self) -> list[Sampled]:
+        if self.runner.on_their_way.pop(0) is not self:
+            raise KvCorrupt("a step is collected twice, or before the one it followed")
+        self.runner.waits()
+        self.runner.has_waited()
+        return self.sampled
+
+
+@dataclass
+class FakeRunner:
+    """A `Runner` over a dict of blocks. Keeps the steps it was given."""
+
+    block_size: int
+    num_blocks: int
+    vocab_size: int = VOCAB_SIZE
+    not_finite: set[str] = field(default_factory=set)  # request ids whose logits are NaN
+    raising: list[Exception] = field(default_factory=list)  # raised by the next launches
+    takes: Callable[[Step], None] = lambda step: None  # moves a test's clock on, at a launch
+    waits: Callable[[], None] = lambda: None  # the same, when a step is collected
+    waits_for_loads: Callable[[], None] = lambda: None  # those promised to what is launched
+    has_waited: Callable[[], None] = lambda: None  # a step that waited for them is over
+    num_raised: int = 0
+    running: Running = list  # who has the seats, for `owners`
+    steps: list[Step] = field(default_factory=list)
+    owners: list[list[Sequence]] = field(default_factory=list)  # of the rows of each
+    tables: dict[int, list[int]] = field(default_factory=dict)  # block ids by seat
+    sampling: dict[int, SamplingParams] = field(default_factory=dict)  # by seat
+    tokens_computed: int = 0
+    blocks: dict[int, list[int | None]] = field(default_factory=dict)
+    last_tokens: dict[int, int] = field(default_factory=dict)  # by seat
+    on_their_way: list[FakeLaunched] = field(default_factory=list)
+    most_on_their_way: int = 0
+
+    def launch(self, step: Step) -> FakeLaunched:
+        owners = owners_of(step, self.running())
+        step = msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=Step)
+        self._check_shape(step)
+        for row in step.rows:
+            self._take(row)
+        self.waits_for_loads()
+        for move in step.moves:
+            if (move.source_tier, move.target_tier) != (Tier.DEVICE, Tier.DEVICE):
+                raise KvCorrupt(f"no tier for {move}")
+            self.blocks[move.target] = list(self._block(move.source))
+        self._check_single_writer(step)
+        if self.raising:
+            self._write(step.rows[0])  # a step that breaks may have done a part of its work
+            self.num_raised += 1
+            raise self.raising.pop(0)
+        for row in step.rows:
+            self._write(row)
+        self.steps.append(step)
+        self.owners.append(owners)
+        self.tokens_computed += step.num_tokens
+        pairs = zip_longest(step.rows, owners)
+        sampled = [self._sample(row, owner) for row, owner in pairs if row.samples]
+        launched = FakeLaunched(self, sampled)
+        self.on_their_way.append(launched)
+        self.most_on_their_way = max(self.most_on_their_way, len(self.on_their_way))
+        self.takes(step)
+        return launched
+
+    def _take(self, row: Row) -> None:
+        """What the row brings for its seat, as a runner keeps it."""
+        blocks = np.frombuffer(row.block_ids, np.int32).tolist()
+        if blocks:
+            table = self.tables.setdefault(row.batch_slot, [])
+            if len(table) < row.first_block:
+                raise KvCorrupt(f"seat {row.batch_slot} misses blocks before {row.first_block}")
+            table[row.first_block :] = blocks
+        if row.new is not None:
+            self.sampling[row.batch_slot] = row.new.sampling
+
+    def _write(self, row: Row) -> None:
+        for position in range(row.start, row.end):
+            previous = self._read(row, position - 1) if position else 0
+            block, offset = self._place(row, position)
+            kv = next_kv(previous, self._token(row, position))
+            self._block(block)[offset] = kv
+
+    def _token(self, row: Row, position: int) -> int:
+        if row.is_pending and position == row.end - 1:
+            return self.last_tokens[row.batch_slot]
+        return int(np.frombuffer(row.token_ids, np.int32)[position - row.start])
+
+    def _sample(self, row: Row, owner: Sequence | None) -> Sampled:
+        sampled = self._next(row, owner)
+        self.last_tokens[row.batch_slot] = sampled.token_id or 0
+        return sampled
+
+    def _next(self, row: Row, owner: Sequence | None) -> Sampled:
+        if owner is not None and owner.request_id in self.not_finite:
+            return Sampled(None)
+        kv = [self._read(row, position) for position in range(row.end)]
+        token_id = next_token(kv, self.vocab_size)
+        if self.sampling[row.batch_slot].num_logprobs is None:
+            return Sampled(token_id)
+        return Sampled(token_id, pack_logprobs(-0.5, ((token_id, -0.5),)))
+
+    def _read(self, row: Row, position: int) -> int:
+        block, offset = self._place(row, position)
+        kv = self._block(block)[offset]
+        if kv is None:
+            raise KvCorrupt(f"seat {row.batch_slot} reads position {position}: never written")
+        return kv
+
+    def _place(self, row: Row, position: int) -> tuple[int, int]:
+        block = self.tables[row.batch_slot][position // self.block_size]
+        if not 0 <= block < self.num_blocks:
+            raise KvCorrupt(f"block {block} is outside of the pool")
+        return block, position % self.block_size
+
+    def _block(self, block: int) -> list[int | None]:
+        return self.blocks.setdefault(block, [None] * self.block_size)
+
+    def _check_shape(self, step: Step) -> None:
+        lengths = [row.num_new for row in step.rows]
+        if not lengths or min(lengths) < 1:
+            raise KvCorrupt(f"a step of {lengths} tokens")
+        if sorted(lengths, key=lambda length: length > 1) != lengths:
+            raise KvCorrupt("rows with one token come first")
+        if [length > 1 for length in lengths] != [is_prefill(row) for row in step.rows]:
+            raise KvCorrupt("a row is not of the kind that it says")
+        if any(len(row.token_ids) != 4 * row.num_new for row in step.rows):
+            raise KvCorrupt("a row has not as many tokens as positions")
+
+    def _check_single_writer(self, step: Step) -> None:
+        """No block that one row writes may be read or written by another row of the step."""
+        written: list[int] = []
+        used: list[set[int]] = []
+        batch_slots = [row.batch_slot for row in step.rows]
+        if len(set(batch_slots)) < len(batch_slots):
+            raise KvCorrupt(f"two rows on one of the seats {batch_slots}")
+        for row in step.rows:
+            places = {self._place(row, position)[0] for position in range(row.end)}
+            first, last = row.start // self.block_size, (row.end - 1) // self.block_size
+            written += self.tables[row.batch_slot][first : last + 1]
+            used.append(places)
+        for block in written:
+            if sum(block in places for places in used) != 1:
+                raise KvCorrupt(f"block {block} is written by one row and used by another")

@@ -1,0 +1,15 @@
+"""Log-probabilities as they travel."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from engine.link.messages import TokenLogprobs
+
+
+def pack_logprobs(chosen: float, top: Sequence[tuple[int, float]]) -> TokenLogprobs:
+    """The log-probability of the chosen token, and (token id, logprob) of the likeliest."""
+    ids, values = [token_id for token_id, _ in top], [logprob for _, logprob in top]
+    packed = struct.pack(f"<{len(ids)}i", *ids), struct.pack(f"<{len(values)}f", *values)
+    return TokenLogprobs(chosen, *packed)

@@ -1,0 +1,62 @@
+"""A link that is two lists."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+
+from engine.link.messages import Event, FromEngine, StepReply, ToEngine, Tokens
+from engine.link.socket_link import Incoming
+
+
+class MemoryLink:
+    """A `Link` in memory: what tests put in, and what the core sent, by client."""
+
+    def __init__(self, *, sleeps: bool = False) -> None:
+        """`sleeps`: waiting takes a moment, so that others get on."""
+        self.sleeps = sleeps
+        self.dropped_frames = 0
+        self.sent: defaultdict[bytes, list[FromEngine]] = defaultdict(list)
+        self.waits: list[float] = []
+        self.gone: set[bytes] = set()
+        self._incoming: list[Incoming] = []
+
+    def say(self, message: ToEngine, client: bytes = b"gateway") -> None:
+        """Let the core find a message when it looks next."""
+        self._incoming.append(Incoming(client, message))
+
+    def receive(self, *, timeout_s: float) -> list[Incoming]:
+        self.waits.append(timeout_s)
+        if timeout_s and self.sleeps and not self._incoming:
+            time.sleep(min(timeout_s, 0.001))
+        incoming, self._incoming = self._incoming, []
+        return incoming
+
+    def send(self, client: bytes, message: FromEngine) -> bool:
+        if client in self.gone:
+            return False
+        self.sent[client].append(message)
+        return True
+
+    def events(self, request_id: str, client: bytes = b"gateway") -> list[Event]:
+        """All events of a request, in order."""
+        return [
+            event
+            for message in self.sent[client]
+            if isinstance(message, StepReply)
+            for event in message.events
+            if event.request_id == request_id
+        ]
+
+    def tokens(self, request_id: str, client: bytes = b"gateway") -> list[int]:
+        """All tokens of a request, in order."""
+        events = self.events(request_id, client)
+        return [t for event in events if isinstance(event, Tokens) for t in event.token_ids]
+
+    def last(self, request_id: str, client: bytes = b"gateway") -> Event:
+        """The one event that ended a request; fails unless it is one, and the last."""
+        events = self.events(request_id, client)
+        ends = [event for event in events if not isinstance(event, Tokens)]
+        assert len(ends) == 1, f"{request_id} ended {len(ends)} times"
+        assert events[-1] is ends[0]
+        return ends[0]

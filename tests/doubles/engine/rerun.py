@@ -1,0 +1,31 @@
+"""A recorder for machines without graphs: it runs the function again."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from engine.execution.graphs.capture import Launches
+
+
+class RerunCaptured:
+    """The function, and the tensors that its first run returned."""
+
+    def __init__(self, launches: Launches) -> None:
+        self.outputs: tuple[Tensor, ...] = launches()
+        self._launches = launches
+
+    def replay(self) -> None:
+        for kept, fresh in zip(self.outputs, self._launches(), strict=True):
+            kept.copy_(fresh)
+
+
+class Rerun:
+    """A `Recorder`; counts what it recorded."""
+
+    def __init__(self) -> None:
+        self.captured = 0
+
+    def record(self, trial: Launches, launches: Launches) -> RerunCaptured:
+        trial()
+        self.captured += 1
+        return RerunCaptured(launches)

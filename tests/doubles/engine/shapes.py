@@ -1,0 +1,83 @@
+"""Model directories with the shapes of well-known models but no weights, for dummy weights.
+
+Knows: config.json and a tokenizer that is as large as the vocabulary. Does not know: engines.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+EMBEDDED = Path(__file__).parents[3] / "handbook" / "model"
+_COMMON: dict[str, Any] = {
+    "torch_dtype": "bfloat16",
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama-3.1-8b": _COMMON
+    | {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 128256,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+        "mlp_bias": False,
+    },
+    "qwen3-0.6b": _COMMON
+    | {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "vocab_size": 151936,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0,
+        "max_position_embeddings": 40960,
+        "tie_word_embeddings": True,
+    },
+}
+
+
+def model_directory(name: str, parent: Path) -> Path:
+    """A directory to open: "handbook", one of SHAPES written below `parent`, or a path as it is."""
+    if name == "handbook":
+        return EMBEDDED
+    return write_shape(name, parent / name) if name in SHAPES else Path(name)
+
+
+def write_shape(name: str, directory: Path) -> Path:
+    """Write config and tokenizer of a shape; returns `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config = SHAPES[name]
+    (directory / "config.json").write_text(json.dumps(config, indent=1))
+    words = {f"t{number}": number for number in range(config["vocab_size"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="t2"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(
+        json.dumps({"bos_token": "t0", "eos_token": "t1", "unk_token": "t2"})
+    )
+    return directory

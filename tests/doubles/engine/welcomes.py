@@ -1,0 +1,30 @@
+"""What an engine over a double of a runner tells its clients."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from engine.link.messages import Welcome
+
+
+def welcome_of(
+    vocab_size: int,
+    context_len: int,
+    eos_token_ids: tuple[int, ...],
+    *,
+    block_size: int,
+    num_blocks: int,
+    device: str = "cpu",
+    dtype: str = "float32",
+) -> Welcome:
+    """Of an engine with a pool of `num_blocks`, which may hold less than the context."""
+    return Welcome(
+        engine_id=uuid4().hex,
+        fingerprint=b"f" * 32,
+        vocab_size=vocab_size,
+        block_size=block_size,
+        max_model_len=min(context_len, num_blocks * block_size),
+        eos_token_ids=eos_token_ids,
+        device=device,
+        dtype=dtype,
+    )

@@ -1,0 +1,245 @@
+"""Clients that mean harm: each attacks once, and returns when it is cut off or done.
+
+Knows: sockets, and what a server would rather not see. Does not know: how the server takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+CHAT = "/v1/chat/completions"
+GIB = 1 << 30
+BODY = 16 << 20
+PIECE = b"a" * (64 << 10)
+SLOWLY_S = 0.05  # between two bytes
+UNREAD_S = 5.0
+LISTS = (900_000, 15_000_000)  # bytes
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server, and a key that it takes."""
+
+    port: int
+    key: str
+    model: str
+
+    async def connect(self, receive_bytes: int | None = None) -> Connection:
+        """A connection; `receive_bytes` bounds what the kernel takes in for it."""
+        plain = socket.socket()
+        if receive_bytes is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        plain.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", self.port))
+        return await asyncio.open_connection(sock=plain, limit=1 << 12)
+
+    def head(self, *extra: str) -> bytes:
+        """The head of a chat."""
+        lines = [f"POST {CHAT} HTTP/1.1", "host: x", f"authorization: Bearer {self.key}", *extra]
+        return "\r\n".join([*lines, "", ""]).encode()
+
+    def chat(self, text: str, **more: Any) -> bytes:
+        """A whole request."""
+        messages = [{"role": "user", "content": text}]
+        body = json.dumps({"model": self.model, "messages": messages, **more}).encode()
+        return self.head(f"content-length: {len(body)}") + body
+
+
+Attack = Callable[[Target], Coroutine[Any, Any, object]]
+
+
+async def slow_head(target: Target) -> None:
+    """A header's bytes, one after the other, without end."""
+    await _drip(target, target.head()[:-4] + b"\r\nx-slow: ")
+
+
+async def slow_body(target: Target) -> None:
+    """A body's bytes, one after the other."""
+    await _drip(target, target.head("content-length: 100000") + b'{"model": "')
+
+
+async def slow_reader(target: Target) -> None:
+    """A long answer of many choices that nobody reads."""
+    reader, writer = await target.connect(receive_bytes=4096)
+    many = {"stream": True, "n": 16, "logprobs": True, "top_logprobs": 20, "max_tokens": 400}
+    writer.write(target.chat("long " * 100, **many))
+    try:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        # With nobody reading, the other end's farewell would not arrive either.
+        await asyncio.sleep(UNREAD_S)
+    finally:
+        writer.transport.abort()
+
+
+async def reset_in_mid_stream(target: Target) -> None:
+    """A stream whose client resets the connection as soon as it has begun."""
+    reader, writer = await target.connect()
+    writer.write(target.chat("long " * 100, stream=True, max_tokens=400))
+    await reader.readuntil(b"data: ")
+    plain = writer.get_extra_info("socket")
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def huge_body(target: Target) -> None:
+    """A body of 1 GiB, declared, and sent for as long as somebody takes it."""
+    await _pour(target, target.head(f"content-length: {GIB}"), b"", b"")
+
+
+async def huge_chunks(target: Target) -> None:
+    """The same, undeclared."""
+    frame = f"{len(PIECE):x}\r\n".encode()
+    await _pour(target, target.head("transfer-encoding: chunked"), frame, b"\r\n")
+
+
+async def bombs(target: Target) -> None:
+    """Numbers that would be memory if they were believed."""
+    for more in (
+        {"n": 10**9},
+        {"n": -1},
+        {"logprobs": True, "top_logprobs": 10**9},
+        {"max_tokens": 10**18, "n": 16},
+        {"stop": ["x" * 10_000] * 16},
+        {"logit_bias": {str(number): 1 for number in range(20_000)}},
+    ):
+        reader, writer = await target.connect()
+        writer.write(target.chat("hi", **more))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+
+async def long_lists(target: Target) -> None:
+    """Lists of very many values, in bodies that are not too large."""
+    for size in LISTS:
+        reader, writer = await target.connect()
+        chat = f'{{"model": "{target.model}", "messages": [{{"role": "user", "content": "hi"}}]'
+        body = chat.encode() + b', "stop": [' + b'"a",' * (size // 4) + b'"a"]}'
+        writer.write(target.head(f"content-length: {len(body)}") + body)
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+        except (ConnectionError, asyncio.IncompleteReadError):
+            continue  # it was cut off before all was read
+        finally:
+            writer.transport.abort()
+
+
+async def unfinished_body(target: Target, size: int = BODY, hold_s: float = UNREAD_S) -> bytes:
+    """A declared body that lacks its last byte; the status line that came within `hold_s`, if any.
+
+    It is sent for as long as it is taken.
+    """
+    reader, writer = await target.connect()
+    writer.write(target.head(f"content-length: {size}"))
+    pouring = asyncio.create_task(_pour_in(writer, (size - 1) // len(PIECE)))
+    try:
+        async with asyncio.timeout(hold_s):
+            return await reader.readline()
+    except (ConnectionError, TimeoutError):
+        return b""
+    finally:
+        pouring.cancel()
+        await asyncio.gather(pouring, return_exceptions=True)
+        writer.transport.abort()
+
+
+async def _pour_in(writer: asyncio.StreamWriter, pieces: int) -> None:
+    for _ in range(pieces):
+        writer.write(PIECE)
+        await writer.drain()
+
+
+async def unfinished_bodies(
+    target: Target, many: int = 100, hold_s: float = UNREAD_S
+) -> list[bytes]:
+    """Many of them at once; their status lines."""
+    return await asyncio.gather(*(unfinished_body(target, hold_s=hold_s) for _ in range(many)))
+
+
+async def long_text(target: Target, path: str, text: str, **more: Any) -> bytes:
+    """A text to be tokenised, as a prompt of `path`; the status line of its answer."""
+    body = json.dumps({"model": target.model, "prompt": text, **more}, ensure_ascii=False).encode()
+    reader, writer = await target.connect()
+    try:
+        head = target.head(f"content-length: {len(body)}").replace(CHAT.encode(), path.encode(), 1)
+        writer.write(head + body)
+        return await reader.readline()
+    finally:
+        writer.transport.abort()
+
+
+ATTACKS: dict[str, Attack] = {
+    "slow heads": slow_head,
+    "slow bodies": slow_body,
+    "slow readers": slow_reader,
+    "resets": reset_in_mid_stream,
+    "huge bodies": huge_body,
+    "huge chunks": huge_chunks,
+    "bombs": bombs,
+    "long lists": long_lists,
+}
+
+
+async def ask(target: Target) -> float:
+    """What anybody would ask, on a connection of its own; the seconds until it was answered.
+
+    Raises RuntimeError for any other answer than 200.
+    """
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    reader, writer = await target.connect()
+    try:
+        writer.write(target.chat("hello", max_tokens=1))
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200 "):
+            raise RuntimeError(head.decode())
+        await reader.readuntil(b"}")
+        return clock() - started
+    finally:
+        writer.close()
+
+
+async def _drip(target: Target, begin: bytes) -> None:
+    reader, writer = await target.connect()
+    writer.write(begin)
+    dripping = asyncio.create_task(_drip_on(writer))
+    await _until_cut_off(reader, writer)
+    dripping.cancel()
+    await asyncio.gather(dripping, return_exceptions=True)
+
+
+async def _drip_on(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"a")
+        await asyncio.sleep(SLOWLY_S)
+
+
+async def _pour(target: Target, head: bytes, before: bytes, behind: bytes) -> None:
+    reader, writer = await target.connect()
+    try:
+        writer.write(head)
+        for _ in range(GIB // len(PIECE)):
+            writer.write(before + PIECE + behind)
+            await writer.drain()
+        await reader.read(1)
+    except ConnectionError:
+        return  # it was not taken any more
+    finally:
+        writer.transport.abort()
+
+
+async def _until_cut_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        await reader.read()
+    except ConnectionError:
+        return
+    finally:
+        writer.transport.abort()

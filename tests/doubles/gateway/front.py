@@ -1,0 +1,69 @@
+"""HAProxy with the deployment's own configuration, before a gateway on this machine."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from tests.doubles.ports import free_port
+from tests.doubles.waiting import wait_for
+
+CONFIGURATION = Path(__file__).parents[3] / "deploy" / "haproxy.cfg"
+_RESOLVERS = re.compile(r"^resolvers docker\n(?: .*\n)+", re.MULTILINE)
+_SERVER = re.compile(r"server (gateway-\d) gateway-\d:\d+")
+
+
+@dataclass(frozen=True)
+class Front:
+    """Its two ports."""
+
+    port: int
+    operator_port: int
+
+
+def haproxy() -> str | None:
+    """The program, if it is installed."""
+    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+
+
+def configured(front: Front, gateway_port: int, health_port: int) -> str:
+    """The deployment's configuration with other addresses, and no name server to ask."""
+    text = _RESOLVERS.sub("", CONFIGURATION.read_text())
+    text = text.replace("resolvers docker init-addr none", "")
+    text = text.replace("bind :8000", f"bind 127.0.0.1:{front.port}")
+    text = text.replace("bind :8001", f"bind 127.0.0.1:{front.operator_port}")
+    text = text.replace("127.0.0.1:8404", f"127.0.0.1:{health_port}")
+    text, replaced = _SERVER.subn(rf"server \1 127.0.0.1:{gateway_port}", text)
+    assert replaced == 4
+    return text
+
+
+@contextmanager
+def running_front(directory: Path, gateway_port: int) -> Iterator[Front]:
+    """Start it, wait until it reaches the gateway, end it."""
+    front, health_port = Front(free_port(), free_port()), free_port()
+    file = directory / "haproxy.cfg"
+    file.write_text(configured(front, gateway_port, health_port))
+    process = subprocess.Popen([haproxy() or "haproxy", "-db", "-f", str(file)])
+
+    def is_up() -> bool:
+        try:
+            url = f"http://127.0.0.1:{front.port}/healthz"
+            return process.poll() is not None or httpx.get(url).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    try:
+        wait_for(is_up, 20)
+        assert process.poll() is None
+        yield front
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,18 @@
+"""Permits of a limiter, for tests that are about its limits alone."""
+
+from __future__ import annotations
+
+import time
+
+from gateway.config import Bounds
+from gateway.generation.open_streams import OpenStreams
+from gateway.http.body_memory import BodyMemory
+from gateway.limits.limiter import Limiter
+from gateway.limits.limits import Prices
+from gateway.limits.permits import Permits, RefusalThrottle
+
+
+def some_permits(limiter: Limiter, prices: Prices, *, streams: int = 100) -> Permits:
+    """Permits that little but `limiter` refuses: a tenant has `streams` choices at once."""
+    bodies, throttle = BodyMemory(Bounds()), RefusalThrottle(time.monotonic)
+    return Permits(limiter, prices, OpenStreams(streams), bodies, throttle)

@@ -1,0 +1,23 @@
+"""Bytes to a port, in packets as they are given, and the statuses that come back."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+
+PAUSE_S = 0.01  # so that they are not taken together
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
+
+
+def statuses(port: int, *packets: bytes, timeout_s: float = 5.0) -> list[int]:
+    """Send these packets and read until the other end closes; TimeoutError if it does not."""
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for packet in packets:
+            connection.sendall(packet)
+            time.sleep(PAUSE_S)
+        data = b""
+        while piece := connection.recv(65536):
+            data += piece
+    return [int(found) for found in _STATUS.findall(data)]

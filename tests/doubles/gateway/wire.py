@@ -1,0 +1,41 @@
+"""A transport in memory: what is written to it, and whether anything could be received."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Wire(asyncio.Transport):
+    """Keeps what it was to send, and what else was asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1)})
+        self.sent: list[bytes] = []
+        self.asked: list[str] = []
+        self.is_reading_now = True
+        self._is_closing = False  # asked so often that `asked` is not looked through
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent.append(bytes(data))
+
+    def write_eof(self) -> None:
+        self.asked.append("eof")
+
+    def close(self) -> None:
+        self._is_closing = True
+        self.asked.append("close")
+
+    def abort(self) -> None:
+        self._is_closing = True
+        self.asked.append("abort")
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def pause_reading(self) -> None:
+        self.is_reading_now = False
+        self.asked.append("pause")
+
+    def resume_reading(self) -> None:
+        self.is_reading_now = True
+        self.asked.append("resume")

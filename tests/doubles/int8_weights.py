@@ -1,0 +1,71 @@
+"""A weight format in one file: 8-bit integers, with a scale for each output channel.
+
+    NAME.weight (out, in) int8    NAME.weight_scale (out,)    NAME.bias (out,), where there is one
+
+Its product is plain PyTorch. To be served it is entered under its `quant_method`: `SERVED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.models import architecture
+from engine.models.modules import Allocator, CheckpointTensor, Linear, LinearConfig
+from kernels.ops import Ops
+
+NAME = "int8_by_channel"
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Linear(Linear):
+    config: LinearConfig
+    weight: Tensor  # (out, in) int8
+    scale: Tensor  # (out,)
+    bias: Tensor | None
+
+    def product(self, ops: Ops, x: Tensor) -> Tensor:
+        scaled = F.linear(x, self.weight.to(x.dtype)) * self.scale
+        return scaled if self.bias is None else scaled + self.bias
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        by_rows = self.config.shards == "rows"
+        of_rows = 0 if by_rows else None
+        yield from self.config.named("weight", self.weight, 0 if by_rows else 1)
+        yield from self.config.named("weight_scale", self.scale, of_rows)
+        if self.bias is not None:
+            yield from self.config.named("bias", self.bias, of_rows)
+
+    def fill(self, generator: torch.Generator) -> None:
+        self.weight.random_(-127, 128, generator=generator)
+        self.scale.fill_(self.config.size_in**-0.5 / 73)
+        if self.bias is not None:
+            self.bias.zero_()
+
+
+@dataclass(frozen=True, slots=True)
+class Int8ByChannel:
+    name: str = NAME
+
+    def linear(self, config: LinearConfig, new: Allocator) -> Int8Linear:
+        weight = new.empty(config.size_out, config.size_in, dtype=torch.int8)
+        bias = new.empty(config.size_out) if config.bias else None
+        return Int8Linear(config, weight, new.empty(config.size_out), bias)
+
+
+def read_format(quantization: dict[str, Any]) -> Int8ByChannel:
+    return Int8ByChannel(quantization["quant_method"])
+
+
+SERVED = replace(architecture.SERVED, formats={NAME: read_format})
+
+
+def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The int8 numbers and the scale of each row, to the nearest."""
+    scale = weight.abs().amax(1) / 127
+    return (weight / scale[:, None]).round().to(torch.int8), scale

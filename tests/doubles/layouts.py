@@ -1,0 +1,13 @@
+"""Layouts of KV for models of which all layers are alike."""
+
+from __future__ import annotations
+
+from storage.kv_layout import KvGroup, KvLayout
+
+
+def alike_layers(
+    num_layers: int, num_kv_heads: int, head_dim: int, dtype: str, block_size: int
+) -> KvLayout:
+    """The layout of a model of which all layers are alike and see all tokens."""
+    group = KvGroup(tuple(range(num_layers)), num_kv_heads, head_dim, dtype)
+    return KvLayout((group,), block_size)

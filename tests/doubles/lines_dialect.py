@@ -1,0 +1,120 @@
+"""A small dialect that nobody speaks: answers are lines of text, and errors are too.
+
+It has what a dialect must have and is like OpenAI's in nothing: its paths, its errors (and one
+status of its own), its streams and its head fields.
+"""
+# No `from __future__ import annotations`: FastAPI evaluates those of the handlers.
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+
+from engine.link.messages import SamplingParams
+from gateway.dialects.dialect import RouteParts
+from gateway.dialects.exchange import Exchange, read_wire
+from gateway.dialects.finished_choice import FinishedChoice
+from gateway.errors import GatewayError
+from gateway.generation.choice import Delta, Event
+from gateway.http.error_dialect import RenderedError
+from gateway.http.openapi import described
+from gateway.http.request_head import request_id_of
+from gateway.limits.limits import RateStatus
+from gateway.limits.permits import Permit
+from gateway.prompts.generation_request import GenerationRequest, TextRules
+from gateway.usage.request_metrics import Usage
+
+OVERLOADED = 529  # as Anthropic says it: a status that HTTP has no phrase for
+
+
+class LinesRequest(msgspec.Struct, frozen=True):
+    prompt: str
+    stream: bool = False
+    stops: list[str] = []
+    max_tokens: int = 100
+
+
+class LinesAnswer(msgspec.Struct, frozen=True):
+    said: str
+    stopped_by: str | int | None
+    tokens: int
+
+
+class LinesError(msgspec.Struct, frozen=True):
+    wrong: str
+
+
+class LinesRendering:
+    """One answer."""
+
+    last: ClassVar[bytes] = b"bye\n"
+
+    def headers(self, standing: RateStatus) -> Mapping[str, str]:
+        left = standing.requests
+        return {} if left is None else {"lines-left": str(left.remaining)}
+
+    def frame(self, event: Event) -> bytes | None:
+        if isinstance(event, Delta):
+            return f"said {event.text}\n".encode() if event.text else None
+        return f"stopped by {event.stopped_by}\n".encode()
+
+    def begin(self, usage: Usage) -> bytes | None:
+        return None
+
+    def usage_frame(self, usage: Usage) -> bytes | None:
+        return f"tokens {usage.completion_tokens}\n".encode()
+
+    def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> LinesAnswer:
+        [choice] = choices
+        return LinesAnswer(choice.text, choice.end.stopped_by, usage.completion_tokens)
+
+
+class Lines:
+    """The dialect."""
+
+    prefixes: ClassVar[tuple[str, ...]] = ("/lines",)
+    error_schema: ClassVar[type[msgspec.Struct]] = LinesError
+
+    def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
+        status = OVERLOADED if error.status == 503 else error.status
+        return RenderedError(status, {"lines-code": error.code}, _wrong(error), "text/plain")
+
+    def error_event(self, error: GatewayError, request_id: str) -> bytes:
+        return _wrong(error)
+
+    def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
+        return [(b"lines-id", request_id.encode())]
+
+    def router(self, parts: RouteParts) -> APIRouter:
+        router, answering = APIRouter(), parts.answering
+
+        @router.post("/lines/generate", openapi_extra=described(LinesAnswer, LinesRequest))
+        async def generate(
+            request: Request, permit: Annotated[Permit, Depends(parts.permitted())]
+        ) -> Response:
+            decoder = msgspec.json.Decoder(LinesRequest)
+            wire = await read_wire(request, permit, decoder, parts.bounds, answering.admission)
+            exchange = Exchange(_ask(wire, request), LinesRendering(), request, permit)
+            return await exchange.respond(answering, stream=wire.stream)
+
+        @router.get("/lines/broken")
+        async def broken() -> Response:
+            raise RuntimeError("nobody foresaw this")
+
+        return router
+
+
+def _ask(wire: LinesRequest, request: Request) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=request_id_of(request.scope),
+        prompts=(wire.prompt,),
+        choices=1,
+        sampling=SamplingParams(max_tokens=wire.max_tokens),
+        max_tokens_may_shrink=False,
+        text=TextRules(stops=tuple(wire.stops)),
+    )
+
+
+def _wrong(error: GatewayError) -> bytes:
+    return f"wrong {error.code}\n".encode()

@@ -1,0 +1,48 @@
+"""Copies between tiers that copy nothing but take time, on a simulated clock.
+
+Knows: seconds a block, by where it goes. Does not know: why a block moves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+
+from storage.move import Completed, Move, Plan, Tier
+from tests.doubles.modelled.clock import Time
+
+# Of 2 MiB each, as `benchmarks.engine.tiers` measures it: 53 GB/s, and 0.6 GB/s written encrypted.
+HOST_BLOCK_S = 40e-6  # from device to host or back
+DISK_BLOCKS_PER_S = 300.0
+
+
+class ModelledMover:
+    """Copies between tiers that take their time, those of one way one after the other."""
+
+    def __init__(self, time: Time, disk_blocks_per_s: float) -> None:
+        self._time = time
+        self._disk_block_s = 1 / disk_blocks_per_s
+        self._ways: dict[tuple[Tier, Tier], deque[tuple[float, Move]]] = defaultdict(deque)
+
+    @property
+    def pending(self) -> int:
+        """Moves that have not been reported."""
+        return sum(map(len, self._ways.values()))
+
+    def start(self, plan: Plan) -> None:
+        """Begin each move behind the others of its way."""
+        for move in plan.moves:
+            way = self._ways[move.source_tier, move.target_tier]
+            to_disk = Tier.DISK in (move.source_tier, move.target_tier)
+            begun = max(way[-1][0], self._time.now) if way else self._time.now
+            way.append((begun + (self._disk_block_s if to_disk else HOST_BLOCK_S), move))
+
+    def poll(self) -> Completed:
+        """The moves that have ended by now."""
+        done = []
+        for way in self._ways.values():
+            while way and way[0][0] <= self._time.now:
+                done.append(way.popleft()[1])
+        return Completed(done=done)
+
+    def close(self) -> None:
+        """Nothing to close."""

@@ -1,0 +1,282 @@
+"""A modelled H200: the engine's own core with a device that computes nothing but takes time.
+
+Queue, scheduler, cache and core are the engine's. A step takes as long as a model of an 8B on one
+H200 says (`StepModel`), on a simulated clock that the clients use too. So the cost of a policy can
+be predicted before it is measured, as far as the model goes: the gateway and the clients take
+constant times.
+
+Knows: seconds of steps, who asks when. Does not know: how steps are scheduled
+(`engine.scheduling.scheduler`), or what is to be predicted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.link.messages import (
+    Event,
+    Failed,
+    Finished,
+    FromEngine,
+    Generate,
+    SamplingParams,
+    StepReply,
+    Tokens,
+    pack_token_ids,
+)
+from engine.link.socket_link import Incoming
+from engine.scheduling.queue import QueueLimits
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.step_builder import StepLimits
+from engine.startup.assembly import (
+    CacheParts,
+    EngineLimits,
+    LoadedRunner,
+    assemble,
+)
+from engine.startup.lower_tiers import LowerTiers
+from engine.step import Sampled, Step, count_decodes
+from prefix_cache.cache import DEVICE_ONLY
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.tiers.tier_pools import Tiers
+from tests.doubles.engine.welcomes import welcome_of
+from tests.doubles.modelled.clock import Time
+from tests.doubles.modelled.mover import DISK_BLOCKS_PER_S, ModelledMover
+from tests.doubles.row_owners import Running, owners_of
+
+VOCAB = 128_000
+BLOCK_SIZE = 16
+POOL_TOKENS = 800_000
+CLIENT = b"modelled"
+
+
+@dataclass(frozen=True, slots=True)
+class StepModel:
+    """Seconds of a step of an 8B on one H200, fitted to `benchmarks.engine.step`."""
+
+    of_itself: float = 4.0e-3
+    token: float = 17.9e-6  # of a prompt: its products
+    pair: float = 1.2e-9  # of a prompt's token and a key before it
+    decode_key: float = 31e-9
+    read_once: float = 0.0  # share of the decodes' keys that are read together with others'
+    replayed: int = 1024  # tokens of prompts in a step that the host launches at once
+    launch: float = 1.0e-3  # of the host, and of one that is not replayed
+    eager_launch: float = 6.0e-3
+
+    def seconds(self, step: Step) -> float:
+        """How long the device takes."""
+        decodes = count_decodes(step.rows)
+        chunks = step.rows[decodes:]
+        pairs = sum(row.num_new * (row.start + row.num_new / 2) for row in chunks)
+        keys = sum(row.end for row in step.rows[:decodes]) * (1 - self.read_once)
+        new = sum(row.num_new for row in chunks)
+        products = self.products(len(step.rows) - len(chunks), new)
+        return self.of_itself + products + self.pair * pairs + self.decode_key * keys
+
+    def products(self, decodes: int, new: int) -> float:
+        """Seconds of what is done for each token alone; that of decodes is in `of_itself`."""
+        del decodes
+        return self.token * new
+
+    def launch_seconds(self, step: Step) -> float:
+        """How long the host takes to launch it."""
+        is_replayed = step.num_tokens - count_decodes(step.rows) <= self.replayed
+        return self.launch if is_replayed else self.eager_launch
+
+
+@dataclass(frozen=True, slots=True)
+class OnItsWay:
+    """A step that the device computes until `over`."""
+
+    time: Time
+    over: float
+    sampled: list[Sampled]
+
+    def collect(self) -> list[Sampled]:
+        """Wait for it."""
+        self.time.move(self.over)
+        return self.sampled
+
+
+@dataclass
+class ModelledDevice:
+    """A runner that computes nothing, one step after the other, for as long as the model says."""
+
+    time: Time
+    model: StepModel
+    noise: float = 0.0  # largest random delay of a step, as a share
+    idle: float = 0.0  # seconds in which it had no step
+    steps: list[tuple[float, Step]] = field(default_factory=list)  # when it was begun
+    running: Running = list  # who has the seats, for `owners`
+    owners: list[list[Sequence]] = field(default_factory=list)  # of the rows of each step
+    launched_at: list[float] = field(default_factory=list)  # the same steps
+    _over: float = 0.0
+    _dice: random.Random = field(default_factory=lambda: random.Random(5))
+
+    def launch(self, step: Step) -> OnItsWay:
+        """Begin after the step before it."""
+        self.launched_at.append(self.time.now)
+        begun = max(self.time.now + self.model.launch, self._over)
+        if self._over:
+            self.idle += begun - self._over
+        self.time.move(self.time.now + self.model.launch_seconds(step))
+        seconds = self.model.seconds(step) * (1 + self.noise * self._dice.random())
+        self._over = max(begun + seconds, self.time.now)
+        self.steps.append((begun, step))
+        self.owners.append(owners_of(step, self.running()))
+        return OnItsWay(self.time, self._over, [Sampled(1) for row in step.rows if row.samples])
+
+
+class ModelledLink:
+    """A link to clients on the same clock."""
+
+    dropped_frames = 0
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+        self._incoming: list[Incoming] = []
+        self.hears: dict[str, Callable[[Event], None]] = {}
+
+    def say(self, message: Generate, hears: Callable[[Event], None]) -> None:
+        """Ask the engine."""
+        self.hears[message.request_id] = hears
+        self._incoming.append(Incoming(CLIENT, message))
+
+    def receive(self, *, timeout_s: float) -> list[Incoming]:
+        """The messages that have come, or come within `timeout_s`."""
+        self._time.move(self._time.now)
+        give_up = self._time.now + timeout_s
+        while not self._incoming and self._time.now < give_up:
+            self._time.move(min(give_up, self._time.next_due()))
+        incoming, self._incoming = self._incoming, []
+        return incoming
+
+    def send(self, client: bytes, message: FromEngine) -> bool:
+        """Deliver events to the clients."""
+        del client
+        if isinstance(message, StepReply):
+            for event in message.events:
+                self.hears[event.request_id](event)
+        return True
+
+
+def request(request_id: str, flow: str, prompt: npt.NDArray[np.int32], max_tokens: int) -> Generate:
+    """What a gateway would ask for a flow, in a namespace of the flow's own."""
+    path = NamespacePath.single(Namespace(flow.encode().ljust(16, b".")[:16]))
+    return Generate(
+        request_id=request_id,
+        token_ids=pack_token_ids(prompt.tolist()),
+        namespaces=path.spans,
+        block_keys=block_keys(path, prompt, BLOCK_SIZE),
+        flow=flow,
+        weight=1.0,
+        sampling=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
+    )
+
+
+@dataclass
+class Stream:
+    """A client that asks, reads to the end, pauses, and asks again."""
+
+    time: Time
+    link: ModelledLink
+    flow: str
+    prompt_tokens: int
+    max_tokens: int
+    pause_s: float
+    seed: int
+    shared: tuple[int, ...] = ()  # what each prompt begins with
+    on_the_way_s: float = 2e-3  # from the client to the engine and back
+    firsts: list[float] = field(default_factory=list)  # seconds to the first tokens
+    asked_at: list[float] = field(default_factory=list)
+    finished: int = 0
+    is_asking: bool = True
+
+    def __post_init__(self) -> None:
+        self._dice = np.random.default_rng(self.seed)
+        self._number = count()
+
+    def start(self) -> None:
+        """Ask for the first time after a part of the pause."""
+        self._later()
+
+    def _later(self) -> None:
+        pause = self.pause_s * (0.5 + float(self._dice.random())) + self.on_the_way_s
+        self.time.at(self.time.now + pause, self._ask)
+
+    def _ask(self) -> None:
+        if not self.is_asking:
+            return
+        own = self._dice.integers(10, VOCAB, self.prompt_tokens - len(self.shared))
+        prompt = np.concatenate([np.array(self.shared, np.int64), own]).astype(np.int32)
+        self.asked_at.append(self.time.now)
+        request_id = f"{self.flow}/{self.seed}/{next(self._number)}"
+        self.link.say(request(request_id, self.flow, prompt, self.max_tokens), self._hear)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, Tokens) and event.reused is not None:
+            self.firsts.append(self.time.now - self.asked_at[-1] + self.on_the_way_s)
+        elif isinstance(event, Finished):
+            self.finished += 1
+            self._later()
+        elif isinstance(event, Failed):
+            raise RuntimeError(f"a request of {self.flow} failed: {event.message}")
+
+
+class Replay:
+    """The engine, its device and its clients."""
+
+    def __init__(
+        self,
+        step: StepLimits,
+        *,
+        model: StepModel | None = None,
+        overlap_scheduling: bool = True,
+        noise: float = 0.0,
+        pool_tokens: int = POOL_TOKENS,
+        tiers: Tiers = DEVICE_ONLY,
+        disk_blocks_per_s: float = DISK_BLOCKS_PER_S,
+    ) -> None:
+        self.time = Time()
+        self.link = ModelledLink(self.time)
+        self.device = ModelledDevice(self.time, model or StepModel(), noise)
+        blocks = pool_tokens // BLOCK_SIZE
+        welcome = welcome_of(
+            VOCAB,
+            100_000,
+            (0,),
+            block_size=BLOCK_SIZE,
+            num_blocks=blocks,
+            device="cuda",
+            dtype="bfloat16",
+        )
+        self.core = assemble(
+            LoadedRunner(self.device, welcome, blocks, MemoryError),
+            self.link,
+            EngineLimits(step, QueueLimits(), 10.0, overlap_scheduling),
+            CacheParts(lower=LowerTiers(tiers, ModelledMover(self.time, disk_blocks_per_s))),
+            clock=self.time,
+        )
+        self.device.running = lambda: self.core.components.scheduler.running
+        self._seeds = count(1)
+
+    def stream(self, flow: str, prompt: int, output: int, pause_s: float = 0.0) -> Stream:
+        """A client, which starts to ask with `start`."""
+        return Stream(self.time, self.link, flow, prompt, output, pause_s, next(self._seeds))
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Step until `until` returns True."""
+        while not until():
+            self.core.step()
+
+    def run_for(self, seconds: float) -> None:
+        """Step for `seconds` of the clock."""
+        over = self.time.now + seconds
+        self.run(lambda: self.time.now >= over)

@@ -1,0 +1,18 @@
+"""Seconds of a step that is told by its shape, as the modelled device takes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.scheduling.step_times import StepShape
+from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS
+from tests.doubles.modelled.replay import StepModel
+
+
+def seconds_of(model: StepModel, shape: StepShape) -> float:
+    """How long the device takes. Some captured steps do not read keys together."""
+    if SHARING_NEW_TOKENS[-1] < shape.new <= MOST_NEW:
+        model = replace(model, read_once=0.0)
+    products = model.products(shape.decodes, shape.new)
+    keys = model.decode_key * shape.keys * (1 - model.read_once)
+    return model.of_itself + products + model.pair * shape.pairs + keys

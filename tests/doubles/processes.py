@@ -1,0 +1,85 @@
+"""Memory and processor time of a process under measurement, and the cores it may run on.
+
+Knows: /proc. Does not know: what a process is there for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+
+def resident_mib(pid: int) -> float:
+    """Memory of a process; 0 where it has ended."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def busy_seconds(pid: int) -> float:
+    """Processor time of a process's threads so far, to the nanosecond.
+
+    The time of /proc/PID/stat is sampled by a clock that beats with the engine's steps.
+    """
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and has not ended; one that nobody has waited for has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """Processes that its main thread has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def descendants(root: int) -> list[tuple[int, str]]:
+    """Process ids below `root`, with their commands."""
+    parents, commands = {}, {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parents[int(entry.name)] = int(
+                (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            )
+            commands[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+    below = {root}
+    for _ in parents:
+        grown = below | {pid for pid, parent in parents.items() if parent in below}
+        if grown == below:
+            break
+        below = grown
+    return [(pid, commands[pid]) for pid in below if pid in commands and pid != root]
+
+
+def disk_process(directory: Path) -> int:
+    """The process below this one that has the disk tier of `directory` open."""
+    lock = str((directory / "lock").resolve())
+    for pid, _ in descendants(os.getpid()):
+        with suppress(FileNotFoundError, PermissionError):  # it has ended
+            if lock in [os.readlink(open_file) for open_file in Path(f"/proc/{pid}/fd").iterdir()]:
+                return pid
+    raise LookupError(f"no process has {lock} open")
+
+
+def cores() -> int:
+    """How many this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def pin(pid: int, to: Iterable[int]) -> None:
+    """Keep every thread of a process on these cores."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), set(to))

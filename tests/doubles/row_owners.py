@@ -1,0 +1,16 @@
+"""Whose the rows of a step are, for doubles and tests: the runner only sees numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from engine.scheduling.sequence import Sequence
+from engine.step import Step
+
+Running = Callable[[], Iterable[Sequence]]
+
+
+def owners_of(step: Step, running: Iterable[Sequence]) -> list[Sequence]:
+    """The sequence of each row, when the step is launched; none where nobody runs."""
+    by_lease = {one.lease_id: one for one in running}
+    return [by_lease[row.lease_id] for row in step.rows] if by_lease else []

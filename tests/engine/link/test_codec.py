@@ -1,0 +1,250 @@
+"""Messages as bytes: what crosses the link, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.link.codec import Codec, DecodeError, EncodeError, unpack_token_ids
+from engine.link.messages import (
+    Cancel,
+    Failed,
+    Finished,
+    FlowQuota,
+    FromEngine,
+    Hello,
+    Partition,
+    Reused,
+    SamplingParams,
+    StepReply,
+    ToEngine,
+    Tokens,
+    Welcome,
+    WrittenAndRead,
+    pack_logit_bias,
+    pack_token_ids,
+)
+from engine.link.query_messages import (
+    Flush,
+    Flushed,
+    Pin,
+    Pinned,
+    StatsQuery,
+    StatsReply,
+    Unpin,
+    Unpinned,
+)
+from engine.link.stats_messages import EngineStats, TierTokens
+from tests.doubles.engine.logprobs import pack_logprobs
+from tests.engine.rigs.rig import Rig, generate
+
+CODEC = Codec()
+
+TO_ENGINE: list[ToEngine] = [
+    Hello(),
+    generate("a", range(10)),
+    generate(
+        "b",
+        range(10),
+        sampling=SamplingParams(
+            max_tokens=3,
+            seed=-7,
+            num_logprobs=2,
+            logit_bias=pack_logit_bias({5: -1.5}),
+            stop_token_ids=frozenset((1, 2)),
+        ),
+    ),
+    Cancel("a"),
+    Flush(query_id="1", flow="x", namespace=bytes(16)),
+    Pin(
+        query_id="3",
+        pin_id="rules-1",
+        token_ids=pack_token_ids(range(16)),
+        namespace=bytes(16),
+        block_keys=bytes(range(16)),
+    ),
+    Unpin(query_id="4", pin_id="rules-1"),
+    Partition(flows={"a": FlowQuota(0.1, 0.5, 2.0), "b": FlowQuota()}),
+    StatsQuery("2"),
+]
+
+
+def from_engine() -> list[FromEngine]:
+    stats: EngineStats = Rig().core.stats()
+    logprobs = pack_logprobs(-0.1, ((1, -0.1), (2, -3.0)))
+    return [
+        Welcome(
+            engine_id="e",
+            fingerprint=bytes(32),
+            vocab_size=64,
+            block_size=16,
+            max_model_len=100,
+            eos_token_ids=(0, 1),
+            device="cpu",
+            dtype="float32",
+        ),
+        StepReply(
+            [
+                Tokens(
+                    request_id="a",
+                    token_ids=(1, 2),
+                    logprobs=(logprobs,),
+                    reused=Reused(TierTokens(1, 2), 0.5),
+                ),
+                Finished(
+                    request_id="a",
+                    reason="stop",
+                    stop_token_id=0,
+                    prompt_tokens=1,
+                    reused=Reused(),
+                    completion_tokens=2,
+                    cache=WrittenAndRead(16, {"a label": 32, "": 16}),
+                ),
+                Failed(request_id="b", code="queue_full", message="later", retry_after_s=1.0),
+            ]
+        ),
+        Flushed(query_id="1", blocks=4),
+        Pinned(query_id="3", blocks=1),
+        Pinned(query_id="3", blocks=0, code="no_room_to_pin", message="full", retry_after_s=2.0),
+        Unpinned(query_id="4", blocks=1),
+        StatsReply(query_id="2", stats=stats),
+    ]
+
+
+def test_everything_that_crosses_comes_out_as_it_went_in() -> None:
+    for message in TO_ENGINE:
+        assert CODEC.decode_to_engine(CODEC.encode(message)) == message
+    for answer in from_engine():
+        assert CODEC.decode_from_engine(CODEC.encode(answer)) == answer
+
+
+def test_no_kind_of_message_is_left_out_here() -> None:
+    assert {type(message) for message in TO_ENGINE} == set(ToEngine.__args__)
+    assert {type(answer) for answer in from_engine()} == set(FromEngine.__args__)
+
+
+def test_each_direction_refuses_the_others_messages() -> None:
+    for message in TO_ENGINE:
+        with pytest.raises(DecodeError):
+            CODEC.decode_from_engine(CODEC.encode(message))
+    for answer in from_engine():
+        with pytest.raises(DecodeError):
+            CODEC.decode_to_engine(CODEC.encode(answer))
+
+
+def test_frames_are_bounded_on_both_ends() -> None:
+    small = Codec(max_frame_bytes=1000)
+    message = generate("a", range(10))
+    frame = small.encode(message)
+    assert small.decode_to_engine(frame) == message
+    large = generate("a", [1] * 1000)
+    with pytest.raises(EncodeError):
+        small.encode(large)
+    with pytest.raises(DecodeError):
+        small.decode_to_engine(CODEC.encode(large))
+
+
+def test_an_error_does_not_quote_the_frame() -> None:
+    frame = msgspec.msgpack.encode({"type": "cancel", "request_id": 5, "secret prompt": 1})
+    with pytest.raises(DecodeError) as error:
+        CODEC.decode_to_engine(frame)
+    assert "secret" not in str(error.value)
+    assert error.value.__cause__ is None
+
+
+DEEP = b"\x91" * 100_000 + b"\xc0"
+BAD = {
+    "nothing": b"",
+    "nil": b"\xc0",
+    "no tag": msgspec.msgpack.encode({"request_id": "a"}),
+    "unknown tag": msgspec.msgpack.encode({"type": "shutdown"}),
+    "pickle": b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00\x8c\x07builtins\x94.",
+    "missing fields": msgspec.msgpack.encode({"type": "generate", "request_id": "a"}),
+    "wrong type": msgspec.msgpack.encode({"type": "cancel", "request_id": 5}),
+    "bad utf-8": b"\x82\xa4type\xa6cancel\xaarequest_id\xa2\xff\xfe",
+    "two messages": CODEC.encode(Hello()) * 2,
+    "cut off": CODEC.encode(TO_ENGINE[1])[:-1],
+    "huge claimed length": b"\xdd\xff\xff\xff\xff",
+    "deep": DEEP,
+    "deep in a known field": b"\x82\xa4type\xa6cancel\xa5other" + DEEP,
+    "json": b'{"type":"hello"}',
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bytes_that_are_no_message_raise_decode_error(name: str) -> None:
+    with pytest.raises(DecodeError):
+        CODEC.decode_to_engine(BAD[name])
+    with pytest.raises(DecodeError):
+        CODEC.decode_from_engine(BAD[name])
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(st.binary(max_size=300))
+def test_garbage_is_no_message_and_raises_decode_error_alone(frame: bytes) -> None:
+    with pytest.raises(DecodeError):
+        CODEC.decode_to_engine(frame)
+    with pytest.raises(DecodeError):
+        CODEC.decode_from_engine(frame)
+
+
+def is_said(value: Any, frame: Any) -> bool:
+    """Whether a typed value is what an untyped decoder reads, but for fields left at a default."""
+    if isinstance(value, dict) and isinstance(frame, dict):
+        return all(is_said(value[name], frame[name]) for name in value.keys() & frame.keys())
+    if isinstance(value, list | tuple) and isinstance(frame, list):
+        return len(value) == len(frame) and all(map(is_said, value, frame))
+    is_number = isinstance(value, float) and type(frame) in (int, float)
+    is_alike = is_number or type(value) is type(frame)
+    return is_alike and (value == frame or value != value)  # NaN
+
+
+def test_a_damaged_frame_is_refused_with_decode_error_or_read_as_what_it_says() -> None:
+    became: Counter[str] = Counter()
+
+    @settings(max_examples=1000, deadline=None, derandomize=True)
+    @given(
+        message=st.sampled_from(TO_ENGINE),
+        changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
+        cut=st.integers(0, 10_000),
+    )
+    def damage(message: ToEngine, changes: list[tuple[int, int]], cut: int) -> None:
+        frame = bytearray(CODEC.encode(message))
+        for at, value in changes:
+            frame[at % len(frame)] = value
+        damaged = bytes(frame[: max(1, cut)])
+        try:
+            decoded = CODEC.decode_to_engine(damaged)
+        except DecodeError:
+            became["refused"] += 1
+            return
+        assert isinstance(decoded, ToEngine)
+        try:
+            said = msgspec.msgpack.decode(damaged)
+        except UnicodeDecodeError:  # the name of a field, which is then one that nobody knows
+            return
+        became["read"] += 1
+        assert is_said(msgspec.to_builtins(decoded, builtin_types=(bytes,)), said)
+
+    damage()
+    assert min(became["refused"], became["read"]) > 100, became
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1)))
+def test_token_ids_travel_as_int32(token_ids: list[int]) -> None:
+    data = pack_token_ids(token_ids)
+    assert len(data) == 4 * len(token_ids)
+    assert unpack_token_ids(data).tolist() == token_ids
+    assert unpack_token_ids(data).dtype == np.int32
+
+
+def test_a_cut_off_token_id() -> None:
+    assert pack_token_ids([1]) == b"\x01\x00\x00\x00"
+    with pytest.raises(DecodeError):
+        unpack_token_ids(b"\x01\x00\x00")

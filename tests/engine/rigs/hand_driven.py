@@ -1,0 +1,259 @@
+"""A runner driven by hand: sequences with blocks handed out in order, steps written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from engine.execution.batch import Batch, build_batch
+from engine.execution.block_tables import BlockTables
+from engine.execution.graphs.block_tables import DeviceTables
+from engine.execution.graphs.capture import Capture
+from engine.execution.graphs.runner import GraphRunner
+from engine.execution.graphs.steps import CaptureContext, CapturedSteps
+from engine.execution.runner import ModelRunner
+from engine.link.messages import SamplingParams, TokenLogprobs, pack_logit_bias
+from engine.models.architecture import SERVED, ServedModels, read_model_config
+from engine.models.config import ModelConfig, kv_layout
+from engine.models.decoder import build_decoder
+from engine.models.weights import load_parameters
+from engine.sampling.planner import Planner
+from engine.sampling.sampler import Sampler
+from engine.sampling.tables import SlotTables
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.step_builder import row_of, sent, step_of
+from engine.startup.device import dtype_name
+from engine.step import Row, Runner, Sampled
+from kernels.attention.split_sizes import split_sizes
+from kernels.ops import Ops, ops_for
+from prefix_cache.leases.lease import Lease
+from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.tree.node import Node
+from storage.device_pool import DevicePool, Mover
+
+BLOCK_SIZE = 16
+BATCH_SLOTS = 24
+_LEASE_IDS = count(1)
+PATH = NamespacePath.single(Namespace(bytes(16)))
+
+
+def sampling(max_tokens: int = 64, temperature: float = 0.0, **fields: Any) -> SamplingParams:
+    """Greedy unless told otherwise; biases as a dict, stops as any ids."""
+    if "logit_bias" in fields:
+        fields["logit_bias"] = pack_logit_bias(fields["logit_bias"])
+    fields["stop_token_ids"] = frozenset(fields.get("stop_token_ids", ()))
+    return SamplingParams(max_tokens=max_tokens, temperature=temperature, **fields)
+
+
+# One of each way to sample: greedy, drawn, filtered, penalised, biased, reporting.
+EVERY_WISH = [
+    sampling(8),
+    sampling(8, 1.0, seed=1),
+    sampling(8, 0.8, seed=2, top_k=20),
+    sampling(8, 0.8, seed=3, top_p=0.9, min_p=0.05),
+    sampling(8, 1.0, seed=4, repetition_penalty=1.3, presence_penalty=0.5, num_logprobs=3),
+    sampling(8, 1.0, seed=5, logit_bias={7: 2.0, 9: -100.0}, min_tokens=4, num_logprobs=0),
+]
+
+
+def lease_of(block_ids: list[int]) -> Lease:
+    """A private lease of these blocks."""
+    return Lease(
+        path=PATH,
+        owner="flow",
+        shares=False,
+        block_ids=np.array(block_ids, dtype=np.int32),
+        num_blocks=len(block_ids),
+        num_shared=0,
+        node=cast(Node, None),  # the tree's affair; a runner never looks
+        cached_tokens=0,
+        moves=(),
+    )
+
+
+def sequence_of(
+    prompt: list[int], wish: SamplingParams | None = None, block_ids: list[int] | None = None
+) -> Sequence:
+    """A sequence of `prompt`, with a lease when blocks are given."""
+    wish = wish or sampling()
+    tokens = np.zeros(len(prompt) + wish.max_tokens, dtype=np.int32)
+    tokens[: len(prompt)] = prompt
+    sequence = Sequence(
+        request_id="r",
+        client=b"",
+        flow="flow",
+        weight=1.0,
+        path=PATH,
+        block_keys=b"",
+        sampling=wish,
+        prompt_len=len(prompt),
+        arrived=0.0,
+        tokens=tokens,
+        num_tokens=len(prompt),
+        batch_slot=0,
+    )
+    if block_ids is not None:
+        hold(sequence, block_ids)
+    return sequence
+
+
+def hold(sequence: Sequence, block_ids: list[int]) -> None:
+    """Give a sequence a lease of these blocks."""
+    sequence.hold(lease_of(block_ids), next(_LEASE_IDS))
+
+
+def data_row(sequence: Sequence, start: int, num_new: int) -> Row:
+    """Tokens of a sequence as data, with what was not sent of it yet."""
+    return sent(row_of(sequence, num_new, start))
+
+
+def last_rows(sequences: Iterable[Sequence]) -> list[Row]:
+    """The last token of each, known or pending, from which the next is sampled."""
+    return [data_row(one, one.length - 1, 1) for one in sequences]
+
+
+class CountedSeeds:
+    """1, 2, 3... to rows without a seed."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def __call__(self) -> int:
+        self._last += 1
+        return self._last
+
+
+def build_runner(
+    model_dir: Path,
+    num_blocks: int = 256,
+    device: torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+    ops: Ops | None = None,
+    served: ServedModels = SERVED,
+) -> ModelRunner:
+    """The runner of a checkpoint, with its own pool; `ops` are the device's where not given."""
+    device = device or torch.device("cpu")
+    config = read_model_config(model_dir, served)
+    parameters = load_parameters(model_dir, config, dtype, device)
+    decoder = build_decoder(config, parameters, ops or ops_for(device), config.max_positions)
+    pool = DevicePool(kv_layout(config.layers, dtype_name(dtype), BLOCK_SIZE), num_blocks, device)
+    planner = Planner(config.vocab_size, config.eos_token_ids, CountedSeeds(), BATCH_SLOTS)
+    return ModelRunner(
+        decoder,
+        Sampler(planner, decoder.ops, SlotTables(BATCH_SLOTS, config.vocab_size)),
+        pool,
+        Mover(pool, decoder.ops.copy_blocks),
+        torch.zeros(BATCH_SLOTS + 1, dtype=torch.int64, device=device),
+        BlockTables(num_batch_slots=BATCH_SLOTS, num_blocks=num_blocks),
+        sizes=split_sizes(pool.layers[0]),
+    )
+
+
+def with_graphs(
+    runner: ModelRunner, capture: Capture, *, max_tokens: int = 128, max_model_len: int = 1024
+) -> GraphRunner:
+    """The same runner with its small steps captured; the pool's last block takes the padding."""
+    pool = runner.pool
+    tables = DeviceTables(
+        num_batch_slots=len(runner.last_tokens) - 1,
+        num_blocks=-(-max_model_len // pool.layout.block_size),
+        scratch_block=pool.num_blocks - 1,
+        device=pool.tensor.device,
+    )
+    machine = CaptureContext(runner.decoder, pool.layers, runner.last_tokens, tables)
+    group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
+    steps = CapturedSteps(machine, capture, max_tokens=max_tokens, group_rows=group_rows)
+    return GraphRunner(replace(runner, tables=tables), steps)
+
+
+@dataclass
+class Blocks:
+    """Hands out blocks once each, out of order, so that no test leans on neighbours."""
+
+    num_blocks: int
+    given: int = 0
+
+    def take(self, num_tokens: int) -> list[int]:
+        """Blocks for `num_tokens` tokens."""
+        count = -(-num_tokens // BLOCK_SIZE)
+        first = self.given
+        self.given += count
+        assert self.given <= self.num_blocks
+        return [index * 7 % self.num_blocks for index in range(first, first + count)]
+
+
+class HandDriven:
+    """Sequences on one runner, and steps over them."""
+
+    def __init__(self, runner: ModelRunner, launcher: Runner | None = None) -> None:
+        self.runner = runner
+        self.launcher: Runner = launcher or runner
+        self.blocks = Blocks(runner.pool.num_blocks - 1)
+        self.batch_slots = 0
+
+    @property
+    def model(self) -> ModelConfig:
+        return self.runner.decoder.config
+
+    def add(self, prompt: list[int], wish: SamplingParams | None = None) -> Sequence:
+        """A new sequence with all the blocks it may come to need."""
+        wish = wish or sampling()
+        sequence = sequence_of(prompt, wish, self.blocks.take(len(prompt) + wish.max_tokens))
+        sequence.batch_slot = self.batch_slots % (len(self.runner.last_tokens) - 1)
+        self.batch_slots += 1
+        return sequence
+
+    def batch(self, rows: list[Row]) -> Batch:
+        """The flat form of rows."""
+        self.runner.tables.update(rows)
+        return build_batch(rows, self.runner.tables, BLOCK_SIZE, self.runner.last_tokens.device)
+
+    def grow(self, stem: Sequence, num_blocks: int, tail: list[int], max_tokens: int) -> Sequence:
+        """A new sequence that begins with the computed first `num_blocks` blocks of `stem`."""
+        assert stem.lease is not None
+        shared = num_blocks * BLOCK_SIZE
+        prompt = [*stem.tokens[:shared].tolist(), *tail]
+        sequence = self.add(prompt, sampling(max_tokens))
+        assert sequence.lease is not None
+        sequence.lease.block_ids[:num_blocks] = stem.lease.blocks[:num_blocks]
+        sequence.num_computed = shared
+        return sequence
+
+    def step(self, *work: tuple[Sequence, int]) -> list[Sampled]:
+        """Compute the next tokens of each sequence, one-token rows first; append what is sampled.
+
+        Returns the samples in the order of the rows.
+        """
+        scheduled = step_of(row_of(sequence, new) for sequence, new in work)
+        samples = self.launcher.launch(scheduled.step).collect()
+        sampling_rows = [row for row in scheduled.rows if row.samples]
+        for row in scheduled.rows:
+            row.sequence.num_computed = row.end
+        for row, sample in zip(sampling_rows, samples, strict=True):
+            if sample.token_id is not None:
+                row.sequence.append(sample.token_id)
+        return samples
+
+    def generate(self, sequence: Sequence, chunk: int = 1024) -> list[TokenLogprobs | None]:
+        """Run one sequence alone to its max_tokens; its log-probabilities."""
+        logprobs: list[TokenLogprobs | None] = []
+        while sequence.num_output < sequence.sampling.max_tokens:
+            new = min(chunk, sequence.num_tokens - sequence.num_computed)
+            logprobs += [sample.logprobs for sample in self.step((sequence, new))]
+        return logprobs
+
+
+def output(sequence: Sequence) -> list[int]:
+    """What was generated."""
+    return [int(token) for token in sequence.output_ids]
+
+
+def random_prompt(length: int, seed: int = 0, vocab_size: int = 300) -> list[int]:
+    """Token ids from a fixed seed."""
+    return [int(i) for i in np.random.default_rng(seed).integers(3, vocab_size, length)]

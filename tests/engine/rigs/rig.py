@@ -1,0 +1,210 @@
+"""A whole engine without tensors or sockets: the real cache, a fake runner, a link of two lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+
+from engine.copies import Disk
+from engine.core import EngineCore
+from engine.link.messages import (
+    Failed,
+    Finished,
+    Generate,
+    Loads,
+    SamplingParams,
+    pack_token_ids,
+)
+from engine.scheduling.queue import QueueLimits
+from engine.scheduling.step_builder import StepLimits
+from engine.startup.assembly import (
+    CacheParts,
+    EngineLimits,
+    LoadedRunner,
+    assemble,
+)
+from engine.startup.lower_tiers import LowerTiers
+from prefix_cache.hashing import block_keys
+from prefix_cache.names import PolicyName
+from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.policies.expected_value import by_name
+from prefix_cache.tiers.tier_pools import Tiers
+from tests.doubles.engine.fake_mover import FakeMover, Faults
+from tests.doubles.engine.fake_runner import VOCAB_SIZE, FakeRunner, expected_output
+from tests.doubles.engine.memory_link import MemoryLink
+from tests.doubles.engine.welcomes import welcome_of
+
+EOS = 0
+NAMESPACE = Namespace(b"n" * 16)
+OTHER = Namespace(b"o" * 16)
+CLIENT = b"gateway"
+
+
+class Clock:
+    """Time that a test moves."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def generate(
+    request_id: str,
+    prompt: Sequence[int],
+    *,
+    max_tokens: int = 4,
+    flow: str = "flow",
+    weight: float = 1.0,
+    namespace: Namespace = NAMESPACE,
+    use_cache: bool = True,
+    block_size: int = 4,
+    sampling: SamplingParams | None = None,
+    loads: Loads = "auto",
+    cache_quota: tuple[float, float] | None = None,
+    writer: str = "",
+) -> Generate:
+    """A sound request."""
+    path = NamespacePath.single(namespace)
+    return Generate(
+        request_id=request_id,
+        token_ids=pack_token_ids(prompt),
+        namespaces=path.spans,
+        block_keys=block_keys(path, np.array(prompt, np.int32), block_size),
+        flow=flow,
+        weight=weight,
+        sampling=sampling or SamplingParams(max_tokens=max_tokens, ignore_eos=True),
+        use_cache=use_cache,
+        loads=loads,
+        cache_quota=cache_quota,
+        writer=writer,
+    )
+
+
+@dataclass
+class Rig:
+    """An engine under test, its parts in reach."""
+
+    num_blocks: int = 64
+    block_size: int = 4
+    max_batch_tokens: int = 16
+    max_running: int = 8
+    max_step_s: float | None = None
+    max_waiting: int = 1000
+    context_len: int = 10_000
+    deadline_s: float = 10.0
+    quantum: int = 16
+    overlap_scheduling: bool = False
+    policy: PolicyName = "lru"
+    tiers: Tiers = field(default_factory=Tiers)
+    faults: Faults = field(default_factory=Faults)
+    seed: int = 0
+    disk: Disk | None = None  # where one is to be asked for more than moves
+    pushed: int = 0
+    check_every: int = 1  # steps
+    stepped: int = 0
+    clock: Clock = field(default_factory=Clock)
+    link: MemoryLink = field(default_factory=MemoryLink)
+
+    def __post_init__(self) -> None:
+        self.runner = FakeRunner(self.block_size, self.num_blocks)
+        self.mover = FakeMover(self.runner, self.faults, Random(self.seed))
+        welcome = welcome_of(
+            VOCAB_SIZE,
+            self.context_len,
+            (EOS,),
+            block_size=self.block_size,
+            num_blocks=self.num_blocks,
+        )
+        self.core: EngineCore = assemble(
+            LoadedRunner(self.runner, welcome, self.num_blocks, MemoryError),
+            self.link,
+            EngineLimits(
+                StepLimits(self.max_batch_tokens, self.max_running, self.max_step_s),
+                QueueLimits(capacity=self.max_waiting, quantum=self.quantum),
+                self.deadline_s,
+                self.overlap_scheduling,
+                graph_tokens=0,
+            ),
+            CacheParts(
+                policy=by_name(self.policy),
+                lower=LowerTiers(self.tiers, self.mover, self.disk, block_bytes=64),
+            ),
+            clock=self.clock,
+        )
+        self.cache = self.core.components.cache
+        self.scheduler = self.core.components.scheduler
+        self.runner.running = lambda: self.scheduler.running
+
+    def submit(self, request: Generate, client: bytes = CLIENT) -> None:
+        self.link.say(request, client)
+
+    def step(self, times: int = 1) -> None:
+        """Steps, each a millisecond, with the cache's books checked after them."""
+        for _ in range(times):
+            self.core.step()
+            self.clock.now += 0.001
+            self.stepped += 1
+            if self.stepped % self.check_every == 0:
+                self.cache.check_invariants()
+
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    def run(self, max_steps: int = 2000) -> int:
+        """Step until nothing is alive; returns how many steps it took."""
+        self.step()
+        for taken in range(1, max_steps):
+            if self.core.is_idle:
+                return taken
+            self.step()
+        raise AssertionError(f"still alive after {max_steps} steps")
+
+    def settle_copies(self, max_steps: int = 200) -> None:
+        """Step until no copy is under way."""
+        for _ in range(max_steps):
+            self.step()
+            if not self.mover.pending:
+                return
+        raise AssertionError("copies go on for ever")
+
+    def push_out(self, num_tokens: int | None = None) -> None:
+        """Let a prompt of another kind take (all of) the device, so that blocks go down."""
+        count = num_tokens or self.num_blocks * self.block_size - 1
+        self.pushed += 1
+        tokens = [(self.pushed * 17 + i * i) % VOCAB_SIZE for i in range(count)]
+        name = f"push-{self.pushed}"
+        self.submit(generate(name, tokens, max_tokens=1, flow="push", namespace=OTHER))
+        self.run()
+        self.settle_copies()
+
+    def finished(self, request_id: str) -> Finished:
+        last = self.link.last(request_id)
+        assert isinstance(last, Finished), last
+        return last
+
+    def failed(self, request_id: str) -> Failed:
+        last = self.link.last(request_id)
+        assert isinstance(last, Failed), last
+        return last
+
+    def expect_output(self, request: Generate) -> None:
+        """The request ran to its max_tokens, and every token is right."""
+        prompt = np.frombuffer(request.token_ids, np.int32).tolist()
+        expected = expected_output(prompt, request.sampling.max_tokens)
+        assert self.link.tokens(request.request_id) == expected
+        assert self.finished(request.request_id).completion_tokens == len(expected)
+
+    def expect_nothing_left(self) -> None:
+        """Nobody holds a block or a place in the queue, and no copy is under way."""
+        self.settle_copies()
+        self.cache.flush()
+        pool = self.cache.capacity.pool()
+        assert (pool.free, pool.leased) == (pool.total, 0)
+        assert not [*self.scheduler.running, *self.scheduler.loading, *self.scheduler.queue]
+        assert not self.runner.on_their_way
+        self.cache.check_invariants()

@@ -1,0 +1,25 @@
+"""Answers of an engine, read to their end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.link.interface import Engine
+from engine.link.messages import Finished, Generate, Welcome
+
+
+async def collect(engine: Engine, request: Generate) -> tuple[list[int], Finished]:
+    """All tokens of a request, and how it ended."""
+    tokens: list[int] = []
+    async for event in engine.generate(request):
+        if isinstance(event, Finished):
+            return tokens, event
+        tokens += event.token_ids
+    raise AssertionError("the stream ended without an end")
+
+
+async def welcomed(engine: Engine) -> Welcome:
+    """What the engine is, once one is connected."""
+    while (welcome := engine.welcome) is None:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    return welcome

@@ -1,0 +1,153 @@
+"""Who holds blocks and a batch slot: how one comes, every way to go, and who gives way."""
+
+from __future__ import annotations
+
+from engine.scheduling.active import ActiveSequences, who_gives
+from engine.scheduling.sequence import Sequence
+from prefix_cache.tiers.tier_pools import Tiers
+from storage.move import Tier
+from tests.engine.rigs.rig import Rig, generate
+from tests.engine.rigs.sequences import waiting
+
+PROMPT = range(8)
+
+
+def running(rig: Rig, *names: str) -> ActiveSequences:
+    """Those of `names`, each with a first token."""
+    for name in names:
+        rig.submit(generate(name, [ord(name) % 64, *PROMPT], max_tokens=8))
+        rig.step()
+    return rig.scheduler.active
+
+
+def one(active: ActiveSequences, name: str) -> Sequence:
+    (found,) = (one for one in active.running if one.request_id == name)
+    return found
+
+
+def num_waiting(rig: Rig) -> int:
+    return len(rig.scheduler.queue)
+
+
+def test_running_sequences_stand_in_order_of_arrival_whoever_comes_back() -> None:
+    rig = Rig()
+    active = running(rig, "a", "b", "c")
+    active.preempt(one(active, "a"), rig.clock())
+    assert [sequence.request_id for sequence in active.running] == ["b", "c"]
+    rig.step()
+    assert [sequence.request_id for sequence in active.running] == ["a", "b", "c"]
+
+
+def test_seats_are_each_one_s_own_and_given_back() -> None:
+    rig = Rig(max_running=2)
+    active = running(rig, "a", "b", "c")
+    assert active.is_full
+    assert {sequence.batch_slot for sequence in active.running} == {0, 1}
+    leaving = one(active, "a")
+    active.stop(leaving, rig.clock())
+    assert (leaving.batch_slot, leaving.lease, active.is_full) == (None, None, False)
+    rig.step()
+    assert {(s.request_id, s.batch_slot) for s in active.running} == {("b", 1), ("c", 0)}
+
+
+def test_who_is_stopped_leaves_its_blocks_in_the_tree_and_who_is_expelled_none() -> None:
+    found = {}
+    for way in ("stop", "expel"):
+        rig = Rig()
+        active = running(rig, "a")
+        leaving = one(active, "a")
+        (active.stop if way == "stop" else active.expel)(leaving, rig.clock())
+        assert rig.cache.capacity.pool().leased == 0
+        assert (len(active.running), num_waiting(rig)) == (0, 0)
+        found[way] = rig.cache.locate(leaving.path, leaving.token_ids).device
+        rig.cache.check_invariants()
+    assert found == {"stop": 2, "expel": 0}
+
+
+def test_who_is_preempted_waits_at_the_front_of_its_flow_and_is_counted() -> None:
+    rig = Rig(max_running=1)
+    active = running(rig, "a", "b")
+    assert num_waiting(rig) == 1
+    leaving = one(active, "a")
+    active.preempt(leaving, rig.clock())
+    assert (active.num_preemptions, leaving.lease, num_waiting(rig)) == (1, None, 2)
+    rig.step()
+    assert [sequence.request_id for sequence in active.running] == ["a"]
+
+
+def test_who_waits_can_be_stopped_too() -> None:
+    rig = Rig(max_running=1)
+    active = running(rig, "a", "b")
+    second = rig.scheduler.queue.select(lambda _: 0)
+    assert second is not None
+    assert second.request_id == "b"
+    active.stop(second, rig.clock())
+    assert ([s.request_id for s in active.running], num_waiting(rig)) == (["a"], 0)
+
+
+def test_who_loads_has_blocks_and_no_seat() -> None:
+    rig = Rig(num_blocks=16, max_batch_tokens=64, tiers=Tiers(host_blocks=64))
+    for name in ("first", "second"):
+        rig.submit(generate(name, range(38), max_tokens=1))
+        rig.run()
+    rig.push_out()
+    rig.mover.held.add(Tier.DEVICE)  # what goes up does not arrive
+    rig.submit(generate("again", range(38), max_tokens=2, loads="always"))
+    rig.step(12)
+    active = rig.scheduler.active
+    (loading,) = active.loading
+    assert (loading.batch_slot, loading.lease is None, len(active.running)) == (None, False, 0)
+    active.stop(loading, rig.clock())
+    assert active.loading == []
+    assert loading.lease is None
+    rig.mover.held.clear()
+    rig.settle_copies()
+    assert rig.cache.capacity.pool().leased == 0
+
+
+def test_what_is_to_go_is_what_those_that_run_have_left() -> None:
+    rig = Rig(max_batch_tokens=8)
+    rig.submit(generate("long", range(20), max_tokens=2))
+    rig.step()
+    assert rig.scheduler.active.remaining_tokens() == 12
+    rig.run()
+    assert rig.scheduler.active.remaining_tokens() == 0
+
+
+def arrivals(*flows: str) -> list[Sequence]:
+    """One sequence each, named by flow and place, a second apart."""
+    found = []
+    for at, flow in enumerate(flows):
+        sequence = waiting(f"{flow}{at}", flow=flow)
+        sequence.arrived = float(at)
+        found.append(sequence)
+    return found
+
+
+def gives(running: list[Sequence], flow: str, spared: list[Sequence] | None = None) -> str | None:
+    giver = who_gives(running, flow, spared or [])
+    return None if giver is None else giver.request_id
+
+
+def test_the_last_to_come_of_who_has_most_gives() -> None:
+    assert gives(arrivals("a", "b", "a", "b", "a"), "new") == "a4"
+    assert gives(list(reversed(arrivals("b", "a", "b", "b", "a"))), "new") == "b3"
+
+
+def test_a_flow_with_a_seat_gets_no_other() -> None:
+    assert gives(arrivals("a", "a", "a", "b"), "b") is None
+    assert gives(arrivals("a", "a", "a", "b"), "a") is None
+
+
+def test_no_flow_gives_up_its_only_seat() -> None:
+    assert gives(arrivals("a", "b", "c"), "new") is None
+    assert gives([], "new") is None
+    assert gives(arrivals("a", "b", "c", "b"), "new") == "b3"
+
+
+def test_spared_sequences_are_neither_chosen_nor_counted() -> None:
+    running = arrivals("a", "a", "b", "b", "a")
+    assert gives(running, "new") == "a4"
+    assert gives(running, "new", [running[4]]) in ("a1", "b3")
+    assert gives(running, "new", [running[4], running[1]]) == "b3"
+    assert gives(running, "new", [running[4], running[1], running[3]]) is None

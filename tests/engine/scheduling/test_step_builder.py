@@ -1,0 +1,90 @@
+"""A step in the making keeps to its budget, whatever is added and taken back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.scheduling.sequence import Sequence
+from engine.scheduling.step_builder import StepBuilder, StepLimits, remaining_tokens
+from engine.step import count_decodes
+from tests.doubles.constraints import Allows
+from tests.engine.rigs.hand_driven import hold
+from tests.engine.rigs.sequences import waiting
+
+
+def prompt(name: str, length: int, done: int = 0) -> Sequence:
+    sequence = waiting(name, prompt_len=length)
+    sequence.num_computed = done
+    return sequence
+
+
+def started(sequence: Sequence) -> Sequence:
+    hold(sequence, [1, 2])
+    sequence.batch_slot = 0
+    return sequence
+
+
+def rows_of(builder: StepBuilder) -> list[tuple[str, int, int]]:
+    return [(row.sequence.request_id, row.start, row.num_new) for row in builder.rows]
+
+
+def test_a_row_has_what_its_sequence_has_to_go_as_far_as_the_budget_reaches() -> None:
+    builder = StepBuilder(10)
+    builder.add(prompt("a", 8, done=2))
+    builder.add(prompt("b", 8))
+    assert rows_of(builder) == [("a", 2, 6), ("b", 0, 4)]
+    assert builder.budget == 0
+
+
+@pytest.mark.parametrize(("is_constrained", "to_go"), [(False, 1), (True, 0)])
+def test_who_is_constrained_has_nothing_to_go_while_a_token_is_on_its_way(
+    is_constrained: bool, to_go: int
+) -> None:
+    constraint = Allows([1], 64) if is_constrained else None
+    sequence = replace(prompt("a", 8), constraint=constraint)
+    assert remaining_tokens(sequence) == 8
+    sequence.num_computed, sequence.num_pending = 8, 1
+    assert remaining_tokens(sequence) == to_go
+    sequence.append(1)
+    sequence.num_pending = 0
+    assert remaining_tokens(sequence) == 1
+
+
+def test_a_row_that_is_dropped_gives_its_tokens_back() -> None:
+    builder, gone = StepBuilder(10), prompt("gone", 8)
+    builder.add(gone)
+    builder.add(prompt("stays", 2))
+    builder.drop(gone)
+    assert rows_of(builder) == [("stays", 0, 2)]
+    assert builder.budget == 8
+    builder.drop(gone)  # it has no row any more
+    assert builder.budget == 8
+
+
+def test_decodes_come_before_chunks_and_else_in_order() -> None:
+    builder = StepBuilder(100)
+    for name, length, done in (("p", 8, 0), ("d", 8, 7), ("q", 8, 6), ("e", 4, 3)):
+        builder.add(started(prompt(name, length, done)))
+    scheduled = builder.step()
+    assert [row.sequence.request_id for row in scheduled.rows] == ["d", "e", "p", "q"]
+    assert scheduled.step.num_tokens == 8 + 1 + 2 + 1
+    assert count_decodes(scheduled.step.rows) == 2
+
+
+def test_a_sequence_whose_last_token_is_on_its_way_has_nothing_to_go() -> None:
+    sequence = prompt("a", 8, done=8)
+    sequence.num_pending = 1
+    assert remaining_tokens(sequence) == 1
+    sequence.num_pending = 4  # it may generate four
+    assert remaining_tokens(sequence) == 0
+
+
+@pytest.mark.parametrize(("tokens", "running", "seconds"), [(4, 5, None), (4, 0, None), (4, 4, 0)])
+def test_bounds_that_leave_somebody_without_a_token_are_refused(
+    tokens: int, running: int, seconds: float | None
+) -> None:
+    with pytest.raises(ValueError, match="max_"):
+        StepLimits(tokens, running, seconds)
+    assert StepLimits(4, 4, 1.0).max_running == 4

@@ -1,0 +1,65 @@
+"""Which device and dtype is meant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.models.errors import DeviceUnavailable
+from engine.startup.device import (
+    dtype_name,
+    free_bytes,
+    mark,
+    resolve_device,
+    resolve_dtype,
+    usual_threads,
+)
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def test_cpu_is_always_there() -> None:
+    assert resolve_device("cpu") == CPU
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_absent_cuda_is_refused_and_auto_falls_back() -> None:
+    with pytest.raises(DeviceUnavailable):
+        resolve_device("cuda")
+    assert resolve_device("auto") == CPU
+
+
+@pytest.mark.parametrize(
+    ("device", "checkpoint", "expected"),
+    [
+        (CPU, "bfloat16", torch.float32),
+        (CPU, None, torch.float32),
+        (CUDA, "bfloat16", torch.bfloat16),
+        (CUDA, "float16", torch.float16),
+        (CUDA, "float32", torch.float32),
+        (CUDA, None, torch.bfloat16),
+    ],
+)
+def test_auto_dtype_follows_the_device(
+    device: torch.device, checkpoint: str | None, expected: torch.dtype
+) -> None:
+    assert resolve_dtype("auto", device, checkpoint) == expected
+
+
+def test_a_named_dtype_is_taken_on_any_device() -> None:
+    assert resolve_dtype("float16", CPU, "bfloat16") == torch.float16
+    assert resolve_dtype("float32", CUDA, "bfloat16") == torch.float32
+    assert [dtype_name(d) for d in (torch.float32, torch.bfloat16)] == ["float32", "bfloat16"]
+
+
+def test_the_cpu_needs_no_mark() -> None:
+    assert mark(CPU) is None
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (4, 3), (16, 15)])
+def test_a_core_is_left_to_the_others(cores: int, threads: int) -> None:
+    assert usual_threads(cores) == threads
+
+
+def test_free_memory_of_a_cpu_is_the_hosts() -> None:
+    assert 2**24 < free_bytes(CPU) < 2**48

@@ -1,0 +1,65 @@
+"""How many blocks the pool gets, in numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.models.errors import PoolTooSmall
+from engine.startup.pool_size import (
+    CPU_LIMIT,
+    blocks_ahead,
+    blocks_for_tokens,
+    blocks_on_cpu,
+    blocks_on_cuda,
+)
+
+GIB = 1024**3
+BLOCK = 2 * 1024**2
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(16, 1), (31, 1), (32, 2), (100_000, 6250)])
+def test_cache_tokens_are_rounded_down_to_blocks(tokens: int, blocks: int) -> None:
+    assert blocks_for_tokens(tokens, 16) == blocks
+
+
+@pytest.mark.parametrize("tokens", [0, 15])
+def test_less_than_a_block_is_too_small(tokens: int) -> None:
+    with pytest.raises(PoolTooSmall, match=f"cache_tokens {tokens}"):
+        blocks_for_tokens(tokens, 16)
+
+
+def on_cuda(free: int, weights: int, activations: int) -> int:
+    return blocks_on_cuda(
+        free=free, weights=weights, activations=activations, fraction=0.9, bytes_per_block=BLOCK
+    )
+
+
+def test_cuda_gives_the_fraction_of_what_was_free_before() -> None:
+    blocks = on_cuda(124 * GIB, 16 * GIB, 6 * GIB)
+    # 0.9 of 140 GiB is 126; less 16 for weights and 6 for activations.
+    assert blocks == pytest.approx(104 * 512, abs=1)
+
+
+def test_more_activations_or_weights_leave_fewer_blocks() -> None:
+    plain = on_cuda(100 * GIB, 10 * GIB, 0)
+    assert on_cuda(100 * GIB, 10 * GIB, GIB) == plain - 512
+    assert on_cuda(90 * GIB, 20 * GIB, 0) == plain - 10 * 512
+
+
+def test_a_model_that_fills_the_device_is_refused() -> None:
+    with pytest.raises(PoolTooSmall):
+        on_cuda(GIB, 139 * GIB, GIB)
+
+
+def test_the_cpu_gives_a_share_and_never_more_than_its_limit() -> None:
+    assert blocks_on_cpu(8 * GIB, BLOCK) == 1024
+    assert blocks_on_cpu(1000 * GIB, BLOCK) == CPU_LIMIT // BLOCK
+    with pytest.raises(PoolTooSmall):
+        blocks_on_cpu(BLOCK, BLOCK)
+
+
+@pytest.mark.parametrize(("num_blocks", "ahead"), [(51_200, 1_024), (4_096, 512), (7, 0)])
+def test_blocks_for_two_large_steps_are_kept_free_but_of_a_small_pool_less(
+    num_blocks: int, ahead: int
+) -> None:
+    assert blocks_ahead(num_blocks, 16) == ahead

@@ -1,0 +1,124 @@
+"""The start with a disk that is not empty: the tree is made anew, the hottest blocks are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from engine.startup.warm_up import WARM_AT_ONCE, WARM_PART, WARM_S, warm_up
+from prefix_cache.tiers.tier_pools import Tiers
+from storage.disk.stats import DiskProcessStats, DiskState
+from storage.move import BlockRecord, Tier
+from tests.engine.rigs.rig import Rig, generate
+
+BLOCKS = 100  # of the prompt that is on disk
+PROMPT = [(3 * i * i) % 61 + 1 for i in range(4 * BLOCKS)]
+
+
+class FoundDisk:
+    """A disk that says what it holds."""
+
+    def __init__(self, records: Iterable[tuple[int, BlockRecord]]) -> None:
+        self.generation = 0
+        self.state = DiskState.UP
+        self.stats = DiskProcessStats()
+        self.records = list(records)
+
+    def scan(self) -> Iterable[tuple[int, BlockRecord]]:
+        return self.records
+
+    def forget_owner(self, owner: str) -> None:
+        raise NotImplementedError(owner)
+
+
+def started(num_blocks: int = 160, held: bool = False) -> tuple[Rig, list[int]]:
+    """A rig before its first step, on the disk that one before it has left; how many blocks were
+    under way whenever it paused.
+    """
+    tiers = Tiers(disk_blocks=256)
+    before = Rig(num_blocks=160, tiers=tiers)
+    for name in ("first", "second"):
+        before.submit(generate(name, PROMPT, max_tokens=1))
+        before.run()
+    before.core.spill(1.0)
+    rig = Rig(
+        num_blocks=num_blocks,
+        tiers=tiers,
+        disk=FoundDisk((slot, record) for slot, (record, _) in before.mover.disk.items()),
+    )
+    rig.mover.disk = dict(before.mover.disk)
+    rig.mover.held = {Tier.DEVICE} if held else set()
+    under_way: list[int] = []
+
+    def pause(seconds: float) -> None:
+        under_way.append(rig.mover.pending)
+        rig.clock.now += seconds
+
+    rig.core.components = replace(rig.core.components, pause=pause)
+    return rig, under_way
+
+
+def ask(rig: Rig) -> int:
+    """Tokens of the prompt that were on the device when it was asked for; its output is right."""
+    again = generate("again", PROMPT, max_tokens=4)
+    rig.submit(again)
+    rig.run()
+    rig.expect_output(again)
+    return rig.finished("again").reused.tiers.device
+
+
+def test_half_of_the_device_is_filled_from_the_front() -> None:
+    rig, _ = started()
+    assert warm_up(rig.core.components) == BLOCKS
+    assert rig.cache.capacity.pool().used == 160 // WARM_PART
+    assert not rig.mover.pending
+    assert ask(rig) == 4 * 80
+    rig.expect_nothing_left()
+
+
+def test_no_more_is_loaded_than_there_is() -> None:
+    rig, _ = started(num_blocks=400)
+    assert warm_up(rig.core.components) == BLOCKS
+    assert rig.cache.capacity.pool().used == BLOCKS
+    assert ask(rig) == 4 * BLOCKS - 1  # the last token is always computed
+
+
+def test_few_are_under_way_at_once() -> None:
+    rig, under_way = started()
+    warm_up(rig.core.components)
+    assert max(under_way) == WARM_AT_ONCE < 80
+
+
+def test_a_disk_that_does_not_answer_delays_the_start_for_so_long_and_nobody_after() -> None:
+    rig, under_way = started(held=True)
+    began = rig.clock.now
+    assert warm_up(rig.core.components) == BLOCKS
+    assert WARM_S <= rig.clock.now - began < 1.1 * WARM_S
+    assert rig.mover.pending == max(under_way) == WARM_AT_ONCE
+    other = generate("other", range(30), max_tokens=4)
+    rig.submit(other)
+    rig.run()
+    rig.expect_output(other)
+    rig.mover.held = set()
+    ask(rig)
+    rig.expect_nothing_left()
+
+
+def test_loads_that_fail_are_not_tried_until_the_time_is_up() -> None:
+    rig, _ = started()
+    rig.mover.choose_fate = lambda _: "failed"
+    assert warm_up(rig.core.components) == BLOCKS
+    assert sum(rig.mover.ended.values()) <= 160 // WARM_PART
+    assert rig.cache.capacity.pool().used == 0
+    rig.mover.choose_fate = lambda _: "done"
+    ask(rig)
+    rig.expect_nothing_left()
+
+
+def test_with_an_empty_disk_nothing_is_waited_for() -> None:
+    """The control of all that takes time here."""
+    rig = Rig(tiers=Tiers(disk_blocks=64), disk=FoundDisk([]))
+    began = rig.clock.now
+    assert warm_up(rig.core.components) == 0
+    assert rig.clock.now == began
+    assert not rig.mover.plans

@@ -1,0 +1,67 @@
+"""Agents whose turns come back: five turns of a recorded conversation, in each format of calls.
+
+The model spells its calls in another way than its template does, and thinks before each. With the
+memory of turns a following request has the tokens that are in the cache; without it, it has not.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.support.agents import (
+    AGENTS,
+    FORGETFUL,
+    RECORDED,
+    SYSTEM,
+    AnthropicAgent,
+    OpenAIAgent,
+    Stage,
+    Used,
+    staged,
+)
+from tests.gateway.support.tool_models import write_tool_model
+from tests.gateway.turn_formats.formats import FORMATS
+
+REUSED = 0.95
+
+
+def reused(before: Used, after: Used) -> float:
+    """How much of a turn's prompt and answer the next one had from the cache."""
+    return after.cached / (before.prompt + before.answer)
+
+
+def play_all(stage: Stage, agent: OpenAIAgent | AnthropicAgent) -> list[float]:
+    stage.play(RECORDED)
+    used = [agent.turn() for _ in RECORDED]
+    assert [one.counted for one in used] == [one.prompt for one in used]
+    return [reused(*pair) for pair in pairwise(used)]
+
+
+def parts_of(stage: Stage) -> dict[tuple[str, bool], list[float]]:
+    """What each agent's turns reuse, by dialect and whether it gives reasoning back.
+
+    No two have a word in common at the beginning, so that none finds what another left.
+    """
+    found = {}
+    with stage.client() as http:
+        for name, agent in AGENTS.items():
+            for keeps in (True, False):
+                system = f"{name} {keeps}: {SYSTEM}"
+                found[name, keeps] = play_all(
+                    stage, agent(http, keeps_reasoning=keeps, system=system)
+                )
+    return found
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_following_turn_reuses_what_was_generated(format_name: str, tmp_path: Path) -> None:
+    model = write_tool_model(tmp_path / "model", format_name)
+    with staged(model, tmp_path / "remembers") as stage:
+        found = parts_of(stage)
+        assert min(map(min, found.values())) >= REUSED, found
+    with staged(model, tmp_path / "forgets", bounds=FORGETFUL) as stage:
+        found = parts_of(stage)
+        assert max(map(max, found.values())) < REUSED, f"the control: {found}"

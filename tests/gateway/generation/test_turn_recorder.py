@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.link.messages import Reused
+from gateway.generation.choice import ChoiceEnded, Delta, EndReason
+from gateway.generation.turn_recorder import TurnRecorder
+from gateway.turn_formats.pieces import Piece, ReasoningPiece, TextPiece
+
+
+def ended(index: int, stopped_by: str | int | None, reason: EndReason = "stop") -> ChoiceEnded:
+    return ChoiceEnded(index, reason, 2, Reused(), stopped_by)
+
+
+def recorded(*events: Delta | ChoiceEnded) -> list[tuple[list[Piece], list[int]]]:
+    found = []
+
+    def remember(pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
+        found.append((list(pieces), list(token_ids)))
+
+    recorder = TurnRecorder(remember)
+    for event in events:
+        recorder.see(event)
+    return found
+
+
+def test_choices_are_told_apart() -> None:
+    thought = (ReasoningPiece("hm"),)
+    assert recorded(
+        Delta(0, "", (1,), None, pieces=thought),
+        Delta(1, "a", (2,), None),
+        Delta(0, "", (3,), None, pieces=()),
+        ended(1, 257),
+        ended(0, None, "length"),
+    ) == [([TextPiece("a")], [2]), ([ReasoningPiece("hm")], [1, 3])]
+
+
+def test_what_a_stop_string_cut_off_is_no_turn() -> None:
+    delta = Delta(0, "a", (1, 2), None)
+    assert recorded(delta, ended(0, "b")) == []
+    assert recorded(delta, ended(0, 7)) == [([TextPiece("a")], [1, 2])], "the control: a token"
+
+
+def test_what_has_not_ended_is_no_turn() -> None:
+    assert recorded(Delta(0, "a", (1,), None)) == []

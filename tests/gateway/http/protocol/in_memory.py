@@ -1,0 +1,58 @@
+"""A connection in memory, before an application that answers 200.
+
+Knows: the connection as uvicorn would make it. No network; the clock is the event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from gateway.config import Bounds
+from gateway.http.protocol.connection import BoundedConnection, connection_within
+from tests.doubles.gateway.wire import Wire
+from tests.gateway.http.protocol.exchange import DIALECTS, Application
+
+TURNS = 50  # of the event loop: more than an answer takes
+
+
+@contextmanager
+def connection_to(
+    wire: Wire,
+    state: ServerState,
+    kind: type[BoundedConnection] | None = None,
+    *,
+    keep_alive_s: int = 75,
+    **settings: Any,
+) -> Iterator[BoundedConnection]:
+    """One of the connections of `state`; `settings` are the class's."""
+    config = uvicorn.Config(
+        Application(),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_keep_alive=keep_alive_s,
+    )
+    kind = kind or connection_within(Bounds(), DIALECTS)
+    connection: BoundedConnection = type("InMemory", (kind,), settings)(config, state, {})
+    connection.connection_made(wire)
+    try:
+        yield connection
+    finally:
+        connection.connection_lost(None)
+
+
+def answers(wire: Wire) -> int:
+    """Answers sent so far."""
+    return b"".join(wire.sent).count(b"HTTP/1.1 200 OK\r\n")
+
+
+async def turns() -> None:
+    """Let everything happen that waits for no clock."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)

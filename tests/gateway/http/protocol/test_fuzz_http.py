@@ -1,0 +1,61 @@
+"""Whatever bytes come, a connection stays what `http_oracles` says, and these would see a fault."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.http.protocol.connection import connection_within
+from tests.gateway.http.protocol.exchange import BOUNDS, DIALECTS
+from tests.gateway.http.protocol.http_oracles import check
+from tests.gateway.http.protocol.http_seeds import SEEDS
+from tests.gateway.http.protocol.planted import PLANTED
+
+RUNS = 1_200  # inputs, however long they take on this machine
+FUZZ_S, FIND_S = 150, 90  # at most; the second ends with the first find
+FOUND = 77  # libFuzzer's status when an input broke something
+
+
+@pytest.mark.parametrize("name", SEEDS)
+async def test_bytes_that_once_did_harm(name: str) -> None:
+    await check(connection_within(BOUNDS, DIALECTS), SEEDS[name])
+
+
+@pytest.mark.parametrize("name", sorted(set(PLANTED) - {"LosesHighBytes"}))
+async def test_the_oracles_see_a_fault(name: str) -> None:
+    seen = 0
+    for seed in SEEDS.values():
+        try:
+            await check(PLANTED[name], seed)
+        except AssertionError:
+            seen += 1
+    assert seen > 0
+
+
+def fuzzed(directory: Path, seconds: int, *options: str) -> int:
+    pytest.importorskip("atheris", reason="there is no libFuzzer for this Python or system")
+    command = [
+        sys.executable,
+        "-m",
+        "tests.gateway.http.protocol.fuzz_http",
+        f"-max_total_time={seconds}",
+    ]
+    into = f"-artifact_prefix={directory}/"
+    process = subprocess.run(
+        [*command, "-seed=18", into, *options], capture_output=True, timeout=180
+    )
+    return process.returncode
+
+
+def test_bytes_made_up_by_the_fuzzer(tmp_path: Path) -> None:
+    assert fuzzed(tmp_path, FUZZ_S, f"-runs={RUNS}") == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_fuzzer_reports_a_fault(tmp_path: Path) -> None:
+    assert fuzzed(tmp_path, FIND_S, "--planted=BelievesTrailers") == FOUND
+    [crash] = tmp_path.iterdir()
+    assert b"chunked" in crash.read_bytes().lower()

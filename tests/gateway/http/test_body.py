@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.types import Message
+
+from gateway.config import Bounds
+from gateway.dialects.openai.prompts import prompt_in
+from gateway.dialects.openai.schema import ChatRequest, CompletionRequest
+from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
+from gateway.http.body import count_separators, parse, read_body
+from gateway.http.body_memory import BodyMemory
+
+T = TypeVar("T")
+
+CHAT = msgspec.json.Decoder(ChatRequest)
+COMPLETION = msgspec.json.Decoder(CompletionRequest)
+GOOD_COMPLETION = b'{"model": "m", "prompt": "hi"}'
+GOOD = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "n": 1, "stop": ["a"]}'
+
+
+def parse_or_refuse(
+    decoder: msgspec.json.Decoder[T], body: bytes, max_depth: int = 64
+) -> BadRequest | T:
+    """Anything but these two is raised, and fails the test."""
+    try:
+        return parse(decoder, body, max_depth)
+    except BadRequest as refusal:
+        return refusal
+
+
+def in_pieces(*pieces: bytes, length: str | None = None, encoding: str | None = None) -> Request:
+    """A request whose body comes as `pieces`."""
+    coming = list(pieces)
+
+    async def receive() -> Message:
+        body = coming.pop(0)
+        return {"type": "http.request", "body": body, "more_body": bool(coming)}
+
+    said = {b"content-length": length, b"content-encoding": encoding}
+    headers = [(name, value.encode()) for name, value in said.items() if value is not None]
+    return Request({"type": "http", "headers": headers}, receive)
+
+
+async def read(request: Request, max_bytes: int) -> bytes:
+    memory = BodyMemory(Bounds())
+    with memory.lease("tn") as lease:
+        body = await read_body(request, max_bytes, lease)
+        assert len(memory) >= len(body)
+    assert len(memory) == 0
+    return bytes(body)
+
+
+async def test_a_body_up_to_its_bound() -> None:
+    assert await read(in_pieces(b"ab", b"", b"cd"), 4) == b"abcd"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "identity, gzip", "x"])
+async def test_a_compressed_body_is_refused_as_such(encoding: str) -> None:
+    with pytest.raises(UnsupportedEncoding):
+        await read(in_pieces(b"ab", encoding=encoding), 4)
+    for plain in ("", "identity", "Identity"):
+        assert await read(in_pieces(b"ab", encoding=plain), 4) == b"ab"
+
+
+@pytest.mark.parametrize("length", [None, "1", "-5", "many", "5"])
+async def test_a_body_over_its_bound_whatever_it_declares(length: str | None) -> None:
+    with pytest.raises(BodyTooLarge):
+        await read(in_pieces(b"ab", b"cd", b"e", length=length), 4)
+
+
+async def test_a_declared_length_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(BodyTooLarge):
+        await read(in_pieces(length="9" * 5000), 4)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_are_a_struct_or_a_bad_request(body: bytes) -> None:
+    with pytest.raises(BadRequest):
+        parse(CHAT, body, 64)
+
+
+@given(st.data())
+def test_a_good_body_with_bytes_changed_is_a_struct_or_a_bad_request(data: st.DataObject) -> None:
+    body = bytearray(GOOD)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(body) - 1))
+        body[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    parsed = parse_or_refuse(CHAT, bytes(body))
+    assert parsed.message if isinstance(parsed, BadRequest) else parsed.messages
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(CompletionRequest.__struct_fields__), JSON)
+def test_any_value_in_any_field_is_a_struct_or_a_bad_request(name: str, value: object) -> None:
+    body = json.dumps({"model": "m", "prompt": "x", name: value}).encode()
+    parsed = parse_or_refuse(COMPLETION, body)
+    if isinstance(parsed, BadRequest):
+        assert parsed.param is None or parsed.param.startswith(name)
+    else:
+        assert parsed.model
+
+
+def test_depth_counts_brackets_outside_of_strings() -> None:
+    def nested(depth: int, more: bytes = b"") -> bytes:
+        return GOOD[:-1] + b', "zzz": ' + b"[" * depth + more + b"]" * depth + b"}"
+
+    assert parse(CHAT, nested(9), 10)
+    assert parse(CHAT, nested(9, rb'"[[[\"[[[\\"'), 10)
+    with pytest.raises(BadRequest, match="deeper"):
+        parse(CHAT, nested(10), 10)
+    with pytest.raises(BadRequest, match="deeper"):
+        parse(CHAT, nested(10, rb'"[[[\"[[[\\"'), 10)
+
+
+def test_arrays_and_objects_are_counted_outside_of_strings() -> None:
+    many = b"[" + b",".join([b"[]"] * 160_000) + b"]"
+    with pytest.raises(BadRequest, match="65536 arrays"):
+        parse(CHAT, GOOD[:-1] + b', "zzz": ' + many + b"}", 64)
+    assert parse(CHAT, GOOD[:-1] + b', "user": "' + many + b'"}', 64)
+
+
+MANY = b",".join([b'"a"'] * 160_000)
+NUMBERS = b",".join([b"1"] * 160_000)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b'"stop": [' + MANY + b"]",
+        b'"stop_token_ids": [' + NUMBERS + b"]",
+        b'"modalities": [' + MANY + b"]",
+        b'"logit_bias": {' + b",".join(b'"%d": 1' % i for i in range(160_000)) + b"}",
+        b'"metadata": {' + b",".join(b'"%d": "a"' % i for i in range(160_000)) + b"}",
+        b'"zzz": [' + NUMBERS + b"]",
+    ],
+    ids=lambda field: field[1:9].decode(),
+)
+def test_values_are_counted_before_they_are_parsed(field: bytes) -> None:
+    more = b", " + field + b"}"
+    with pytest.raises(BadRequest, match="150000 values") as refused:
+        parse(CHAT, GOOD[:-1] + more, 64)
+    assert refused.value.code == "invalid_json"
+    with pytest.raises(BadRequest, match="150000 values"):
+        parse(COMPLETION, GOOD_COMPLETION[:-1] + more, 64, prompt_in)
+
+
+def test_commas_within_strings_are_no_values() -> None:
+    for text in (b"," * 160_000, rb"\"," * 160_000, rb"\\" + b"," * 160_000):
+        parsed = parse(CHAT, GOOD[:-1] + b', "user": "' + text + b'"}', 64)
+        assert parsed.user is not None
+        assert parsed.user.count(",") == 160_000
+
+
+def test_the_values_of_the_part_cut_out_are_not_counted() -> None:
+    good = b'{"model": "m", "prompt": [' + NUMBERS + b'], "stop": ["a"]}'
+    assert parse(COMPLETION, good, 64, prompt_in).stop == ["a"]
+    with pytest.raises(BadRequest, match="150000 values"):
+        parse(COMPLETION, good, 64)
+    twice = good[:-1] + b', "prompt": "x"}'  # the first one does not hold, and counts
+    with pytest.raises(BadRequest, match="150000 values"):
+        parse(COMPLETION, twice, 64, prompt_in)
+
+
+@given(JSON)
+def test_separators_are_counted_outside_of_strings(value: object) -> None:
+    def separators(of: object) -> int:
+        within = of.values() if isinstance(of, dict) else of if isinstance(of, list) else ()
+        return max(0, len(list(within)) - 1) + sum(map(separators, within))
+
+    spelled = json.dumps(value, ensure_ascii=False).encode()
+    assert count_separators(spelled) == separators(value)
+    items = len(value) if isinstance(value, list | dict) else 0
+    assert count_separators(spelled, depth=1) == max(0, items - 1)
+
+
+@given(JSON, st.integers(1, 8))
+def test_depth_is_pythons_depth(value: object, max_depth: int) -> None:
+    def depth(of: object) -> int:
+        if isinstance(of, dict):
+            return 1 + max(map(depth, of.values()), default=0)
+        return 1 + max(map(depth, of), default=0) if isinstance(of, list) else 0
+
+    body = json.dumps({"model": "m", "prompt": "x", "zzz": value}, ensure_ascii=False).encode()
+    parsed = parse_or_refuse(COMPLETION, body, max_depth)
+    is_too_deep = isinstance(parsed, BadRequest) and "deeper" in parsed.message
+    assert is_too_deep == (1 + depth(value) > max_depth)
+
+
+@given(st.lists(st.text(alphabet='"\\[x,', max_size=12), max_size=6))
+def test_what_strings_say_counts_for_nothing_however_it_is_escaped(texts: list[str]) -> None:
+    body = json.dumps({"model": "m", "prompt": "x", "zzz": [texts, texts]}).encode()
+    assert parse(COMPLETION, body, 3).model == "m"
+    with pytest.raises(BadRequest, match="deeper"):
+        parse(COMPLETION, body, 2)
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(BadRequest, match="`messages`") as refused:
+        parse(CHAT, b'{"model": "m"}', 64)
+    assert refused.value.code == "missing_required_parameter"
+    assert refused.value.param == "messages"
+    with pytest.raises(BadRequest) as refused:
+        parse(CHAT, b'{"model": "m", "messages": [{"role": "user"}, {"content": "x"}]}', 64)
+    assert refused.value.param == "messages[1].role"

@@ -1,0 +1,245 @@
+"""Requests made up from `/openapi.json`, good and bad ones: no 5xx, nothing undocumented.
+
+What is right by its schema may still be refused (a model that is not served, a salt too long), so
+`positive_data_acceptance` is not asked for; that bad data is refused is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from jsonschema_rs import Draft202012Validator
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from gateway.http.openapi import JSON
+from tests.doubles.engine.fake_engine import FakeEngine
+from tests.doubles.gateway.served import MODEL, Served
+
+EVENTS = "text/event-stream"
+EXAMPLES = 30  # of each operation, in each mode
+FUZZ = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+UNDOCUMENTED: list[Any] = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+BAD_DATA: list[Any] = [*UNDOCUMENTED, negative_data_rejection]
+
+
+@pytest.fixture
+def description(served: Served, engine: FakeEngine) -> dict[str, Any]:
+    described: dict[str, Any] = httpx.get(f"{served.url}/openapi.json").json()
+    for path in described["paths"].values():
+        for operation in path.values():
+            # The library compares an event, and not what is in it, with the schema.
+            content = operation["responses"].get("200", {}).get("content", {})
+            content.update({EVENTS: {"schema": {}}} if EVENTS in content else {})
+    return described | {"servers": [{"url": served.url}]}
+
+
+def operations_of(description: dict[str, Any]) -> list[Any]:
+    schema: Any = schemathesis.openapi.from_dict(description)
+    schema.config.update(base_url=description["servers"][0]["url"])
+    return [found.ok() for found in schema.get_all_operations()]
+
+
+def is_operators(operation: Any) -> bool:
+    return str(operation.path).startswith(("/admin", "/metrics"))
+
+
+def answers(operation: Any, mode: GenerationMode, checks: list[Any], key: str) -> list[Any]:
+    """Send made-up requests and check their answers, which are returned."""
+    came: list[Any] = []
+
+    @FUZZ
+    @given(operation.as_strategy(generation_mode=mode))
+    def send(case: Any) -> None:
+        answer = case.call(headers={"authorization": f"Bearer {key}"})
+        came.append(answer)
+        case.validate_response(answer, checks=checks)
+
+    send()
+    return came
+
+
+def fuzz(operation: Any, mode: GenerationMode, checks: list[Any], key: str) -> list[int]:
+    """The statuses of those answers."""
+    return [answer.status_code for answer in answers(operation, mode, checks, key)]
+
+
+@pytest.mark.parametrize("operators", [False, True])
+def test_good_data_gets_a_documented_answer(
+    description: dict[str, Any], served: Served, operators: bool
+) -> None:
+    key = served.admin_key if operators else served.key
+    chosen = [
+        operation
+        for operation in operations_of(description)
+        if is_operators(operation) is operators
+    ]
+    assert len(chosen) >= 6
+    for operation in chosen:
+        statuses = set(fuzz(operation, GenerationMode.POSITIVE, UNDOCUMENTED, key))
+        assert statuses
+        assert 401 not in statuses, "not a request got past the key"
+
+
+@pytest.mark.parametrize("operators", [False, True])
+def test_bad_data_is_refused(description: dict[str, Any], served: Served, operators: bool) -> None:
+    key = served.admin_key if operators else served.key
+    refused = 0
+    for operation in operations_of(description):
+        if is_operators(operation) is operators and operation.body:
+            statuses = list(fuzz(operation, GenerationMode.NEGATIVE, BAD_DATA, key))
+            refused += sum(400 <= status < 500 for status in statuses)
+    assert refused > EXAMPLES
+
+
+# What no schema says: what there is now, what two fields are to each other, how a number is
+# spelled (`1.0` is an integer in a schema), and what only a model's template knows.
+NAMING_A_MODEL = [
+    "ChatRequest",
+    "CompletionRequest",
+    "TokenizeRequest",
+    "DetokenizeRequest",
+    "MessagesRequest",
+    "PromptRequest",
+]
+BEYOND_SCHEMAS = [
+    r"no such (tenant|key|group|prefix|response)",
+    r"there is no (model of that name|such route)",
+    r"the name or id is taken",
+    r"is in the past",
+    r"in the vocabulary",
+    r"the prefix has \d+ tokens",
+    r"`(n|top_logprobs|logprobs|stop|logit_bias|prompt)` (is|has|times) .*allowed",
+    r"there are more than",
+    r"the model's context is",
+    r"Expected `(int|int \| null|int \| str \| array)`, got `float`",
+    r"`tools` is not supported unless `tool_choice`",
+    r"`tool_choice` names a tool",
+    r"only the assistant calls tools",
+    r"the arguments are not JSON",
+    r"`[\w.]+` is not a JSON schema",
+    r"`[\w.]+` needs texts to choose from",
+    r"`[\w.]+` is not valid JSON",
+    r"`(structured_outputs.structural_tag|response_format)`: ",
+    r"`structured_outputs` says nothing",
+    r"has no `json_schema.schema`",
+    r"a stop string (is empty|has more)",
+    r"`best_of` is not supported",
+    r"`\w+` needs `\w+`",
+    r"`\w+` and `\w+` exclude each other",
+    r"cannot be given together with `echo`",
+    r"needs a last message of the assistant",
+    r"a stop string is empty",
+    r"a stop sequence has 1 to \d+ characters",
+    r"blocks of type `\w+` are not supported",
+    r"a block of type `\w+` cannot be in",
+    r"the last turn is the assistant's and has more than text",
+    r"there is nothing to answer",
+    r"`tools\[\d+\]\.\w+` is (missing|not supported)",
+    r"another tool has this name",
+    r"is not allowed on this server",
+    r"is above its ceiling",
+    r"`from` is after `to`",
+    r"at most \d+ days",
+    r"a name must be printable",
+    r"the model's chat template (refuses|cannot render) these messages",
+]
+
+
+@pytest.mark.parametrize("operators", [False, True])
+def test_good_data_is_refused_only_for_what_no_schema_says(
+    description: dict[str, Any], served: Served, operators: bool
+) -> None:
+    schemas = description["components"]["schemas"]
+    for name in NAMING_A_MODEL:
+        schemas[name]["properties"]["model"] = {"enum": [MODEL]}
+    known = re.compile("|".join(BEYOND_SCHEMAS))
+    unexpected, accepted = set(), 0
+    for operation in operations_of(description):
+        if is_operators(operation) is not operators or operation.method == "delete":
+            continue
+        key = served.admin_key if operators else served.key
+        for answer in answers(operation, GenerationMode.POSITIVE, UNDOCUMENTED, key):
+            accepted += answer.status_code < 300
+            if answer.status_code >= 400 and not known.search(answer.json()["error"]["message"]):
+                unexpected.add(f"{operation.path}: {answer.json()['error']}")
+    assert not unexpected
+    assert accepted > EXAMPLES
+
+
+PARTS: dict[str, tuple[Any, bool]] = {
+    "text": ({"type": "text", "text": ""}, True),
+    "no type": ({"text": ""}, False),
+    "no text": ({"type": "text"}, False),
+    "another type": ({"type": "image_url", "text": "a"}, False),
+    "null type": ({"type": None, "text": "a"}, False),
+}
+
+
+@pytest.mark.parametrize(("part", "is_good"), PARTS.values(), ids=list(PARTS))
+def test_schema_and_parser_say_the_same_of_a_part(
+    description: dict[str, Any], served: Served, part: Any, is_good: bool
+) -> None:
+    schema = description["components"]["schemas"]["TextPart"]
+    assert Draft202012Validator(schema).is_valid(part) is is_good
+    body = {"model": MODEL, "messages": [{"role": "user", "content": [part]}]}
+    headers = {"authorization": f"Bearer {served.key}"}
+    answer = httpx.post(f"{served.url}/tokenize", json=body, headers=headers)
+    assert (answer.status_code == 200) is is_good
+    if not is_good:
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"].startswith("messages[0].content[0].")
+
+
+def test_every_route_says_what_it_answers(description: dict[str, Any]) -> None:
+    """Without a schema the fuzzing above has nothing to hold an answer against."""
+    silent = [
+        f"{method} {path} {status}"
+        for path, operations in description["paths"].items()
+        for method, operation in operations.items()
+        for status, answer in operation["responses"].items()
+        if not answer.get("content") or answer["content"].get(JSON) == {"schema": {}}
+    ]
+    assert silent == []
+    assert len(description["paths"]) >= 20
+
+
+def test_an_undocumented_answer_would_be_found(description: dict[str, Any], served: Served) -> None:
+    description["paths"] = {"/v1/models": description["paths"]["/v1/models"]}
+    (models,) = operations_of(description)
+    list(fuzz(models, GenerationMode.POSITIVE, UNDOCUMENTED, served.key))
+    teapot = {"418": {"description": "A teapot"}}
+    description["paths"]["/v1/models"]["get"]["responses"] = teapot
+    (models,) = operations_of(description)
+    with pytest.raises(FailureGroup, match="Undocumented status code"):
+        list(fuzz(models, GenerationMode.POSITIVE, UNDOCUMENTED, served.key))
+
+
+def test_a_405_names_every_method_of_the_path(served: Served) -> None:
+    headers = {"authorization": f"Bearer {served.admin_key}"}
+    answer = httpx.put(f"{served.url}/admin/tenants", headers=headers)
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, POST"

@@ -1,0 +1,64 @@
+"""What an account counts that was admitted elsewhere; the rest is `test_contract`'s."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.limits.limiter import Amount, Demand, Denied, Granted
+from gateway.limits.limits import Budget, Limits
+from gateway.limits.token_bucket import ONE, Account, Moment
+
+LIMITS = Limits(requests_per_minute=6, tokens_per_minute=600)
+MONTH = 24_000
+
+
+def at(seconds: float) -> Moment:
+    return Moment(round(seconds * 1e6), MONTH)
+
+
+def demand(name: str, limits: Limits = LIMITS, most: Amount | None = None) -> Demand:
+    return Demand(name, "tn_a", limits, most or Amount())
+
+
+class TestOwed:
+    def test_it_fills_the_buckets_as_if_it_had_been_asked_for_here(self) -> None:
+        account = Account()
+        account.owe(LIMITS, 5, 400, at(100))
+        levels = account.levels(LIMITS)
+        assert (levels.requests, levels.tokens) == (5 * ONE, 400 * ONE)
+        granted = account.reserve(demand("a", most=Amount(tokens=200)), at(100))
+        assert isinstance(granted, Granted)
+        refused = account.reserve(demand("b"), at(100))
+        assert isinstance(refused, Denied)
+        assert (refused.reason, refused.retry_after_s) == ("requests", 10.0)
+
+    def test_a_debt_drains_only_from_the_time_it_was_added(self) -> None:
+        account = Account()
+        account.owe(LIMITS, 6, 600, at(100))
+        account.owe(LIMITS, 3, 300, at(130))  # half has drained by now, and is filled again
+        levels = account.levels(LIMITS)
+        assert (levels.requests, levels.tokens) == (6 * ONE, 600 * ONE)
+
+    def test_a_debt_never_exceeds_the_bucket_s_capacity(self) -> None:
+        """However long it has been admitted elsewhere, nobody waits for more than a burst."""
+        account = Account()
+        account.owe(LIMITS, 1000, 100_000, at(100))
+        assert isinstance(account.reserve(demand("a"), at(109.9)), Denied)
+        assert isinstance(account.reserve(demand("a"), at(110)), Granted)
+
+    def test_what_has_no_limit_is_not_counted(self) -> None:
+        account = Account()
+        account.owe(Limits(max_concurrent=1), 1000, 100_000, at(100))
+        assert isinstance(account.reserve(demand("a"), at(100)), Granted)
+
+
+@pytest.mark.parametrize("spent", [0, 1])
+def test_a_budget_is_spent_to_its_last_micro_unit_and_no_further(spent: int) -> None:
+    limits = Limits(budget=Budget(units=1.0))
+    account = Account()
+    first = account.reserve(demand("a", limits, Amount(cost=1_000_000)), at(1))
+    assert isinstance(first, Granted)
+    account.charge(first.hold, Amount(cost=spent), at(2))
+    rest = account.reserve(demand("b", limits, Amount(cost=1_000_000 - spent)), at(3))
+    assert isinstance(rest, Granted)
+    assert isinstance(account.reserve(demand("c", limits, Amount(cost=1)), at(3)), Denied)

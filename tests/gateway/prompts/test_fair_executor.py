@@ -1,0 +1,146 @@
+"""Work in threads gives way at every step, and tenants take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from gateway.errors import TooManyRequests
+from gateway.prompts import fair_executor
+from gateway.prompts.fair_executor import LARGE, FairExecutor, Steps, at_once
+
+
+@pytest.fixture
+def pool() -> Iterator[FairExecutor]:
+    with closing(FairExecutor(1)) as pool:
+        yield pool
+
+
+class Work:
+    """Steps that note their name; the first waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.may_go = threading.Event()
+        self.has_begun = threading.Event()
+
+    def steps(self, name: str, many: int) -> Steps[str]:
+        for _ in range(many):
+            self.has_begun.set()
+            assert self.may_go.wait(10)
+            self.done.append(name)
+            yield
+        return name
+
+
+async def begun(work: Work) -> None:
+    while not work.has_begun.is_set():  # noqa: ASYNC110 (a thread says so)
+        await asyncio.sleep(0)
+
+
+async def test_a_neighbour_waits_for_one_step(pool: FairExecutor) -> None:
+    work = Work()
+    long = asyncio.create_task(pool.run("a", work.steps("long", 6), 0))
+    await begun(work)
+    short = asyncio.create_task(pool.run("b", work.steps("short", 2), 0))
+    await asyncio.sleep(0)
+    work.may_go.set()
+    assert list(await asyncio.gather(long, short)) == ["long", "short"]
+    assert work.done[:4] == ["long", "short", "long", "short"]
+
+
+async def test_one_tenants_work_is_done_in_order(pool: FairExecutor) -> None:
+    work = Work()
+    first = asyncio.create_task(pool.run("a", work.steps("first", 4), 0))
+    await begun(work)
+    second = asyncio.create_task(pool.run("a", work.steps("second", 1), 0))
+    await asyncio.sleep(0)
+    work.may_go.set()
+    await asyncio.gather(first, second)
+    assert work.done == ["first"] * 4 + ["second"]
+
+
+async def test_a_tenant_with_more_work_has_no_more_turns(pool: FairExecutor) -> None:
+    work = Work()
+    first = asyncio.create_task(pool.run("a", work.steps("first", 4), 0))
+    await begun(work)
+    second = asyncio.create_task(pool.run("a", work.steps("second", 4), 0))
+    other = asyncio.create_task(pool.run("b", work.steps("other", 1), 0))
+    await asyncio.sleep(0)
+    work.may_go.set()
+    await asyncio.gather(first, second, other)
+    assert "other" in work.done[:3]
+
+
+async def test_large_work_has_a_thread_of_its_own_that_steps_back(pool: FairExecutor) -> None:
+    work = Work()
+    large = asyncio.create_task(pool.run("a", work.steps("large", 1), LARGE + 1))
+    await begun(work)
+
+    def niceness() -> Steps[int]:
+        yield from ()
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    assert await pool.run("b", niceness(), LARGE) == mine  # while the large one is at work
+    work.may_go.set()
+    await large
+    nicer = await pool.run("b", niceness(), LARGE + 1)
+    assert nicer > mine or mine == 19 or sys.platform != "linux"
+
+
+async def test_an_error_is_the_callers_and_the_thread_goes_on(pool: FairExecutor) -> None:
+    def broken() -> Steps[None]:
+        yield
+        raise ValueError("it broke")
+
+    with pytest.raises(ValueError, match="it broke"):
+        await pool.run("a", broken(), 0)
+    work = Work()
+    work.may_go.set()
+    assert await pool.run("a", work.steps("next", 3), 0) == "next"
+
+
+async def test_work_of_a_request_that_left_is_not_gone_on_with(pool: FairExecutor) -> None:
+    work = Work()
+    gone = asyncio.create_task(pool.run("a", work.steps("gone", 50), 0))
+    await begun(work)
+    waits = asyncio.create_task(pool.run("a", work.steps("waits", 1), 0))
+    stays = asyncio.create_task(pool.run("a", work.steps("stays", 1), 0))
+    await asyncio.sleep(0)
+    gone.cancel()
+    waits.cancel()
+    await asyncio.gather(gone, waits, return_exceptions=True)
+    work.may_go.set()
+    assert await stays == "stays"
+    assert work.done == ["gone", "stays"]  # the step under way is finished
+
+
+async def test_so_much_of_a_tenant_may_wait(
+    pool: FairExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fair_executor, "_MAX_WAITING", 2)
+    work = Work()
+    running = asyncio.create_task(pool.run("a", work.steps("running", 3), 0))
+    await begun(work)
+    waiting = [asyncio.create_task(pool.run("a", work.steps("w", 1), 0)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyRequests):
+        await pool.run("a", work.steps("too many", 1), 0)
+    other = asyncio.create_task(pool.run("b", work.steps("other", 1), 0))  # the control
+    await asyncio.sleep(0)
+    work.may_go.set()
+    assert await asyncio.gather(running, *waiting, other) == ["running", "w", "w", "other"]
+
+
+def test_all_steps_at_once() -> None:
+    work = Work()
+    work.may_go.set()
+    assert at_once(work.steps("x", 3)) == "x"
+    assert work.done == ["x"] * 3

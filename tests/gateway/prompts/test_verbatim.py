@@ -1,0 +1,163 @@
+"""When a remembered turn may stand in a chat again: everything before it must be as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from gateway.config import Bounds
+from gateway.errors import BadRequest
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.control_tokens import Rendered
+from gateway.prompts.generation_request import ChatPrompt
+from gateway.prompts.messages import Message, Reasoning, Text
+from gateway.prompts.splicing import SplicedChat
+from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.turn_memory import TurnMemory
+from gateway.prompts.verbatim import Render, VerbatimTurns
+from gateway.turn_formats.pieces import TextPiece
+from tests.gateway.support.families import FAMILIES, Family
+from tests.gateway.support.manual_clock import ManualClock
+
+ANSWER = "The quick brown fox"
+
+
+class Scene:
+    """A model, and the memory of its answers to one tenant."""
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.clock = ManualClock()
+        forms = AnswerForms.of(family.template, family.ours, None)
+        self.turns = VerbatimTurns(TurnMemory(Bounds(), self.clock), forms, family.ours)
+        self.ends = [family.id_of(family.end)]
+
+    def render(self, chat: ChatPrompt) -> Rendered:
+        return self.family.template.render(
+            chat.messages,
+            add_generation_prompt=chat.add_generation_prompt,
+            variables=chat.variables,
+        )
+
+    def spliced(self, chat: ChatPrompt, render: Render | None = None) -> SplicedChat:
+        keys = self.turns.keys(chat, "ada", b"own")
+        assert keys is not None
+        return self.turns.spliced(chat, keys, render or self.render, self.ends)
+
+    def answer(self, chat: ChatPrompt, text: str = ANSWER) -> list[int]:
+        """Have the model answer `chat`, letter by letter."""
+        encode = partial(self.family.ours.encode, add_special_tokens=False)
+        keys, prompt = self.turns.keys(chat, "ada", b"own"), self.spliced(chat)
+        assert keys is not None
+        parts: list[TokenIds] = [
+            encode(part) if isinstance(part, Rendered) else part for part in prompt.parts()
+        ]
+        origin = self.turns.origin(chat, keys, prompt, np.concatenate(parts))
+        assert origin is not None
+        ids = [int(one) for letter in text for one in encode(Rendered((letter,)))]
+        self.turns.remember(origin, [TextPiece(text)], ids)
+        return ids
+
+
+@pytest.fixture(params=["qwen2", "qwen3", "llama3", "mistral", "mistral-legacy", "handbook"])
+def scene(request: pytest.FixtureRequest) -> Scene:
+    return Scene(FAMILIES[request.param]())
+
+
+def user(text: str = "fox") -> Message:
+    return Message("user", (Text(text),))
+
+
+def after(chat: ChatPrompt, answer: str = ANSWER) -> ChatPrompt:
+    """The next request of the same chat."""
+    turn = Message("assistant", (Text(answer),))
+    return ChatPrompt((*chat.messages, turn, user("And?")))
+
+
+FIRST = ChatPrompt((user(),))
+
+
+def test_every_answer_of_a_chat_is_put_back(scene: Scene) -> None:
+    first = scene.answer(FIRST)
+    second = scene.answer(after(FIRST))
+    found = scene.spliced(after(after(FIRST)))
+    assert [splice.token_ids.tolist() for splice in found.splices] == [first, second]
+    assert "".join(scene_text(found)) == scene.render(after(after(FIRST))).text
+
+
+def scene_text(chat: SplicedChat) -> list[str]:
+    """The chat's text, with the answers for what was spliced."""
+    return [part.text if isinstance(part, Rendered) else ANSWER for part in chat.parts()]
+
+
+def test_where_an_earlier_turn_is_forgotten_the_later_ones_are_rendered(scene: Scene) -> None:
+    scene.answer(FIRST)
+    scene.clock.advance(1000)
+    scene.answer(after(FIRST))  # which uses the first
+    assert len(scene.spliced(after(after(FIRST))).splices) == 2
+    whole = after(after(FIRST))
+    keys = scene.turns.keys(whole, "ada", b"own")
+    assert keys is not None
+    scene.clock.advance(1000)
+    scene.turns.memory.use("ada", keys.of_turns[3])
+    scene.clock.advance(1000)
+    assert scene.turns.memory.find("ada", keys.of_turns[1]) is None
+    assert scene.turns.memory.find("ada", keys.of_turns[3]) is not None
+    assert scene.spliced(whole) == SplicedChat(scene.render(whole))
+
+
+def changing(render: Render) -> Render:
+    """As a template that writes the time."""
+
+    def other(chat: ChatPrompt) -> Rendered:
+        first, *rest = render(chat).pieces
+        return Rendered((f"{first}12:01", *rest))
+
+    return other
+
+
+def refusing(render: Render) -> Render:
+    """As a template that takes no reasoning."""
+
+    def other(chat: ChatPrompt) -> Rendered:
+        if any(isinstance(part, Reasoning) for one in chat.messages for part in one.parts):
+            raise BadRequest("no reasoning here")
+        return render(chat)
+
+    return other
+
+
+@pytest.mark.parametrize(("change", "turns"), [(changing, 0), (refusing, 1)])
+def test_all_before_a_turn_must_be_rendered_as_it_was(
+    scene: Scene, change: Callable[[Render], Render], turns: int
+) -> None:
+    scene.answer(FIRST)
+    assert len(scene.spliced(after(FIRST)).splices) == 1
+    render = change(scene.render)
+    found = scene.spliced(after(FIRST), render)
+    assert len(found.splices) == turns
+    assert found.rendered == render(after(FIRST))
+
+
+def test_an_answer_that_the_template_trims_says_the_same(scene: Scene) -> None:
+    ids = scene.answer(FIRST, f"{ANSWER}\n")
+    for given in (f"{ANSWER}\n", ANSWER):
+        [splice] = scene.spliced(after(FIRST, given)).splices
+        assert splice.token_ids.tolist() == ids
+
+
+def test_characters_that_were_cut_off_are_not_put_back(scene: Scene) -> None:
+    scene.answer(FIRST, f"{ANSWER}\N{REPLACEMENT CHARACTER}")
+    chat = after(FIRST, f"{ANSWER}\N{REPLACEMENT CHARACTER}")
+    assert not scene.spliced(chat).splices
+
+
+def test_an_answer_to_a_turn_that_goes_on_is_not_remembered(scene: Scene) -> None:
+    chat = ChatPrompt((user(),), add_generation_prompt=False)
+    keys = scene.turns.keys(chat, "ada", b"own")
+    assert keys is not None
+    prompt = scene.spliced(chat)
+    assert scene.turns.origin(chat, keys, prompt, np.zeros(4, np.int32)) is None

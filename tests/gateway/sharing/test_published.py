@@ -1,0 +1,205 @@
+"""What is in force on one gateway, and what it has an engine pin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from engine.errors import NoRoomToPin
+from engine.link.interface import PinnedPrefix
+from gateway.errors import Unavailable
+from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.sharing.namespaces import Namespaces, PublishedIndex
+from gateway.sharing.pinning import RETRY_S, Pinning
+from gateway.sharing.prefix_tokens import PrefixTokens
+from gateway.sharing.published import Published, PublishedParts, in_force
+from gateway.state.records import EVERYONE, PrefixSource, PublishedPrefix
+from gateway.state.store import R
+from tests.doubles.engine.fake_engine import WELCOME, FakeEngine
+from tests.doubles.waiting import until
+from tests.gateway.state.memory_store import MemoryStore
+from tests.gateway.support.manual_clock import ManualClock
+
+TEXT = "Be brief and be kind to everyone who asks you something."
+WITHIN_S = 20.0
+
+
+class Away(MemoryStore):
+    """A store that can be away."""
+
+    is_away = False
+
+    async def every(self, kind: type[R]) -> list[R]:
+        if self.is_away:
+            raise Unavailable("away")
+        return await super().every(kind)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+class Gateway:
+    """What a gateway has of it."""
+
+    def __init__(
+        self, model: Path, store: MemoryStore, engine: FakeEngine, pool: ThreadPoolExecutor
+    ) -> None:
+        self.reader = PrefixTokens(
+            Tokenizer.load(model), ChatTemplate.load(model, Tokenizer.load(model).control)
+        )
+        self.store, self.engine, self.index = store, engine, PublishedIndex()
+        namespaces = Namespaces(b"s" * 32, published=self.index)
+        self.published = Published(
+            PublishedParts(store, self.reader, namespaces, self.index, engine, pool)
+        )
+
+    def blocks(self, text: str = TEXT, group_id: str | None = None) -> int:
+        found = self.index.match(self.tokens(text), group_id, WELCOME.block_size)
+        return found.blocks if found else 0
+
+    def tokens(self, text: str) -> TokenIds:
+        return self.reader.of(PrefixSource(text=text))
+
+
+@pytest.fixture
+async def gateway(tiny_model: Path, pool: ThreadPoolExecutor) -> AsyncIterator[Gateway]:
+    gateway = Gateway(tiny_model, Away(), FakeEngine(), pool)
+    async with gateway.published.kept():
+        yield gateway
+
+
+def prefix(name: str = "rules", version: int = 1, text: str = TEXT) -> PublishedPrefix:
+    source = PrefixSource(text=text)
+    return PublishedPrefix.new(name, version, EVERYONE, source, created_at=float(version))
+
+
+def test_of_every_name_the_latest_that_is_not_deleted_is_in_force() -> None:
+    old, new, other = prefix(), prefix(version=2), prefix("other")
+    assert in_force([old, new, other]) == [new, other]
+    assert in_force([old, replace(new, deleted_at=1.0)]) == [old]
+    assert in_force([replace(old, deleted_at=1.0)]) == []
+
+
+async def test_what_another_gateway_stores_is_found_and_pinned_without_news(
+    gateway: Gateway,
+) -> None:
+    record = prefix()
+    await gateway.store.create(record)
+    await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
+    assert gateway.blocks() == 3
+    assert gateway.engine.pinned[record.id] == 4  # the last one is not full
+    await gateway.store.update(replace(record, deleted_at=5.0))
+    await until(lambda: record.id not in gateway.engine.pinned, WITHIN_S)
+    assert gateway.blocks() == 0
+
+
+async def test_a_new_engine_is_sent_everything_again(gateway: Gateway) -> None:
+    record = prefix()
+    await gateway.store.create(record)
+    await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
+    gateway.engine.pinned.clear()
+    await gateway.published.renew()
+    assert gateway.engine.pinned == {}  # the control: the same engine is not told twice
+    gateway.engine.welcome = replace(WELCOME, engine_id="another")
+    await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
+
+
+async def test_an_engine_that_outlived_a_deletion_lets_go(gateway: Gateway) -> None:
+    gone, unknown = replace(prefix(), deleted_at=2.0), "px_of_a_gateway_that_is_ahead"
+    await gateway.store.create(gone)
+    gateway.engine.pinned = {gone.id: 3, unknown: 3}
+    gateway.engine.welcome = replace(WELCOME, engine_id="another")
+    await until(lambda: gone.id not in gateway.engine.pinned, WITHIN_S)
+    assert unknown in gateway.engine.pinned
+
+
+async def test_while_the_state_is_away_what_was_known_stays(gateway: Gateway) -> None:
+    assert isinstance(gateway.store, Away)
+    await gateway.store.create(prefix())
+    await until(lambda: gateway.blocks() == 3, WITHIN_S)
+    gateway.store.is_away = True
+    with pytest.raises(Unavailable):
+        await gateway.published.renew()
+    assert gateway.blocks() == 3
+
+
+async def test_a_prefix_the_model_cannot_encode_leaves_others_alone(gateway: Gateway) -> None:
+    bad = replace(prefix("bad"), source=PrefixSource(messages=[{"role": "tool", "content": "x"}]))
+    good = prefix("good")
+    await gateway.store.create(bad)
+    await gateway.store.create(good)
+    await until(lambda: good.id in gateway.engine.pinned, WITHIN_S)
+    assert "no tools here" in (gateway.published.refusal(bad.id) or "")
+    assert gateway.published.refusal(good.id) is None
+
+
+async def test_one_shorter_than_a_block_is_not_pinned(gateway: Gateway) -> None:
+    short, good = prefix("short", text="short"), prefix("good")
+    await gateway.store.create(short)
+    await gateway.store.create(good)
+    await until(lambda: good.id in gateway.engine.pinned, WITHIN_S)
+    assert set(gateway.engine.pinned) == {good.id}
+
+
+async def test_without_an_engine_nothing_is_in_force(
+    tiny_model: Path, pool: ThreadPoolExecutor
+) -> None:
+    gateway = Gateway(tiny_model, MemoryStore(), FakeEngine(None), pool)
+    await gateway.store.create(prefix())
+    await gateway.published.renew()
+    assert gateway.blocks() == 0
+    gateway.engine.welcome = WELCOME
+    await gateway.published.renew()
+    assert gateway.blocks() == 3
+
+
+async def test_a_refusal_is_asked_again_later() -> None:
+    engine, clock = FakeEngine(), ManualClock()
+    pinning = Pinning(engine, monotonic=clock)
+    engine.pin_error = NoRoomToPin("full")
+
+    def bring() -> None:
+        pinning.bring("engine", {"a"}, set(), lambda name: PinnedPrefix(name, b"", b"", b""))
+
+    bring()
+    await until(lambda: pinning.refusal("a") == "full", WITHIN_S)
+    engine.pin_error = None
+    bring()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert engine.pinned == {}
+    clock.advance(RETRY_S)
+    bring()
+    await until(lambda: "a" in engine.pinned, WITHIN_S)
+    assert pinning.refusal("a") is None
+    await pinning.close()
+
+
+async def test_a_pin_that_fails_in_any_other_way_is_logged_and_asked_again_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine, clock = FakeEngine(), ManualClock()
+    pinning = Pinning(engine, monotonic=clock)
+    engine.pin_error = RuntimeError("nobody thought of it")
+
+    def bring() -> None:
+        pinning.bring("engine", {"a"}, set(), lambda name: PinnedPrefix(name, b"", b"", b""))
+
+    bring()
+    await until(lambda: pinning.refusal("a") is not None, WITHIN_S)
+    assert "nobody thought of it" in caplog.text
+    engine.pin_error = None
+    clock.advance(RETRY_S)
+    bring()
+    await until(lambda: "a" in engine.pinned, WITHIN_S)
+    assert pinning.refusal("a") is None
+    await pinning.close()

@@ -1,0 +1,149 @@
+"""An engine as the operator sees it: connected or not, with counters, forgetting on order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+
+from msgspec.structs import replace
+
+from engine.errors import EngineError, EngineUnavailable
+from engine.link.interface import OnEnd, PinnedPrefix
+from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
+from engine.link.stats_messages import (
+    DirectionStats,
+    DiskStats,
+    EngineStats,
+    EvictionStats,
+    FlowShares,
+    FlowStats,
+    LowerTierStats,
+    PinStats,
+    PoolStats,
+    TierStats,
+    TierTokens,
+    WindowStats,
+)
+
+WELCOME = Welcome(
+    engine_id="engine-1",
+    fingerprint=bytes(range(16)),
+    vocab_size=512,
+    block_size=16,
+    max_model_len=4096,
+    eos_token_ids=(0,),
+    device="cpu",
+    dtype="float32",
+)
+
+
+def some_tiers() -> TierStats:
+    """Every number another one."""
+    way = DirectionStats(
+        source="host", target="device", blocks=3, failed=1, seconds=0.5, under_way=0
+    )
+    return TierStats(
+        block_bytes=10,
+        found=TierTokens(device=1, host=2, disk=3),
+        lower={"host": LowerTierStats(total=9, used=4, loads_chosen=5, loads_refused=6)},
+        ways=[way],
+        evictions={"host": {"no_room": 7}},
+        disk=DiskStats(
+            state="off",
+            bytes=1,
+            records=2,
+            lost=3,
+            refused=4,
+            late=5,
+            quarantines=6,
+            failures=7,
+            disk_full=True,
+            given_up=8,
+        ),
+    )
+
+
+def some_stats(
+    flows: dict[str, FlowStats] | None = None,
+    tiers: TierStats | None = None,
+    shares: dict[str, FlowShares] | None = None,
+    evictions: list[EvictionStats] | None = None,
+) -> EngineStats:
+    return EngineStats(
+        engine_id="engine-1",
+        fingerprint=bytes(range(16)),
+        uptime_s=12.5,
+        running=3,
+        waiting=4,
+        preemptions=5,
+        steps=600,
+        dropped_frames=8,
+        generated_tokens=700,
+        windows={
+            "1m": WindowStats(queried_tokens=0, hit_tokens=0, computed_tokens=0),
+            "10m": WindowStats(queried_tokens=100, hit_tokens=75, computed_tokens=25),
+            "all": WindowStats(queried_tokens=1000, hit_tokens=250, computed_tokens=750),
+        },
+        pool=PoolStats(block_size=16, total=100, free=60, used=40, evictable=30, leased=10),
+        tree_nodes=21,
+        tree_depth=6,
+        flows=flows or {},
+        tiers=tiers or TierStats(),
+        shares=shares or {},
+        floors_scale={"device": 1.0},
+        evictions=evictions or [],
+    )
+
+
+class OperatedEngine:
+    """Implements `engine.link.interface.Engine`; `flushes` holds what it was told to forget."""
+
+    def __init__(self) -> None:
+        self.connected = True
+        self.is_stalled = False
+        self.hangs = False
+        self.counters = some_stats()
+        self.flushes: list[str | None] = []
+        self.pinned: dict[str, int] = {}
+        self.flows: dict[str, FlowQuota] | None = None
+        self.pin_error: EngineError | None = None
+
+    @property
+    def welcome(self) -> Welcome | None:
+        return WELCOME if self.connected else None
+
+    async def generate(
+        self, request: Generate, on_end: OnEnd | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
+        raise EngineUnavailable("This engine generates nothing.")
+        yield
+
+    async def stats(self, *, evictions: int = 0) -> EngineStats:
+        await self._answer()
+        pins = PinStats(most=8, claimed=sum(self.pinned.values()), pinned=dict(self.pinned))
+        return replace(self.counters, pins=pins)
+
+    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
+        await self._answer()
+        self.flushes.append(flow)
+        return 7
+
+    async def pin(self, prefix: PinnedPrefix) -> int:
+        await self._answer()
+        if self.pin_error is not None:
+            raise self.pin_error
+        self.pinned[prefix.pin_id] = len(prefix.block_keys) // 16
+        return self.pinned[prefix.pin_id]
+
+    def partition(self, flows: Mapping[str, FlowQuota]) -> None:
+        self.flows = dict(flows)
+
+    async def unpin(self, pin_id: str) -> int:
+        await self._answer()
+        return self.pinned.pop(pin_id, 0)
+
+    async def _answer(self) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if not self.connected:
+            raise EngineUnavailable("No engine is connected.", retry_after_s=2.0)

@@ -1,0 +1,200 @@
+"""Models that call tools, one for each format: a tokenizer of bytes with the format's tokens, and a
+chat template that writes what the family's own does, but for space and order.
+
+Qwen3's template is its own; the others are as short as the format allows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tokenizers import AddedToken, Tokenizer
+
+from engine.link.messages import Welcome
+from tests.doubles.engine.fake_engine import WELCOME
+from tests.doubles.engine.tiny_model import byte_tokenizer
+from tests.gateway.turn_formats.formats import CALL, CALL_END, CALLS, CALLS_END, FORMATS, SEP, Call
+
+_QWEN3 = Path(__file__).parent.parent / "templates" / "qwen3.jinja"
+_FRAME = """\
+{{- bos_token }}
+{%- macro spelled(v, quote) %}
+{%- if v is mapping %}{ {%- for k, one in v | dictsort(reverse=true) -%}
+{{ k }}:{{ spelled(one, quote) }}{{ "," if not loop.last }}{% endfor %}}
+{%- elif v is string %}{{ quote + v + quote }}
+{%- elif v is sequence %}[{% for one in v %}{{ spelled(one, quote) }}{{ "," if not loop.last }}
+{%- endfor %}]{% else %}{{ v | tojson }}{% endif %}
+{%- endmacro %}
+{%- if tools %}{{ "<|turn|>tools:" + (tools | tojson) + eos_token }}{% endif %}
+{%- for message in messages %}
+{{- "<|turn|>" + message.role + ":" }}
+{%- if message.reasoning_content %}{{ "OPENS" + message.reasoning_content + "CLOSES" }}{% endif %}
+{{- message.content }}
+{%- if message.tool_calls %}CALLS{% endif %}
+{{- eos_token }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ "<|turn|>assistant:" }}{% endif %}"""
+_HARMONY = """\
+{{- "<|start|>system<|message|>" + (tools | tojson if tools else "") + "<|end|>" }}
+{%- for message in messages %}
+{%- if message.tool_calls %}
+{%- if message.reasoning_content %}
+{{- "<|start|>assistant<|channel|>analysis<|message|>" + message.reasoning_content + "<|end|>" }}
+{%- endif %}
+{%- for call in message.tool_calls %}
+{{- "<|start|>assistant to=functions." + call.function.name + "<|channel|>commentary " }}
+{{- "json<|message|>" + (call.function.arguments | tojson) + "<|call|>" }}
+{%- endfor %}
+{%- elif message.role == "assistant" %}
+{{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|end|>" }}
+{%- elif message.role == "tool" %}
+{{- "<|start|>functions to=assistant<|channel|>commentary<|message|>" }}
+{{- (message.content | tojson) + "<|end|>" }}
+{%- else %}{{ "<|start|>" + message.role + "<|message|>" + message.content + "<|end|>" }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ "<|start|>assistant" }}{% endif %}"""
+
+
+def _each(call: str, between: str = "") -> str:
+    """`call` for each call; NAME and JSON are its name and its arguments."""
+    call = call.replace("NAME", "{{ call.function.name }}")
+    call = call.replace("JSON", "{{ call.function.arguments | tojson }}")
+    last = f"{{{{ {json.dumps(between)} if not loop.last }}}}" if between else ""
+    return "{% for call in message.tool_calls %}" + call + last + "{% endfor %}"
+
+
+_PARAMETERS = (
+    "{% for k, v in call.function.arguments | dictsort(reverse=true) %}<parameter={{ k }}>\n"
+    "{{ v if v is string else v | tojson }}\n</parameter>\n{% endfor %}"
+)
+_KEYWORDS = (
+    "{% for k, v in call.function.arguments | dictsort(reverse=true) %}"
+    "{{ k }}={{ v | tojson }}{{ ', ' if not loop.last }}{% endfor %}"
+)
+
+
+def _in_gemma(opens: str, closes: str, quote: str) -> str:
+    return _each(f"{opens}call:NAME{{{{ spelled(call.function.arguments, '{quote}') }}}}{closes}")
+
+
+_THINK = ("<think>\n", "\n</think>\n\n")
+_BRACKETS = ("[THINK]", "[/THINK]")
+_CHANNEL = ("<|channel>thought\n", "<channel|>")
+# How templates write calls and reasoning.
+_WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
+    "qwen3_coder": (
+        _each(f"\n<tool_call>\n<function=NAME>\n{_PARAMETERS}</function>\n</tool_call>"),
+        _THINK,
+    ),
+    "llama3_json": (_each('{"name": "NAME", "parameters": JSON}', "; "), None),
+    "pythonic": ("[" + _each(f"NAME({_KEYWORDS})", ", ") + "]", None),
+    "functiongemma": (
+        _in_gemma("<start_function_call>", "<end_function_call>", "<escape>"),
+        None,
+    ),
+    "gemma4": (_in_gemma("<|tool_call>", "<tool_call|>", '<|"|>'), _CHANNEL),
+    "mistral": (
+        "[TOOL_CALLS] ["
+        + _each('{"name": "NAME", "arguments": JSON, "id": "{{ (call.id or "none")[-9:] }}"}', ", ")
+        + "]",
+        _BRACKETS,
+    ),
+    "mistral_v11": (_each("[TOOL_CALLS]NAME[ARGS]JSON"), _BRACKETS),
+    "deepseek_v3": (
+        CALLS + _each(f"{CALL}function{SEP}NAME\n```json\nJSON\n```{CALL_END}", "\n") + CALLS_END,
+        _THINK,
+    ),
+    "deepseek_v31": (CALLS + _each(f"{CALL}NAME{SEP}JSON{CALL_END}") + CALLS_END, _THINK),
+}
+_PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # added, but not special
+_CHATML = ("<|im_start|>", "<|im_end|>")
+_QUOTED = {"pythonic"}  # formats that a model may spell with other quotes
+
+
+@dataclass(frozen=True)
+class ToolModel:
+    """A model's directory, and how it writes."""
+
+    format_name: str
+    directory: Path
+    inner: Tokenizer
+    opens: str | None  # before its reasoning; None: it does not reason
+    closes: str
+
+    @property
+    def welcome(self) -> Welcome:
+        """Of an engine that runs it."""
+        ends = ("<|eos|>", "<|im_end|>", "<|call|>", "<|return|>")
+        ids = [self.inner.token_to_id(end) for end in ends]
+        return msgspec.structs.replace(
+            WELCOME,
+            vocab_size=self.inner.get_vocab_size(),
+            max_model_len=1 << 16,
+            eos_token_ids=tuple(one for one in ids if one is not None),
+        )
+
+    def writes(self, reasoning: str, text: str, *calls: Call) -> list[int]:
+        """The tokens of a turn as the model writes it, without the one that ends it."""
+        thought = "" if self.opens is None else f"{self.opens}{reasoning}{self.closes}"
+        if self.format_name == "harmony" and not calls:
+            text = f"<|channel|>final<|message|>{text}"
+        spelled = text + (self._calls(calls) if calls else "")
+        whole = thought + spelled.removesuffix("<|call|>") if reasoning else spelled
+        ids: list[int] = self.inner.encode(whole, add_special_tokens=False).ids
+        return ids
+
+    def _calls(self, calls: Sequence[Call]) -> str:
+        """Spelled in another way than the template does, where there is a choice."""
+        written = FORMATS[self.format_name]
+        if written.spell is not json.dumps:
+            turn = written.turn(*calls)
+            return turn.replace('"', "'") if self.format_name in _QUOTED else turn
+        spelled = [
+            written.call % (name, json.dumps(value, separators=(",", ":"))) for name, value in calls
+        ]
+        return written.opens + written.between.join(spelled) + written.closes
+
+
+def write_tool_model(directory: Path, format_name: str, template: str | None = None) -> ToolModel:
+    """The model of a format, with its own template or another one."""
+    directory.mkdir(parents=True)
+    calls, reasoning = _WRITES.get(format_name, ("", _THINK))
+    opens, closes = reasoning or (None, "")
+    if format_name == "harmony":
+        opens, closes = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"
+    tokens = [*_CHATML, *FORMATS[format_name].special, *_reasoning_tokens(opens, closes)]
+    inner = byte_tokenizer()
+    for token in dict.fromkeys(tokens):
+        added = AddedToken(token, special=token not in _PLAIN, normalized=False)
+        (inner.add_tokens if token in _PLAIN else inner.add_special_tokens)([added])
+    inner.save(str(directory / "tokenizer.json"))
+    own = _template(format_name, calls, opens or "", closes)
+    config: dict[str, Any] = {
+        "bos_token": "<|bos|>",
+        "eos_token": "<|eos|>",
+        "chat_template": template or own,
+    }
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    return ToolModel(format_name, directory, inner, opens, closes)
+
+
+def _template(format_name: str, calls: str, opens: str, closes: str) -> str:
+    if format_name == "hermes":
+        return _QWEN3.read_text()
+    if format_name == "harmony":
+        return _HARMONY
+    marks = [mark.replace("\n", "\\n") for mark in (opens, closes)]
+    framed = _FRAME.replace("OPENS", marks[0]).replace("CLOSES", marks[1])
+    return framed.replace("CALLS", calls)
+
+
+def _reasoning_tokens(opens: str | None, closes: str) -> list[str]:
+    if opens is None or opens.startswith("<|channel|>"):
+        return []
+    return [opens.strip().removesuffix("thought"), closes.strip()]

@@ -1,0 +1,165 @@
+"""How each format writes calls, said once more and plainly: parsers and grammars must agree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.turn_formats.families.deepseek import DeepSeekV3Format, DeepSeekV31Format
+from gateway.turn_formats.families.gemma import FunctionGemmaFormat, Gemma4Format
+from gateway.turn_formats.families.harmony import HarmonyFormat
+from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.families.llama import LlamaFormat
+from gateway.turn_formats.families.mistral import MistralFormat, MistralV11Format
+from gateway.turn_formats.families.pythonic import PythonicFormat
+from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat
+from gateway.turn_formats.turn_format import ToolSpec, TurnParser
+from tests.gateway.turn_formats.turns import TOOLS
+
+Call = tuple[str, object]
+
+
+def as_parameters(arguments: dict[str, object]) -> str:
+    values = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in arguments.items()
+    }
+    return "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in values.items())
+
+
+def as_keywords(arguments: dict[str, object]) -> str:
+    return ", ".join(
+        f"{name}={json.dumps(value) if isinstance(value, str | dict | list) else repr(value)}"
+        for name, value in arguments.items()
+    )
+
+
+def in_gemma(value: object, quote: str) -> str:
+    if isinstance(value, dict):
+        members = [f"{key}:{in_gemma(one, quote)}" for key, one in sorted(value.items())]
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(in_gemma(one, quote) for one in value) + "]"
+    return f"{quote}{value}{quote}" if isinstance(value, str) else json.dumps(value)
+
+
+class Written(Struct, frozen=True):
+    """How a format writes calls, said again, for its grammars to be checked against."""
+
+    format: type[Any]
+    call: str  # with %s for the name and the arguments
+    between: str = ""
+    opens: str = ""
+    closes: str = ""
+    converts: bool = False  # arguments that are cut off may end with part of a mark
+    holds_arguments: bool = False  # until each is whole
+    special: tuple[str, ...] = ()
+    keeps_space: bool = False  # around marks
+    before_text: str = ""  # before text that grammars take
+    has_token: bool = False  # calls after text begin with what must be a token
+    starts_turn: bool = False  # calls cannot follow text
+    spell: Callable[[Any], str] = json.dumps
+    after_text: str = ""  # what begins calls after text; before `opens`
+
+    def turn(self, *calls: Call) -> str:
+        written = [self.call % (name, self.arguments(value)) for name, value in calls]
+        return self.opens + self.between.join(written) + self.closes
+
+    def parser(self, tools: tuple[ToolSpec, ...] = TOOLS) -> TurnParser:
+        made: TurnParser = self.format().parser(tools)
+        return made
+
+    def arguments(self, value: object) -> str:
+        return self.spell(value)
+
+
+TAG = "<|python_tag|>"
+CALLS, CALLS_END, CALL, CALL_END, SEP = DeepSeekV3Format.markers
+FORMATS = {
+    "hermes": Written(
+        HermesFormat,
+        '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>',
+        between="\n",
+        special=("<tool_call>", "</tool_call>"),
+    ),
+    "qwen3_coder": Written(
+        Qwen3CoderFormat,
+        "<tool_call>\n<function=%s>\n%s</function>\n</tool_call>",
+        between="\n",
+        spell=as_parameters,
+        converts=True,
+        special=("<tool_call>", "</tool_call>"),
+    ),
+    "llama3_json": Written(
+        LlamaFormat,
+        '{"name": "%s", "parameters": %s}',
+        between="; ",
+        special=(TAG,),
+        after_text=TAG,
+        has_token=True,
+    ),
+    "harmony": Written(
+        HarmonyFormat,
+        "<|channel|>commentary to=functions.%s <|constrain|>json<|message|>%s",
+        between="<|call|><|start|>assistant",
+        closes="<|call|>",
+        keeps_space=True,
+        before_text="<|channel|>final<|message|>",
+        after_text="<|end|><|start|>assistant",
+        special=HarmonyFormat.markers,
+    ),
+    "pythonic": Written(
+        PythonicFormat,
+        "%s(%s)",
+        opens="[",
+        between=", ",
+        closes="]",
+        spell=as_keywords,
+        starts_turn=True,
+        converts=True,
+        holds_arguments=True,
+    ),
+    "functiongemma": Written(
+        FunctionGemmaFormat,
+        "<start_function_call>call:%s%s<end_function_call>",
+        spell=lambda value: in_gemma(value, "<escape>"),
+        converts=True,
+        special=FunctionGemmaFormat.markers,
+    ),
+    "gemma4": Written(
+        Gemma4Format,
+        "<|tool_call>call:%s%s<tool_call|>",
+        spell=lambda value: in_gemma(value, '<|"|>'),
+        converts=True,
+        special=Gemma4Format.markers,
+    ),
+    "mistral": Written(
+        MistralFormat,
+        '{"name": "%s", "arguments": %s}',
+        opens="[TOOL_CALLS] [",
+        between=", ",
+        closes="]",
+        special=("[TOOL_CALLS]",),
+    ),
+    "mistral_v11": Written(
+        MistralV11Format, "[TOOL_CALLS]%s[ARGS]%s", special=("[TOOL_CALLS]", "[ARGS]")
+    ),
+    "deepseek_v3": Written(
+        DeepSeekV3Format,
+        f"{CALL}function{SEP}%s\n```json\n%s\n```{CALL_END}",
+        opens=CALLS,
+        between="\n",
+        closes=CALLS_END,
+        special=(CALLS, CALLS_END, CALL, CALL_END, SEP),
+    ),
+    "deepseek_v31": Written(
+        DeepSeekV31Format,
+        f"{CALL}%s{SEP}%s{CALL_END}",
+        opens=CALLS,
+        closes=CALLS_END,
+        special=(CALLS, CALLS_END, CALL, CALL_END, SEP),
+    ),
+}

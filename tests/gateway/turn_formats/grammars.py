@@ -1,0 +1,40 @@
+"""Asks llguidance what a grammar accepts, over a tokenizer of single bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+_EOS = "<eos>"
+
+
+class Bytes:
+    """A tokenizer of bytes, and of these special tokens."""
+
+    def __init__(self, llguidance: ModuleType, special_tokens: Sequence[str] = ()) -> None:
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        self._tokenizer = Tokenizer(models.BPE({char: i for i, char in enumerate(alphabet)}, []))
+        self._tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        self._tokenizer.decoder = decoders.ByteLevel()
+        self._tokenizer.add_special_tokens([_EOS, *special_tokens])
+        self._matcher = llguidance.LLMatcher
+        self._vocabulary = llguidance.LLTokenizer(
+            self._tokenizer.to_str(), eos_token=self._tokenizer.token_to_id(_EOS)
+        )
+        self.special_tokens: Mapping[str, int] = {
+            token: int(self._tokenizer.token_to_id(token) or 0) for token in special_tokens
+        }
+
+    def error(self, grammar: str) -> str:
+        """Why llguidance refuses the grammar; empty where it does not."""
+        grammar = self._matcher.grammar_from_lark(grammar)
+        return str(self._matcher.validate_grammar(grammar, self._vocabulary))
+
+    def accepts(self, grammar: str, written: str) -> bool:
+        """Whether `written` is a whole turn of the grammar."""
+        matcher = self._matcher(self._vocabulary, self._matcher.grammar_from_lark(grammar))
+        assert not matcher.is_error(), matcher.get_error()
+        ids = self._tokenizer.encode(written).ids
+        return matcher.try_consume_tokens(ids) == len(ids) and bool(matcher.is_accepting())

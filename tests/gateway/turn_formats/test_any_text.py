@@ -1,0 +1,95 @@
+"""What holds of every format and every text, however it comes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.pieces import CallArguments, CallStarted
+from gateway.turn_formats.reasoning import THINK
+from gateway.turn_formats.turn_format import ToolFormat
+from tests.gateway.turn_formats.formats import FORMATS as WRITTEN
+from tests.gateway.turn_formats.turns import TOOLS, WEATHER, read, text
+
+FORMATS: dict[str, ToolFormat] = {name: one.format() for name, one in WRITTEN.items()}
+COMMON = [
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    "\\",
+    ",",
+    ":",
+    " ",
+    "\n",
+    "1",
+    "-",
+    "true",
+    "a",
+    "clock",
+    "\u00e9",
+]
+COMMON += ["get_weather", "<", ">", "'", "=", "(", ")", "\N{GRINNING FACE}", "city", '"city"', "{}"]
+
+
+def texts(name: str) -> st.SearchStrategy[list[str]]:
+    """Pieces of text, many of them the format's own."""
+    one = WRITTEN[name]
+    marks = [*one.special, *FORMATS[name].markers, *one.turn(("clock", {})).split("clock")]
+    bits = st.sampled_from(
+        [*filter(None, marks), one.turn(("clock", {"a": 1})), one.turn(("rm", {"b": "c"}))]
+    )
+    return st.lists(bits | st.sampled_from(COMMON) | st.text(max_size=3), max_size=25)
+
+
+formats = pytest.mark.parametrize("name", FORMATS)
+
+
+@formats
+@settings(derandomize=True, max_examples=50, deadline=None)
+@given(st.data())
+def test_how_a_text_is_cut_does_not_matter(name: str, data: st.DataObject) -> None:
+    parts = data.draw(texts(name))
+    whole = "".join(parts)
+    expected = read(FORMATS[name].parser(TOOLS), [whole])
+    assert read(FORMATS[name].parser(TOOLS), parts) == expected
+    assert read(FORMATS[name].parser(TOOLS), whole) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "harmony"])  # marks text, too
+@settings(derandomize=True, max_examples=50, deadline=None)
+@given(st.data())
+def test_without_tools_every_text_is_text(name: str, data: st.DataObject) -> None:
+    parts = data.draw(texts(name))
+    whole = "".join(parts)
+    assert read(FORMATS[name].parser(()), parts) == ([text(whole)] if whole else [])
+
+
+@formats
+@settings(derandomize=True, max_examples=50, deadline=None)
+@given(st.data())
+def test_calls_are_of_tools_and_arguments_follow_a_call(name: str, data: st.DataObject) -> None:
+    pieces = read(FORMATS[name].parser(TOOLS), data.draw(texts(name)))
+    in_call = False
+    for piece in pieces:
+        if isinstance(piece, CallStarted):
+            assert piece.name in {tool.name for tool in TOOLS}
+            in_call = True
+        elif isinstance(piece, CallArguments):
+            assert in_call
+        else:
+            in_call = False
+
+
+@settings(derandomize=True, max_examples=50, deadline=None)
+@given(texts("hermes"), st.booleans())
+def test_how_reasoning_is_cut_does_not_matter(parts: list[str], is_open: bool) -> None:
+    def pieces(parts: list[str]) -> object:
+        answer = HermesFormat().parser([WEATHER])
+        return read(THINK.parser(answer, is_open=is_open), parts)
+
+    whole = "".join(parts)
+    assert pieces(parts) == pieces([whole]) == pieces(list(whole))

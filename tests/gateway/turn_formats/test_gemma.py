@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.turn_formats.families.gemma import FunctionGemmaFormat, Gemma4Format
+from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
+
+END = "<end_function_call>"
+
+
+def written(name: str, arguments: str) -> str:
+    return f"<start_function_call>call:{name}{arguments}{END}"
+
+
+TURNS: dict[str, Turn] = {
+    "text before": (
+        f"So.\n{written('clock', '{}')}<start_function_response>",
+        [text("So."), *call("clock", "{}"), text("<start_function_response>")],
+    ),
+    "without the word": ("<start_function_call>clock{}", call("clock", "{}")),
+    "spaces": (
+        written("clock", " { a : 1 , b : [ 1 , 2 ] } "),
+        call("clock", '{"a": 1, "b": [1, 2]}'),
+    ),
+    "what an escape would be for": (
+        written("get_weather", '{city:<escape>{"a": [1,\n2]} <esc\\<escape>}'),
+        call("get_weather", r'{"city": "{\"a\": [1,\n2]} <esc\\"}'),
+    ),
+    "nested": (
+        written("clock", "{a:{b:[{},[]],<escape>c d<escape>:null},e:True}"),
+        call("clock", '{"a": {"b": [{}, []], "c d": null}, "e": true}'),
+    ),
+    "a bare word": (written("get_weather", "{city:Oslo}"), call("get_weather", '{"city": "Oslo"}')),
+    "a comma forgotten": (
+        written("clock", "{a:<escape>x<escape>b:2}"),
+        call("clock", '{"a": "x", "b": 2}'),
+    ),
+    "broken": (written("clock", "{a 1}") + "ok", [*call("clock", "{a 1}"), text("ok")]),
+    "cut off in a string": (
+        "<start_function_call>call:clock{a:<escape>x",
+        call("clock", '{"a": "x'),
+    ),
+    "cut off in a number": ("<start_function_call>call:clock{a:1", call("clock", '{"a": 1')),
+    "too deep": (
+        "<start_function_call>call:clock{a:" + "[" * 80,
+        call("clock", '{"a": ' + "[" * 80),
+    ),
+}
+
+AS_TEXT = {
+    "an unknown tool": written("rm", "{path:<escape>/<escape>}"),
+    "no object": f"<start_function_call>call:clock{END}",
+    "look-alikes": "<start_function call> <escape> call:clock{}",
+}
+
+
+@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
+def test_calls_are_read(turn: Turn) -> None:
+    check(lambda: FunctionGemmaFormat().parser(TOOLS), turn)
+
+
+@pytest.mark.parametrize("written", AS_TEXT.values(), ids=AS_TEXT)
+def test_what_is_no_call_is_text(written: str) -> None:
+    check(lambda: FunctionGemmaFormat().parser(TOOLS), (written, [text(written)]))
+
+
+def test_gemma_4_has_other_marks() -> None:
+    turn = '<|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:3}<tool_call|>'
+    check(
+        lambda: Gemma4Format().parser(TOOLS),
+        (turn, call("get_weather", '{"city": "Oslo", "days": 3}')),
+    )

@@ -1,0 +1,132 @@
+"""What each format's grammars accept, and that its parser reads that as calls."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from gateway.turn_formats.turn_format import ToolFormat, ToolSpec
+from tests.gateway.turn_formats.formats import FORMATS, Call, Written
+from tests.gateway.turn_formats.grammars import Bytes
+from tests.gateway.turn_formats.turns import TOOLS, WEATHER, calls_of, read, text
+
+STRICT = ToolSpec(WEATHER.name, WEATHER.parameters, strict=True)
+DAYS = ToolSpec(
+    WEATHER.name,
+    {"type": "object", "properties": {"days": {"type": "integer"}}, "required": ["days"]}
+    | {"additionalProperties": False},
+)
+OSLO = {"city": "Oslo", "days": 3, "exact": True, "where": {"a": "b"}, "tags": ["c", "d"]}
+
+CALL: Call = ("get_weather", OSLO)
+TIME: Call = ("clock", {})
+WRONG: dict[str, Call] = {
+    "no city": ("get_weather", {"days": 1}),
+    "a word for a number": ("get_weather", {"city": "Oslo", "days": "x"}),
+    "another argument": ("get_weather", {"city": "Oslo", "wind": 1}),
+    "an unknown tool": ("rm", {}),
+    "arguments of a tool without": ("clock", {"zone": "x"}),
+}
+
+
+@pytest.fixture(scope="module")
+def llguidance() -> ModuleType:
+    return pytest.importorskip("llguidance")  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=[False, True], ids=["characters", "tokens"])
+def are_tokens(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(params=list(FORMATS.values()), ids=list(FORMATS))
+def written(request: pytest.FixtureRequest) -> Written:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def vocabulary(llguidance: ModuleType, written: Written, are_tokens: bool) -> Bytes:
+    return Bytes(llguidance, written.special if are_tokens else ())
+
+
+@pytest.fixture
+def tool_format(written: Written, vocabulary: Bytes) -> ToolFormat:
+    made: ToolFormat = written.format(vocabulary.special_tokens)
+    return made
+
+
+def test_grammars_compile(tool_format: ToolFormat, vocabulary: Bytes) -> None:
+    for tools in ([STRICT], TOOLS):
+        for at_least, at_most in ((1, 1), (1, 2), (2, 2), (1, None), (3, None)):
+            grammar = tool_format.call_grammar(tools, at_least=at_least, at_most=at_most)
+            assert vocabulary.error(grammar) == ""
+        assert vocabulary.error(tool_format.text_grammar(tools)) == ""
+    assert vocabulary.error(tool_format.text_grammar([])) == ""
+
+
+def test_calls_are_accepted_and_read(
+    tool_format: ToolFormat, vocabulary: Bytes, written: Written
+) -> None:
+    grammar = tool_format.call_grammar(TOOLS)
+    for calls in ([CALL], [TIME], [CALL, TIME], [CALL, CALL, CALL]):
+        turn = written.turn(*calls)
+        assert vocabulary.accepts(grammar, turn)
+        assert vocabulary.accepts(tool_format.text_grammar(TOOLS), turn)
+        assert calls_of(read(tool_format.parser(TOOLS), [turn])) == calls
+
+
+def test_as_many_calls_as_asked_for(
+    tool_format: ToolFormat, vocabulary: Bytes, written: Written
+) -> None:
+    one, two, three = (written.turn(*[TIME] * count) for count in (1, 2, 3))
+
+    def accepted(at_least: int, at_most: int | None) -> list[bool]:
+        grammar = tool_format.call_grammar(TOOLS, at_least=at_least, at_most=at_most)
+        return [vocabulary.accepts(grammar, turn) for turn in (one, two, three)]
+
+    assert accepted(1, 1) == [True, False, False]
+    assert accepted(1, 2) == [True, True, False]
+    assert accepted(2, 2) == [False, True, False]
+    assert accepted(2, None) == [False, True, True]
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_wrong_calls_are_refused(
+    wrong: Call, tool_format: ToolFormat, vocabulary: Bytes, written: Written
+) -> None:
+    turn = written.turn(wrong)
+    assert not vocabulary.accepts(tool_format.call_grammar(TOOLS), turn)
+    pieces = read(tool_format.parser(TOOLS), [turn])
+    is_text = pieces == [text(turn)]  # a list of the user's own, say
+    assert not vocabulary.accepts(tool_format.text_grammar(TOOLS), turn) or is_text
+
+
+def test_text_is_accepted_where_it_may_be(
+    tool_format: ToolFormat, vocabulary: Bytes, written: Written, are_tokens: bool
+) -> None:
+    turn = written.before_text + "It is {cold}.\n\n[1] <b>"
+    assert vocabulary.accepts(tool_format.text_grammar(TOOLS), turn)
+    assert vocabulary.accepts(tool_format.text_grammar([]), turn)
+    assert not vocabulary.accepts(tool_format.call_grammar(TOOLS), turn)
+    if written.starts_turn:
+        return
+    for calls, right in (([CALL, TIME], True), ([WRONG["no city"]], False)):
+        turn = f"{written.before_text}It is.\n{written.after_text}{written.turn(*calls)}"
+        right = right and (are_tokens or not written.has_token)
+        assert vocabulary.accepts(tool_format.text_grammar(TOOLS), turn) == right
+
+
+def test_no_place_takes_newlines_for_ever(
+    tool_format: ToolFormat, vocabulary: Bytes, written: Written
+) -> None:
+    turn, grammar = written.turn(("get_weather", {"days": 3})), tool_format.call_grammar([DAYS])
+    assert vocabulary.accepts(grammar, turn)
+    for place in range(len(turn) + 1):
+        assert not vocabulary.accepts(grammar, turn[:place] + "\n" * 40 + turn[place:])
+
+
+def test_a_turn_of_no_calls_cannot_be_asked_for(tool_format: ToolFormat) -> None:
+    for tools, at_least, at_most in (((), 1, 1), (TOOLS, 0, 1), (TOOLS, 2, 1)):
+        with pytest.raises(ValueError, match="at least one call"):
+            tool_format.call_grammar(tools, at_least=at_least, at_most=at_most)

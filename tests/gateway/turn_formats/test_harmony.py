@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.turn_formats.families.harmony import HarmonyFormat
+from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text, thought
+
+HM = "<|channel|>analysis<|message|>Hm.\n<|end|>"
+NEXT = "<|start|>assistant"
+TIME = "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{}<|call|>"
+
+TURNS: dict[str, Turn] = {
+    "reasoning and an answer": (
+        f"{HM}{NEXT}<|channel|>final<|message|> It is\ncold. <|return|>",
+        [thought("Hm.\n"), text(" It is\ncold. ")],
+    ),
+    "reasoning and a call": (f"{HM}{NEXT}{TIME}", [thought("Hm.\n"), *call("clock", "{}")]),
+    "a preamble and a call": (
+        f"<|channel|>commentary<|message|>Let me see.<|end|>{NEXT}{TIME}",
+        [text("Let me see."), *call("clock", "{}")],
+    ),
+    "the recipient first": (
+        ' to=functions.clock<|channel|>commentary <|constrain|>json<|message|>{"a": 1}<|call|>',
+        call("clock", '{"a": 1}'),
+    ),
+    "the recipient after the role": (
+        f"{HM}{NEXT} to=functions.clock<|channel|>commentary json<|message|>{{}}<|call|>",
+        [thought("Hm.\n"), *call("clock", "{}")],
+    ),
+    "a call among thoughts": (
+        "<|channel|>analysis to=functions.clock<|message|>{}<|call|>",
+        call("clock", "{}"),
+    ),
+    "no arguments at all": (
+        "<|channel|>commentary to=functions.clock<|message|><|call|>",
+        call("clock", "{}"),
+    ),
+    "broken arguments": (
+        f"<|channel|>commentary to=functions.clock<|message|>{{a}}<|call|>{NEXT}{TIME}",
+        [*call("clock", "{a}"), *call("clock", "{}")],
+    ),
+    "begun by the prompt": ("cold.<|return|>", [text("cold.")]),
+    "an end that is forgotten": (
+        "<|channel|>analysis<|message|>Hm.<|start|>assistant<|channel|>final<|message|>Yes",
+        [thought("Hm."), text("Yes")],
+    ),
+    "cut off in a thought": ("<|channel|>analysis<|message|>Hm <", [thought("Hm <")]),
+    "cut off in arguments": (TIME[:-9], call("clock", "{")),
+    "nothing said": ("<|channel|>final<|message|><|return|>", []),
+    "look-alikes": (
+        "<|channel|>final<|message|><|chan> <|end| to=functions.clock {}",
+        [text("<|chan> <|end| to=functions.clock {}")],
+    ),
+}
+AS_TEXT = {
+    "an unknown tool": "<|channel|>commentary to=functions.rm<|message|>{}<|call|>",
+    "a builtin tool": "<|channel|>analysis to=python code<|message|>print()<|call|>",
+    "an unknown channel": "<|channel|>aside<|message|>x<|end|>",
+    "no object": "<|channel|>commentary to=functions.clock<|message|>now<|call|>",
+    "a head alone": "<|channel|>commentary to=functions.clo",
+    "a head that ends": "<|channel|>final<|end|>",
+    "a long head": f"<|channel|>{'x' * 3000}",
+}
+
+
+@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
+def test_messages_are_read(turn: Turn) -> None:
+    check(lambda: HarmonyFormat().parser(TOOLS), turn)
+
+
+@pytest.mark.parametrize("written", AS_TEXT.values(), ids=AS_TEXT)
+def test_a_message_that_is_not_known_is_text(written: str) -> None:
+    check(lambda: HarmonyFormat().parser(TOOLS), (written, [text(written)]))

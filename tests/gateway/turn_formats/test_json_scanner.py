@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.turn_formats.json_scanner import JsonScanner
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+BROKEN = [
+    *("{a: 1}", "{1: 2}", "{'a': 1}", '{"a" 1}', '{"a":}', '{"a":,}', '{"a":1,}', '{"a":1 "b"}'),
+    *("[1,]", "[,1]", "[1 2]", "[1}", '{"a":1]', "[01]", "[1.]", "[.5]", "[+1]", "[-]", "[1e]"),
+    *("[nul]", "[True]", "[NaN]", "[Infinity]", '["\\x"]', '["\\u12g4"]', "1", "true", "x", "}"),
+    f"[{'1' * 500}]",
+]
+
+
+def scan(parts: list[str]) -> tuple[str, int, bool, bool]:
+    """(what is passed on, characters read, whole, broken)"""
+    scanner, shown, read = JsonScanner(), "", 0
+    for part in parts:
+        passed, end = scanner.feed(part)
+        shown, read = shown + passed, read + end
+        if scanner.is_whole or scanner.is_broken:
+            break
+    return shown, read, scanner.is_whole, scanner.is_broken
+
+
+@settings(derandomize=True, max_examples=50, deadline=None)
+@given(st.lists(VALUES) | st.dictionaries(st.text(), VALUES) | st.text(), st.booleans(), st.text())
+def test_a_value_is_passed_on_up_to_its_end(value: object, is_ascii: bool, after: str) -> None:
+    for indent in (None, 2):
+        text = json.dumps(value, ensure_ascii=is_ascii, indent=indent)
+        expected = (text, len(text), True, False)
+        assert scan([text + after]) == scan(list(text + after)) == expected
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_what_is_no_json_is_broken_wherever_it_is_cut(text: str) -> None:
+    whole = scan([text + " "])
+    assert whole[2:] == (False, True)
+    assert scan([*text, " "])[2:] == (False, True)
+
+
+def test_control_characters_in_strings_are_escaped_and_elsewhere_left() -> None:
+    text = '{"a\n":\n"\t\x00\x1f" ,\r"b":"\\n"}'
+    passed = '{"a\\n":\n"\\t\\u0000\\u001f" ,\r"b":"\\n"}'
+    assert scan([text])[0] == scan(list(text))[0] == passed
+    assert json.loads(passed) == {"a\n": "\t\0\x1f", "b": "\n"}
+
+
+def test_what_is_cut_off_is_neither_whole_nor_broken() -> None:
+    text = json.dumps({"a": [1.5e7, True, None, "\\\u1234", {}]}, ensure_ascii=True)
+    for end in range(len(text)):
+        assert scan([text[:end]])[2:] == (False, False)
+
+
+def test_nothing_is_too_deep() -> None:
+    text = "[" * 100_000 + "]" * 100_000
+    assert scan([text])[1:3] == (len(text), True)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.turn_formats.families.python_literal import as_json
+from gateway.turn_formats.families.pythonic import PythonicFormat
+from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
+
+TURNS: dict[str, Turn] = {
+    "between marks": ("<|python_start|>[clock()]<|python_end|>", call("clock", "{}")),
+    "spaces": (
+        "[ clock( a = 1 , ) , clock ( ) ]",
+        [*call("clock", '{"a": 1}'), *call("clock", "{}")],
+    ),
+    "single quotes": (
+        "[get_weather(city='O\\'s\"lo')]",
+        call("get_weather", '{"city": "O\'s\\"lo"}'),
+    ),
+    "triple quotes": ("[clock(a='''b'c\n''', d='')]", call("clock", '{"a": "b\'c\\n", "d": ""}')),
+    "all values": (
+        "[clock(a=[1, -2.5, True], b={'c': None}, d=(1,), e=false, f=\"), (\")]",
+        call(
+            "clock", '{"a": [1, -2.5, true], "b": {"c": null}, "d": [1], "e": false, "f": "), ("}'
+        ),
+    ),
+    "a number as a string": (
+        '[get_weather(city="7", days="3")]',
+        call("get_weather", '{"city": "7", "days": 3}'),
+    ),
+    "text after": ("[clock()] ok", [*call("clock", "{}"), text("ok")]),
+    "an unknown tool after one": ("[clock(), rm()]", [*call("clock", "{}"), text(", rm()]")]),
+    "no literal": ("[clock(a=b, c=1)]", call("clock", '{"a": b, c=1)]')),
+    "an expression": ("[clock(a=1 + 2)]", call("clock", '{"a": 1 + 2)]')),
+    "a position": ("[clock(1)]", call("clock", "1)]")),
+    "cut off in a value": ('[clock(a=1, b="c', call("clock", '{"a": 1, "b": "c')),
+    "cut off after a call": ("[clock()", call("clock", "{}")),
+}
+AS_TEXT = {
+    "an unknown tool": "[rm(path='/')]",
+    "a list": '[1, 2, "clock()"]',
+    "after text": "So: [clock()]",
+    "without brackets": "clock()",
+    "a link": "[clock](https://clock)",
+    "a mark alone": "<|python_start|>clock()<|python_end|>",
+    "begun": "[clo",
+}
+
+
+@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
+def test_calls_are_read(turn: Turn) -> None:
+    check(lambda: PythonicFormat().parser(TOOLS), turn)
+
+
+@pytest.mark.parametrize("written", AS_TEXT.values(), ids=AS_TEXT)
+def test_what_is_no_call_is_text(written: str) -> None:
+    check(lambda: PythonicFormat().parser(TOOLS), (written, [text(written)]))
+
+
+@pytest.mark.parametrize(
+    ("literal", "expected"),
+    [
+        (r"'\x41\u00e9\U0001f600\101\n\q'", '"A\u00e9\N{GRINNING FACE}A\\n\\\\q"'),
+        (r"'\ud800'", None),
+        ("{'a': [(), {}]}", '{"a": [[], {}]}'),
+        ("{1: 2}", None),
+        ("open('x')", None),
+        ("1_000", None),
+        ("", None),
+        ("[" * 100_000, None),
+        ("'a", None),
+    ],
+)
+def test_literals(literal: str, expected: str | None) -> None:
+    assert as_json(literal) == expected

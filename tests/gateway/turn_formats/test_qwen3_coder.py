@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat
+from gateway.turn_formats.families.values import typed
+from gateway.turn_formats.pieces import CallArguments, CallStarted
+from gateway.turn_formats.turn_format import ToolSpec
+from tests.gateway.turn_formats.grammars import Bytes
+from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
+
+TIME = "<function=clock>\n</function>"
+
+
+def weather(city: str) -> str:
+    return f"<tool_call>\n<function=get_weather>\n<parameter=city>\n{city}\n</parameter>\n"
+
+
+END = "</function>\n</tool_call>"
+
+TURNS: dict[str, Turn] = {
+    "without the outer mark": (f"So.\n{TIME}\nok", [text("So."), *call("clock", "{}"), text("ok")]),
+    "two in one": (f"<tool_call>\n{TIME}\n{TIME}\n</tool_call>", call("clock", "{}") * 2),
+    "on one line": (
+        "<tool_call><function=get_weather><parameter=city>Oslo</parameter></function></tool_call>",
+        call("get_weather", '{"city": "Oslo"}'),
+    ),
+    "a text of lines": (
+        weather('\n  a "b"\\\n\n') + END,
+        call("get_weather", r'{"city": "\n  a \"b\"\\\n\n"}'),
+    ),
+    "marks in a text": (
+        weather("<tool_call> </function> </tool_call> <parameter=x> </para") + END,
+        call(
+            "get_weather",
+            '{"city": "<tool_call> </function> </tool_call> <parameter=x> </para"}',
+        ),
+    ),
+    "a text that looks like a number": (
+        weather("007") + END,
+        call("get_weather", '{"city": "007"}'),
+    ),
+    "an unknown parameter": (
+        f"{weather('Oslo')}<parameter=wind>\n3\n</parameter>\n{END}",
+        call("get_weather", '{"city": "Oslo", "wind": "3"}'),
+    ),
+    "types": (
+        weather("Oslo")
+        + "<parameter=days>\n 3 \n</parameter>\n<parameter=exact>\nTrue\n</parameter>\n"
+        + '<parameter=where>\n{"a": [1]}\n</parameter>\n<parameter=tags>\n["b"]\n</parameter>\n'
+        + END,
+        call(
+            "get_weather",
+            '{"city": "Oslo", "days": 3, "exact": true, "where": {"a": [1]}, "tags": ["b"]}',
+        ),
+    ),
+    "a value of another type": (
+        f"{weather('Oslo')}<parameter=days>\nsome\n</parameter>\n{END}",
+        call("get_weather", '{"city": "Oslo", "days": "some"}'),
+    ),
+    "the function is not closed": (
+        weather("Oslo") + "</tool_call> ok",
+        [*call("get_weather", '{"city": "Oslo"}'), text("ok")],
+    ),
+    "text between parameters": (
+        weather("Oslo") + f"and{END} ok",
+        [*call("get_weather", '{"city": "Oslo"\nand'), text("ok")],
+    ),
+    "cut off in a text": (weather("Os")[:-14], call("get_weather", '{"city": "Os')),
+    "cut off in a number": (
+        weather("Oslo") + "<parameter=days>\n1",
+        call("get_weather", '{"city": "Oslo", "days": 1'),
+    ),
+    "cut off between": (weather("Oslo") + "<parame", call("get_weather", '{"city": "Oslo"')),
+}
+AS_TEXT = {
+    "an unknown tool": "<function=rm>\n<parameter=path>\n/\n</parameter>\n</function>",
+    "hermes": '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>',
+    "look-alikes": "<function>clock</function> <tool_call <function =clock>",
+    "a name alone": "<function=clock",
+}
+
+
+@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
+def test_calls_are_read(turn: Turn) -> None:
+    check(lambda: Qwen3CoderFormat().parser(TOOLS), turn)
+
+
+@pytest.mark.parametrize("written", AS_TEXT.values(), ids=AS_TEXT)
+def test_what_is_no_call_is_text(written: str) -> None:
+    check(lambda: Qwen3CoderFormat().parser(TOOLS), (written, [text(written)]))
+
+
+def test_a_text_is_sent_as_it_comes_and_a_number_when_it_is_whole() -> None:
+    parser = Qwen3CoderFormat().parser(TOOLS)
+    assert parser.feed("<function=get_weather>\n<parameter=city>\n") == [
+        CallStarted("get_weather"),
+        CallArguments('{"city": '),
+        CallArguments('"'),
+    ]
+    assert parser.feed('O"') == [CallArguments('O\\"')]
+    parser.feed("\n</parameter>\n<parameter=days>\n")
+    assert parser.feed("1") == []
+    assert parser.feed("2\n</parameter>") == [CallArguments("12")]
+
+
+@pytest.mark.parametrize(
+    ("written", "schema", "expected"),
+    [
+        ("3", {"type": "integer"}, "3"),
+        ("3.0", {"type": "integer"}, "3.0"),
+        ("3.5", {"type": "integer"}, '"3.5"'),
+        ("3", {"type": "number"}, "3"),
+        ("null", {"type": ["string", "null"]}, "null"),
+        ("3", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "3"),
+        ("None", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "null"),
+        ("3", {"anyOf": [{"type": "integer"}, {"type": "string"}]}, '"3"'),
+        ("3", {"enum": [1, 2, 3]}, "3"),
+        ("3", {"$ref": "#/$defs/n"}, "3"),
+        ("3", {"$ref": "#/$defs/none"}, '"3"'),
+        ("3", {}, '"3"'),
+        ("False", {"type": "boolean"}, "false"),
+        ("[1", {"type": "array"}, '"[1"'),
+        ("[" * 5000, {"type": "array"}, '"' + "[" * 5000 + '"'),
+    ],
+)
+def test_values_are_of_the_type_that_the_schema_says(
+    written: str, schema: dict[str, object], expected: str
+) -> None:
+    root = {"$defs": {"n": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}}}
+    assert typed(written, schema, root) == expected
+
+
+def test_a_reference_to_itself_ends() -> None:
+    root = {"$defs": {"loop": {"$ref": "#/$defs/loop"}}}
+    assert typed("3", {"$ref": "#/$defs/loop"}, root) == '"3"'
+
+
+def test_a_tool_without_a_schema_takes_text() -> None:
+    tool = ToolSpec("note", {"type": "object"})
+    turn = "<function=note>\n<parameter=a>\n1\n</parameter>\n</function>"
+    check(lambda: Qwen3CoderFormat().parser([tool]), (turn, call("note", '{"a": "1"}')))
+
+
+def test_a_call_without_the_outer_mark_follows_the_schema_too() -> None:
+    vocabulary = Bytes(pytest.importorskip("llguidance"))
+    grammar = Qwen3CoderFormat().text_grammar(TOOLS)
+    assert vocabulary.accepts(grammar, f"So.\n{TIME}\n</tool_call>")
+    assert not vocabulary.accepts(grammar, "So.\n<function=rm>\n</function>\n</tool_call>")

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.reading import TurnReader
+from gateway.turn_formats.reasoning import GEMMA, MAGISTRAL, THINK, ReasoningFormat
+from gateway.turn_formats.turn_format import TurnParser
+from tests.gateway.turn_formats.grammars import Bytes
+from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text, thought
+
+CALL = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+
+FROM_OUTSIDE: dict[str, Turn] = {
+    "empty": ("", []),
+    "none": ("It is cold. </think>", [text("It is cold. </think>")]),
+    "space": (" \n", [text(" \n")]),
+    "reasoning": ("<think>\nHm.\n\nSo.\n</think>\n\nCold.", [thought("Hm.\n\nSo."), text("Cold.")]),
+    "nothing thought": ("<think>\n\n</think>\n\nCold.", [text("Cold.")]),
+    "space before": ("\n<think>a</think>b", [thought("a"), text("b")]),
+    "later": ("a <think>b</think>", [text("a <think>b</think>")]),
+    "begun": ("<thi", [text("<thi")]),
+    "cut off": ("<think>\nHm. \n</thi", [thought("Hm. \n</thi")]),
+    "a call after it": (f"<think>\na\n</think>\n\n{CALL}", [thought("a"), *call("clock", "{}")]),
+    "a call within it": (f"<think>{CALL}</think>b", [thought(CALL), text("b")]),
+    "two": ("<think>a</think><think>b</think>", [thought("a"), text("<think>b</think>")]),
+}
+FROM_WITHIN: dict[str, Turn] = {
+    "reasoning": ("Hm.\n</think>\n\nCold.", [thought("Hm."), text("Cold.")]),
+    "a call": (f"\nHm.\n</think>\n\n{CALL}", [thought("Hm."), *call("clock", "{}")]),
+    "opened again": ("<think>\nHm.\n</think>\n\nCold.", [thought("Hm."), text("Cold.")]),
+    "cut off": ("Hm. <", [thought("Hm. <")]),
+    "empty": ("", []),
+    "no answer": ("Hm.\n</think>\n\n", [thought("Hm.")]),
+}
+
+
+def parser(*, is_open: bool) -> TurnParser:
+    return THINK.parser(HermesFormat().parser(TOOLS), is_open=is_open)
+
+
+@pytest.mark.parametrize("turn", FROM_OUTSIDE.values(), ids=FROM_OUTSIDE)
+def test_reasoning_is_read(turn: Turn) -> None:
+    check(lambda: parser(is_open=False), turn)
+
+
+@pytest.mark.parametrize("turn", FROM_WITHIN.values(), ids=FROM_WITHIN)
+def test_reasoning_that_the_prompt_opened_is_read(turn: Turn) -> None:
+    check(lambda: parser(is_open=True), turn)
+
+
+@pytest.mark.parametrize(
+    ("marks", "written"),
+    [(MAGISTRAL, "[THINK]a[/THINK]b"), (GEMMA, "<|channel>thought\na\n<channel|>b")],
+)
+def test_other_marks(marks: ReasoningFormat, written: str) -> None:
+    def made() -> TurnParser:
+        return marks.parser(TurnReader(), is_open=False)
+
+    check(made, (written, [thought("a"), text("b")]))
+
+
+def test_a_prompt_that_ends_with_the_mark_opened_it() -> None:
+    assert THINK.is_open("<|im_start|>assistant\n<think>\n")
+    assert THINK.is_open("<\uff5cAssistant\uff5c><think>")
+    assert not THINK.is_open("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert not THINK.is_open("<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize("special", [(), ("<think>", "</think>", "<tool_call>", "</tool_call>")])
+def test_a_grammar_of_an_answer_may_be_thought_about(special: tuple[str, ...]) -> None:
+    vocabulary = Bytes(pytest.importorskip("llguidance"), special)
+    answer = HermesFormat(vocabulary.special_tokens).call_grammar(TOOLS)
+    within = THINK.before(answer, vocabulary.special_tokens, is_open=True)
+    outside = THINK.before(answer, vocabulary.special_tokens, is_open=False)
+    assert vocabulary.error(within) == vocabulary.error(outside) == ""
+    thinks = f"Hm.\n</think>\n\n{CALL}"
+    assert vocabulary.accepts(within, thinks)
+    assert vocabulary.accepts(outside, f"<think>\n{thinks}")
+    assert vocabulary.accepts(outside, CALL)
+    assert not vocabulary.accepts(within, CALL)
+    assert not vocabulary.accepts(within, "Hm.\n</think>\n\nCold.")
+    assert not vocabulary.accepts(outside, "<think>Hm.\n</think>\n\nCold.")
+
+
+def test_markers_are_the_tokens_that_a_tokenizer_hides() -> None:
+    assert THINK.markers == ("<think>", "</think>")
+    assert MAGISTRAL.markers == ("[THINK]", "[/THINK]")
+    assert GEMMA.markers == ("<|channel>", "<channel|>"), "without the word after it"

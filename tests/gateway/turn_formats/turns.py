@@ -1,0 +1,99 @@
+"""Turns as tables: what a model wrote, and the pieces that it must be read as.
+
+Each is fed whole, cut in two at every place, and one character at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+
+from gateway.turn_formats.pieces import (
+    CallArguments,
+    CallStarted,
+    Piece,
+    ReasoningPiece,
+    TextPiece,
+)
+from gateway.turn_formats.turn_format import ToolSpec, TurnParser
+
+Parsers = Callable[[], TurnParser]
+Turn = tuple[str, list[Piece]]  # what was written, what must be read
+
+WEATHER = ToolSpec(
+    "get_weather",
+    {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "days": {"type": "integer"},
+            "exact": {"type": "boolean"},
+            "where": {"type": "object"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+)
+CLOCK = ToolSpec("clock", None)
+TOOLS = (WEATHER, CLOCK)
+
+
+def text(value: str) -> Piece:
+    return TextPiece(value)
+
+
+def thought(value: str) -> Piece:
+    return ReasoningPiece(value)
+
+
+def call(name: str, arguments: str) -> list[Piece]:
+    """A call whose arguments are written so."""
+    return [CallStarted(name), CallArguments(arguments)]
+
+
+def joined(pieces: Iterable[Piece]) -> list[Piece]:
+    """`pieces`, where adjacent ones of a kind are one."""
+    whole: list[Piece] = []
+    for piece in pieces:
+        last = whole[-1] if whole else None
+        if not isinstance(piece, CallStarted) and type(piece) is type(last):
+            assert last is not None
+            whole[-1] = type(piece)(last.text + piece.text)
+        else:
+            whole.append(piece)
+    return whole
+
+
+def read(parser: TurnParser, parts: Iterable[str]) -> list[Piece]:
+    pieces = [piece for part in parts for piece in parser.feed(part)]
+    pieces += parser.end()
+    assert not any(
+        piece in (TextPiece(""), ReasoningPiece(""), CallArguments("")) for piece in pieces
+    )
+    return joined(pieces)
+
+
+def ways_to_cut(written: str) -> Iterator[list[str]]:
+    yield [written]
+    yield list(written)
+    for place in range(len(written) + 1):
+        yield [written[:place], written[place:]]
+
+
+def check(parsers: Parsers, turn: Turn) -> None:
+    """However it is cut, the turn is read as it should be."""
+    written, expected = turn
+    for parts in ways_to_cut(written):
+        assert read(parsers(), parts) == joined(expected), parts
+
+
+def calls_of(pieces: Iterable[Piece]) -> list[tuple[str, object]]:
+    """The calls in joined pieces, with their arguments as values."""
+    calls: list[tuple[str, object]] = []
+    for piece in pieces:
+        if isinstance(piece, CallStarted):
+            calls.append((piece.name, None))
+        elif isinstance(piece, CallArguments):
+            calls[-1] = (calls[-1][0], json.loads(piece.text))
+    return calls

@@ -1,0 +1,275 @@
+"""What a request leaves in the metrics and its trace, to the last label, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client.parser import text_string_to_metric_families
+
+from engine.errors import EngineError, EngineUnavailable, NumericFailure
+from engine.link.messages import Reused, Timing
+from engine.link.stats_messages import TierTokens
+from gateway.errors import TooManyRequests
+from gateway.generation.choice import ChoiceEnded, Delta, EndReason
+from gateway.telemetry.metrics import GatewayMetrics
+from gateway.telemetry.tracing import RequestTracing
+from gateway.usage.request_metrics import RequestMetrics, Usage
+from tests.gateway.support.admitted import admitted
+from tests.gateway.support.manual_clock import ManualClock
+
+ROUTE = "/v1/completions"
+OTHER = "/v1/chat/completions"
+TIMING = Timing(queue=0.001, match=0.002, load=0.004, prefill=0.008)
+GAPS_AT_ONCE = 64
+
+
+class RecordingTrace(RequestTracing):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.firsts: list[Timing | None] = []
+        self.uses: list[tuple[str, int, int, int]] = []
+
+    def running(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def admitted(self) -> None:
+        raise AssertionError("the meter comes after the admission")
+
+    def first_token(self, timing: Timing | None) -> None:
+        self.firsts.append(timing)
+
+    def used(
+        self, outcome: str, *, prompt_tokens: int, cached_tokens: int, generated_tokens: int
+    ) -> None:
+        self.uses.append((outcome, prompt_tokens, cached_tokens, generated_tokens))
+
+
+class Bench:
+    """One request under a meter, by a clock that a test moves."""
+
+    def __init__(self, *prompts: int, choices: int = 1) -> None:
+        self.clock = ManualClock(500.0)
+        self.metrics = GatewayMetrics()
+        self.trace = RecordingTrace()
+        self.request_metrics = RequestMetrics(
+            self.metrics, ROUTE, admitted(*prompts, choices=choices), 499.0, self.clock, self.trace
+        )
+
+    def token(
+        self, index: int = 0, after: float = 0.0, count: int = 1, **first: float | int
+    ) -> None:
+        """Tokens of a choice come `after` so many seconds."""
+        self.clock.advance(after)
+        cached, reused, timing = first.get("cached"), None, None
+        if cached is not None:
+            reused = Reused(TierTokens(device=int(cached)))
+            timing = replace(TIMING, queue=first.get("queue", TIMING.queue))
+        self.request_metrics.see(Delta(index, "x" * count, (7,) * count, None, reused, timing))
+
+    def seen(self) -> dict[str, float]:
+        """Every sample that is not 0, by name and labels; bounds of buckets and times left out."""
+        return {
+            " ".join(
+                [
+                    sample.name.removeprefix("ratoon_"),
+                    *(sample.labels[name] for name in sorted(sample.labels)),
+                ]
+            ): sample.value
+            for family in text_string_to_metric_families(self.metrics.render(None).decode())
+            for sample in family.samples
+            if sample.value and not sample.name.endswith(("_bucket", "_created"))
+        }
+
+
+def ending(request_metrics: RequestMetrics, error: BaseException) -> None:
+    """Leave the measured part with `error`, which passes through."""
+    with pytest.raises(type(error)), request_metrics.measured():
+        raise error
+
+
+@pytest.mark.parametrize("reason", ["stop", "length"])
+def test_a_request_that_is_answered(reason: EndReason) -> None:
+    bench = Bench(100)
+    with bench.request_metrics.measured():
+        assert bench.seen() == {"requests_running": 1.0}
+        bench.token(after=0.25, queue=0.125, cached=64)
+        bench.token(after=0.5)
+        bench.token(after=1.0, count=2)
+        bench.clock.advance(2.0)
+        bench.request_metrics.see(ChoiceEnded(0, reason, 5, Reused(TierTokens(64))))
+    assert bench.seen() == {
+        f"requests_total {reason} {ROUTE}": 1,
+        "prompt_tokens_total": 100,
+        "cached_tokens_total": 64,
+        "generated_tokens_total": 5,
+        "queue_seconds_count": 1,
+        "queue_seconds_sum": 0.125,
+        "time_to_first_token_seconds_count": 1,
+        "time_to_first_token_seconds_sum": 1.25,
+        "inter_token_latency_seconds_count": 2,
+        "inter_token_latency_seconds_sum": 1.5,
+        f"request_seconds_count {ROUTE}": 1,
+        f"request_seconds_sum {ROUTE}": 4.75,
+    }
+    assert bench.trace.firsts == [replace(TIMING, queue=0.125)]
+    assert bench.trace.uses == [(reason, 100, 64, 5)]
+
+
+BROKEN: list[tuple[BaseException, str]] = [
+    (EngineUnavailable("gone"), "engine_unavailable"),
+    (NumericFailure("nan"), "numeric_failure"),
+    (asyncio.CancelledError(), "cancelled"),
+    (GeneratorExit(), "cancelled"),
+    (ValueError("a defect"), "internal_error"),
+    (TooManyRequests("behind the start"), "internal_error"),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    BROKEN,
+    ids=lambda case: case if isinstance(case, str) else type(case).__name__,
+)
+def test_a_request_that_broke_off_counts_as_far_as_it_came(
+    error: BaseException, outcome: str
+) -> None:
+    if isinstance(error, EngineError):
+        assert error.code == outcome
+    bench = Bench(100)
+    with suppress(type(error)), bench.request_metrics.measured():
+        bench.token(after=0.25, queue=0.125, cached=32)
+        bench.token(after=0.5)
+        raise error
+    assert bench.seen() == {
+        f"requests_total {outcome} {ROUTE}": 1,
+        "prompt_tokens_total": 100,
+        "cached_tokens_total": 32,
+        "generated_tokens_total": 2,
+        "queue_seconds_count": 1,
+        "queue_seconds_sum": 0.125,
+        "time_to_first_token_seconds_count": 1,
+        "time_to_first_token_seconds_sum": 1.25,
+        "inter_token_latency_seconds_count": 1,
+        "inter_token_latency_seconds_sum": 0.5,
+        f"request_seconds_count {ROUTE}": 1,
+        f"request_seconds_sum {ROUTE}": 1.75,
+    }
+    assert bench.trace.uses == [(outcome, 100, 32, 2)]
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    BROKEN,
+    ids=lambda case: case if isinstance(case, str) else type(case).__name__,
+)
+def test_a_request_that_ended_before_its_first_token(error: BaseException, outcome: str) -> None:
+    bench = Bench(100)
+    ending(bench.request_metrics, error)
+    assert bench.seen() == {
+        f"requests_total {outcome} {ROUTE}": 1,
+        "prompt_tokens_total": 100,
+        f"request_seconds_count {ROUTE}": 1,
+        f"request_seconds_sum {ROUTE}": 1.0,
+    }
+    assert bench.trace.firsts == []
+    assert bench.trace.uses == [(outcome, 100, 0, 0)]
+    # What a client abandoned may have been computed, and counts; what failed here does not.
+    assert bench.request_metrics.worked().computed == (100 if outcome == "cancelled" else 0)
+
+
+def test_an_error_overrules_the_choices_that_had_ended() -> None:
+    bench = Bench(100, choices=2)
+    with suppress(NumericFailure), bench.request_metrics.measured():
+        bench.token(0, cached=0)
+        bench.request_metrics.see(ChoiceEnded(0, "stop", 1, Reused()))
+        raise NumericFailure("nan")
+    assert bench.seen()[f"requests_total numeric_failure {ROUTE}"] == 1
+    assert bench.trace.uses == [("numeric_failure", 100, 0, 1)]
+
+
+def test_the_choice_that_ends_last_names_the_outcome() -> None:
+    bench = Bench(10, choices=2)
+    with bench.request_metrics.measured():
+        bench.request_metrics.see(ChoiceEnded(1, "length", 3, Reused()))
+        bench.request_metrics.see(ChoiceEnded(0, "stop", 4, Reused()))
+    assert bench.trace.uses == [("stop", 10, 0, 7)]
+    assert f"requests_total length {ROUTE}" not in bench.seen()
+
+
+def test_choices_have_gaps_of_their_own_and_one_first_token() -> None:
+    bench = Bench(10, choices=2)
+    with bench.request_metrics.measured():
+        bench.token(0, after=1.0, queue=0.25, cached=8)
+        bench.token(1, after=2.0, queue=0.5, cached=8)
+        bench.token(0, after=4.0)  # 6 s after its first
+        bench.token(1, after=8.0)  # 12 s after its first
+    seen = bench.seen()
+    assert seen["time_to_first_token_seconds_count"] == 1
+    assert seen["time_to_first_token_seconds_sum"] == 2.0
+    assert seen["queue_seconds_count"] == 2
+    assert seen["queue_seconds_sum"] == 0.75
+    assert seen["inter_token_latency_seconds_count"] == 2
+    assert seen["inter_token_latency_seconds_sum"] == 18.0
+    assert seen["prompt_tokens_total"] == 10, "once, however many choices"
+    assert seen["cached_tokens_total"] == 8
+    assert bench.trace.firsts == [replace(TIMING, queue=0.25)]
+
+
+def test_text_that_was_held_back_is_no_token() -> None:
+    bench = Bench(10)
+    with bench.request_metrics.measured():
+        bench.token(after=1.0, cached=0)
+        bench.clock.advance(5.0)
+        bench.request_metrics.see(Delta(0, "held", (), None))
+        bench.token(after=1.0)
+    seen = bench.seen()
+    assert seen["generated_tokens_total"] == 2
+    assert seen["inter_token_latency_seconds_count"] == 1
+    assert seen["inter_token_latency_seconds_sum"] == 6.0
+
+
+@pytest.mark.parametrize("gaps", [GAPS_AT_ONCE - 1, GAPS_AT_ONCE, GAPS_AT_ONCE + 1])
+def test_gaps_are_handed_on_together_and_none_twice(gaps: int) -> None:
+    bench = Bench(10)
+    name = "inter_token_latency_seconds_count"
+    with bench.request_metrics.measured():
+        bench.token(cached=0)
+        for _ in range(gaps):
+            bench.token(after=0.5)
+        assert bench.seen().get(name, 0) == gaps // GAPS_AT_ONCE * GAPS_AT_ONCE
+    assert bench.seen()[name] == gaps
+    assert bench.seen()["inter_token_latency_seconds_sum"] == gaps * 0.5
+
+
+def test_requests_that_run_are_told_by_route_and_number() -> None:
+    bench = Bench(10)
+    other = RequestMetrics(bench.metrics, OTHER, admitted(5), 500.0, bench.clock)
+    with bench.request_metrics.measured():
+        with other.measured():
+            assert bench.seen() == {"requests_running": 2.0}
+            other.see(ChoiceEnded(0, "length", 3, Reused()))
+        assert bench.seen()["requests_running"] == 1.0
+        bench.request_metrics.see(ChoiceEnded(0, "stop", 4, Reused()))
+    seen = bench.seen()
+    assert "requests_running" not in seen
+    assert seen[f"requests_total length {OTHER}"] == 1
+    assert seen[f"requests_total stop {ROUTE}"] == 1
+    assert seen[f"request_seconds_count {OTHER}"] == 1
+    assert seen["prompt_tokens_total"] == 15
+
+
+def test_usage_adds_up_prompts_and_tiers() -> None:
+    bench = Bench(100, 50, choices=2)
+    request_metrics = bench.request_metrics
+    assert request_metrics.usage() == Usage(150, 0, 0, TierTokens())
+    request_metrics.see(Delta(0, "a", (1,), None, Reused(TierTokens(16, 16, 16))))
+    request_metrics.see(Delta(1, "a", (1, 2), None, Reused(TierTokens(96, 0, 0))))
+    request_metrics.see(Delta(2, "a", (1,), None, Reused(TierTokens(0, 0, 32))))
+    request_metrics.see(Delta(3, "a", (1,), None, Reused(TierTokens(16))))
+    assert request_metrics.usage() == Usage(150, 48 + 16, 5, TierTokens(32, 16, 16))
+    request_metrics.see(ChoiceEnded(1, "stop", 7, Reused(TierTokens(96, 0, 0))))
+    assert request_metrics.usage().completion_tokens == 1 + 7 + 1 + 1

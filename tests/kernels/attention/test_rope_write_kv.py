@@ -1,0 +1,173 @@
+"""The pass between the QKV product and attention: what it returns and what it writes where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.errors import UnsupportedShape
+from kernels.ops import Ops
+from tests.kernels import naive
+from tests.kernels.cases import Geometry, poisoned_memory, relative_error
+
+THETA, EPS, LAYERS, LAYER, BLOCKS = 10_000.0, 1e-6, 3, 1, 5
+POSITIONS = [0, 1, 17, 500, 2047]
+SLOTS = [33, 0, 15, 79, 16]  # of blocks of 16: first and last of a block, in no order
+
+GEOMETRIES = [
+    Geometry(4, 2, 32),
+    Geometry(1, 1, 16),
+    Geometry(6, 2, 80),
+    Geometry(16, 1, 64),
+    Geometry(3, 3, 96),
+    Geometry(8, 4, 128, dtype=torch.float16),
+]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    qkv: Tensor
+    positions: Tensor
+    cos_sin: Tensor
+    q_norm: Tensor
+    k_norm: Tensor
+    pool: Tensor
+    slots: Tensor
+
+
+def tables(head_dim: int, length: int) -> Tensor:
+    half = head_dim // 2
+    frequency = THETA ** -(torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
+    return torch.cat((angle.cos(), angle.sin()), 1).float()
+
+
+def make_inputs(geometry: Geometry) -> Inputs:
+    g, generator = geometry, torch.Generator().manual_seed(3)
+    heads = g.q_heads + 2 * g.kv_heads
+    qkv = torch.randn(len(POSITIONS), heads * g.head_dim, generator=generator)
+    pool = torch.full((BLOCKS, LAYERS, 2, g.kv_heads, g.block_size, g.head_dim), torch.nan)
+    return Inputs(
+        qkv=qkv.to(g.dtype),
+        positions=torch.tensor(POSITIONS),
+        cos_sin=tables(g.head_dim, 2048),
+        q_norm=torch.randn(g.head_dim, generator=generator).to(g.dtype),
+        k_norm=torch.randn(g.head_dim, generator=generator).to(g.dtype),
+        pool=pool.to(g.dtype),
+        slots=torch.tensor(SLOTS),
+    )
+
+
+def run(ops: Ops, geometry: Geometry, inputs: Inputs, q_norm: bool, k_norm: bool) -> Tensor:
+    with poisoned_memory():
+        return ops.rope_write_kv(
+            inputs.qkv,
+            inputs.positions,
+            inputs.cos_sin,
+            inputs.q_norm if q_norm else None,
+            inputs.k_norm if k_norm else None,
+            EPS,
+            inputs.pool[:, LAYER],
+            inputs.slots,
+            geometry.q_heads,
+        )
+
+
+def expected_heads(heads: Tensor, weight: Tensor | None) -> Tensor:
+    """heads (T, h, D), normed and turned by the loops of `naive`, float64."""
+    normed = heads.double() if weight is None else naive.rms_norm(heads, weight, EPS)
+    return torch.stack(
+        [
+            torch.stack([naive.rotate(head, position, THETA) for head in token])
+            for token, position in zip(normed, POSITIONS, strict=True)
+        ]
+    )
+
+
+def written(inputs: Inputs, which: int) -> Tensor:
+    """What lies in the slots of the tokens, (T, Hkv, D): 0 for keys, 1 for values."""
+    size = inputs.pool.shape[4]
+    return torch.stack([inputs.pool[s // size, LAYER, which, :, s % size] for s in SLOTS])
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_takes_the_product_in_parts(ops: Ops, geometry: Geometry) -> None:
+    plain, inputs = make_inputs(geometry), make_inputs(geometry)
+    noise = torch.randn(2, *inputs.qkv.shape, generator=torch.Generator().manual_seed(4))
+    parts = torch.stack((inputs.qkv.float() - noise.sum(0), *noise))
+    got = run(ops, geometry, replace(inputs, qkv=parts), q_norm=True, k_norm=False)
+    wanted = run(ops, geometry, plain, q_norm=True, k_norm=False)
+    bound = 1e-5 if geometry.dtype == torch.float32 else 2e-3
+    assert got.dtype == wanted.dtype == geometry.dtype
+    assert relative_error(got, wanted.double()) < bound
+    for which in (0, 1):
+        assert relative_error(written(inputs, which), written(plain, which).double()) < bound
+
+
+@pytest.mark.parametrize("norms", [(False, False), (True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_returns_q_and_writes_k_and_v(
+    ops: Ops, geometry: Geometry, norms: tuple[bool, bool]
+) -> None:
+    g, inputs = geometry, make_inputs(geometry)
+    got_q = run(ops, g, inputs, *norms)
+    heads = inputs.qkv.view(len(POSITIONS), -1, g.head_dim)
+    q, k, v = torch.split(heads, [g.q_heads, g.kv_heads, g.kv_heads], dim=1)
+    bound = 1e-5 if g.dtype == torch.float32 else 1e-3
+    assert got_q.dtype == g.dtype
+    assert relative_error(got_q, expected_heads(q, inputs.q_norm if norms[0] else None)) < bound
+    keys = expected_heads(k, inputs.k_norm if norms[1] else None)
+    assert relative_error(written(inputs, 0), keys) < bound
+    assert torch.equal(written(inputs, 1), v)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_touches_no_other_slot(ops: Ops, geometry: Geometry) -> None:
+    inputs = make_inputs(geometry)
+    run(ops, geometry, inputs, True, True)
+    by_slot = inputs.pool[:, LAYER].permute(0, 3, 1, 2, 4).flatten(0, 1)
+    kept = torch.ones(len(by_slot), dtype=torch.bool)
+    kept[inputs.slots] = False
+    assert by_slot[kept].isnan().all()
+    assert by_slot[~kept].isfinite().all()
+    assert inputs.pool[:, [0, 2]].isnan().all()
+
+
+def test_position_zero_is_not_turned(ops: Ops) -> None:
+    geometry = Geometry()
+    inputs = make_inputs(geometry)
+    q = run(ops, geometry, inputs, False, False)
+    assert torch.equal(q[0].flatten(), inputs.qkv[0, : 4 * 32])
+    assert not torch.equal(q[1].flatten(), inputs.qkv[1, : 4 * 32])
+
+
+def test_takes_rows_out_of_a_wider_tensor(ops: Ops) -> None:
+    geometry = Geometry()
+    plain, padded = make_inputs(geometry), make_inputs(geometry)
+    wide = torch.full((len(POSITIONS), padded.qkv.shape[1] + 5), torch.nan)
+    wide[:, :-5] = padded.qkv
+    object.__setattr__(padded, "qkv", wide[:, :-5])
+    assert torch.equal(
+        run(ops, geometry, plain, True, True), run(ops, geometry, padded, True, True)
+    )
+
+
+def test_no_tokens_write_nothing(ops: Ops) -> None:
+    inputs, none = make_inputs(Geometry()), torch.empty(0, dtype=torch.int64)
+    kv = inputs.pool[:, LAYER]
+    q = ops.rope_write_kv(inputs.qkv[:0], none, inputs.cos_sin, None, None, EPS, kv, none, 4)
+    assert q.shape == (0, 4, 32)
+    assert inputs.pool.isnan().all()
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    [Geometry(head_dim=15), Geometry(head_dim=258), Geometry(block_size=24), Geometry(3, 2)],
+    ids=str,
+)
+def test_refuses_what_it_cannot_compute(ops: Ops, geometry: Geometry) -> None:
+    with pytest.raises(UnsupportedShape):
+        run(ops, geometry, make_inputs(geometry), False, False)

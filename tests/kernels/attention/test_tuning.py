@@ -1,0 +1,51 @@
+"""What ships as numbers: that it is within what the kernels can do, and the two thresholds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.attention.prefill_attention import num_splits
+from kernels.attention.tuning import (
+    decode_tuning,
+    hopper_tuning,
+    prefill_tuning,
+    shared_tuning,
+    worth_sharing,
+)
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+
+
+@DTYPES
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 128, 192, 256])
+def test_tiles_are_powers_of_two_and_divide_the_least_units(
+    head_dim: int, dtype: torch.dtype
+) -> None:
+    decode, prefill = decode_tuning(head_dim, dtype), prefill_tuning(head_dim, dtype)
+    for number in (decode.tile, prefill.tile, prefill.queries):
+        assert number >= 16
+        assert number & (number - 1) == 0
+    assert decode.least_keys % decode.tile == 0
+    assert decode.at_once <= decode.splits
+    shared = shared_tuning(head_dim, dtype)
+    assert shared.tile >= 16
+    assert shared.least_keys % shared.tile == 0
+
+
+@pytest.mark.parametrize(
+    ("programs", "context", "splits"),
+    [(1, 255, 1), (1, 512, 2), (8, 4_096, 16), (16, 131_072, 8), (66, 131_072, 2), (67, 9_999, 1)],
+)
+def test_keys_are_split_where_programs_are_few(programs: int, context: int, splits: int) -> None:
+    assert num_splits(programs, context, hopper_tuning()) == splits
+
+
+def test_a_long_prefix_of_one_query_block_is_split_at_most_64_times() -> None:
+    assert num_splits(1, 131_072, hopper_tuning()) == 64
+
+
+def test_sharing_is_worth_its_launches_from_64_mib_on() -> None:
+    assert worth_sharing(16_384, 4_096)
+    assert not worth_sharing(16_383, 4_096)
+    assert worth_sharing(32_768, 2_048)

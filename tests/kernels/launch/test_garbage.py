@@ -1,0 +1,32 @@
+"""While nothing is collected, and after it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from kernels.launch.garbage import uncollected
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[None]:
+    """Whatever a test leaves behind, the others' garbage is collected."""
+    yield
+    gc.enable()
+
+
+def fail_uncollected() -> None:
+    with uncollected():
+        assert not gc.isenabled()
+        raise KeyError
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_the_collector_is_as_it_was_even_after_an_error(was_enabled: bool) -> None:
+    if not was_enabled:
+        gc.disable()
+    with pytest.raises(KeyError):
+        fail_uncollected()
+    assert gc.isenabled() == was_enabled

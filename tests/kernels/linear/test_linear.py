@@ -1,0 +1,59 @@
+"""The linear layer: the library's, and the kernel for few rows interpreted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kernels.linear.linear import MAX_ROWS, MIN_STRIPS, launch
+from kernels.ops import Ops
+from tests.kernels.cases import relative_error
+
+STRIP = 64
+WIDTH = 256
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).half()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 16, MAX_ROWS, MAX_ROWS + 1])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_every_number_of_rows(ops: Ops, rows: int, has_bias: bool) -> None:
+    features = MIN_STRIPS * STRIP + 24  # the last strip is not a whole one
+    x, weight = draw(rows, WIDTH), draw(features, WIDTH)
+    bias = draw(features) if has_bias else None
+    got = ops.linear(x, weight, bias)
+    wide = None if bias is None else bias.double()
+    assert got.shape == (rows, features)
+    assert got.dtype == torch.float16
+    assert relative_error(got, F.linear(x.double(), weight.double(), wide)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "features"), [(0, WIDTH, 4096), (4, 200, 4096), (4, WIDTH, 100)]
+)
+def test_shapes_that_the_kernel_is_not_for_are_left_to_torch(
+    ops: Ops, rows: int, width: int, features: int
+) -> None:
+    x, weight = draw(rows, width), draw(features, width)
+    assert torch.equal(ops.linear(x, weight, None), F.linear(x, weight))
+
+
+def test_rows_may_lie_apart(ops: Ops) -> None:
+    x, weight = draw(5, 2 * WIDTH)[:, :WIDTH], draw(MIN_STRIPS * STRIP, WIDTH)
+    got = ops.linear(x, weight, None)
+    assert relative_error(got, F.linear(x.double(), weight.double())) < 1e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [MAX_ROWS + 1, 64, 112, 113])
+def test_whichever_front_chooses_the_product_is_right_and_the_choice_is_put_back(
+    rows: int,
+) -> None:
+    usual = torch.backends.cuda.preferred_blas_library()
+    x, weight = (draw(size, 4096).cuda() for size in (rows, 6144))
+    got = launch(x, weight, None)
+    assert relative_error(got, F.linear(x.double(), weight.double())) < 1e-3
+    assert torch.backends.cuda.preferred_blas_library() == usual

@@ -1,0 +1,89 @@
+"""Bodies that never end, of a tenant that may ask once a minute or of one that may ask as it likes.
+
+They have no more memory than their bounds say, are refused with an answer, and a neighbour's
+request is answered beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.config import Bounds
+from tests.doubles.engine.fake_engine import FakeEngine
+from tests.doubles.engine.tiny_model import write_tiny_model
+from tests.doubles.gateway.attacks import Target, ask, unfinished_bodies
+from tests.doubles.gateway.served import MODEL, Served, config_of, serving
+from tests.doubles.processes import resident_mib
+from tests.seams.support.server import Server
+
+MOST_MIB = 256
+MIB = 1 << 20
+
+
+def limited(server: Server, **limits: int) -> str:
+    """A key of a new tenant with these limits."""
+    key = server.new_tenant()
+    with server.client(server.admin_key) as client:
+        newest = client.get("/admin/tenants").json()["tenants"][-1]["id"]
+        client.patch(f"/admin/tenants/{newest}", json={"limits": limits}).raise_for_status()
+    return key
+
+
+def test_100_bodies_of_a_tenant_at_its_limits_are_refused_unread(server: Server) -> None:
+    port, gateway = int(server.url.rsplit(":", 1)[1]), server.children()["gateway"]
+    attacker = Target(port, limited(server, requests_per_minute=1, max_concurrent=1), "handbook")
+    victim = Target(port, server.demo2_key, "handbook")
+    before = resident_mib(gateway)
+
+    async def attack() -> tuple[Counter[bytes], float]:
+        bodies = asyncio.create_task(unfinished_bodies(attacker, 100, hold_s=6.0))
+        await asyncio.sleep(0.5)
+        await asyncio.wait_for(ask(victim), 30)
+        most = resident_mib(gateway)
+        return Counter(line[9:12] for line in await bodies), most
+
+    statuses, most = asyncio.run(asyncio.wait_for(attack(), 60))
+    assert statuses[b"429"] >= 99
+    assert most - before < MOST_MIB
+    # The one that was let in has left; a request of its own is refused for the rate alone.
+    assert asyncio.run(unfinished_bodies(attacker, 1, hold_s=10.0))[0].startswith(b"HTTP/1.1 429 ")
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Iterator[Served]:
+    """A gateway with room for two bodies of a tenant and four in all."""
+    bounds = Bounds(
+        max_body_bytes=16 * MIB,
+        max_tenant_body_bytes=32 * MIB,
+        max_all_body_bytes=48 * MIB,
+        body_wait_s=0.5,
+    )
+    config = config_of(write_tiny_model(tmp_path / "tiny"), tmp_path / "data", bounds=bounds)
+    with serving(config, FakeEngine()) as running:
+        yield running
+
+
+def test_bodies_that_wait_for_room_are_refused_and_leave_room_to_small_ones(narrow: Served) -> None:
+    attacker, other = (Target(narrow.port, key, MODEL) for key in (narrow.key, narrow.other_key))
+
+    async def attack() -> tuple[Counter[bytes], Counter[bytes]]:
+        first = asyncio.create_task(unfinished_bodies(attacker, 6, hold_s=3.0))
+        await asyncio.sleep(1.0)
+        for_all = await unfinished_bodies(other, 1, hold_s=3.0)
+        await asyncio.wait_for(ask(other), 10)  # a small body has room
+        return Counter(line[9:12] for line in await first), Counter(x[9:12] for x in for_all)
+
+    own, of_all = asyncio.run(asyncio.wait_for(attack(), 40))
+    assert own == {b"": 2, b"429": 4}
+    assert of_all == {b"503": 1}
+    assert narrow.wait_idle()
+
+    async def again() -> list[bytes]:
+        return await unfinished_bodies(attacker, 2, hold_s=1.5)
+
+    assert asyncio.run(again()) == [b"", b""]  # the control: what was held has been given back

@@ -1,0 +1,49 @@
+"""Prime and probe: a tenant fills the cache, and counts another's tokens by what of its own goes.
+
+`ratoon verify-isolation` makes the attack, against real servers with small pools and all three
+tiers, on which it reads where its own blocks lie. By default a trial teaches nothing: all readings
+are alike. The control is the same attack within one tenant, and on a server whose tenants share the
+room.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.cli.console import Console
+from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
+from tests.seams.support.server import running_server
+
+SMALL = {
+    "RATOON_CACHE_TOKENS": "3072",
+    "RATOON_MAX_MODEL_LEN": "1536",
+    "RATOON_HOST_CACHE_TOKENS": "2048",
+    "RATOON_DISK_CACHE_GIB": "0.1",
+    "RATOON_NUM_THREADS": "1",
+    "RATOON_LOAD_FORMAT": "dummy",
+}
+ONLY_EVICTION = ("--tiers", "device", "--quick", "--samples", "0", "--eviction-trials", "2")
+
+
+def attacked(tmp_path: Path, settings: dict[str, str]) -> dict[str, Any]:
+    model = {"RATOON_MODEL": str(write_tiny_model(tmp_path / "tiny", config=RUNNABLE))}
+    with running_server(tmp_path / "data", SMALL | model | settings) as server:
+        target = ("--url", server.url, "--admin-key", server.admin_key, "--json")
+        record: dict[str, Any] = Console().type("verify-isolation", *target, *ONLY_EVICTION).json
+    return record
+
+
+def test_nothing_is_learnt_where_each_tenant_has_its_part(tmp_path: Path) -> None:
+    record = attacked(tmp_path, {})
+    eviction = record["eviction"]
+    assert eviction["across"]["readings"] == 1
+    assert eviction["across"]["bits"] < 0.05
+    assert eviction["control"]["bits"] > 0.5
+    assert record["eviction_outcome"] == "passed"
+
+
+def test_the_control_everything_is_learnt_where_tenants_share_the_room(tmp_path: Path) -> None:
+    record = attacked(tmp_path, {"RATOON_CACHE_SHARING": "pooled"})
+    assert record["eviction"]["across"]["bits"] > 0.5
+    assert record["eviction_outcome"] == record["verdict"] == "leaks"

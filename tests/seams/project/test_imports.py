@@ -1,0 +1,66 @@
+"""The rule of imports where `make check` cannot say it: what the gateway may know of others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import grimp
+import pytest
+
+ROOMS = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
+OF_OTHER_ROOMS = {
+    "engine.link.client",
+    "engine.link.interface",
+    "engine.errors",
+    "engine.link.messages",
+    "engine.link.stats_messages",
+    "prefix_cache.hashing",
+    "prefix_cache.namespace",
+}
+HEAVY = ("torch", "triton", "transformers", "lmdb")
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*ROOMS)
+
+
+def modules_of(graph: grimp.ImportGraph, room: str) -> set[str]:
+    return {module for module in graph.modules if module.split(".")[0] == room}
+
+
+def test_the_gateway_knows_only_what_crosses_the_link(graph: grimp.ImportGraph) -> None:
+    known = {
+        imported
+        for module in modules_of(graph, "gateway")
+        for imported in graph.find_modules_directly_imported_by(module)
+        if imported.split(".")[0] not in ("gateway",)
+    }
+    assert known <= OF_OTHER_ROOMS
+    assert {"engine.link.client", "engine.link.messages"} <= known  # the control: imports were seen
+
+
+def test_the_prefix_cache_knows_of_storage_only_moves(graph: grimp.ImportGraph) -> None:
+    known = {
+        imported
+        for module in modules_of(graph, "prefix_cache")
+        for imported in graph.find_modules_directly_imported_by(module)
+        if imported.split(".")[0] != "prefix_cache"
+    }
+    assert known == {"storage.move"}
+
+
+@pytest.mark.parametrize(
+    "code", ["import gateway.main", "from cli.main import build_app; build_app()"]
+)
+def test_importing_loads_no_torch(code: str) -> None:
+    probe = f"import sys; {code}; print([name for name in {HEAVY!r} if name in sys.modules])"
+    seen = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert seen.stdout.strip() == "[]"
+
+
+def test_the_probe_would_see_torch() -> None:
+    probe = "import sys, torch; print('torch' in sys.modules)"
+    seen = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert seen.stdout.strip() == "True"

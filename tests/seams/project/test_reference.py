@@ -1,0 +1,71 @@
+"""docs/reference is what the code says: every flag, route and metric, as they are now."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from docs.generate import REFERENCE, commands, description, exposition, options_of, pages
+
+PAGES = pages()
+
+
+def on(page: str) -> str:
+    return (REFERENCE / page).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_current(page: str) -> None:
+    """`make docs` makes it anew; what stands above its mark is written by hand and kept."""
+    assert on(page) == PAGES[page]
+
+
+def test_every_flag_is_on_the_page_of_the_command_line() -> None:
+    text = on("cli.md")
+    found = [option for _, command in commands() for option in options_of(command)]
+    assert len(found) > 150
+    for name, command in commands():
+        section = text.split(f"## {name}\n")[1].split("\n## ")[0]
+        assert [o.opts[0] for o in options_of(command) if f"`{o.opts[0]}" not in section] == []
+
+
+def test_every_setting_of_a_server_has_its_variable_and_its_help() -> None:
+    rows = {
+        line.split("|")[1].strip(): line
+        for line in on("configuration.md").splitlines()
+        if line.startswith("| `--")
+    }
+    serve = dict(commands())["ratoon serve"]
+    for option in options_of(serve):
+        names = "/".join([option.opts[0], *option.secondary_opts])
+        row = rows[f"`{names}`"]
+        assert "`RATOON_" in row
+        assert len(row.split("|")[4].strip()) > 10
+
+
+def test_every_route_is_on_a_page() -> None:
+    headings = set(
+        re.findall(r"^## (\w+ /\S*)$", on("http-api.md") + on("admin-api.md"), re.MULTILINE)
+    )
+    routes = {
+        f"{method.upper()} {path}"
+        for path, methods in description()["paths"].items()
+        for method in methods
+    }
+    assert len(routes) > 30
+    assert headings == routes
+
+
+def test_every_metric_is_on_the_page() -> None:
+    names = re.findall(
+        r"^# TYPE (ratoon_\w+) (?:counter|gauge|histogram)", exposition(), re.MULTILINE
+    )
+    real = [name for name in names if not name.endswith("_created")]
+    assert len(real) > 40
+    assert [name for name in real if f"| `{name}` |" not in on("metrics.md")] == []
+
+
+def test_control_a_flag_that_is_gone_is_noticed() -> None:
+    """The control: the comparison is of whole pages, so one word is enough."""
+    assert PAGES["cli.md"].replace("--otlp-endpoint", "--otlp-target") != on("cli.md")

@@ -1,0 +1,120 @@
+"""What is installed is what was chosen: locked by version and hash, from one index at a time.
+
+`requirements/` is written by `make lock`; a dependency that is changed in pyproject.toml alone
+fails here. Whether a locked package has a known vulnerability is asked by `make audit`, which needs
+a service.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[3]
+LOCKS = ROOT / "requirements"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+DECLARED = {
+    "gateway": PROJECT["dependencies"],
+    "engine": PROJECT["dependencies"] + EXTRAS["engine"],
+    "dev": PROJECT["dependencies"] + EXTRAS["engine"] + EXTRAS["dev"],
+}
+_HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
+
+
+def entries(text: str) -> list[str]:
+    """The entries of a requirements file, each on one line with its hashes."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return "\n".join(lines).replace("\\\n", " ").splitlines()
+
+
+def locked(name: str) -> dict[str, set[str]]:
+    """Versions by package of a lock file; several where versions of Python differ."""
+    found: dict[str, set[str]] = {}
+    for entry in entries((LOCKS / f"{name}.txt").read_text()):
+        requirement = Requirement(entry.split(" --hash")[0])
+        [version] = requirement.specifier
+        found.setdefault(requirement.name, set()).add(version.version)
+    return found
+
+
+def not_pinned(text: str) -> list[str]:
+    """The entries that are not pinned to one version by hash, or that name an index."""
+    return [e for e in entries(text) if e.startswith("-") or "==" not in e or not _HASH.search(e)]
+
+
+@pytest.mark.parametrize("path", sorted(LOCKS.glob("*.txt")), ids=lambda path: path.stem)
+def test_everything_is_locked_by_hash_and_no_lock_names_an_index(path: Path) -> None:
+    assert entries(path.read_text())
+    assert not_pinned(path.read_text()) == []
+
+
+def test_control_an_entry_without_a_hash_is_found() -> None:
+    hashed = f"good==1 --hash=sha256:{'0' * 64}"
+    loose = ["bad==1", "worse>=1", "--extra-index-url https://example.org/simple"]
+    assert not_pinned("\n".join([hashed, *loose])) == loose
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_is_declared_is_locked(name: str) -> None:
+    versions = locked(name) | {"torch": locked("torch")["torch"]}
+    for declared in map(Requirement, DECLARED[name]):
+        found = versions.get(declared.name.lower())
+        assert found, f"{declared} is not in requirements/{name}.txt: run `make lock`"
+        assert all(version in declared.specifier for version in found), declared
+
+
+def test_every_image_has_what_was_tested() -> None:
+    dev = locked("dev")
+    for name in ("gateway", "engine", "build"):
+        assert {package: dev.get(package) for package in locked(name)} == locked(name)
+    assert "torch" not in locked("gateway")
+
+
+def test_torch_for_cpus_is_the_same_version() -> None:
+    [version] = locked("torch")["torch"]
+    assert locked("torch-cpu") == {"torch": {f"{version}+cpu"}}
+
+
+def test_images_are_made_from_digests_and_one_index_at_a_time() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    bases = re.findall(r"^ARG \w+_IMAGE=(\S+)$", dockerfile, re.MULTILINE)
+    assert len(bases) == 2
+    assert all(_DIGEST.search(base) for base in bases)
+    named = set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE))
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)$", dockerfile, re.MULTILINE))
+    assert named - stages == {"${PYTHON_IMAGE}", "${REDIS_IMAGE}"}
+    for text in (dockerfile, (ROOT / "Makefile").read_text()):
+        assert "--extra-index-url" not in text
+        installs = [line for line in text.splitlines() if re.search(r"\bpip install\b", line)]
+        assert installs
+        assert all("-r requirements/" in i or "--no-deps" in i or ":=" in i for i in installs)
+
+
+def test_the_bill_of_materials_has_all_that_is_locked(tmp_path: Path) -> None:
+    text = (LOCKS / "engine.txt").read_text() + (LOCKS / "torch.txt").read_text()
+    path = tmp_path / "ratoon.cdx.json"
+    command = [
+        "-W",
+        "ignore",
+        "-m",
+        "cyclonedx_py",
+        "requirements",
+        "--output-file",
+        str(path),
+        "-",
+    ]
+    subprocess.run([sys.executable, *command], input=text, text=True, check=True)
+    components = json.loads(path.read_text())["components"]
+    listed = {(component["name"], component["version"]) for component in components}
+    assert {
+        (n, v) for name in ("engine", "torch") for n, vs in locked(name).items() for v in vs
+    } == listed

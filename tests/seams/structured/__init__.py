@@ -1,0 +1,1 @@
+"""Answers under grammars over HTTP, from a real engine with a tiny random model."""

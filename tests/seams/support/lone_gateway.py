@@ -1,0 +1,82 @@
+"""`ratoon gateway` alone, as its users start it: what it keeps, without an engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from gateway.auth.first_start import KEYS_FILE
+from tests.doubles.ports import free_port
+from tests.doubles.waiting import wait_for
+
+MODELS = "/v1/models"
+START_S = 60.0
+
+
+class Gateway:
+    """`ratoon gateway` alone: no engine is needed to be refused."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, data_dir: Path) -> None:
+        self.process = process
+        self.url = f"http://127.0.0.1:{port}"
+        self.data_dir = data_dir
+
+    def key(self, name: str = "RATOON_DEMO_KEY") -> str:
+        lines = (self.data_dir / KEYS_FILE).read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines)[name]
+
+    def ask(self, path: str, key: str | None = None) -> httpx.Response:
+        headers = {"authorization": f"Bearer {key or self.key()}"}
+        return httpx.get(self.url + path, headers=headers, timeout=20)
+
+    def code(self) -> str | None:
+        """The error code that a tenant gets; None where it is served."""
+        answer = self.ask(MODELS)
+        if answer.status_code == 200:
+            return None
+        assert answer.status_code == 503
+        code: str = answer.json()["error"]["code"]
+        return code
+
+    def status(self) -> str:
+        status: str = httpx.get(self.url + "/readyz", timeout=20).json()["status"]
+        return status
+
+    def metric(self, status: str) -> bool:
+        text = self.ask("/metrics", self.key("RATOON_ADMIN_KEY")).text
+        return f'ratoon_fault{{status="{status}"}} 1.0' in text
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url + "/healthz", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+@contextmanager
+def started(data_dir: Path, *arguments: str) -> Iterator[Gateway]:
+    """A gateway that was started; it may have ended at once."""
+    environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
+    port = free_port()
+    command = [sys.executable, "-c", "from cli.main import main; main()", "gateway"]
+    place = ["--data-dir", str(data_dir), "--port", str(port), "--socket", f"{data_dir}.sock"]
+    with (data_dir.parent / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *place, *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+        gateway = Gateway(process, port, data_dir)
+        try:
+            wait_for(lambda: process.poll() is not None or answers(gateway.url), START_S)
+            yield gateway
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(30)

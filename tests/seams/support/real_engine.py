@@ -1,0 +1,198 @@
+"""A whole engine over a real model, in this process, with a link of two lists."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from engine.config import DeviceName, EngineConfig
+from engine.copies import COPY_WAIT_S
+from engine.core import EngineCore
+from engine.execution.runner import ModelRunner
+from engine.link.messages import Finished, Generate, Loads, SamplingParams, pack_token_ids
+from engine.models.architecture import SERVED, ServedModels
+from engine.scheduling.queue import QueueLimits
+from engine.scheduling.step_builder import StepLimits
+from engine.scheduling.token_constraint import ConstraintOf
+from engine.startup.assembly import CacheParts, EngineLimits, assemble
+from engine.startup.loading import OpenedModel, open_model, outline_model
+from engine.startup.lower_tiers import GIB, open_tiers
+from engine.step import Launched, Runner, Step
+from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
+from prefix_cache.namespace import Namespace, NamespacePath
+from tests.doubles.engine.memory_link import MemoryLink
+from tests.doubles.engine.rerun import Rerun
+from tests.doubles.row_owners import Running, owners_of
+from tests.engine.rigs.hand_driven import with_graphs
+
+CLIENT = b"gateway"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What presses on the engine: pool, step and running bounds."""
+
+    num_blocks: int
+    block_size: int
+    max_batch_tokens: int
+    max_running: int
+    overlap_scheduling: bool = False
+    graph_tokens: int = 0  # of captured steps; on the cpu they are run again, not replayed
+    device: DeviceName = "cpu"
+    host_blocks: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass
+class NotingRunner:
+    """Notes which requests are in each step that a runner is given."""
+
+    runner: Runner
+    running: Running = tuple
+    steps: list[list[str]] = field(default_factory=list)
+
+    def launch(self, step: Step) -> Launched:
+        self.steps.append([one.request_id for one in owners_of(step, self.running())])
+        return self.runner.launch(step)
+
+
+class RealEngine:
+    """Steps a real engine by hand. Keys are made with `digest`."""
+
+    def __init__(
+        self,
+        model_dir: str,
+        bounds: Bounds,
+        *,
+        digest: Digest = xxh3_128_digest,
+        disk: Path | None = None,
+        fingerprint: bytes | None = None,
+        constraint_of: ConstraintOf | None = None,
+        served: ServedModels = SERVED,
+    ) -> None:
+        """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
+
+        `constraint_of` takes the place of grammars.
+        `fingerprint` is what the disk is told instead of the model's own. `steps` are the request
+        ids of each step's rows.
+        """
+        self.bounds = bounds
+        self.link = MemoryLink(sleeps=True)
+        self._digest = digest
+        config = _config(model_dir, bounds, disk)
+        opened = open_model(config, outline_model(config, served))
+        self.fingerprint = fingerprint or opened.welcome.fingerprint
+        self.grammars = opened.grammars
+        self.tiers = open_tiers(config, opened.pool, opened.num_blocks, self.fingerprint)
+        if bounds.graph_tokens and bounds.device == "cpu":
+            opened = _with_steps_run_again(opened, bounds.graph_tokens)
+        runner = NotingRunner(opened.runner)
+        self.steps = runner.steps
+        self.core: EngineCore = assemble(
+            replace(opened, runner=runner, constraint_of=constraint_of or opened.constraint_of),
+            self.link,
+            EngineLimits(
+                StepLimits(bounds.max_batch_tokens, bounds.max_running),
+                QueueLimits(),
+                10.0,
+                bounds.overlap_scheduling,
+            ),
+            CacheParts(digest=digest, lower=self.tiers.lower),
+        )
+        runner.running = lambda: self.core.components.scheduler.running
+        self.cache = self.core.components.cache
+
+    def submit(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        sampling: SamplingParams,
+        *,
+        namespace: Namespace,
+        use_cache: bool = True,
+        loads: Loads = "auto",
+    ) -> None:
+        """Put a request before the engine."""
+        path = NamespacePath.single(namespace)
+        ids = np.array(prompt, np.int32)
+        self.link.say(
+            Generate(
+                request_id=request_id,
+                token_ids=pack_token_ids(prompt),
+                namespaces=path.spans,
+                block_keys=block_keys(path, ids, self.bounds.block_size, digest=self._digest),
+                flow=namespace.hex(),
+                sampling=sampling,
+                use_cache=use_cache,
+                loads=loads,
+            ),
+            CLIENT,
+        )
+
+    def step(self) -> None:
+        """One step, with the cache's books checked behind it."""
+        self.core.step()
+        self.cache.check_invariants()
+
+    def run(self) -> None:
+        """Step until nothing is alive."""
+        self.step()
+        while not self.core.is_idle:
+            self.step()
+
+    def tokens(self, request_id: str) -> list[int]:
+        """What a request generated, its stop token included."""
+        last = self.finished(request_id)
+        stop = [] if last.stop_token_id is None else [last.stop_token_id]
+        return self.link.tokens(request_id) + stop
+
+    def finished(self, request_id: str) -> Finished:
+        """The event that ended a request well."""
+        last = self.link.last(request_id)
+        assert isinstance(last, Finished), last
+        return last
+
+    def close(self) -> None:
+        """End the tiers below the device, and what compiles grammars."""
+        self.tiers.close()
+        self.grammars.close()
+
+    def expect_nothing_left(self) -> None:
+        """After a flush and the copies under way every block is free."""
+        self.cache.flush()
+        while self.core.components.copies.pending:
+            self.step()
+            time.sleep(COPY_WAIT_S)
+        pool = self.cache.capacity.pool()
+        assert (pool.free, pool.leased) == (pool.total, 0)
+        self.cache.check_invariants()
+
+
+def _config(model_dir: str, bounds: Bounds, disk: Path | None) -> EngineConfig:
+    return EngineConfig(
+        model_dir=model_dir,
+        socket="",
+        device=bounds.device,
+        dtype="float32",
+        graph_tokens=bounds.graph_tokens,
+        block_size=bounds.block_size,
+        cache_tokens=bounds.num_blocks * bounds.block_size,
+        num_threads=1,
+        max_running=bounds.max_running,
+        host_cache_tokens=bounds.host_blocks * bounds.block_size,
+        disk_cache_dir=None if disk is None else str(disk),
+        disk_cache_gib=bounds.disk_bytes / GIB,
+    )
+
+
+def _with_steps_run_again(opened: OpenedModel, max_tokens: int) -> OpenedModel:
+    """Steps of up to so many tokens go through what records them, also without a GPU."""
+    assert isinstance(opened.runner, ModelRunner)
+    graphs = with_graphs(
+        opened.runner, Rerun(), max_tokens=max_tokens, max_model_len=opened.welcome.max_model_len
+    )
+    return replace(opened, runner=graphs)

@@ -1,0 +1,135 @@
+"""A whole Ratoon, started as its users start it: `ratoon serve`, its processes, its files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from openai import OpenAI
+
+from gateway.auth.first_start import ADMIN_KEY, DEMO2_KEY, DEMO_KEY, KEYS_FILE, read_keys
+from tests.doubles.ports import free_port
+from tests.doubles.waiting import wait_for
+
+START_S = 120.0
+STOP_S = 30.0
+
+
+class Server:
+    """A running server, its keys and the ways to look at it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, data_dir: Path) -> None:
+        self.process = process
+        self.url = url
+        self.data_dir = data_dir
+        self.keys = read_keys(data_dir / KEYS_FILE)
+        self.demo_key = self.keys[DEMO_KEY]
+        self.demo2_key = self.keys[DEMO2_KEY]
+        self.admin_key = self.keys[ADMIN_KEY]
+
+    def client(self, key: str | None = None) -> httpx.Client:
+        """An HTTP client under a key; the demo tenant's when none is named."""
+        headers = {"Authorization": f"Bearer {key or self.demo_key}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+
+    def new_tenant(self) -> str:
+        """A key of a tenant that has asked for nothing yet, so that its cache is empty."""
+        with self.client(self.admin_key) as client:
+            made = client.post("/admin/tenants", json={"name": f"tenant-{uuid.uuid4().hex}"})
+            made.raise_for_status()
+            issued = client.post(f"/admin/tenants/{made.json()['id']}/keys")
+            issued.raise_for_status()
+            key: str = issued.json()["key"]
+            return key
+
+    def openai(self, key: str | None = None) -> OpenAI:
+        """The official client under a key; the demo tenant's when none is named."""
+        return OpenAI(base_url=self.url + "/v1", api_key=key or self.demo_key, max_retries=0)
+
+    def pool(self) -> dict[str, int]:
+        """The pool's blocks: total, free, used, evictable, leased."""
+        pool: dict[str, int] = self.stats()["pool"]["blocks"]
+        return pool
+
+    def stats(self) -> dict[str, Any]:
+        """`GET /admin/cache/stats`."""
+        with self.client(self.admin_key) as client:
+            answer = client.get("/admin/cache/stats")
+            answer.raise_for_status()
+            stats: dict[str, Any] = answer.json()
+            return stats
+
+    def children(self) -> dict[str, int]:
+        """Process ids of the gateway and the engine, by name."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            for name in ("engine", "gateway"):
+                if parent == self.process.pid and name.encode() in command:
+                    found[name] = int(entry.name)
+        return found
+
+    def is_ready(self) -> bool:
+        """Whether `/readyz` says yes."""
+        try:
+            return httpx.get(self.url + "/readyz", timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def wait_until_ready(self, timeout_s: float = START_S) -> None:
+        """Return once the engine takes requests; raises when the server ends or stays away."""
+        wait_for(lambda: self.process.poll() is not None or self.is_ready(), timeout_s)
+        if self.process.poll() is not None:
+            raise RuntimeError(f"the server ended with {self.process.returncode}")
+
+
+@contextmanager
+def running_server(
+    data_dir: Path, settings: Mapping[str, str] | None = None, within: Sequence[str] = ()
+) -> Iterator[Server]:
+    """Start `ratoon serve` with `RATOON_*` settings, wait until it is ready, stop it behind.
+
+    `within` is a command that runs it, such as `prlimit`.
+    """
+    port = (settings or {}).get("RATOON_PORT") or free_port()
+    environment = {name: value for name, value in os.environ.items() if "RATOON" not in name}
+    environment |= {
+        "RATOON_PORT": str(port),
+        "RATOON_DATA_DIR": str(data_dir),
+        "RATOON_CACHE_TOKENS": "16384",
+        **(settings or {}),
+    }
+    with (data_dir.parent / f"{data_dir.name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*within, sys.executable, "-c", "from cli.main import main; main()", "serve"],
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            wait_for(lambda: process.poll() is not None or (data_dir / KEYS_FILE).exists(), START_S)
+            server = Server(process, f"http://127.0.0.1:{port}", data_dir)
+            server.wait_until_ready()
+            yield server
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise
