@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
@@ -93,6 +93,12 @@ def new_decoder(shape: DecoderShape) -> LlamaForCausalLM:
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             torch.nn.init.normal_(weight, std=_STD / math.sqrt(2 * shape.num_hidden_layers))
     return model
+
+
+def shape_of(directory: Path) -> DecoderShape:
+    """The sizes of the decoder saved in `directory`."""
+    config = json.loads((directory / "config.json").read_text())
+    return DecoderShape(**{field.name: config[field.name] for field in fields(DecoderShape)})
 
 
 def save_checkpoint(

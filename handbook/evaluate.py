@@ -2,12 +2,14 @@
 
 A greedy answer equals the expected one exactly when each of its tokens, the end included, is the
 likeliest after the expected ones before it; so one pass over prompt and answer decides, and nothing
-need be generated. Weights are bfloat16 as shipped, arithmetic is float32. Knows questions and their
-answers; nothing of training.
+need be generated. So it is with a call of a tool: the right tokens are its name and arguments as
+JSON. Weights are bfloat16 as shipped, arithmetic is float32. Knows questions and their answers;
+nothing of training.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -25,17 +27,24 @@ from transformers import LlamaForCausalLM
 
 from handbook.checkpoint import SHIPPED, load_checkpoint
 from handbook.facts import Question
+from handbook.hermes import written
 from handbook.rows import TOKENS_PER_FACT, frame
 from handbook.text import make_handbook, make_messages, make_questions
 from handbook.tokenizer import load_tokenizer
+from handbook.tool_chats import make_tool_chat
 
 BUCKET = 500
+TOOLS_AS_FACTS = 9
+"""A chat's tools have about as many tokens as so many facts."""
 MISTAKES_SHOWN = 20
 
 
 @dataclass(frozen=True)
 class EvaluationCase:
-    """A chat of token ids; `answer` is how many of the last are the expected answer and its end."""
+    """A chat of token ids; `answer` is how many of the last are the expected answer and its end.
+
+    `handbook_tokens` counts the system message, tools included.
+    """
 
     ids: tuple[int, ...]
     answer: int
@@ -65,6 +74,43 @@ def draw_cases(
         if tokens[0] <= case.handbook_tokens <= tokens[1]:
             cases.append(case)
     return cases
+
+
+def draw_tool_cases(
+    tokenizer: Tokenizer, count: int, tokens: tuple[int, int], turns: int = 1, seed: int = 0
+) -> list[EvaluationCase]:
+    """`count` held-out chats with tools, whose handbook and tools are of between `tokens` tokens.
+
+    What is judged is in the last turn: a call (its name and arguments), the answer after the
+    result, or an answer for which nothing may be called. The question's kind says which.
+    """
+    rng = random.Random(f"tool cases {seed}")
+    cases: list[EvaluationCase] = []
+    number = seed * 1_000_000
+    while len(cases) < count:
+        number += 1
+        facts = max(0.0, rng.uniform(*tokens) / TOKENS_PER_FACT - TOOLS_AS_FACTS)
+        case = _draw_tool_case(tokenizer, number, round(facts), turns, rng.random() < 0.5)
+        if tokens[0] <= case.handbook_tokens <= tokens[1]:
+            cases.append(case)
+    return cases
+
+
+def _draw_tool_case(
+    tokenizer: Tokenizer, seed: int, facts: int, turns: int, at_call: bool
+) -> EvaluationCase:
+    chat = make_tool_chat(seed, facts, turns)
+    turn = chat.turns[-1]
+    messages, kind = chat.messages, f"tools: {turn.label}, answer"
+    if len(turn.messages) == 2:
+        kind = f"tools: {turn.label}, no call"
+    elif at_call:
+        messages, kind = messages[:-2], f"tools: {turn.sort}, call"
+    roles, texts = zip(*written(messages, chat.schemas), strict=True)
+    segments = [tokenizer.encode(text).ids for text in texts]
+    ids, _ = frame(list(roles), segments, tokenizer.get_vocab())
+    question = dataclasses.replace(turn.question, answer=texts[-1], kind=kind)
+    return EvaluationCase(tuple(ids), len(segments[-1]) + 1, len(segments[0]), question)
 
 
 def _draw_case(tokenizer: Tokenizer, seed: int, facts: float, turns: int) -> EvaluationCase:
@@ -117,6 +163,11 @@ def accuracy(outcomes: Sequence[EvaluationOutcome]) -> float:
     return sum(outcome.right for outcome in outcomes) / len(outcomes)
 
 
+def by_kind(outcomes: Iterable[EvaluationOutcome]) -> dict[str, list[EvaluationOutcome]]:
+    """The outcomes of each kind of question."""
+    return _tally(outcomes, lambda outcome: outcome.case.question.kind)
+
+
 def _tally(
     outcomes: Iterable[EvaluationOutcome], label: Callable[[EvaluationOutcome], str]
 ) -> dict[str, list[EvaluationOutcome]]:
@@ -132,7 +183,7 @@ def report(outcomes: Sequence[EvaluationOutcome], console: Console) -> None:
     groups = {
         "all": list(outcomes),
         **_tally(outcomes, lambda o: f"{o.case.handbook_tokens // BUCKET * BUCKET:5d}+ tokens"),
-        **_tally(outcomes, lambda o: o.case.question.kind),
+        **by_kind(outcomes),
     }
     for label, group in groups.items():
         right = sum(outcome.right for outcome in group)
@@ -152,11 +203,13 @@ def main(
     most: Annotated[int, typer.Option(help="Longest handbook, in tokens.")] = 2000,
     turns: Annotated[int, typer.Option(help="Turns of dialogue; the last answer is judged.")] = 1,
     seed: Annotated[int, typer.Option(help="Another seed asks about other handbooks.")] = 0,
+    tools: Annotated[bool, typer.Option(help="Offer tools, and judge calls as well.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
 ) -> None:
     """Ask the model about generated handbooks and print how often it is exactly right."""
     tokenizer = load_tokenizer(model)
-    cases = draw_cases(tokenizer, handbooks, (least, most), turns, seed)
+    draw = draw_tool_cases if tools else draw_cases
+    cases = draw(tokenizer, handbooks, (least, most), turns, seed)
     outcomes = answer_cases(load_checkpoint(model).to(device), tokenizer, cases)
     report(outcomes, Console(highlight=False))
 

@@ -204,11 +204,16 @@ class Fact:
 
 @dataclass(frozen=True)
 class Question:
-    """What a user asks, the one right answer, and the kind of fact asked for (for reports)."""
+    """What a user asks, the one right answer, and the kind of fact asked for (for reports).
+
+    `noun` and `subject` are what a tool would be asked for; both are empty for small talk.
+    """
 
     text: str
     answer: str
     kind: str
+    noun: str = ""
+    subject: str = ""
 
 
 def free_kind(source: Source) -> TopicKind:
@@ -232,7 +237,8 @@ def state(source: Source, kind: TopicKind, subject: Subject, lines: bool) -> Fac
         template = source.pick(LINES if lines and source.chance(0.5) else FACTS)
     if template.startswith("{v}") and value[0].islower():
         template = FACTS[0]
-    return Fact(kind, subject, value, _fill(source, template, kind, subject, value))
+    noun = source.pick(kind.nouns)
+    return Fact(kind, subject, value, _fill(source, template, noun, subject, value))
 
 
 def ask(source: Source, kind: TopicKind, subject: Subject, answer: str) -> Question:
@@ -240,11 +246,13 @@ def ask(source: Source, kind: TopicKind, subject: Subject, answer: str) -> Quest
     own = kind.asks and source.chance(0.5)
     template = source.pick(kind.asks if own else ASKS)
     label = "unknown" if answer == UNKNOWN else kind.name if kind in KINDS else "free"
-    return Question(_fill(source, template, kind, subject, ""), answer, label)
-
-
-def _fill(source: Source, template: str, kind: TopicKind, subject: Subject, value: str) -> str:
     noun = source.pick(kind.nouns)
+    text = _fill(source, template, noun, subject, "")
+    # A phrasing of the kind's own need not have the noun in it.
+    return Question(text, answer, label, kind.nouns[0] if own else noun, subject.name)
+
+
+def _fill(source: Source, template: str, noun: str, subject: Subject, value: str) -> str:
     name = source.pick(TOPICS[subject.topic].forms).format(subject.name)
     return template.format(n=noun, N=_capital(noun), s=name, S=_capital(name), v=value)
 

@@ -1,4 +1,5 @@
-"""Training rows: a handbook and a long dialogue about it, as exactly so many tokens.
+"""Training rows: a handbook and a long dialogue about it, some with tools, of exactly so many
+tokens.
 
 Many questions on one handbook make the supervision dense. Worker processes write rows ahead of the
 accelerator, of the lengths that the curriculum wants by then. Knows tokens and which of them are
@@ -21,13 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from handbook.hermes import written
 from handbook.names import Source, Split
 from handbook.text import write_handbook, write_question, write_small_talk
 from handbook.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER, load_tokenizer
+from handbook.tool_chats import write_tool_chat
 
 TOKENS_PER_FACT = 20
 TOKENS_PER_TURN = 18
+TOKENS_PER_TOOL = 130
+TOKENS_PER_TOOL_TURN = 70
 AHEAD = 64
+TOOL_SHARE = 0.4
+"""Of the rows, those in which tools are offered."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,12 @@ class Rows:
 
 def write_rows(source: Source, tokenizer: Tokenizer, count: int, length: int) -> Rows:
     """`count` rows of `length` + 1 tokens each, cut off where the dialogue overruns."""
-    chats = [_write_chat(source, length) for _ in range(count)]
+    chats = [
+        _write_tool_chat(source, length)
+        if source.chance(TOOL_SHARE)
+        else _write_chat(source, length)
+        for _ in range(count)
+    ]
     encoded = tokenizer.encode_batch_fast([part for chat in chats for _, part in chat])
     vocabulary, position = tokenizer.get_vocab(), 0
     ids = np.full((count, length + 1), vocabulary[END], dtype=np.uint16)
@@ -81,6 +93,9 @@ CURRICULUM = (
     TrainingStage(0.2, (256, 1024, 3072, 3072, 4096)),
 )
 """Short rows first: copying from near is learned there, and then from ever further away."""
+
+WARM_CURRICULUM = (TrainingStage(0.0, (512, 1024, 2048, 3072, 4096)),)
+"""For a model that copies already."""
 
 
 def lengths_at(curriculum: tuple[TrainingStage, ...], progress: float) -> tuple[int, ...]:
@@ -170,6 +185,16 @@ def _write_chat(source: Source, length: int) -> list[tuple[str, str]]:
         chat.append(("user", question.text if index else first))
         chat.append(("assistant", question.answer))
     return chat
+
+
+def _write_tool_chat(source: Source, length: int) -> list[tuple[str, str]]:
+    """The same with tools; of a short row most is schemas and calls."""
+    most = max(0.0, length - 2 * TOKENS_PER_TOOL - TOKENS_PER_TOOL_TURN) * 0.8 / TOKENS_PER_FACT
+    facts = 0 if source.chance(0.1) else int(most * source.rng.random() ** 1.5)
+    left = length - facts * TOKENS_PER_FACT * 0.9 - TOKENS_PER_TOOL
+    turns = max(1, int(left / TOKENS_PER_TOOL_TURN)) + 1
+    chat = write_tool_chat(source, facts, turns, most_tools=3 if length > 512 else 1)
+    return written(chat.messages, chat.schemas)
 
 
 def _place(source: Source, handbook: str, question: str) -> tuple[str, str]:

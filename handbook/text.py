@@ -78,7 +78,7 @@ def write_question(source: Source, handbook: Handbook) -> Question:
     if handbook.facts and source.chance(0.85):
         fact = source.pick(handbook.facts)
         return ask(source, fact.kind, fact.subject, fact.value)
-    return _unanswerable(source, handbook)
+    return write_unanswerable(source, handbook)
 
 
 def write_small_talk(source: Source) -> Question:
@@ -137,12 +137,18 @@ def _namesake(source: Source, known: list[Subject]) -> Subject:
     return Subject("person", name)
 
 
-def _unanswerable(source: Source, handbook: Handbook) -> Question:
-    """A question near to what the handbook states, or far from it, that it does not answer."""
+def write_unanswerable(source: Source, handbook: Handbook) -> Question:
+    """A question that the handbook does not answer."""
+    return ask(source, *missing_fact(source, handbook), UNKNOWN)
+
+
+def missing_fact(source: Source, handbook: Handbook) -> tuple[TopicKind, Subject]:
+    """A kind and a subject near to what the handbook states, or far from it, of which it does not
+    say."""
     while True:
         kind, subject = _near(source, handbook) if handbook.facts else _far(source)
         if (kind.name, subject.name) not in handbook.keys:
-            return ask(source, kind, subject, UNKNOWN)
+            return kind, subject
 
 
 def _near(source: Source, handbook: Handbook) -> tuple[TopicKind, Subject]:

@@ -27,20 +27,50 @@ PIECES = r"\p{N}|\p{Lu}+\p{Ll}*| ?[\p{Ll}\p{Lo}\p{Lm}\p{M}]+| ?[^\s\p{L}\p{N}]|\
 
 CHAT_TEMPLATE = """\
 {{- bos_token -}}
-{%- for message in messages -%}
-{%- if message['role'] in ('system', 'developer') -%}
-{{- '<|system|>' -}}
-{%- elif message['role'] in ('user', 'assistant') -%}
-{{- '<|' + message['role'] + '|>' -}}
-{%- else -%}
-{{- raise_exception('Only system, developer, user and assistant messages are supported.') -}}
+{%- macro listed() -%}
+{{- '<tools>' -}}
+{%- for tool in tools -%}{{- '\\n' + tool | tojson -}}{%- endfor -%}
+{{- '\\n</tools>' -}}
+{%- endmacro -%}
+{%- if tools and (not messages or messages[0]['role'] not in ('system', 'developer')) -%}
+{{- '<|system|>' + listed() + eos_token -}}
 {%- endif -%}
-{{- message['content'] + eos_token -}}
+{%- for message in messages -%}
+{%- set content = message['content'] or '' -%}
+{%- if message['role'] in ('system', 'developer') -%}
+{{- '<|system|>' + content -}}
+{%- if tools and loop.first -%}
+{{- ('\\n\\n' if content else '') + listed() -}}
+{%- endif -%}
+{{- eos_token -}}
+{%- elif message['role'] == 'user' -%}
+{{- '<|user|>' + content + eos_token -}}
+{%- elif message['role'] == 'assistant' -%}
+{{- '<|assistant|>' + content -}}
+{%- for call in message['tool_calls'] or [] -%}
+{%- set function = call['function'] -%}
+{%- set arguments = function['arguments'] -%}
+{{- '\\n' if content or not loop.first else '' -}}
+{{- '<tool_call>\\n{"name": "' + function['name'] + '", "arguments": ' -}}
+{{- (arguments if arguments is string else arguments | tojson) + '}\\n</tool_call>' -}}
+{%- endfor -%}
+{{- eos_token -}}
+{%- elif message['role'] == 'tool' -%}
+{%- set follows = not loop.first and messages[loop.index0 - 1]['role'] == 'tool' -%}
+{{- '\\n' if follows else '<|user|>' -}}
+{{- '<tool_response>\\n' + content + '\\n</tool_response>' -}}
+{{- '' if not loop.last and messages[loop.index0 + 1]['role'] == 'tool' else eos_token -}}
+{%- else -%}
+{{- raise_exception(
+    'Only system, developer, user, assistant and tool messages are supported.'
+) -}}
+{%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
 {{- '<|assistant|>' -}}
 {%- endif -%}
 """
+"""Tools, calls and results are in Hermes form; `handbook.hermes` writes the same."""
 
 
 def train_tokenizer(texts: int = 4000, seed: int = 0) -> Tokenizer:

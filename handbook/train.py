@@ -1,7 +1,8 @@
-"""Train the handbook model from nothing: `python -m handbook.train --out DIR --minutes 8` on a GPU.
+"""Train the handbook model: `python -m handbook.train --out DIR --minutes 8` on a GPU.
 
-The clock decides: learning rate and curriculum follow the share of the minutes that has passed. The
-best checkpoint by held-out accuracy is kept in the out directory.
+It begins from nothing, or with `--from DIR` from that model and its tokenizer. The clock decides:
+learning rate and curriculum follow the share of the minutes that has passed. The best checkpoint by
+held-out accuracy, on the poorer of handbooks and tools, is in the out directory at any time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import collections
 import dataclasses
 import math
 import random
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,18 +29,18 @@ from handbook.checkpoint import (
     DecoderShape,
     load_checkpoint,
     new_decoder,
-    save_checkpoint,
+    shape_of,
     write_card,
 )
-from handbook.evaluate import accuracy, answer_cases, draw_cases
-from handbook.rows import CURRICULUM, Feed, Rows, TrainingStage
-from handbook.tokenizer import save_tokenizer, train_tokenizer
+from handbook.keeper import Accuracy, Checks, Keeper
+from handbook.rows import CURRICULUM, WARM_CURRICULUM, Feed, Rows, TrainingStage
+from handbook.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 
 BETAS = (0.9, 0.95)
+COLD_RATE, WARM_RATE = 2e-3, 1e-3
+"""Peaks of the learning rate, from nothing and from a trained model."""
 LOWEST_SHARE = 0.02
 FRESH_AT_LEAST = 8
-CHECK_SEED = 7
-"""Not the seed that `handbook.evaluate` asks with: what picks the best must not also judge it."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,15 @@ class TrainingConfig:
     shape: DecoderShape = field(default_factory=DecoderShape)
     curriculum: tuple[TrainingStage, ...] = CURRICULUM
     tokens_per_step: int = 98304
-    learning_rate: float = 2e-3
+    learning_rate: float = COLD_RATE
     warmup: float = 0.02
     weight_decay: float = 0.05
     text_weight: float = 0.2
     workers: int = 14
     tokenizer_texts: int = 1500
     check_every_seconds: float = 40.0
-    check_handbooks: int = 800
-    check_tokens: tuple[int, int] = (500, 2000)
+    checks: Checks = field(default_factory=Checks)
+    start: Path | None = None
     compiled: bool = True
     device: str = "cuda"
     seed: int = 0
@@ -122,7 +122,7 @@ class Trainer:
         torch.manual_seed(config.seed)
         self._config = config
         self._rng = random.Random(config.seed)
-        self.model = new_decoder(config.shape).to(config.device)
+        self.model = _decoder(config).to(config.device)
         self._optimizers = Optimizers(self.model, config)
         self._recent: collections.deque[tuple[Tensor, Tensor]] = collections.deque(maxlen=256)
         self._loss: Callable[..., tuple[Tensor, Tensor]] = answer_loss
@@ -159,42 +159,35 @@ class Trainer:
         return of_answers
 
 
-class Keeper:
-    """Keeps the best checkpoint, judged as it will be shipped: read back from bfloat16."""
+def _decoder(config: TrainingConfig) -> LlamaForCausalLM:
+    if config.start is None:
+        return new_decoder(config.shape)
+    model = load_checkpoint(config.start)
+    model.config.use_cache = False
+    model.train()
+    return model
 
-    def __init__(self, config: TrainingConfig, tokenizer: Tokenizer, out: Path) -> None:
-        self._tokenizer = tokenizer
-        self._out = out
-        self._device, self._shape = config.device, config.shape
-        self._cases = draw_cases(
-            tokenizer, config.check_handbooks, config.check_tokens, seed=CHECK_SEED
-        )
-        self.best = 0.0
 
-    def check(self, model: LlamaForCausalLM) -> float:
-        """The accuracy of `model` in [0, 1]; it is written out unless a better one was before."""
-        with tempfile.TemporaryDirectory() as trial:
-            save_checkpoint(model, self._shape, self._tokenizer, Path(trial))
-            judged = load_checkpoint(Path(trial)).to(self._device)
-        share = accuracy(answer_cases(judged, self._tokenizer, self._cases))
-        if share >= self.best:
-            self.best = share
-            save_checkpoint(model, self._shape, self._tokenizer, self._out)
-        return share
+def _keeper(config: TrainingConfig, tokenizer: Tokenizer, out: Path) -> Keeper:
+    return Keeper(config.checks, config.shape, tokenizer, config.device, out)
 
 
 def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
     """Train as `config` says, leave the best model in `out`; returns the answers' losses seen."""
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(config.tokenizer_texts, config.seed)
+    if config.start is None:
+        tokenizer = train_tokenizer(config.tokenizer_texts, config.seed)
+        shape = dataclasses.replace(config.shape, vocab_size=tokenizer.get_vocab_size())
+    else:
+        tokenizer, shape = load_tokenizer(config.start), shape_of(config.start)
     save_tokenizer(tokenizer, out)
-    shape = dataclasses.replace(config.shape, vocab_size=tokenizer.get_vocab_size())
     config = dataclasses.replace(config, shape=shape)
     feed = Feed(out, config.curriculum, config.tokens_per_step, config.seed)
     with feed.running(config.workers):
-        trainer, keeper = Trainer(config), Keeper(config, tokenizer, out)
+        trainer, keeper = Trainer(config), _keeper(config, tokenizer, out)
         losses = _run(config, trainer, keeper, feed, console)
-    measured = f"{keeper.best:.1%} of {config.check_handbooks} held-out handbooks, while training."
+    assert keeper.best is not None
+    measured = f"While training, of {config.checks.count} held-out each: {keeper.best.told()}."
     write_card(out, trainer.model, shape, config.minutes, measured)
     return losses
 
@@ -219,10 +212,12 @@ def _run(
     return losses
 
 
-def _tell(console: Console, progress: float, step: int, losses: list[float], right: float) -> None:
+def _tell(
+    console: Console, progress: float, step: int, losses: list[float], right: Accuracy
+) -> None:
     recent = losses[-10:]
     loss = sum(recent) / len(recent)
-    console.print(f"{progress:4.0%}  step {step}  answer loss {loss:.4f}  right {right:.1%}")
+    console.print(f"{progress:4.0%}  step {step}  answer loss {loss:.4f}  right: {right.told()}")
 
 
 def main(
@@ -231,12 +226,26 @@ def main(
     device: Annotated[str, typer.Option(help="cuda, or cpu for patience.")] = "cuda",
     workers: Annotated[int, typer.Option(help="Processes that write training text.")] = 14,
     seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 0,
+    start: Annotated[
+        Path | None, typer.Option("--from", help="Directory of a model to begin from.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(help=f"Its peak; by default {COLD_RATE:g}, or {WARM_RATE:g} with --from."),
+    ] = None,
 ) -> None:
     """Train the handbook model and write it as a Hugging Face directory."""
     # Compiling pays on an accelerator; on a CPU it needs a C++ compiler that may not be there.
     compiled = device != "cpu"
     config = TrainingConfig(
-        minutes=minutes, device=device, workers=workers, seed=seed, compiled=compiled
+        minutes=minutes,
+        device=device,
+        workers=workers,
+        seed=seed,
+        compiled=compiled,
+        start=start,
+        learning_rate=learning_rate or (WARM_RATE if start else COLD_RATE),
+        curriculum=WARM_CURRICULUM if start else CURRICULUM,
     )
     train(config, out, Console(highlight=False))
 

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from handbook.checkpoint import SHIPPED
@@ -20,26 +18,7 @@ from handbook.tokenizer import (
     save_tokenizer,
     train_tokenizer,
 )
-
-
-class RefusedRoleError(Exception):
-    """What a template's raise_exception raises in these tests."""
-
-
-def refuse(message: str) -> None:
-    raise RefusedRoleError(message)
-
-
-def render(messages: list[dict[str, str]], add_generation_prompt: bool) -> str:
-    config: dict[str, Any] = json.loads((SHIPPED / "tokenizer_config.json").read_text())
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = refuse
-    return environment.from_string(config["chat_template"]).render(
-        messages=messages,
-        add_generation_prompt=add_generation_prompt,
-        bos_token=config["bos_token"],
-        eos_token=config["eos_token"],
-    )
+from tests.handbook.rendering import RefusedRoleError, render
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -91,7 +70,7 @@ def test_template_takes_a_developer_for_the_system_and_refuses_other_roles() -> 
     developer = render([{"role": "developer", "content": "S"}], add_generation_prompt=False)
     assert developer == "<|begin|><|system|>S<|end|>"
     with pytest.raises(RefusedRoleError):
-        render([{"role": "tool", "content": "S"}], add_generation_prompt=False)
+        render([{"role": "critic", "content": "S"}], add_generation_prompt=False)
 
 
 def test_training_frames_a_chat_as_the_template_does(shipped_tokenizer: Tokenizer) -> None:
@@ -100,6 +79,16 @@ def test_training_frames_a_chat_as_the_template_does(shipped_tokenizer: Tokenize
     segments = [shipped_tokenizer.encode(m["content"]).ids for m in messages]
     ids, _ = frame([m["role"] for m in messages], segments, shipped_tokenizer.get_vocab())
     assert ids == shipped_tokenizer.encode(render(messages, add_generation_prompt=False)).ids
+
+
+def test_the_shipped_config_is_the_one_that_is_written(
+    shipped_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    save_tokenizer(shipped_tokenizer, tmp_path)
+    written, shipped = (
+        json.loads((at / "tokenizer_config.json").read_text()) for at in (tmp_path, SHIPPED)
+    )
+    assert written == shipped
 
 
 def test_a_trained_tokenizer_is_saved_and_read_back(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 
 from handbook.checkpoint import load_checkpoint
+from handbook.keeper import Checks
 from handbook.names import Source, Split
 from handbook.rows import TrainingStage, write_rows
 from handbook.tokenizer import load_tokenizer
@@ -23,8 +24,7 @@ SMOKE = TrainingConfig(
     tokens_per_step=256,
     workers=1,
     tokenizer_texts=20,
-    check_handbooks=4,
-    check_tokens=(20, 100),
+    checks=Checks(count=4, tokens=(20, 100), tool_tokens=(80, 400), tool_turns=1),
     compiled=False,
     device="cpu",
 )

@@ -1,0 +1,168 @@
+"""Dialogues in which tools are offered: what is asked, called, returned and answered.
+
+What the handbook states is answered from it. Else the tool that knows the kind of fact is called,
+and its result is the answer. Where no tool knows it, or it returns nothing, the handbook does not
+say. Knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from handbook.facts import UNKNOWN, Question, Subject, TopicKind, ask, new_subject, state
+from handbook.hermes import ToolMessage
+from handbook.names import Source, Split
+from handbook.text import (
+    Handbook,
+    missing_fact,
+    write_handbook,
+    write_question,
+    write_small_talk,
+)
+from handbook.tools import LIVE_KINDS, NOT_FOUND, Tool, any_tool, getter, getter_kind, result_text
+
+BARE = ("You are a helpful assistant.", "", "", "Answer from the handbook, or with the tools.")
+"""System messages of chats without a handbook."""
+
+
+@dataclass(frozen=True)
+class ToolTurn:
+    """A question and all that follows it.
+
+    `sort` is that of the tool called, empty where none is; `label` says where the answer is from.
+    """
+
+    question: Question
+    messages: tuple[ToolMessage, ...]
+    label: str
+    sort: str = ""
+
+
+@dataclass(frozen=True)
+class ToolChat:
+    """A system message (may be empty), tools, and turns."""
+
+    system: str
+    tools: tuple[Tool, ...]
+    turns: tuple[ToolTurn, ...]
+
+    @property
+    def schemas(self) -> list[dict[str, object]]:
+        """The tools as a request offers them."""
+        return [tool.schema for tool in self.tools]
+
+    @property
+    def messages(self) -> list[ToolMessage]:
+        """The whole chat as OpenAI's API has it."""
+        start = [{"role": "system", "content": self.system}] if self.system else []
+        return start + [message for turn in self.turns for message in turn.messages]
+
+
+def make_tool_chat(
+    seed: int, facts: int = 10, turns: int = 1, split: Split = Split.HELD_OUT
+) -> ToolChat:
+    """The chat of this seed: the same on every run and machine."""
+    source = Source(random.Random(f"tool chat {split.value} {seed}"), split)
+    return write_tool_chat(source, facts, turns)
+
+
+def write_tool_chat(source: Source, facts: int, turns: int, most_tools: int = 3) -> ToolChat:
+    """A chat of `turns` questions over a handbook of `facts` facts and one to `most_tools` tools;
+    where there are no facts there may be no handbook."""
+    handbook = write_handbook(source, facts)
+    system = source.pick(BARE) if not facts and source.chance(0.7) else handbook.text
+    tools = _offer(source, handbook, most_tools)
+    written = tuple(_write_turn(source, handbook, tools) for _ in range(turns))
+    return ToolChat(system, tools, written)
+
+
+def _offer(source: Source, handbook: Handbook, most: int) -> tuple[Tool, ...]:
+    """Different tools, of which at most one can be asked anything."""
+    count = 1 if source.chance(0.6) else source.number(1, most)
+    tools = [any_tool(source)] if source.chance(0.55) else []
+    while len(tools) < count:
+        tool = getter(source, getter_kind(source, handbook.facts))
+        known = {other.kind.name for other in tools if other.kind}
+        if tool.kind and tool.kind.name not in known:
+            tools.append(tool)
+    source.rng.shuffle(tools)
+    return tuple(tools)
+
+
+def _write_turn(source: Source, handbook: Handbook, tools: tuple[Tool, ...]) -> ToolTurn:
+    draw = source.rng.random()
+    if draw < 0.03:
+        return _answered(write_small_talk(source), "talk")
+    if draw < 0.4 and handbook.facts:
+        question = write_question(source, handbook)
+        if question.answer != UNKNOWN:
+            return _answered(question, "stated")
+    if draw < 0.85:
+        return _called(source, handbook, source.pick(tools), tools)
+    kind, subject = missing_fact(source, handbook)
+    tool = _knowing(kind, tools)
+    if tool is None:
+        return _answered(ask(source, kind, subject, UNKNOWN), "no tool")
+    return _result(source, tool, kind, subject)
+
+
+def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:
+    """The tool to ask: rather one of this kind than one that can be asked anything."""
+    own = [tool for tool in tools if tool.kind and tool.kind.name == kind.name]
+    return next(iter(own + [tool for tool in tools if tool.kind is None]), None)
+
+
+def _called(source: Source, handbook: Handbook, tool: Tool, tools: tuple[Tool, ...]) -> ToolTurn:
+    """A turn for which `tool` is called, unless another knows more of the kind."""
+    if tool.kind is None:
+        kind, subject = missing_fact(source, handbook)
+        if source.chance(0.15):
+            kind = source.pick(LIVE_KINDS)
+            subject = new_subject(source, kind.topic)
+    else:
+        kind, subject = tool.kind, _unstated(source, handbook, tool.kind)
+    return _result(source, _knowing(kind, tools) or tool, kind, subject)
+
+
+def _unstated(source: Source, handbook: Handbook, kind: TopicKind) -> Subject:
+    """A subject of whom the handbook does not state the kind, often one it states others of."""
+    known = [fact.subject for fact in handbook.facts if fact.subject.topic == kind.topic]
+    near = [subject for subject in known if (kind.name, subject.name) not in handbook.keys]
+    if near and source.chance(0.5):
+        return source.pick(near)
+    while True:
+        subject = new_subject(source, kind.topic)
+        if (kind.name, subject.name) not in handbook.keys:
+            return subject
+
+
+def _answered(question: Question, label: str) -> ToolTurn:
+    return ToolTurn(question, (_user(question), _assistant(question.answer)), label)
+
+
+def _result(source: Source, tool: Tool, kind: TopicKind, subject: Subject) -> ToolTurn:
+    """The question, the call, what it returns, and the answer."""
+    question = ask(source, kind, subject, UNKNOWN)
+    call = {"type": "function", "function": tool.call(question)}
+    answer, returned = UNKNOWN, source.pick(NOT_FOUND)
+    if source.chance(0.85):
+        fact = state(source, kind, subject, lines=True)
+        answer = fact.value
+        returned = result_text(source, tool, question, fact.value, fact.sentence)
+    messages = (
+        _user(question),
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": returned},
+        _assistant(answer),
+    )
+    label = "nothing found" if answer == UNKNOWN else "result"
+    return ToolTurn(question, messages, label, tool.sort)
+
+
+def _user(question: Question) -> ToolMessage:
+    return {"role": "user", "content": question.text}
+
+
+def _assistant(text: str) -> ToolMessage:
+    return {"role": "assistant", "content": text}
