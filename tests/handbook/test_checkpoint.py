@@ -15,6 +15,7 @@ from handbook.checkpoint import (
     load_checkpoint,
     new_decoder,
     save_checkpoint,
+    shape_of,
 )
 from tests.handbook.shapes import TINY
 
@@ -25,6 +26,7 @@ def test_reading_back_rounds_weights_to_bfloat16_and_no_further(
     decoder = new_decoder(TINY)
     save_checkpoint(decoder, TINY, shipped_tokenizer, tmp_path)
     again = load_checkpoint(tmp_path)
+    assert shape_of(tmp_path) == TINY
     assert again.config.hidden_size == TINY.hidden_size
     for mine, theirs in zip(decoder.parameters(), again.parameters(), strict=True):
         assert theirs.dtype == torch.float32

@@ -13,7 +13,9 @@ from handbook.evaluate import (
     EvaluationOutcome,
     accuracy,
     answer_cases,
+    by_kind,
     draw_cases,
+    draw_tool_cases,
     report,
 )
 from handbook.facts import Question
@@ -87,3 +89,38 @@ def test_report_counts_by_length_and_kind_and_shows_mistakes() -> None:
     assert "66.67%" in printed.getvalue()
     assert "500+ tokens" in printed.getvalue()
     assert "expected '4821', got '4822'" in printed.getvalue()
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_a_tool_case_ends_with_a_call_or_an_answer(
+    shipped_tokenizer: Tokenizer, turns: int
+) -> None:
+    cases = draw_tool_cases(shipped_tokenizer, 60, (100, 600), turns)
+    assert cases == draw_tool_cases(shipped_tokenizer, 60, (100, 600), turns)
+    assert cases != draw_tool_cases(shipped_tokenizer, 60, (100, 600), turns, seed=1)
+    for case in cases:
+        assert 100 <= case.handbook_tokens <= 600
+        ending = shipped_tokenizer.decode(case.ids[-case.answer :], skip_special_tokens=False)
+        assert ending == case.question.answer + "<|end|>"
+        assert ending.startswith("<tool_call>") == case.question.kind.endswith(", call")
+        whole = shipped_tokenizer.decode(case.ids, skip_special_tokens=False)
+        assert "<tools>" in whole
+        assert ("<tool_response>" in whole) >= ("answer" in case.question.kind)
+
+
+def test_tool_cases_are_of_every_kind(shipped_tokenizer: Tokenizer) -> None:
+    cases = draw_tool_cases(shipped_tokenizer, 200, (100, 600))
+    outcomes = answer_cases(Oracle(blind=2000), shipped_tokenizer, cases)
+    assert accuracy(outcomes) == 1.0
+    assert set(by_kind(outcomes)) == {
+        "tools: getter, call", "tools: lookup, call", "tools: search, call",
+        "tools: result, answer", "tools: nothing found, answer",
+        "tools: stated, no call", "tools: no tool, no call", "tools: talk, no call",
+    }  # fmt: skip
+
+
+def test_one_wrong_token_in_a_call_is_wrong(shipped_tokenizer: Tokenizer) -> None:
+    cases = draw_tool_cases(shipped_tokenizer, 60, (100, 600))
+    brace = shipped_tokenizer.encode("{").ids[0]
+    for outcome in answer_cases(Oracle(blind=brace), shipped_tokenizer, cases):
+        assert outcome.right != ("{" in outcome.case.question.answer)

@@ -71,6 +71,18 @@ def test_a_stage_holds_until_the_next_begins() -> None:
     assert lengths_at(curriculum, 0.5) == (16, 32)
 
 
+def test_a_part_of_the_rows_offers_tools_and_the_larger_does_not(
+    shipped_tokenizer: Tokenizer,
+) -> None:
+    rows = write(shipped_tokenizer, 200, 512)
+    texts = [shipped_tokenizer.decode(ids.tolist()) for ids in rows.ids]
+    assert 50 < sum("<tools>" in text for text in texts) < 100
+    for ids, answers in zip(rows.ids, rows.answers, strict=True):
+        marked = shipped_tokenizer.decode(ids[answers].tolist())
+        assert "<tool_response>" not in marked
+        assert ("<tool_call>" in marked) <= ("<tools>" in shipped_tokenizer.decode(ids.tolist()))
+
+
 def test_workers_write_batches_of_the_asked_tokens_and_end_with_the_context() -> None:
     feed = Feed(SHIPPED, (TrainingStage(0.0, (64,)),), tokens=256, seed=0)
     with feed.running(workers=1):

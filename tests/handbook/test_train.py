@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 import random
 from pathlib import Path
@@ -49,6 +50,17 @@ def test_training_leaves_a_whole_model_directory(tmp_path: Path) -> None:
     ]  # fmt: skip
     model = load_checkpoint(tmp_path / "out")
     assert model.config.vocab_size == load_tokenizer(tmp_path / "out").get_vocab_size()
+
+
+def test_training_may_begin_from_a_model_and_leaves_it_alone(tmp_path: Path) -> None:
+    train(SMOKE, tmp_path / "first", Console(file=io.StringIO()))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()}
+    # So low a rate changes nothing that bfloat16 can tell.
+    config = dataclasses.replace(SMOKE, start=tmp_path / "first", learning_rate=1e-12)
+    train(config, tmp_path / "second", Console(file=io.StringIO()))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()} == before
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (tmp_path / "second" / name).read_bytes() == before[name]
 
 
 def test_learning_rises_then_falls_to_nearly_nothing() -> None:
