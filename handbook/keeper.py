@@ -44,6 +44,12 @@ class Accuracy:
         """What the best is chosen by: the poorer of the two, then both."""
         return min(self.handbooks, self.tools), self.handbooks + self.tools
 
+    def table(self) -> str:
+        """For the model card."""
+        rows = {"handbooks": self.handbooks, "tools, all": self.tools, **self.by_kind}
+        lines = [f"| {kind} | {share:.1%} |" for kind, share in rows.items()]
+        return "\n".join(["| held-out cases, while training | right |", "|--|--|", *lines])
+
     def told(self) -> str:
         """One line."""
         kinds = ", ".join(f"{kind} {share:.1%}" for kind, share in self.by_kind.items())

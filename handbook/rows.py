@@ -94,8 +94,8 @@ CURRICULUM = (
 )
 """Short rows first: copying from near is learned there, and then from ever further away."""
 
-WARM_CURRICULUM = (TrainingStage(0.0, (512, 1024, 2048, 3072, 4096)),)
-"""For a model that copies already."""
+WARM_CURRICULUM = (TrainingStage(0.0, (512, 1024, 2048, 4096)),)
+"""For a model that copies already; few lengths, as each is compiled for."""
 
 
 def lengths_at(curriculum: tuple[TrainingStage, ...], progress: float) -> tuple[int, ...]:

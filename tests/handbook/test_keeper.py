@@ -55,3 +55,11 @@ def test_the_poorer_of_the_two_decides_and_then_both() -> None:
 def test_accuracy_is_told_by_kind() -> None:
     told = Accuracy(1.0, 0.5, {"tools: talk, no call": 0.25}).told()
     assert told == "handbooks 100.0%, tools 50.0% (tools: talk, no call 25.0%)"
+
+
+def test_the_card_has_a_row_for_each_kind() -> None:
+    assert Accuracy(1.0, 0.5, {"tools: talk, no call": 0.25}).table().splitlines()[2:] == [
+        "| handbooks | 100.0% |",
+        "| tools, all | 50.0% |",
+        "| tools: talk, no call | 25.0% |",
+    ]

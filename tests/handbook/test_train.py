@@ -48,6 +48,9 @@ def test_training_leaves_a_whole_model_directory(tmp_path: Path) -> None:
         "README.md", "config.json", "generation_config.json", "model.safetensors",
         "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "`python -m handbook.train --out DIR --minutes 0.01` on one cpu" in card
+    assert "| tools, all | " in card
     model = load_checkpoint(tmp_path / "out")
     assert model.config.vocab_size == load_tokenizer(tmp_path / "out").get_vocab_size()
 
@@ -59,6 +62,7 @@ def test_training_may_begin_from_a_model_and_leaves_it_alone(tmp_path: Path) -> 
     config = dataclasses.replace(SMOKE, start=tmp_path / "first", learning_rate=1e-12)
     train(config, tmp_path / "second", Console(file=io.StringIO()))
     assert {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()} == before
+    assert "--from OLDER" in (tmp_path / "second" / "README.md").read_text()
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         assert (tmp_path / "second" / name).read_bytes() == before[name]
 
