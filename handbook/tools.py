@@ -8,6 +8,7 @@ order of keys vary. Knows nothing of handbooks: who asks what and when is `handb
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,9 @@ SKIES = (
 STATES = ("running", "stopped", "starting", "offline", "healthy", "busy", "idle", "unreachable")
 
 
+_IN_FIELDS = re.compile(r"([a-z ]+), (-?\d+) degrees")
+
+
 def _weather(source: Source) -> str:
     degrees = source.number(-20, 40)
     unit = source.pick(("degrees", "degrees", "°C", "C"))
@@ -35,7 +39,8 @@ _WEATHER = TopicKind(
     "weather", "city", ("weather", "forecast", "current weather"), _weather, (),
     ("What is the weather in {s}?", "What is the weather like in {s}?", "Weather in {s}?",
      "How is the weather in {s}?", "What's the weather in {s}?", "Is it raining in {s}?",
-     "What's the weather like in {s} today?", "How warm is it in {s}?", "weather in {s}"),
+     "What's the weather like in {s} today?", "What's the weather like in {s}?",
+     "What is the weather like in {s} today?", "How warm is it in {s}?", "weather in {s}"),
 )  # fmt: skip
 LIVE_KINDS = (
     _WEATHER, _WEATHER,  # what most users try first
@@ -86,11 +91,13 @@ OF_SEARCHES = (
 )  # fmt: skip
 OF_GETTERS = (
     "Get the {n}", "Get the {n} of a {t}.", "Get the current {n} for a {t}", "Returns the {n}.",
-    "Look up the {n} for a given {t}", "The {n} of a {t}", "Fetch the latest {n} of the {t}.",
+    "Look up the {n} for a given {t}", "The {n} of a {t}", "Get current {n} for a given {t}.",
+    "Get the current {n} in a given {t}", "Fetch the latest {n} of the {t}.",
 )  # fmt: skip
 OF_PARAMETERS = (
     "The {p}", "The {p}.", "Name of the {p}", "The {p} to look up", "which {p}", "The {p}'s name",
     "The {p}, e.g. Paris", "What to look for", "The {p}, e.g. San Francisco", "A {p}",
+    "The city and state, e.g. San Francisco, CA", "City and country e.g. Bogotá, Colombia",
 )  # fmt: skip
 
 NOT_FOUND = (
@@ -171,6 +178,9 @@ def getter_kind(source: Source, near: tuple[Fact, ...]) -> TopicKind:
 def result_text(source: Source, tool: Tool, question: Question, value: str, sentence: str) -> str:
     """What a call returns that found `value`: plain, a sentence that says so, or JSON."""
     draw = source.rng.random()
+    in_fields = _IN_FIELDS.fullmatch(value)
+    if in_fields and draw < 0.2:
+        return _weather_in_fields(source, tool, question, in_fields)
     if draw < 0.3:
         return value
     if draw < 0.45:
@@ -189,6 +199,18 @@ def result_text(source: Source, tool: Tool, question: Question, value: str, sent
         separators=(",", ":") if source.chance(0.25) else None,
         indent=2 if source.chance(0.08) else None,
     )
+
+
+def _weather_in_fields(source: Source, tool: Tool, question: Question, found: re.Match[str]) -> str:
+    """The sky and the degrees apart, as most examples of weather tools return them."""
+    parts: list[tuple[str, Any]] = [
+        (source.pick(("condition", "conditions", "weather", "sky")), found[1]),
+        (source.pick(("temperature", "temperature", "temperature_c", "temp")), int(found[2])),
+    ]
+    source.rng.shuffle(parts)
+    place = [(tool.subject, question.subject)] if source.chance(0.5) else []
+    unit = [("unit", "celsius")] if source.chance(0.3) else []
+    return json.dumps(dict([*place, *parts, *unit]), ensure_ascii=False)
 
 
 def _more(source: Source, tool: Tool, question: Question, found: dict[str, Any]) -> dict[str, Any]:

@@ -85,3 +85,16 @@ def test_a_result_says_its_value_once_and_no_other_under_its_key() -> None:
     for seed in range(300):
         found = result_text(source(seed), any_tool(source(seed)), ASKED, "4821", "It is 4821.")
         assert found.count("4821") == 1
+
+
+def test_the_weather_may_come_in_fields() -> None:
+    weather = next(kind for kind in LIVE_KINDS if kind.name == "weather")
+    asked = Question("What is the weather in Oslo?", "?", "weather", "weather", "Oslo")
+    tool = getter(source(1), weather)
+    results = {
+        result_text(source(seed), tool, asked, "light rain, -4 degrees", "S") for seed in SEEDS
+    }
+    apart = [text for text in results if "degrees" not in text and text != "S"]
+    assert len(apart) > 5
+    for text in apart:
+        assert {"light rain", -4} <= set(json.loads(text).values())
