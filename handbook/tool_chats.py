@@ -20,7 +20,16 @@ from handbook.text import (
     write_question,
     write_small_talk,
 )
-from handbook.tools import LIVE_KINDS, NOT_FOUND, Tool, any_tool, getter, getter_kind, result_text
+from handbook.tools import (
+    LIVE_KINDS,
+    NOT_FOUND,
+    Tool,
+    any_tool,
+    getter,
+    getter_kind,
+    odd_kind,
+    result_text,
+)
 
 BARE = ("You are a helpful assistant.", "", "", "Answer from the handbook, or with the tools.")
 """System messages of chats without a handbook."""
@@ -117,9 +126,12 @@ def _called(source: Source, handbook: Handbook, tool: Tool, tools: tuple[Tool, .
     """A turn for which `tool` is called, unless another knows more of the kind."""
     if tool.kind is None:
         kind, subject = missing_fact(source, handbook)
-        if source.chance(0.15):
+        draw = source.rng.random()
+        if draw < 0.15:
             kind = source.pick(LIVE_KINDS)
             subject = new_subject(source, kind.topic)
+        elif draw < 0.35:
+            kind = odd_kind(source, subject.topic)
     else:
         kind, subject = tool.kind, _unstated(source, handbook, tool.kind)
     return _result(source, _knowing(kind, tools) or tool, kind, subject)

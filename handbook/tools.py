@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from handbook import values
-from handbook.facts import KINDS, Fact, Question, TopicKind, free_kind
+from handbook.facts import (
+    FREE_HEADS,
+    FREE_MODIFIERS,
+    KINDS,
+    Fact,
+    Question,
+    TopicKind,
+    free_kind,
+)
 from handbook.names import Source, made_up_word
 
 SKIES = (
@@ -173,6 +181,14 @@ def getter_kind(source: Source, near: tuple[Fact, ...]) -> TopicKind:
     if draw < 0.7 and near:
         return source.pick(near).kind
     return free_kind(source) if source.chance(0.4) else source.pick(KINDS)
+
+
+def odd_kind(source: Source, topic: str) -> TopicKind:
+    """A kind with a word that is in no list, so that calls are learned to be copied, not chosen."""
+    word = made_up_word(source)
+    first = source.chance(0.5)
+    noun = f"{word} {source.pick(FREE_HEADS)}" if first else f"{source.pick(FREE_MODIFIERS)} {word}"
+    return TopicKind(noun, topic, (noun,), source.pick(values.ANYTHING))
 
 
 def result_text(source: Source, tool: Tool, question: Question, value: str, sentence: str) -> str:

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from handbook.facts import KINDS, Question, Subject, state
-from handbook.names import Source, Split
-from handbook.tools import LIVE_KINDS, Tool, any_tool, getter, getter_kind, result_text
+from handbook.facts import FREE_HEADS, FREE_MODIFIERS, KINDS, Question, Subject, state
+from handbook.names import Source, Split, split_of
+from handbook.tools import LIVE_KINDS, Tool, any_tool, getter, getter_kind, odd_kind, result_text
 
 ASKED = Question("What is the door code of the Oslo office?", "?", "door code", "door code", "Oslo")
 SEEDS = range(200)
@@ -98,3 +98,11 @@ def test_the_weather_may_come_in_fields() -> None:
     assert len(apart) > 5
     for text in apart:
         assert {"light rain", -4} <= set(json.loads(text).values())
+
+
+def test_an_odd_kind_has_a_word_of_its_sources_split() -> None:
+    nouns = {odd_kind(source(seed), "city").nouns[0] for seed in SEEDS}
+    words = {word for noun in nouns for word in noun.split()}
+    odd = words - set(FREE_HEADS) - set(FREE_MODIFIERS)
+    assert len(odd) > 150
+    assert {split_of(word) for word in odd} == {Split.TRAIN}
