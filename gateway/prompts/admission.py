@@ -28,9 +28,13 @@ from engine.link.messages import (
 )
 from gateway.auth.caller import Caller
 from gateway.config import Bounds
+from gateway.diagnosis.comparison import Comparison
+from gateway.diagnosis.seen import SeenPrompt, SeenPrompts
 from gateway.errors import BadRequest, Unavailable
 from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.canonical import canonical_prompt, canonical_request
 from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.explaining import Explaining, as_seen
 from gateway.prompts.fair_executor import FairExecutor, Steps, at_once
 from gateway.prompts.generation_request import (
     AdmittedRequest,
@@ -72,6 +76,8 @@ class _Prepared:
     grammar: Grammar | None
     tail: str | None  # the end of a rendered chat; None for other prompts
     origin: Origin | None
+    seen: SeenPrompt
+    comparison: Comparison | None
 
 
 class Admission:
@@ -87,10 +93,12 @@ class Admission:
         bounds: Bounds,
         forms: AnswerForms,
         turns: VerbatimTurns | None = None,
+        seen: SeenPrompts | None = None,
     ) -> None:
-        """Without `turns` no answer is remembered."""
+        """Without `turns` no answer is remembered, without `seen` no prompt."""
         self.tokenizer = tokenizer
         self._turns = turns
+        self._explaining = Explaining(seen, tokenizer)
         self._prompts = PromptTokens(tokenizer, template, turns)
         self._forms = forms
         markers = tokenizer.special_ids(forms.markers)
@@ -126,6 +134,8 @@ class Admission:
         _check_vocabulary(wanted.sampling, welcome.vocab_size)
         self._check_salt(wanted.salt)
         self._forms.check(wanted.form)
+        if wanted.explain is not None and len(wanted.prompts) > 1:
+            raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
         work = self._prepare_all(wanted, caller, welcome)
         prepared = await self.off_the_loop(caller, work, sum(map(_size, wanted.prompts)))
         generates: list[Generate] = []
@@ -137,7 +147,7 @@ class Admission:
                 generates.append(
                     Generate(
                         request_id=f"{wanted.request_id}-{len(generates)}",
-                        token_ids=pack_token_ids(prompt.token_ids),
+                        token_ids=prompt.seen.packed,
                         namespaces=prompt.path.spans,
                         block_keys=prompt.keys,
                         flow=caller.tenant_id,
@@ -161,7 +171,13 @@ class Admission:
             parser,
             origin,
             self._forms.grammar_param(wanted.form),
+            prepared[0].seen if len(prepared) == 1 else None,
+            prepared[0].comparison,
         )
+
+    def computed(self, admitted: AdmittedRequest) -> None:
+        """Remember a prompt that the engine has computed, to compare the next ones with it."""
+        self._explaining.remember(admitted)
 
     def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
         """Keep an answer that came to its end, for the requests that follow it."""
@@ -192,7 +208,8 @@ class Admission:
 
         def work() -> Steps[T]:
             special = add_special_tokens
-            found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
+            sent = canonical_prompt(prompt) if caller.canonical_prompts else prompt
+            found = yield from self._prompts.tokenised(sent, asked, add_special_tokens=special)
             return (yield from show(found.token_ids))
 
         return await self.off_the_loop(caller, work(), _size(prompt))
@@ -207,24 +224,33 @@ class Admission:
         self, wanted: GenerationRequest, caller: Caller, welcome: Welcome
     ) -> Steps[list[_Prepared]]:
         asked = self._asked(caller, wanted.salt, welcome, room=_least(wanted))
+        if caller.canonical_prompts:
+            wanted = canonical_request(wanted)
         prepared = []
         for prompt in wanted.prompts:
             special = isinstance(prompt, str)
             found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
             if not len(found.token_ids):
                 raise BadRequest("the prompt is empty", param=_param(prompt))
-            prepared.append(self._prepared(found, caller, wanted, welcome))
+            prepared.append(self._prepared(found, prompt, caller, wanted, welcome))
             yield
         return prepared
 
     def _prepared(
-        self, found: Tokenised, caller: Caller, wanted: GenerationRequest, welcome: Welcome
+        self,
+        found: Tokenised,
+        prompt: Prompt,
+        caller: Caller,
+        wanted: GenerationRequest,
+        welcome: Welcome,
     ) -> _Prepared:
         token_ids, size = found.token_ids, welcome.block_size
         path = self._namespaces.path(caller, wanted.salt, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
         grammar = self._forms.grammar(wanted.form, found.tail)
-        return _Prepared(token_ids, path, keys, grammar, found.tail, found.origin)
+        seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome)
+        compared = self._explaining.compared(wanted, seen, caller, size)
+        return _Prepared(token_ids, path, keys, grammar, found.tail, found.origin, seen, compared)
 
     def _asked(self, caller: Caller, salt: str | None, welcome: Welcome, room: int) -> Asked:
         namespace = self._namespaces.own(caller, salt, welcome.fingerprint)
