@@ -129,7 +129,7 @@ def _divergence(
     before, after = (
         lead + decode(one.token_ids[token : token + _WINDOW].tolist()) for one in (seen, new)
     )
-    at = _first_difference(before, after)
+    at = first_difference(before, after)
     if parts is None:
         within = Within(_WHOLE, "inside")
     else:
@@ -149,7 +149,8 @@ def _divergence(
     )
 
 
-def _first_difference(one: str, other: str) -> int:
+def first_difference(one: str, other: str) -> int:
+    """The first character that differs; the end of the shorter text if none does."""
     length = min(len(one), len(other))
     return next((at for at in range(length) if one[at] != other[at]), length)
 

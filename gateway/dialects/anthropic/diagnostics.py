@@ -28,7 +28,7 @@ from gateway.dialects.anthropic.blocks import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from gateway.dialects.anthropic.replies import ChangedReason, Diagnostics, UnknownReason
+from gateway.dialects.anthropic.replies import CacheMissReason, Diagnostics
 from gateway.dialects.anthropic.schema import MessagesRequest
 from gateway.dialects.explaining import RatoonReply, ratoon_reply
 from gateway.usage.request_metrics import Usage
@@ -78,13 +78,11 @@ def _diagnostics(miss: CacheMiss) -> Diagnostics | None:
         case "none":
             return None
         case "model_changed" | "system_changed" | "tools_changed" | "messages_changed" as kind:
-            return Diagnostics(
-                ChangedReason(type=kind, cache_missed_input_tokens=miss.lost_tokens or 0)
-            )
+            return Diagnostics(CacheMissReason(kind, miss.lost_tokens or 0))
         case "previous_not_found":
-            return Diagnostics(UnknownReason("previous_message_not_found"))
+            return Diagnostics(CacheMissReason("previous_message_not_found"))
         case _:
-            return Diagnostics(UnknownReason("unavailable"))
+            return Diagnostics(CacheMissReason("unavailable"))
 
 
 def _parts(wire: MessagesRequest) -> Iterator[PromptPart]:

@@ -65,23 +65,27 @@ class ToolUseContent(Struct, frozen=True, tag_field="type", tag="tool_use"):
 Content = TextContent | ThinkingContent | ToolUseContent
 
 
-class ChangedReason(Struct, frozen=True, kw_only=True):
-    """What is not as it was, and how many tokens could else have been read from the cache."""
+class CacheMissReason(Struct, frozen=True):
+    """What is not as it was, and how many tokens could else have been read from the cache.
 
-    type: Literal["model_changed", "system_changed", "tools_changed", "messages_changed"]
-    cache_missed_input_tokens: int
+    The last two types say that nothing is known, so they have no number.
+    """
 
-
-class UnknownReason(Struct, frozen=True):
-    """There is nothing to compare with, or nothing to be said of it."""
-
-    type: Literal["previous_message_not_found", "unavailable"]
+    type: Literal[
+        "model_changed",
+        "system_changed",
+        "tools_changed",
+        "messages_changed",
+        "previous_message_not_found",
+        "unavailable",
+    ]
+    cache_missed_input_tokens: int | UnsetType = UNSET
 
 
 class Diagnostics(Struct, frozen=True):
     """Why the prompt is not a continuation of the one that was named."""
 
-    cache_miss_reason: ChangedReason | UnknownReason
+    cache_miss_reason: CacheMissReason
 
 
 class MessageReply(Struct, frozen=True, kw_only=True):
