@@ -35,7 +35,7 @@ def compared(seen: SeenPrompts, text: str, previous: str | None = None) -> Compa
 
 
 def found(comparison: Comparison) -> str | None:
-    return comparison.seen and comparison.seen.request_id
+    return None if comparison.seen is None else comparison.seen.request_id
 
 
 def test_common_tokens() -> None:
