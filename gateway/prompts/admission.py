@@ -16,13 +16,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
-import numpy as np
 
 from engine.link.messages import (
     Generate,
     Grammar,
     Priority,
-    SamplingParams,
     Welcome,
     pack_token_ids,
 )
@@ -50,9 +48,13 @@ from gateway.prompts.prompt_tokens import (
     Asked,
     PromptTokens,
     Tokenised,
-    check_ids,
-    not_in_vocabulary,
-    too_long,
+)
+from gateway.prompts.sampling_limits import (
+    check_vocabulary,
+    least_room,
+    of_choice,
+    param_of,
+    within_context,
 )
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim import VerbatimTurns
@@ -64,7 +66,6 @@ from prefix_cache.namespace import NamespacePath
 T = TypeVar("T")
 
 _IDS_PER_CHARACTER = 16  # token ids that take as long as one character to tokenise
-_SEEDS = 2**64
 _LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just started
 
 
@@ -131,7 +132,7 @@ class Admission:
         `writer` is the label under which it writes into the cache (`usage.Writer`).
         """
         welcome = await self.engine()
-        _check_vocabulary(wanted.sampling, welcome.vocab_size)
+        check_vocabulary(wanted.sampling, welcome.vocab_size)
         self._check_salt(wanted.salt)
         self._forms.check(wanted.form)
         if wanted.explain is not None and len(wanted.prompts) > 1:
@@ -140,7 +141,7 @@ class Admission:
         prepared = await self.off_the_loop(caller, work, sum(map(_size, wanted.prompts)))
         generates: list[Generate] = []
         for prompt in prepared:
-            sampling = _within_context(wanted, len(prompt.token_ids), welcome.max_model_len)
+            sampling = within_context(wanted, len(prompt.token_ids), welcome.max_model_len)
             if prompt.grammar is not None:
                 sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)
             for choice in range(wanted.choices):
@@ -153,7 +154,7 @@ class Admission:
                         flow=caller.tenant_id,
                         weight=caller.weight,
                         priority=_lower(caller.priority, wanted.priority),
-                        sampling=_of_choice(sampling, choice),
+                        sampling=of_choice(sampling, choice),
                         loads=wanted.loads,
                         cache_quota=caller.cache.shares,
                         writer=writer,
@@ -223,7 +224,7 @@ class Admission:
     def _prepare_all(
         self, wanted: GenerationRequest, caller: Caller, welcome: Welcome
     ) -> Steps[list[_Prepared]]:
-        asked = self._asked(caller, wanted.salt, welcome, room=_least(wanted))
+        asked = self._asked(caller, wanted.salt, welcome, room=least_room(wanted))
         if caller.canonical_prompts:
             wanted = canonical_request(wanted)
         prepared = []
@@ -231,7 +232,7 @@ class Admission:
             special = isinstance(prompt, str)
             found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
             if not len(found.token_ids):
-                raise BadRequest("the prompt is empty", param=_param(prompt))
+                raise BadRequest("the prompt is empty", param=param_of(prompt))
             prepared.append(self._prepared(found, prompt, caller, wanted, welcome))
             yield
         return prepared
@@ -278,42 +279,5 @@ def _said(message: Message) -> int:
     )
 
 
-def _param(prompt: Prompt) -> str:
-    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
-
-
-def _check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
-    check_ids(np.frombuffer(sampling.logit_bias.token_ids, "<i4"), vocab_size, "logit_bias")
-    if not all(0 <= token_id < vocab_size for token_id in sampling.stop_token_ids):
-        raise not_in_vocabulary(vocab_size, "stop_token_ids")
-
-
-def _least(wanted: GenerationRequest) -> int:
-    """How many tokens of an answer there must be room for."""
-    return 1 if wanted.max_tokens_may_shrink else max(1, wanted.sampling.max_tokens)
-
-
-def _within_context(
-    wanted: GenerationRequest, prompt_tokens: int, max_model_len: int
-) -> SamplingParams:
-    """The request's sampling with a `max_tokens` that fits after the prompt."""
-    left, sampling, least = max_model_len - prompt_tokens, wanted.sampling, _least(wanted)
-    if left < least:
-        raise too_long(prompt_tokens + least, max_model_len, _param(wanted.prompts[0]))
-    if sampling.max_tokens <= left:
-        return sampling
-    return msgspec.structs.replace(
-        sampling, max_tokens=left, min_tokens=min(sampling.min_tokens, left)
-    )
-
-
 def _lower(one: Priority, other: Priority) -> Priority:
     return "batch" if "batch" in (one, other) else "interactive"
-
-
-def _of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
-    """`sampling` with a seed of the choice's own, which is the same every time."""
-    if sampling.seed is None or choice == 0:
-        return sampling
-    wrapped = (sampling.seed + choice + _SEEDS // 2) % _SEEDS - _SEEDS // 2
-    return msgspec.structs.replace(sampling, seed=wrapped)
