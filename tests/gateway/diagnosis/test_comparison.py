@@ -116,6 +116,13 @@ def test_less_than_a_block_is_not_lost(cached: int, reason: str, lost: int) -> N
     assert miss.lost_ms == 500 * lost
 
 
+def test_a_change_near_the_end_costs_nothing() -> None:
+    """As where the earlier prompt ends with what opens an answer."""
+    seen = memory(prompt("a" * 90 + "b" * 10))
+    for text, cached, reason in (("a" * 90, 90, "none"), ("a" * 79, 79, "messages_changed")):
+        assert cache_miss(compared(seen, text + "c" * 40), cached, None).reason == reason
+
+
 def test_the_first_loss_is_named_where_there_are_two() -> None:
     seen = memory(prompt("a" * 64 + "b" * 64))
     changed = compared(seen, "a" * 64 + "c" * 64)
