@@ -45,6 +45,7 @@ TENANTS = CommandGroup(
         "limits": "cli.operating.tenants:limits",
         "quota": "cli.operating.tenants:quota",
         "usage-tiers": "cli.operating.tenants:usage_tiers",
+        "canonical-prompts": "cli.operating.tenants:canonical_prompts",
         "disable": "cli.operating.tenants:disable",
         "enable": "cli.operating.tenants:enable",
         "delete": "cli.operating.tenants:delete",
@@ -98,6 +99,7 @@ COMMANDS: Mapping[str, Commands] = {
         "bench": "cli.load.bench:bench",
         "simulate": "cli.simulation.simulate:simulate",
         "plan": "cli.simulation.plan:plan",
+        "lint": "cli.lint.lint:lint",
         "version": "cli.main:version",
     },
 }

@@ -26,6 +26,7 @@ from gateway.auth.auth import AdminAuthenticator, Authenticator
 from gateway.auth.keyring import Keyring
 from gateway.auth.running_requests import RunningRequests
 from gateway.config import GatewayConfig, default_workers
+from gateway.diagnosis.seen import SeenPrompts
 from gateway.dialects.anthropic.dialect import Anthropic
 from gateway.dialects.dialect import Dialect, ModelCard, RouteParts
 from gateway.dialects.openai.dialect import OpenAI
@@ -121,7 +122,9 @@ async def composed(
         authenticator = Authenticator(sharing.keyring, operator, running)
         streams = OpenStreams(config.bounds.max_streams_per_tenant)
         turns = TurnMemory(config.bounds, time.monotonic)
+        seen = SeenPrompts(config.bounds, time.monotonic)
         await stack.enter_async_context(cleaned(turns, state.home.store))
+        await stack.enter_async_context(cleaned(seen, state.home.store))
         admission = Admission(
             state.files.tokenizer,
             state.files.template,
@@ -131,6 +134,7 @@ async def composed(
             config.bounds,
             state.files.forms,
             VerbatimTurns(turns, state.files.forms, state.files.tokenizer),
+            seen,
         )
         answering = Answering(engine, admission, metrics, aggregator, _tracing(config, stack))
         throttle = RefusalThrottle(time.monotonic)

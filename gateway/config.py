@@ -46,6 +46,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_tenant_turn_bytes: int = 8 << 20
     max_all_turn_bytes: int = 64 << 20
     turn_life_s: float = 1800.0  # after a turn was generated or used last
+    # Prompts that are remembered, so that a tenant can ask why the next one missed; as above
+    max_tenant_seen_bytes: int = 8 << 20
+    max_all_seen_bytes: int = 64 << 20
+    seen_life_s: float = 1800.0  # after a prompt was computed
     allow_cache_load: bool = False  # whether tenants may set `cache.load`, as the operator may
 
 

@@ -122,6 +122,24 @@ def usage_tiers(
     TENANTS.change(admin, "PATCH", tenant, body={"usage_tiers": show}, said=said)
 
 
+def canonical_prompts(
+    admin: AdminFlags,
+    tenant: TenantArgument,
+    on: Annotated[bool, typer.Option("--on/--off", help="Whether they are.")],
+) -> None:
+    """Choose whether what varies without meaning is taken out of a tenant's prompts.
+
+    Claude Code's billing header is left out of system prompts, and the keys that define a tool get
+    one order. Nothing else is changed: not the order of tools, lists or arguments, and no text.
+
+    Example:
+
+        ratoon tenants canonical-prompts acme --on
+    """
+    said = f"Prompts of tenant {tenant} are {'canonical' if on else 'as they are sent'}."
+    TENANTS.change(admin, "PATCH", tenant, body={"canonical_prompts": on}, said=said)
+
+
 def delete(
     admin: AdminFlags,
     tenant: TenantArgument,

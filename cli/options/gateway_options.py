@@ -112,6 +112,14 @@ BOUNDS_FLAGS = {
     "turn_life_s": bound(
         "Seconds that a turn is remembered after it was last used. 0: not at all."
     ),
+    "max_tenant_seen_bytes": bound(
+        "Most bytes of a tenant's prompts that are remembered, in each worker, so that it can ask "
+        "why the next one missed the cache. 0: none are."
+    ),
+    "max_all_seen_bytes": bound(
+        "Most bytes of all tenants' remembered prompts, in each worker. 0: none are remembered."
+    ),
+    "seen_life_s": bound("Seconds that a prompt is remembered. 0: not at all."),
     "allow_cache_load": bound_flag(
         "Let tenants set `cache.load` to auto, always or never, as the operator may."
     ),

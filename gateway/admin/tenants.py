@@ -43,6 +43,7 @@ class NewTenant(AdminBody, frozen=True, kw_only=True):
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
     usage_tiers: bool = False
+    canonical_prompts: bool = False
 
     def made(self, created_at: float) -> Tenant:
         """The tenant that is asked for; BadRequest for a bad name."""
@@ -60,6 +61,7 @@ class TenantChange(AdminBody, frozen=True, kw_only=True):
     limits: Limits | UnsetType = UNSET  # replaces all limits: one that is left out is removed
     cache: CacheQuota | UnsetType = UNSET  # replaces both floor and ceiling
     usage_tiers: bool | UnsetType = UNSET
+    canonical_prompts: bool | UnsetType = UNSET
 
     def given(self) -> dict[str, Any]:
         """The fields that the body has."""

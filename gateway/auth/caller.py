@@ -19,6 +19,7 @@ class Caller(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
     usage_tiers: bool = False  # its usage shows in which tiers its cached tokens lay
+    canonical_prompts: bool = False
     is_operator: bool = False  # the request bears the operator's key beside the tenant's
 
     @property

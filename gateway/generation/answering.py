@@ -94,13 +94,19 @@ class Answering:
         self, admitted: AdmittedRequest, request_metrics: RequestMetrics
     ) -> Callable[[Event], None]:
         """What sees each event, before it is answered."""
-        if admitted.origin is None:
-            return request_metrics.see
-        recorder = TurnRecorder(partial(self.admission.remember, admitted.origin))
+        recorder = None
+        if admitted.origin is not None:
+            recorder = TurnRecorder(partial(self.admission.remember, admitted.origin))
+        has_begun = False
 
         def see(event: Event) -> None:
+            nonlocal has_begun
             request_metrics.see(event)
-            recorder.see(event)
+            if not has_begun:
+                has_begun = True
+                self.admission.computed(admitted)
+            if recorder is not None:
+                recorder.see(event)
 
         return see
 

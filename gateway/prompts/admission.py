@@ -16,21 +16,23 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
-import numpy as np
 
 from engine.link.messages import (
     Generate,
     Grammar,
     Priority,
-    SamplingParams,
     Welcome,
     pack_token_ids,
 )
 from gateway.auth.caller import Caller
 from gateway.config import Bounds
+from gateway.diagnosis.comparison import Comparison
+from gateway.diagnosis.seen import SeenPrompt, SeenPrompts
 from gateway.errors import BadRequest, Unavailable
 from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.canonical import canonical_prompt, canonical_request
 from gateway.prompts.chat_template import ChatTemplate
+from gateway.prompts.explaining import Explaining, as_seen
 from gateway.prompts.fair_executor import FairExecutor, Steps, at_once
 from gateway.prompts.generation_request import (
     AdmittedRequest,
@@ -46,9 +48,13 @@ from gateway.prompts.prompt_tokens import (
     Asked,
     PromptTokens,
     Tokenised,
-    check_ids,
-    not_in_vocabulary,
-    too_long,
+)
+from gateway.prompts.sampling_limits import (
+    check_vocabulary,
+    least_room,
+    of_choice,
+    param_of,
+    within_context,
 )
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim import VerbatimTurns
@@ -60,7 +66,6 @@ from prefix_cache.namespace import NamespacePath
 T = TypeVar("T")
 
 _IDS_PER_CHARACTER = 16  # token ids that take as long as one character to tokenise
-_SEEDS = 2**64
 _LOOKS, _LOOK_S = 15, 0.02  # wait up to 0.3 s for an engine that has just started
 
 
@@ -72,6 +77,8 @@ class _Prepared:
     grammar: Grammar | None
     tail: str | None  # the end of a rendered chat; None for other prompts
     origin: Origin | None
+    seen: SeenPrompt
+    comparison: Comparison | None
 
 
 class Admission:
@@ -87,10 +94,12 @@ class Admission:
         bounds: Bounds,
         forms: AnswerForms,
         turns: VerbatimTurns | None = None,
+        seen: SeenPrompts | None = None,
     ) -> None:
-        """Without `turns` no answer is remembered."""
+        """Without `turns` no answer is remembered, without `seen` no prompt."""
         self.tokenizer = tokenizer
         self._turns = turns
+        self._explaining = Explaining(seen, tokenizer)
         self._prompts = PromptTokens(tokenizer, template, turns)
         self._forms = forms
         markers = tokenizer.special_ids(forms.markers)
@@ -123,27 +132,29 @@ class Admission:
         `writer` is the label under which it writes into the cache (`usage.Writer`).
         """
         welcome = await self.engine()
-        _check_vocabulary(wanted.sampling, welcome.vocab_size)
+        check_vocabulary(wanted.sampling, welcome.vocab_size)
         self._check_salt(wanted.salt)
         self._forms.check(wanted.form)
+        if wanted.explain is not None and len(wanted.prompts) > 1:
+            raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
         work = self._prepare_all(wanted, caller, welcome)
         prepared = await self.off_the_loop(caller, work, sum(map(_size, wanted.prompts)))
         generates: list[Generate] = []
         for prompt in prepared:
-            sampling = _within_context(wanted, len(prompt.token_ids), welcome.max_model_len)
+            sampling = within_context(wanted, len(prompt.token_ids), welcome.max_model_len)
             if prompt.grammar is not None:
                 sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)
             for choice in range(wanted.choices):
                 generates.append(
                     Generate(
                         request_id=f"{wanted.request_id}-{len(generates)}",
-                        token_ids=pack_token_ids(prompt.token_ids),
+                        token_ids=prompt.seen.packed,
                         namespaces=prompt.path.spans,
                         block_keys=prompt.keys,
                         flow=caller.tenant_id,
                         weight=caller.weight,
                         priority=_lower(caller.priority, wanted.priority),
-                        sampling=_of_choice(sampling, choice),
+                        sampling=of_choice(sampling, choice),
                         loads=wanted.loads,
                         cache_quota=caller.cache.shares,
                         writer=writer,
@@ -161,7 +172,13 @@ class Admission:
             parser,
             origin,
             self._forms.grammar_param(wanted.form),
+            prepared[0].seen if len(prepared) == 1 else None,
+            prepared[0].comparison,
         )
+
+    def computed(self, admitted: AdmittedRequest) -> None:
+        """Remember a prompt that the engine has computed, to compare the next ones with it."""
+        self._explaining.remember(admitted)
 
     def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
         """Keep an answer that came to its end, for the requests that follow it."""
@@ -192,7 +209,8 @@ class Admission:
 
         def work() -> Steps[T]:
             special = add_special_tokens
-            found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
+            sent = canonical_prompt(prompt) if caller.canonical_prompts else prompt
+            found = yield from self._prompts.tokenised(sent, asked, add_special_tokens=special)
             return (yield from show(found.token_ids))
 
         return await self.off_the_loop(caller, work(), _size(prompt))
@@ -206,25 +224,34 @@ class Admission:
     def _prepare_all(
         self, wanted: GenerationRequest, caller: Caller, welcome: Welcome
     ) -> Steps[list[_Prepared]]:
-        asked = self._asked(caller, wanted.salt, welcome, room=_least(wanted))
+        asked = self._asked(caller, wanted.salt, welcome, room=least_room(wanted))
+        if caller.canonical_prompts:
+            wanted = canonical_request(wanted)
         prepared = []
         for prompt in wanted.prompts:
             special = isinstance(prompt, str)
             found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
             if not len(found.token_ids):
-                raise BadRequest("the prompt is empty", param=_param(prompt))
-            prepared.append(self._prepared(found, caller, wanted, welcome))
+                raise BadRequest("the prompt is empty", param=param_of(prompt))
+            prepared.append(self._prepared(found, prompt, caller, wanted, welcome))
             yield
         return prepared
 
     def _prepared(
-        self, found: Tokenised, caller: Caller, wanted: GenerationRequest, welcome: Welcome
+        self,
+        found: Tokenised,
+        prompt: Prompt,
+        caller: Caller,
+        wanted: GenerationRequest,
+        welcome: Welcome,
     ) -> _Prepared:
         token_ids, size = found.token_ids, welcome.block_size
         path = self._namespaces.path(caller, wanted.salt, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
         grammar = self._forms.grammar(wanted.form, found.tail)
-        return _Prepared(token_ids, path, keys, grammar, found.tail, found.origin)
+        seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome)
+        compared = self._explaining.compared(wanted, seen, caller, size)
+        return _Prepared(token_ids, path, keys, grammar, found.tail, found.origin, seen, compared)
 
     def _asked(self, caller: Caller, salt: str | None, welcome: Welcome, room: int) -> Asked:
         namespace = self._namespaces.own(caller, salt, welcome.fingerprint)
@@ -252,42 +279,5 @@ def _said(message: Message) -> int:
     )
 
 
-def _param(prompt: Prompt) -> str:
-    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
-
-
-def _check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
-    check_ids(np.frombuffer(sampling.logit_bias.token_ids, "<i4"), vocab_size, "logit_bias")
-    if not all(0 <= token_id < vocab_size for token_id in sampling.stop_token_ids):
-        raise not_in_vocabulary(vocab_size, "stop_token_ids")
-
-
-def _least(wanted: GenerationRequest) -> int:
-    """How many tokens of an answer there must be room for."""
-    return 1 if wanted.max_tokens_may_shrink else max(1, wanted.sampling.max_tokens)
-
-
-def _within_context(
-    wanted: GenerationRequest, prompt_tokens: int, max_model_len: int
-) -> SamplingParams:
-    """The request's sampling with a `max_tokens` that fits after the prompt."""
-    left, sampling, least = max_model_len - prompt_tokens, wanted.sampling, _least(wanted)
-    if left < least:
-        raise too_long(prompt_tokens + least, max_model_len, _param(wanted.prompts[0]))
-    if sampling.max_tokens <= left:
-        return sampling
-    return msgspec.structs.replace(
-        sampling, max_tokens=left, min_tokens=min(sampling.min_tokens, left)
-    )
-
-
 def _lower(one: Priority, other: Priority) -> Priority:
     return "batch" if "batch" in (one, other) else "interactive"
-
-
-def _of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
-    """`sampling` with a seed of the choice's own, which is the same every time."""
-    if sampling.seed is None or choice == 0:
-        return sampling
-    wrapped = (sampling.seed + choice + _SEEDS // 2) % _SEEDS - _SEEDS // 2
-    return msgspec.structs.replace(sampling, seed=wrapped)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.link.messages import Generate, Grammar, Loads, Priority, SamplingParams
+from gateway.diagnosis.comparison import Comparison, Explain
+from gateway.diagnosis.seen import SeenPrompt
 from gateway.prompts.chat_template import Scalar, Tool
 from gateway.prompts.messages import Message
 from gateway.prompts.splicing import Place
@@ -79,6 +81,7 @@ class GenerationRequest:
     priority: Priority = "interactive"  # can lower the tenant's own priority, not raise it
     loads: Loads = "auto"
     form: AnswerForm = AnswerForm()
+    explain: Explain | None = None  # why it missed the cache, if it does
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +109,5 @@ class AdmittedRequest:
     parser: Callable[[], TurnParser] | None = None  # makes one for each choice; None: it is text
     origin: Origin | None = None  # of answers that are remembered
     grammar_param: str | None = None  # the field of the request that its grammars come from
+    seen: SeenPrompt | None = None  # to be remembered; None for several prompts
+    comparison: Comparison | None = None  # with an earlier prompt, if that was asked for

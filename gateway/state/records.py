@@ -32,6 +32,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
     usage_tiers: bool = False  # its answers' usage says in which tiers cached tokens lay
+    canonical_prompts: bool = False  # what varies without meaning is left out of its prompts
 
     @classmethod
     def new(cls, name: str, *, created_at: float) -> Tenant:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from engine.errors import EngineError
 from engine.link.messages import Reused
 from engine.link.stats_messages import TierTokens
+from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.generation.choice import Delta, Event
 from gateway.limits.limits import TokenCounts
 from gateway.prompts.generation_request import AdmittedRequest
@@ -30,6 +31,7 @@ class Usage:
     completion_tokens: int
     tiers: TierTokens | None = None  # where the cached tokens lay; None: not shown
     reasoning_tokens: int = 0  # of the completion's; known at the end
+    cache_miss: CacheMiss | None = None  # why it missed, if that was asked
 
 
 class RequestMetrics:
@@ -55,6 +57,7 @@ class RequestMetrics:
         self._cached: dict[int, Reused] = {}  # by prompt
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
+        self._prefill_s: float | None = None  # of the first choice that has a token
         self._outcome = "internal_error"
 
     def see(self, event: Event) -> None:
@@ -75,12 +78,14 @@ class RequestMetrics:
     def usage(self) -> Usage:
         """What has been used so far; each prompt counts once, however many choices it has."""
         reused = self._cached.values()
+        cached = sum(one.tokens for one in reused)
         return Usage(
             prompt_tokens=self._admitted.prompt_tokens,
-            cached_tokens=sum(one.tokens for one in reused),
+            cached_tokens=cached,
             completion_tokens=sum(self._streamed.values()),
             tiers=sum((one.tiers for one in reused), TierTokens()),
             reasoning_tokens=self._reasoning_tokens,
+            cache_miss=self._cache_miss(cached),
         )
 
     def worked(self) -> TokenCounts:
@@ -128,6 +133,14 @@ class RequestMetrics:
         prompt = index // self._admitted.choices
         self._cached[prompt] = min(reused, self._cached.get(prompt, reused), key=_num_tokens)
 
+    def _cache_miss(self, cached: int) -> CacheMiss | None:
+        compared = self._admitted.comparison
+        if compared is None:
+            return None
+        computed = self._admitted.prompt_tokens - cached
+        rate = None if self._prefill_s is None else self._prefill_s / max(1, computed)
+        return cache_miss(compared, cached, rate)
+
     def _prompts(self) -> int:
         return len(self._admitted.generates) // self._admitted.choices
 
@@ -156,6 +169,7 @@ class RequestMetrics:
         if not self._last_token_at:
             self._metrics.first_token(now - self._arrived)
             self._trace.first_token(event.timing)
+            self._prefill_s = None if event.timing is None else event.timing.prefill
         before = self._last_token_at.get(index)
         if before is not None:
             self._gaps.append(now - before)

@@ -98,7 +98,7 @@ def test_the_panels_are_in_order_and_so_are_their_commands(console: Console) -> 
         ["Serve", "serve", "gateway", "engine"],
         ["Operate", "usage", "audit", "verify-isolation"],
         ["tenants", "groups", "prefixes", "cache"],
-        ["Measure", "bench", "simulate", "plan", "version"],
+        ["Measure", "bench", "simulate", "plan", "lint", "version"],
     ]
     panels = [word for word in told if word in (*main.COMMANDS, *FIRST_WORDS)]
     assert panels == [word for row in expected for word in row]

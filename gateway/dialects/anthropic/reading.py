@@ -15,6 +15,7 @@ from fastapi import Request
 
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
+from gateway.dialects.anthropic.diagnostics import CacheQuestions, explain_of_messages
 from gateway.dialects.anthropic.prompts import chat_prompt, thinking_is_shown
 from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
@@ -51,7 +52,11 @@ class MessagesReader:
             permit, lambda: generation_request(wire, request_id, self.bounds)
         )
         rendering = MessageRendering(
-            request_id, self.card.name, wire.max_tokens, thinking_is_shown(wire)
+            request_id,
+            self.card.name,
+            wire.max_tokens,
+            thinking_is_shown(wire),
+            CacheQuestions.of(wire),
         )
         pings = KeepAlive(PING, self.bounds.keep_alive_s)
         return Exchange(wanted, rendering, request, permit, pings), bool(wire.stream)
@@ -93,6 +98,7 @@ def generation_request(wire: MessagesRequest, request_id: str, bounds: Bounds) -
         max_tokens_may_shrink=True,
         text=TextRules(stops=_stops(wire.stop_sequences or (), bounds)),
         form=form,
+        explain=explain_of_messages(wire),
     )
 
 

@@ -11,11 +11,12 @@ Knows: the order of events, and which block is open. Does not know: how a text i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import msgspec
 
+from gateway.dialects.anthropic.diagnostics import CacheQuestions
 from gateway.dialects.anthropic.errors import MessagesError
 from gateway.dialects.anthropic.limit_headers import limit_headers
 from gateway.dialects.anthropic.replies import (
@@ -61,6 +62,7 @@ class MessageRendering:
     model: str
     max_tokens: int  # that were asked for: the context may have less room
     shows_thinking: bool = True
+    asked: CacheQuestions = field(default_factory=CacheQuestions)
     is_open: type[Piece] | None = None  # what the open block is of
     blocks: int = 0  # begun
     calls: int = 0
@@ -104,6 +106,8 @@ class MessageRendering:
             stop_reason=None if end is None else self._stop_reason(end),
             stop_sequence=None if end is None else _stop_sequence(end),
             usage=_usage(usage),
+            diagnostics=self.asked.diagnostics(usage),
+            ratoon=self.asked.ratoon(usage),
         )
 
     def _content(self, piece: TextPiece | ReasoningPiece | FinishedCall) -> Content:

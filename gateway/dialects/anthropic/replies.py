@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+
+from gateway.dialects.explaining import RatoonReply
 
 StopReason = Literal[
     "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
@@ -63,6 +65,29 @@ class ToolUseContent(Struct, frozen=True, tag_field="type", tag="tool_use"):
 Content = TextContent | ThinkingContent | ToolUseContent
 
 
+class CacheMissReason(Struct, frozen=True):
+    """What is not as it was, and how many tokens could else have been read from the cache.
+
+    The last two types say that nothing is known, so they have no number.
+    """
+
+    type: Literal[
+        "model_changed",
+        "system_changed",
+        "tools_changed",
+        "messages_changed",
+        "previous_message_not_found",
+        "unavailable",
+    ]
+    cache_missed_input_tokens: int | UnsetType = UNSET
+
+
+class Diagnostics(Struct, frozen=True):
+    """Why the prompt is not a continuation of the one that was named."""
+
+    cache_miss_reason: CacheMissReason
+
+
 class MessageReply(Struct, frozen=True, kw_only=True):
     """The whole answer; at the start of a stream without content."""
 
@@ -74,6 +99,8 @@ class MessageReply(Struct, frozen=True, kw_only=True):
     stop_reason: StopReason | None = None
     stop_sequence: str | None = None
     usage: MessageUsage
+    diagnostics: Diagnostics | UnsetType | None = UNSET  # None: nothing was missed
+    ratoon: RatoonReply | UnsetType = UNSET
 
 
 class TokenCount(Struct, frozen=True):

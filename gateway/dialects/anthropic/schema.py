@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, Struct, field
 
 from gateway.dialects.anthropic.blocks import CacheControl, InputMessage, TextBlock
+from gateway.dialects.explaining import AnswerId, RatoonOptions
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
@@ -67,6 +68,12 @@ class Metadata(Struct, frozen=True, kw_only=True):
     user_id: str | None = None
 
 
+class DiagnosticsOptions(Struct, frozen=True, kw_only=True):
+    """Asks why the prompt is not a continuation of that of an earlier message."""
+
+    previous_message_id: AnswerId | None = None
+
+
 class PromptRequest(Struct, frozen=True, kw_only=True):
     """What makes the prompt: the body of `POST /v1/messages/count_tokens`."""
 
@@ -95,3 +102,5 @@ class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     metadata: Metadata | None = None
+    diagnostics: DiagnosticsOptions | None = None
+    ratoon: RatoonOptions | None = None

@@ -7,9 +7,12 @@ Fields with an effect on the answer that Ratoon lacks are refused, never silentl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from gateway.config import Bounds
+from gateway.diagnosis.parts import PromptPart
+from gateway.dialects.explaining import explain_of, message_parts, tool_parts
 from gateway.dialects.openai.answer_form import form_of_chat
 from gateway.dialects.openai.sampling import generation_request
 from gateway.dialects.openai.schema import ChatRequest, TokenizeRequest
@@ -39,7 +42,13 @@ def request_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Gener
         default_max_tokens=bounds.default_max_tokens,
         num_logprobs=_num_logprobs(wire),
         form=form_of_chat(wire, prompt.tools),
+        explain=explain_of(wire.ratoon, partial(_parts, prompt)),
     )
+
+
+def _parts(prompt: ChatPrompt) -> Iterator[PromptPart]:
+    yield from tool_parts(prompt.tools)
+    yield from message_parts(prompt.messages)
 
 
 def _refuse(wire: ChatRequest) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET, UnsetType
 
+from gateway.dialects.explaining import ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai.logprobs import chat_logprobs
 from gateway.dialects.openai.rendering import ReplyFormat, usage_reply
@@ -73,6 +74,7 @@ class ChatReply(ReplyFormat):
             model=self.model,
             choices=[self._choice(choice) for choice in choices],
             usage=usage_reply(usage),
+            ratoon=ratoon_reply(usage),
         )
 
     def _parsed(self, event: Delta) -> Iterator[ChatChunkChoice]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from msgspec import UnsetType
 
 from gateway.config import Bounds
+from gateway.dialects.explaining import explain_of, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai.logprobs import Offsets, completion_logprobs
 from gateway.dialects.openai.prompts import prompts_of
@@ -48,6 +50,7 @@ def request_of_completion(
         default_max_tokens=max(_DEFAULT_MAX_TOKENS, wire.min_tokens or 0),
         num_logprobs=None if wire.logprobs is None else ("logprobs", wire.logprobs),
         form=text_form(wire),
+        explain=explain_of(wire.ratoon, None),
     )
 
 
@@ -93,7 +96,8 @@ class CompletionReply(ReplyFormat):
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Completion:
         """The whole answer."""
-        return self.reply([self._choice(choice) for choice in choices], usage_reply(usage))
+        reply = self.reply([self._choice(choice) for choice in choices], usage_reply(usage))
+        return msgspec.structs.replace(reply, ratoon=ratoon_reply(usage))
 
     def _choice(self, choice: FinishedChoice) -> CompletionChoice:
         text = self._echo(choice.index) + choice.text

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
+from gateway.dialects.explaining import RatoonReply, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai.replies import (
     CompletionDetails,
@@ -35,14 +36,15 @@ class ReplyFormat(ABC):
     include_usage: bool
     tokenizer: Tokenizer
     begun: set[int] = field(default_factory=set)  # choices of which a chunk was sent
+    ratoon: RatoonReply | msgspec.UnsetType = UNSET  # for the next chunk
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
         """Fields of the answer's head."""
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> None:
-        """Nothing comes before the first chunk."""
-        del usage
+        """Nothing comes before the first chunk, which says why the prompt missed."""
+        self.ratoon = ratoon_reply(usage)
 
     def usage_frame(self, usage: Usage) -> bytes | None:
         """The chunk after the last one as bytes, when usage was asked for."""
@@ -57,7 +59,11 @@ class ReplyFormat(ABC):
         return None if choice is None else self._chunk(choice)
 
     def _chunk(self, choice: msgspec.Struct) -> bytes:
-        return sse(self.reply([choice], None if self.include_usage else UNSET))
+        reply = self.reply([choice], None if self.include_usage else UNSET)
+        if self.ratoon is not UNSET:
+            reply = msgspec.structs.replace(reply, ratoon=self.ratoon)
+            self.ratoon = UNSET
+        return sse(reply)
 
     @abstractmethod
     def piece(self, event: Event) -> msgspec.Struct | None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from gateway.dialects.explaining import RatoonReply
 from gateway.dialects.openai_shape import CachedByTier
 from gateway.generation.choice import EndReason
 
@@ -105,6 +106,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: UsageReply
+    ratoon: RatoonReply | UnsetType = UNSET
 
 
 class FunctionDelta(Struct, frozen=True):
@@ -150,6 +152,7 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChunkChoice]
     usage: UsageReply | UnsetType | None = UNSET
+    ratoon: RatoonReply | UnsetType = UNSET  # in a stream with the first piece
 
 
 class CompletionLogprobs(Struct, frozen=True):
@@ -179,6 +182,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     model: str
     choices: list[CompletionChoice]
     usage: UsageReply | UnsetType | None = UNSET
+    ratoon: RatoonReply | UnsetType = UNSET  # in a stream with the first piece
 
 
 class Model(Struct, frozen=True, kw_only=True):

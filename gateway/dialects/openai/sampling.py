@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from engine.link.messages import Loads, LogitBias, SamplingParams, pack_logit_bias
 from gateway.config import Bounds
+from gateway.diagnosis.comparison import Explain
 from gateway.dialects.openai.schema import Generating
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import AnswerForm, GenerationRequest, Prompt, TextRules
@@ -24,6 +25,7 @@ def generation_request(
     default_max_tokens: int,
     num_logprobs: tuple[str, int] | None,
     form: AnswerForm,
+    explain: Explain | None = None,
 ) -> GenerationRequest:
     """What `wire` asks for; BadRequest names the field that exceeds a bound.
 
@@ -48,6 +50,7 @@ def generation_request(
         priority="batch" if wire.service_tier == "flex" else "interactive",
         loads=checked_loads(wire, bounds),
         form=form,
+        explain=explain,
     )
 
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from engine.link.messages import Loads
+from gateway.dialects.explaining import RatoonOptions
 from gateway.prompts.chat_json import NONE, NULL, SaidMessage, Tools
 from gateway.prompts.chat_template import Scalar
 
@@ -111,6 +112,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     service_tier: ServiceTier | None = None  # "flex" may wait longer; the others change nothing
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     cache: CacheOptions | None = None
+    ratoon: RatoonOptions | None = None
     # What vLLM's clients send beyond OpenAI's names.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None

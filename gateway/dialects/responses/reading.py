@@ -7,14 +7,17 @@ request is answered (`routes.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 from msgspec import Raw
 
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
+from gateway.diagnosis.parts import PromptPart
+from gateway.dialects.explaining import explain_of, tool_parts
 from gateway.dialects.responses.answer_form import tools_and_form
 from gateway.dialects.responses.items import Placed, checked
 from gateway.dialects.responses.replies import ResponseReply
@@ -94,7 +97,10 @@ def understood(
         tools_size=len(bytes(wire.tools)),
     )
     return Understood(
-        _generation_request(wire, prompt, form, request_id, bounds),
+        replace(
+            _generation_request(wire, prompt, form, request_id, bounds),
+            explain=explain_of(wire.ratoon, partial(_parts, wire, prompt, kept)),
+        ),
         _begun(wire, request_id, model),
         msgspec.json.encode([one.item for one in kept]),
         len(kept),
@@ -120,6 +126,27 @@ def _generation_request(
         priority="batch" if wire.service_tier == "flex" else "interactive",
         form=form,
     )
+
+
+def _parts(
+    wire: ResponsesRequest, prompt: ChatPrompt, kept: Sequence[Placed]
+) -> Iterator[PromptPart]:
+    yield from tool_parts(prompt.tools)
+    yield PromptPart("instructions", "system", wire.instructions or "")
+    for one in kept:
+        item, where = one.item, one.param
+        is_system = item.role in ("system", "developer")
+        for text in _texts(item):
+            yield PromptPart(where, "system" if is_system else "messages", text)
+
+
+def _texts(item: Item) -> Iterator[str]:
+    for said in (item.content, item.output):
+        if isinstance(said, str):
+            yield said
+        else:
+            yield from (part.text or "" for part in said or ())
+    yield item.name or ""
 
 
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:

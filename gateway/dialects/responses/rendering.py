@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from gateway.dialects.explaining import ratoon_reply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, FinishedPiece, pieces_of
 from gateway.dialects.openai_shape import cached_by_tier, limit_headers
 from gateway.dialects.responses.events import (
@@ -116,6 +117,7 @@ class ResponseRendering:
             output=self._output.items,
             usage=_usage(usage),
             store=self.is_stored,
+            ratoon=ratoon_reply(usage),
         )
 
     def _events(self, told: Event) -> Iterator[ResponseEvent]:

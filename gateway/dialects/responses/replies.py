@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from gateway.dialects.explaining import RatoonReply
 from gateway.dialects.openai_shape import CachedByTier
 from gateway.dialects.responses.schema import ReasoningOptions, TextOptions
 
@@ -131,6 +132,7 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
     truncation: Literal["disabled"] = "disabled"
     usage: ResponseUsage | None = None
     user: str | None
+    ratoon: RatoonReply | UnsetType = UNSET
 
 
 class DeletedResponse(Struct, frozen=True):

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
+from gateway.dialects.explaining import RatoonOptions
+
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Role = Literal["user", "assistant", "system", "developer"]
@@ -98,6 +100,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    ratoon: RatoonOptions | None = None
     # Known, with an effect on the answer, but not supported.
     background: Raw = field(default_factory=Raw)
     conversation: Raw = field(default_factory=Raw)

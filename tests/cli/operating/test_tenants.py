@@ -21,3 +21,16 @@ def test_a_floor_above_the_ceiling_is_refused(ratoon: Ratoon) -> None:
     assert refused.status == 1
     assert "(400)" in refused.err
     assert "ceiling 1" in ratoon("tenants quota crossed").out
+
+
+def test_canonical_prompts_are_off_until_they_are_turned_on(ratoon: Ratoon) -> None:
+    def is_on() -> bool:
+        [found] = [one for one in ratoon("tenants list --json").json if one["name"] == "coder"]
+        return bool(found["canonical_prompts"])
+
+    ratoon("tenants create coder")
+    assert not is_on()
+    assert "canonical" in ratoon("tenants canonical-prompts coder --on").out
+    assert is_on()
+    ratoon("tenants canonical-prompts coder --off")
+    assert not is_on()

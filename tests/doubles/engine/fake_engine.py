@@ -125,6 +125,10 @@ class FakeEngine:
         self._cached_keys: set[bytes] = set()
         self._unread: dict[bytes, str] = {}  # keys that nobody has found yet, and their writers
 
+    def forget(self) -> None:
+        """Give up all that is in the cache."""
+        self._cached_keys.clear()
+
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:

@@ -21,6 +21,7 @@ async def test_a_tenant_is_made_shown_and_listed(office: Office) -> None:
         "limits": {},
         "cache": {},
         "usage_tiers": False,
+        "canonical_prompts": False,
     }
     office.clock.advance(1)
     other = await office.tenant("other")

@@ -1,0 +1,131 @@
+"""What is wrong with a request: volatile things where it should stay the same, or what differs.
+
+The stable prefix of a request are its tools, its system texts, and all messages but the last: the
+last one is new in every request, so what is volatile in it costs nothing.
+
+Knows: parts and their texts. Does not know: tokens; where a number of them is needed, four
+characters are taken for one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import msgspec
+
+from cli.lint.request_parts import TextPart, parts_of
+from gateway.diagnosis.advice import ADVICE
+from gateway.diagnosis.comparison import EXCERPT, first_difference
+from gateway.diagnosis.volatile import kind_at, volatile_in
+from gateway.prompts.canonical import canonical_tool
+
+_CHARACTERS = 4  # of a token, about
+_PER_PART = 3  # findings: after the first of a part the others cost nothing more
+_SORT = "Encode tools with sorted keys: as they are, they differ from the other request in order."
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that keeps what comes after it from the cache. `character` counts in the part."""
+
+    part: str
+    character: int
+    what: str  # a kind of change: "date", "reordered", "system_changed", ...
+    excerpt: str
+    advice: str
+
+
+def lint(request: Mapping[str, Any], block_size: int) -> list[Finding]:
+    """What is volatile in what should stay, and whether there is enough to be kept at all."""
+    parts = parts_of(request)
+    stable = parts[: _first_new(parts)]
+    found = [finding for part in stable for finding in _volatile(part)]
+    size = sum(len(part.text) for part in parts)
+    if size < block_size * _CHARACTERS:
+        found.append(_finding(parts[0].name if parts else "", "", 0, "below_minimum"))
+    return found
+
+
+def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[Finding]:
+    """What differs first from an earlier request; what follows differs as well for the cache."""
+    salts = [one.get("cache_salt") for one in (request, other)]
+    if request.get("model") != other.get("model"):
+        return [_finding("model", str(request.get("model")), 0, "model_changed")]
+    if salts[0] != salts[1]:
+        return [_finding("cache_salt", "", 0, "salt_changed")]
+    parts, others = parts_of(request), parts_of(other)
+    tools = _tools(parts, others)
+    if tools is not None:
+        return [tools]
+    for part, before in zip_longest(_no_tools(parts), _no_tools(others)):
+        if before is None:
+            break  # messages were appended
+        if part is None or (part.name, part.text) != (before.name, before.text):
+            return [_changed(part, before)]
+    return []
+
+
+def _first_new(parts: Sequence[TextPart]) -> int:
+    """Where the last message begins, which may have several parts."""
+    places = [place for place, part in enumerate(parts) if part.kind == "messages"]
+    if not places:
+        return len(parts)
+    last = parts[places[-1]].name.partition(".")[0]
+    return next(place for place in places if parts[place].name.partition(".")[0] == last)
+
+
+def _volatile(part: TextPart) -> Iterator[Finding]:
+    for number, one in enumerate(volatile_in(part.text)):
+        if number == _PER_PART:
+            return
+        yield _finding(part.name, part.text, one.start, one.kind)
+
+
+def _tools(parts: Sequence[TextPart], others: Sequence[TextPart]) -> Finding | None:
+    """The first difference of tools: which there are, in which order, or how they are described."""
+    now, before = ([one for one in side if one.kind == "tools"] for side in (parts, others))
+    names, earlier = ([one.tool or "" for one in side] for side in (now, before))
+    if names != earlier:
+        place = next(
+            at for at, pair in enumerate(zip_longest(names, earlier)) if len(set(pair)) > 1
+        )
+        name, text = (now[place].name, now[place].text) if place < len(now) else ("tools", "")
+        what = "added"
+        if sorted(names) == sorted(earlier):
+            what = "reordered"
+        elif set(names) < set(earlier):
+            what = "removed"
+        return _finding(name, text, 0, what)
+    for one, other in zip(now, before, strict=True):
+        if one.text != other.text:
+            at = first_difference(other.text, one.text)
+            if _canonical(one) == _canonical(other):
+                return _finding(one.name, one.text, at, "keys_reordered", _SORT)
+            return _finding(one.name, one.text, at, "tools_changed")
+    return None
+
+
+def _canonical(part: TextPart) -> str:
+    return json.dumps(canonical_tool(json.loads(part.text)), ensure_ascii=False)
+
+
+def _no_tools(parts: Sequence[TextPart]) -> list[TextPart]:
+    return [part for part in parts if part.kind != "tools"]
+
+
+def _changed(part: TextPart | None, before: TextPart) -> Finding:
+    if part is None:
+        return _finding(before.name, before.text, 0, f"{before.kind}_changed")
+    at = first_difference(before.text, part.text)
+    kind = kind_at(part.text, at)
+    is_same = kind is not None and kind == kind_at(before.text, at)
+    return _finding(part.name, part.text, at, str(kind) if is_same else f"{part.kind}_changed")
+
+
+def _finding(part: str, text: str, at: int, what: str, advice: str | None = None) -> Finding:
+    excerpt = text[max(0, at - EXCERPT) : at + EXCERPT]
+    return Finding(
+        part=part, character=at, what=what, excerpt=excerpt, advice=advice or ADVICE[what]
+    )

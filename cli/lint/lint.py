@@ -1,0 +1,70 @@
+"""`ratoon lint`: reads one request or two and prints what keeps them from the cache.
+
+Knows: files and tables. Does not know: what is wrong with a request (`findings.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from cli.errors import CliError
+from cli.lint.findings import Finding, lint_against
+from cli.lint.findings import lint as findings_of
+from cli.output import print_result, print_table
+
+_COLUMNS = ("part", "character", "what", "excerpt", "what to do")
+
+
+def lint(
+    request: Annotated[str, typer.Argument(help="A request's body as JSON; - is standard input.")],
+    against: Annotated[
+        Path | None, typer.Option(help="An earlier request: what differs from it first.")
+    ] = None,
+    block_size: Annotated[int, typer.Option(help="Tokens of a block of the cache.", min=1)] = 16,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Find what will keep a request from the cache, before it is sent.
+
+    Dates, times, ids and Claude Code's billing header in tools, system texts and all messages but
+    the last; with '--against' also what differs from an earlier request. Requests of all dialects
+    are understood, and nothing is sent anywhere. Exits with 1 if anything is found.
+
+    Examples:
+
+        ratoon lint request.json
+
+        ratoon lint request.json --against earlier.json --json
+    """
+    sent = _read(request)
+    found = findings_of(sent, block_size)
+    if against is not None:
+        found = [*lint_against(sent, _read(str(against))), *found]
+    print_result(found, _show, as_json=as_json)
+    if found:
+        raise typer.Exit(1)
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        body = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        value = msgspec.json.decode(body)
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise CliError(f"{path} is not JSON") from None
+    if not isinstance(value, dict):
+        raise CliError(f"{path} is not a JSON object")
+    return value
+
+
+def _show(found: list[Finding]) -> None:
+    if not found:
+        typer.echo("Nothing was found.")
+        return
+    rows = ((one.part, one.character, one.what, repr(one.excerpt), one.advice) for one in found)
+    print_table("What keeps this request from the cache", _COLUMNS, rows)

@@ -1,0 +1,80 @@
+"""The parts of a request of any dialect, in the order in which they come before the model.
+
+Tools, then the system's texts, then messages, as Anthropic documents it; most templates have the
+system's text before the tools, which changes no finding.
+
+Knows: where requests of each dialect have their texts. Does not know: templates, or what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from gateway.diagnosis.parts import PartKind
+
+
+class TextPart(NamedTuple):
+    """A part of a request, and its text; of a tool its JSON, with the keys as they were sent."""
+
+    name: str
+    kind: PartKind
+    text: str
+    tool: str | None = None  # its name
+
+
+def parts_of(request: Mapping[str, Any]) -> list[TextPart]:
+    """All parts of a request; what is not as a dialect has it is passed over."""
+    return [*_tools(request), *_system(request), *_messages(request)]
+
+
+def _tools(request: Mapping[str, Any]) -> Iterator[TextPart]:
+    for place, tool in enumerate(_list(request.get("tools"))):
+        if isinstance(tool, dict):
+            described = tool.get("function", tool)
+            name = described.get("name") if isinstance(described, dict) else None
+            text = json.dumps(tool, ensure_ascii=False)
+            yield TextPart(f"tools[{place}]", "tools", text, str(name))
+
+
+def _system(request: Mapping[str, Any]) -> Iterator[TextPart]:
+    for field in ("system", "instructions"):
+        yield from _texts(request.get(field), field, "system", number="{}[{}]")
+
+
+def _messages(request: Mapping[str, Any]) -> Iterator[TextPart]:
+    if request.get("prompt") is not None:
+        yield from _texts(request["prompt"], "prompt", "messages", number="{}[{}]")
+    for field in ("messages", "input"):
+        said = request.get(field)
+        if isinstance(said, str):
+            yield TextPart(field, "messages", said)
+        for place, one in enumerate(_list(said)):
+            if isinstance(one, dict):
+                yield from _message(one, f"{field}[{place}]")
+
+
+def _message(message: Mapping[str, Any], where: str) -> Iterator[TextPart]:
+    is_system = message.get("role") in ("system", "developer")
+    kind: PartKind = "system" if is_system else "messages"
+    for field in ("content", "output", "arguments"):
+        yield from _texts(message.get(field), where, kind, number="{}.content[{}]")
+    for call in _list(message.get("tool_calls")):
+        yield TextPart(where, kind, json.dumps(call, ensure_ascii=False))
+
+
+def _texts(value: Any, where: str, kind: PartKind, number: str) -> Iterator[TextPart]:
+    if isinstance(value, str):
+        yield TextPart(where, kind, value)
+    for place, block in enumerate(_list(value)):
+        if isinstance(block, str):
+            yield TextPart(number.format(where, place), kind, block)
+        elif isinstance(block, dict):
+            text = block.get("text", block.get("content", block.get("input")))
+            spelled = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+            yield TextPart(number.format(where, place), kind, "" if text is None else spelled)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,35 @@
+"""What to do about a miss, in a sentence: for answers and for `ratoon lint`."""
+
+from __future__ import annotations
+
+ADVICE: dict[str, str] = {
+    # Kinds of changes.
+    "billing_header": "Do not send this header (CLAUDE_CODE_ATTRIBUTION_HEADER=0 for Claude Code),"
+    " or ask the operator for canonical prompts.",
+    "uuid": "Move ids out of what should stay, to the end of the last message.",
+    "date": "Move the date to the last message, or round it to what may change, such as a day.",
+    "time": "Move the time to the last message, or round it.",
+    "epoch": "Move the time to the last message, or round it.",
+    "random_id": "Move ids out of what should stay, to the end of the last message.",
+    "number": "Move counters to the last message.",
+    "reordered": "Always send tools in the same order.",
+    "added": "Send the same tools in every request; `tool_choice` says which may be called.",
+    "removed": "Send the same tools in every request; `tool_choice` says which may be called.",
+    # Reasons.
+    "never_seen": "No recent prompt of yours begins like this one, under this salt and in this"
+    " gateway process.",
+    "previous_not_found": "The answer that was named is not remembered: too long ago, or another"
+    " gateway process answered.",
+    "unavailable": "The server remembers no prompts.",
+    "model_changed": "The server computes with another model than it did then.",
+    "salt_changed": "Requests share a cache only under the same `cache_salt`.",
+    "group_changed": "The operator has changed with whom this tenant shares its cache.",
+    "below_minimum": "A prompt is kept in whole blocks, and this one fills none.",
+    "system_changed": "Keep what changes behind what stays.",
+    "tools_changed": "Keep the definitions of tools as they are, key by key.",
+    "messages_changed": "Append messages; do not edit earlier ones.",
+    "template_changed": "The chat template writes something else here, such as the day or the"
+    " effort of reasoning.",
+    "evicted": "The prompt had not changed, but this much of it was no longer in the cache, or not"
+    " yet.",
+}

@@ -1,0 +1,145 @@
+"""Why a prompt missed, what that cost and what to do: the answer to whoever asked.
+
+A tenant is told of its own prompts and no more. `evicted` is all that it learns of what the cache
+gave up: by whose pressure is the operator's to see.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from gateway.diagnosis.advice import ADVICE
+from gateway.diagnosis.comparison import Change, Comparison, Divergence
+from gateway.diagnosis.parts import PartKind
+
+Reason = Literal[
+    "none",
+    "never_seen",
+    "previous_not_found",
+    "unavailable",
+    "model_changed",
+    "salt_changed",
+    "group_changed",
+    "below_minimum",
+    "tools_changed",
+    "system_changed",
+    "messages_changed",
+    "template_changed",
+    "evicted",
+]
+_OF_KIND: dict[PartKind | None, Reason] = {
+    "tools": "tools_changed",
+    "system": "system_changed",
+    "messages": "messages_changed",
+    None: "template_changed",
+}
+
+
+class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
+    """What diverged first and where, and what that cost. None: not known, or there is none.
+
+    `reusable_tokens` of the earlier prompt could have been reused, had nothing changed.
+    `lost_tokens` of them were computed again, in `lost_ms` at the rate of this prompt. `token` is
+    the first that was lost, in `part` as the request names it; `before` and `after` are the texts
+    of the two prompts around it.
+    """
+
+    reason: Reason
+    compared_with: str | None = None  # the id of the earlier request
+    cached_tokens: int
+    reusable_tokens: int | None = None
+    lost_tokens: int | None = None
+    lost_ms: float | None = None
+    part: str | None = None
+    token: int | None = None
+    change: Change | None = None
+    before: str | None = None
+    after: str | None = None
+    advice: str | None = None
+
+
+def cache_miss(compared: Comparison, cached: int, s_per_token: float | None) -> CacheMiss:
+    """Why no more than `cached` tokens of a prompt came from the cache.
+
+    `s_per_token`: what computing one of the others took, in seconds; None if that is not known.
+    """
+    seen = compared.seen
+    unknown = _without_costs(compared, cached)
+    if unknown is not None or seen is None:
+        return CacheMiss(
+            reason=unknown or "never_seen",
+            compared_with=None if seen is None else seen.request_id,
+            cached_tokens=cached,
+            advice=ADVICE.get(unknown or "never_seen"),
+        )
+    reusable = _reusable(compared)
+    lost = max(0, reusable - cached)
+    reason = _reason(compared, cached, reusable, lost)
+    told = CacheMiss(
+        reason=reason,
+        compared_with=seen.request_id,
+        cached_tokens=cached,
+        reusable_tokens=reusable,
+        lost_tokens=lost,
+        lost_ms=None if s_per_token is None else round(1000 * lost * s_per_token, 3),
+        advice=ADVICE.get(reason),
+    )
+    return _placed(told, compared.divergence)
+
+
+def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
+    """Where the first token was lost, if one was by a change or by what was given up."""
+    if told.reason == "evicted":
+        return msgspec.structs.replace(told, token=told.cached_tokens)
+    if at is None or told.reason != _OF_KIND[at.kind]:
+        return told
+    return msgspec.structs.replace(
+        told,
+        part=at.part,
+        token=at.token,
+        change=at.change,
+        before=at.before,
+        after=at.after,
+        advice=ADVICE.get(at.change, told.advice),
+    )
+
+
+def _without_costs(compared: Comparison, cached: int) -> Reason | None:
+    """The reason where there is nothing to count: of another salt not even the length is told."""
+    new, seen = compared.new, compared.seen
+    if not compared.is_known:
+        return "unavailable"
+    if seen is None and compared.named is not None:
+        return "previous_not_found"
+    if seen is not None and seen.salt != new.salt:
+        return "salt_changed"
+    prompt = len(new.token_ids)
+    if cached >= prompt - 1:
+        return "none"
+    if prompt <= compared.block_size:
+        return "below_minimum"
+    return "never_seen" if seen is None else None
+
+
+def _reusable(compared: Comparison) -> int:
+    """Whole blocks are kept, and the last token of a prompt is always computed."""
+    assert compared.seen is not None
+    kept = len(compared.seen.token_ids) // compared.block_size * compared.block_size
+    return min(kept, len(compared.new.token_ids) - 1)
+
+
+def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reason:
+    """The first reason; what is less than a block counts as nothing."""
+    new, seen, block = compared.new, compared.seen, compared.block_size
+    assert seen is not None
+    if lost < block:
+        return "none"
+    if seen.group_id != new.group_id:
+        return "group_changed"
+    if seen.fingerprint != new.fingerprint:
+        return "model_changed"
+    if min(compared.common, reusable) - cached >= block:
+        return "evicted"
+    return "none" if compared.divergence is None else _OF_KIND[compared.divergence.kind]

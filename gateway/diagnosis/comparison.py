@@ -1,0 +1,184 @@
+"""Where a prompt leaves an earlier one of its tenant, in which part, and by what kind of change.
+
+An earlier prompt is the one that the request names, or else the one with most tokens in common at
+the beginning; where none has a block in common, the latest that is made of the same tokens.
+Prompts under another salt are compared only where they are named, and then nothing of them is told.
+
+Knows: tokens, parts and texts of one tenant. Does not know: what the cache had of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gateway.diagnosis.parts import PartKind, PromptPart, Within, part_at
+from gateway.diagnosis.seen import SeenPrompt, SeenPrompts
+from gateway.diagnosis.volatile import VolatileKind, kind_at
+from prefix_cache.hashing import TokenIds
+
+Change = Literal[VolatileKind, "reordered", "added", "removed", "text"]
+Decode = Callable[[list[int]], str]
+
+EXCERPT = 40  # characters on each side
+_LATEST = 64  # prompts that are compared
+_ALIKE_OF = 16  # of these, the ones whose tokens are counted
+_ALIKE = 0.5  # how many different tokens two prompts have in common, of all in either
+_WHOLE = PromptPart("prompt", "messages", "")
+_WINDOW = 96  # tokens after the first one that differs whose text is compared
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """That a request asks why it missed."""
+
+    previous_id: str | None = None  # of the answer that it is compared with
+    parts: tuple[PromptPart, ...] | None = ()  # None: the prompt is one part
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first difference of two prompts. Texts are a few characters around it."""
+
+    token: int
+    kind: PartKind | None  # None: what the template writes itself
+    part: str | None
+    change: Change
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A prompt beside an earlier one; `seen` is None where there is none to compare."""
+
+    new: SeenPrompt
+    block_size: int
+    is_known: bool = True  # whether prompts are remembered at all
+    named: str | None = None
+    seen: SeenPrompt | None = None
+    common: int = 0  # tokens that both begin with
+    divergence: Divergence | None = None
+
+
+def compare(
+    memory: SeenPrompts,
+    tenant_id: str,
+    new: SeenPrompt,
+    explain: Explain,
+    block_size: int,
+    decode: Decode,
+) -> Comparison:
+    """`new` beside the prompt that it should be compared with."""
+    named, ids = explain.previous_id, new.token_ids
+    if not memory.is_on:
+        return Comparison(new, block_size, is_known=False)
+    if named is not None:
+        seen = memory.named(tenant_id, named)
+    else:
+        latest = memory.latest(tenant_id, _LATEST)
+        seen = _most_alike([one for one in latest if one.salt == new.salt], ids, block_size)
+    if seen is None or seen.salt != new.salt:
+        return Comparison(new, block_size, named=named, seen=seen)
+    common = common_tokens(ids, seen.token_ids)
+    divergence = None
+    if common < min(len(ids), len(seen.token_ids)):
+        divergence = _divergence(seen, new, common, explain.parts, decode)
+    return Comparison(new, block_size, named=named, seen=seen, common=common, divergence=divergence)
+
+
+def common_tokens(one: TokenIds, other: TokenIds) -> int:
+    """How many tokens both begin with."""
+    length = min(len(one), len(other))
+    differ = one[:length] != other[:length]
+    return int(differ.argmax()) if differ.any() else length
+
+
+def _most_alike(latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int) -> SeenPrompt | None:
+    """The first of those with most blocks in common, or else the first of the same tokens."""
+    best, most = None, 0
+    for one in latest:
+        blocks = common_tokens(ids, one.token_ids) // block_size
+        if blocks > most:
+            best, most = one, blocks
+    if best is not None:
+        return best
+    different = np.unique(ids)
+    for one in latest[:_ALIKE_OF]:
+        others = np.unique(one.token_ids)
+        both = len(np.intersect1d(different, others, assume_unique=True))
+        if both >= _ALIKE * (len(different) + len(others) - both):
+            return one
+    return None
+
+
+def _divergence(
+    seen: SeenPrompt,
+    new: SeenPrompt,
+    token: int,
+    parts: Sequence[PromptPart] | None,
+    decode: Decode,
+) -> Divergence:
+    """Characters are compared after the tokens: one that differs may begin with the same ones."""
+    ids = new.token_ids
+    start = max(0, token - _WINDOW)
+    lead = decode(ids[start:token].tolist())
+    before, after = (
+        lead + decode(one.token_ids[token : token + _WINDOW].tolist()) for one in (seen, new)
+    )
+    at = first_difference(before, after)
+    if parts is None:
+        within = Within(_WHOLE, "inside")
+    else:
+        place = len(decode(ids[:start].tolist())) + at
+        within = part_at(parts, decode(ids.tolist()), place)
+    kind = _kind(within, seen, new)
+    change = _tools_change(seen.tools, new.tools) if kind == "tools" else None
+    if change is None:
+        change = _change(before, after, at)
+    part = within.part if within.part is not None and within.part.kind == kind else None
+    return Divergence(
+        token,
+        kind,
+        "tools" if kind == "tools" and part is None else part and part.name,
+        change,
+        *(one[max(0, at - EXCERPT) : at + EXCERPT] for one in (before, after)),
+    )
+
+
+def first_difference(one: str, other: str) -> int:
+    """The first character that differs; the end of the shorter text if none does."""
+    length = min(len(one), len(other))
+    return next((at for at in range(length) if one[at] != other[at]), length)
+
+
+def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
+    """Tools and a system text that come or go change what the template writes around them."""
+    part, side = within
+    if part is not None and (side == "inside" or part.kind == "tools"):
+        return part.kind
+    if seen.tools != new.tools:
+        return "tools"
+    if seen.has_system != new.has_system:
+        return "system"
+    if part is None or (side == "before" and part.kind == "system"):
+        return None
+    return part.kind
+
+
+def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
+    """None where the same tools are there in the same order: one of them is edited."""
+    if before == after:
+        return None
+    if sorted(before) == sorted(after):
+        return "reordered"
+    return "removed" if set(after) < set(before) else "added"
+
+
+def _change(before: str, after: str, at: int) -> Change:
+    """The same kind of volatile thing on both sides, or else a text like any other."""
+    kind = kind_at(after, at)
+    return kind if kind is not None and kind == kind_at(before, at) else "text"

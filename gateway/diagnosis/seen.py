@@ -1,0 +1,68 @@
+"""The prompts that a tenant's requests had of late, so that the next one can be compared.
+
+What is kept are the token ids that the engine was sent, and the names of the tools. A chat's turns
+share nothing here: a conversation of ten turns is kept ten times, as far as the bounds allow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gateway.config import Bounds
+from gateway.tenant_memory import TenantMemory
+from prefix_cache.hashing import TokenIds
+
+_SALT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPrompt:
+    """A prompt that was computed, and in whose cache."""
+
+    request_id: str
+    packed: bytes  # its token ids: int32, little endian
+    tools: tuple[str, ...]  # their names, in their order
+    has_system: bool  # whether it begins with a system text
+    fingerprint: bytes  # of the engine's model
+    group_id: str | None
+    salt: bytes  # a digest; empty without one
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return len(self.packed) + sum(64 + len(name) for name in self.tools)
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """Its tokens."""
+        return np.frombuffer(self.packed, "<i4")
+
+
+def digest_of_salt(salt: str | None) -> bytes:
+    """What is kept of a salt, which may be somebody's secret."""
+    if salt is None:
+        return b""
+    return hashlib.blake2b(salt.encode(), digest_size=_SALT_BYTES).digest()
+
+
+class SeenPrompts(TenantMemory[SeenPrompt]):
+    """Prompts by tenant and by the id of their request."""
+
+    def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds."""
+        super().__init__(
+            bounds.max_tenant_seen_bytes, bounds.max_all_seen_bytes, bounds.seen_life_s, clock
+        )
+
+    def remember(self, tenant_id: str, seen: SeenPrompt) -> None:
+        """Keep a prompt that was computed."""
+        self.add(tenant_id, seen.request_id.encode(), seen)
+
+    def named(self, tenant_id: str, answer_id: str) -> SeenPrompt | None:
+        """The prompt of an answer, whose id ends with its request's: "msg_..", "chatcmpl-.."."""
+        request_id = answer_id.rpartition("_")[2].rpartition("-")[2]
+        return self.find(tenant_id, request_id.encode())

@@ -1,0 +1,61 @@
+"""What changes from request to request in texts that are meant to stay: dates, times, ids, counts.
+
+Knows: how such things are spelled. Does not know: which part of a prompt is meant to stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+VolatileKind = Literal["billing_header", "uuid", "date", "time", "epoch", "random_id", "number"]
+
+# Claude Code writes it as the first block of its system prompt, with a hash that varies.
+BILLING_HEADER = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*(\n|\Z)", re.IGNORECASE)
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
+# The first kind that fits decides; a number is volatile only where it is seen to change.
+_SPELLED: tuple[tuple[VolatileKind, str], ...] = (
+    ("billing_header", r"x-anthropic-billing-header:[^\n]*"),
+    ("uuid", r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
+    (
+        "date",
+        r"\b(?:\d{4}-\d\d?-\d\d?|\d\d?[/.]\d\d?[/.]\d{4}|\d{4}/\d\d?/\d\d?"
+        rf"|\d\d?\.?\s{_MONTH}\s\d{{4}}|{_MONTH}\s\d\d?(?:st|nd|rd|th)?,?\s\d{{4}})"
+        r"(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?",
+    ),
+    ("time", r"\b\d?\d:\d\d(?::\d\d)?(?:\.\d+)?(?:\s?[AaPp][Mm]\b)?"),
+    ("epoch", r"\b1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?:\.\d+)?\b"),
+    # With at least two digits and two letters, so that no long word is one.
+    (
+        "random_id",
+        r"\b(?:[A-Za-z]{2,12}[_-])?(?=[A-Za-z0-9]*\d[A-Za-z0-9]*\d)"
+        r"(?=[0-9]*[A-Za-z][A-Za-z0-9]*[A-Za-z])[A-Za-z0-9]{16,}\b",
+    ),
+)
+_NUMBER = re.compile(r"\d[\d.,]*")
+_ANY = re.compile("|".join(f"(?P<{kind}>{spelled})" for kind, spelled in _SPELLED), re.IGNORECASE)
+
+
+class Volatile(NamedTuple):
+    """Something that is likely to be different in the next request, and where in its text."""
+
+    kind: VolatileKind
+    start: int
+    end: int
+
+
+def volatile_in(text: str) -> Iterator[Volatile]:
+    """What is volatile in `text`, in its order; plain numbers are not."""
+    for found in _ANY.finditer(text):
+        kind: VolatileKind = found.lastgroup  # type: ignore[assignment]
+        yield Volatile(kind, found.start(), found.end())
+
+
+def kind_at(text: str, at: int) -> VolatileKind | None:
+    """What the character `at` of `text` is part of; also where it is just before or after that."""
+    for one in volatile_in(text):
+        if one.start <= at <= one.end:
+            return one.kind
+    numbers = (found.span() for found in _NUMBER.finditer(text))
+    return "number" if any(start <= at <= end for start, end in numbers) else None

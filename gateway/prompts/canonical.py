@@ -1,0 +1,87 @@
+"""Prompts in a form that varies less, for tenants that want it: `Tenant.canonical_prompts`.
+
+Two things are changed, and neither of them is one that the model is meant to see:
+
+- Claude Code's billing header, `x-anthropic-billing-header: ...`, goes where it is the first line
+  of a system text;
+- the keys of the JSON objects that define a tool have one order, whatever order they were sent in.
+
+The order stays where it may say something: of tools, of every list, and of the arguments that a
+tool takes (`properties` and other maps by name). Values that are examples or allowed ones stay
+whole.
+
+Knows: the forms of messages, tools and JSON schemas. Does not know: which tenant wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gateway.diagnosis.volatile import BILLING_HEADER
+from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, Prompt
+from gateway.prompts.messages import Message, Text
+
+# As tools and schemas are mostly written, and so as models have mostly seen them.
+_FIRST = ("type", "function", "name", "description", "enum", "properties", "items", "required")
+_BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+_WHOLE = {"enum", "const", "default", "examples", "example"}
+_RANK = {key: place for place, key in enumerate(_FIRST)}
+
+
+def without_billing_header(system: str) -> str:
+    """`system` without the header that it may begin with, and without the line end after it."""
+    return BILLING_HEADER.sub("", system, count=1)
+
+
+def canonical_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """`tool` with its keys in one order: those that most tools have, then the others by name."""
+    return {key: _value(key, tool[key]) for key in sorted(tool, key=_rank)}
+
+
+def _rank(key: str) -> tuple[int, str]:
+    return _RANK.get(key, len(_RANK)), key
+
+
+def _value(key: str, value: Any) -> Any:
+    if key in _WHOLE:
+        return value
+    if isinstance(value, dict):
+        if key in _BY_NAME:
+            return {name: _value("", one) for name, one in value.items()}
+        return canonical_tool(value)
+    if isinstance(value, list):
+        return [_value("", one) for one in value]
+    return value
+
+
+def canonical_prompt(prompt: Prompt) -> Prompt:
+    """`prompt` in this form; only chats have one."""
+    if not isinstance(prompt, ChatPrompt):
+        return prompt
+    tools = None if prompt.tools is None else [canonical_tool(tool) for tool in prompt.tools]
+    messages = tuple(map(_canonical_message, prompt.messages))
+    return replace(prompt, messages=messages, tools=tools)
+
+
+def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
+    """`wanted` with all its prompts in this form, and with what explains them."""
+    explain = wanted.explain
+    if explain is not None and explain.parts is not None:
+        parts = (
+            part._replace(text=without_billing_header(part.text)) if part.kind == "system" else part
+            for part in explain.parts
+        )
+        explain = replace(explain, parts=tuple(parts))
+    return replace(wanted, prompts=tuple(map(canonical_prompt, wanted.prompts)), explain=explain)
+
+
+def _canonical_message(message: Message) -> Message:
+    if message.role != "system":
+        return message
+    parts = tuple(
+        Text(without_billing_header(part.text)) if isinstance(part, Text) else part
+        for part in message.parts
+    )
+    return Message(message.role, parts, message.name)

@@ -1,0 +1,133 @@
+"""What a process remembers by tenant and by key, for minutes, in no file and within bounds.
+
+A tenant has its own: nothing is found under another's id, and no tenant's values make room for
+those of one that has more. Threads look values up, the event loop adds them.
+
+Knows: sizes, times and tenants. Does not know: what is remembered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Generic, Protocol, TypeVar
+
+_OVERHEAD = 1024  # bytes of an entry's objects, about
+
+
+class Sized(Protocol):
+    """What can be remembered."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        ...
+
+
+T = TypeVar("T", bound=Sized)
+
+
+@dataclass(slots=True)
+class _Held(Generic[T]):
+    value: T
+    until: float
+    size: int
+
+
+class TenantMemory(Generic[T]):
+    """Values by tenant and by key, the least recently used first."""
+
+    def __init__(
+        self, of_tenant: int, of_all: int, life_s: float, clock: Callable[[], float]
+    ) -> None:
+        """`of_tenant` and `of_all` are bytes; `clock` gives seconds."""
+        self._most_of_tenant = min(of_tenant, of_all)
+        self._most = of_all
+        self._life_s = life_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: dict[str, OrderedDict[bytes, _Held[T]]] = {}
+        self._sizes: dict[str, int] = {}  # of those that have values
+        self.size = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is remembered at all."""
+        return self._most_of_tenant > 0 and self._life_s > 0
+
+    def tenants(self) -> set[str]:
+        """Those that have values here."""
+        with self._lock:
+            return set(self._sizes)
+
+    def knows(self, tenant_id: str) -> bool:
+        """Whether the tenant has values here."""
+        return tenant_id in self._sizes
+
+    def add(self, tenant_id: str, key: bytes, value: T) -> None:
+        """Remember `value`, in place of what had its key. One larger than the bound is not."""
+        size = value.size + _OVERHEAD
+        if size > self._most_of_tenant:
+            return
+        with self._lock:
+            self._drop(tenant_id, key)
+            values = self._held.setdefault(tenant_id, OrderedDict())
+            values[key] = _Held(value, self._clock() + self._life_s, size)
+            self._sizes[tenant_id] = self._sizes.get(tenant_id, 0) + size
+            self.size += size
+            while self._sizes[tenant_id] > self._most_of_tenant:
+                self._drop_oldest(tenant_id)
+            while self.size > self._most:
+                self._drop_oldest(max(self._sizes, key=self._sizes.__getitem__))
+
+    def find(self, tenant_id: str, key: bytes) -> T | None:
+        """The value of that key; None once its life is over."""
+        with self._lock:
+            values = self._held.get(tenant_id)
+            held = None if values is None else values.get(key)
+            return None if held is None or held.until <= self._clock() else held.value
+
+    def latest(self, tenant_id: str, most: int) -> list[T]:
+        """The values used last, at most so many, the last one first."""
+        with self._lock:
+            now = self._clock()
+            held = islice(reversed(self._held.get(tenant_id, OrderedDict()).values()), most)
+            return [one.value for one in held if one.until > now]
+
+    def use(self, tenant_id: str, key: bytes) -> None:
+        """Its life begins again; it goes last of what is there now."""
+        with self._lock:
+            values = self._held.get(tenant_id)
+            if values is not None and key in values:
+                values[key].until = self._clock() + self._life_s
+                values.move_to_end(key)
+
+    def forget(self, tenant_id: str) -> None:
+        """Drop all values of a tenant."""
+        with self._lock:
+            for key in list(self._held.get(tenant_id, ())):
+                self._drop(tenant_id, key)
+
+    def forget_old(self) -> None:
+        """Drop the values whose life is over."""
+        with self._lock:
+            now = self._clock()
+            for tenant_id, values in list(self._held.items()):
+                while values and next(iter(values.values())).until <= now:
+                    self._drop_oldest(tenant_id)
+
+    def _drop_oldest(self, tenant_id: str) -> None:
+        self._drop(tenant_id, next(iter(self._held[tenant_id])))
+
+    def _drop(self, tenant_id: str, key: bytes) -> None:
+        values = self._held.get(tenant_id)
+        if values is None or key not in values:
+            return
+        size = values.pop(key).size
+        self.size -= size
+        self._sizes[tenant_id] -= size
+        if not values:
+            del self._held[tenant_id], self._sizes[tenant_id]

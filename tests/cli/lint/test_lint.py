@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.console import Console, Printed
+
+RULES = "You answer questions about the harbour, and you never guess. " * 2
+CLOCK: dict[str, Any] = {"name": "clock", "input_schema": {"type": "object", "properties": {}}}
+ALARM: dict[str, Any] = {"name": "alarm", "input_schema": {"type": "object"}}
+
+
+def said(role: str, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def chat(*messages: Any, **fields: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": list(messages), **fields}
+
+
+def linted(tmp_path: Path, request: Any, against: Any = None) -> Printed:
+    path, other = tmp_path / "request.json", tmp_path / "other.json"
+    path.write_text(json.dumps(request))
+    words = ["lint", str(path), "--json"]
+    if against is not None:
+        other.write_text(json.dumps(against))
+        words += ["--against", str(other)]
+    return Console().type(*words)
+
+
+def whats(printed: Printed) -> list[tuple[str, str]]:
+    found = [(one["part"], one["what"]) for one in printed.json]
+    assert printed.status == (1 if found else 0)
+    return found
+
+
+STABLE = chat(said("system", RULES), said("user", "It is 2026-11-23, 9:30 AM."))
+
+
+def test_what_is_volatile_in_the_last_message_costs_nothing(tmp_path: Path) -> None:
+    assert whats(linted(tmp_path, STABLE)) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "found"),
+    [
+        (
+            chat(said("system", f"Today is 2026-11-23. {RULES}"), said("user", "hi")),
+            ("messages[0]", "date"),
+        ),
+        (
+            chat(said("user", f"At 9:30 AM: {RULES}"), said("assistant", "ok"), said("user", "hi")),
+            ("messages[0]", "time"),
+        ),
+        (
+            chat(
+                said("user", "hi"),
+                system=[
+                    {
+                        "type": "text",
+                        "text": "x-anthropic-billing-header: cc_version=2.1; cch=eb6c6;",
+                    },
+                    {"type": "text", "text": RULES},
+                ],
+            ),
+            ("system[0]", "billing_header"),
+        ),
+        (
+            chat(said("user", RULES), tools=[{**CLOCK, "description": "since 1795441044"}]),
+            ("tools[0]", "epoch"),
+        ),
+        (
+            {
+                "model": "m",
+                "instructions": f"Session d41d8cd98f00b204e9800998ecf8427e {RULES}",
+                "input": "hi",
+            },
+            ("instructions", "random_id"),
+        ),
+        (chat(said("user", "hi")), ("messages[0]", "below_minimum")),
+    ],
+)
+def test_what_is_volatile_in_what_should_stay(
+    tmp_path: Path, request_: Any, found: tuple[str, str]
+) -> None:
+    printed = linted(tmp_path, request_)
+    assert whats(printed) == [found]
+    assert printed.json[0]["advice"]
+    assert len(printed.json[0]["excerpt"]) <= 80
+
+
+TOOLED = chat(said("user", RULES), tools=[CLOCK, ALARM])
+REKEYED = {"input_schema": {"properties": {}, "type": "object"}, "name": "clock"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "found"),
+    [
+        (TOOLED, []),
+        (
+            chat(
+                said("user", RULES),
+                said("assistant", "ok"),
+                said("user", "more"),
+                tools=[CLOCK, ALARM],
+            ),
+            [],
+        ),
+        ({**TOOLED, "tools": [ALARM, CLOCK]}, [("tools[0]", "reordered")]),
+        ({**TOOLED, "tools": [CLOCK]}, [("tools", "removed")]),
+        ({**TOOLED, "tools": [CLOCK, ALARM, {"name": "x"}]}, [("tools[2]", "added")]),
+        ({**TOOLED, "tools": [REKEYED, ALARM]}, [("tools[0]", "keys_reordered")]),
+        (
+            {**TOOLED, "tools": [{**CLOCK, "description": "d"}, ALARM]},
+            [("tools[0]", "tools_changed")],
+        ),
+        ({**TOOLED, "model": "n"}, [("model", "model_changed")]),
+        ({**TOOLED, "cache_salt": "s"}, [("cache_salt", "salt_changed")]),
+        (
+            chat(said("user", RULES + "!"), tools=[CLOCK, ALARM]),
+            [("messages[0]", "messages_changed")],
+        ),
+    ],
+)
+def test_what_differs_first_from_an_earlier_request(
+    tmp_path: Path, request_: Any, found: list[tuple[str, str]]
+) -> None:
+    assert whats(linted(tmp_path, request_, TOOLED)) == found
+
+
+def test_a_change_is_named_by_its_kind(tmp_path: Path) -> None:
+    dated = [chat(said("user", f"On 2026-11-2{day}. {RULES}")) for day in (2, 3)]
+    printed = linted(tmp_path, dated[0], dated[1])
+    assert whats(printed) == [("messages[0]", "date")]
+    assert printed.json[0]["character"] == len("On 2026-11-2")
+
+
+def test_people_are_shown_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps(STABLE))
+    assert Console().type("lint", str(path)).out == "Nothing was found.\n"
+    path.write_text(json.dumps(TOOLED | {"system": "2026-11-23"}))
+    printed = Console().type("lint", str(path))
+    assert printed.status == 1
+    assert "system" in printed.out
+
+
+def test_from_standard_input() -> None:
+    printed = Console().type("lint", "-", "--json", answer=json.dumps(STABLE))
+    assert whats(printed) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000])
+def test_what_is_no_request_is_one_clear_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "request.json"
+    path.write_text(text)
+    printed = Console().type("lint", str(path))
+    assert printed.status == 1
+    assert "JSON" in printed.err
+    assert Console().type("lint", str(tmp_path / "none.json")).status == 1
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"messages": 3},
+        {"messages": [3, {"content": [None]}]},
+        {"tools": [None, {}, {"function": 3}]},
+    ],
+)
+def test_what_is_not_as_a_dialect_has_it_is_passed_over(tmp_path: Path, request_: Any) -> None:
+    assert whats(linted(tmp_path, request_, request_)) in (
+        [("", "below_minimum")],
+        [("tools[1]", "below_minimum")],
+        [("messages[1]", "below_minimum")],
+    )

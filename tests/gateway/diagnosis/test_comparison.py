@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gateway.config import Bounds
+from gateway.diagnosis.cache_miss import cache_miss
+from gateway.diagnosis.comparison import Comparison, Explain, common_tokens, compare
+from gateway.diagnosis.seen import SeenPrompt, SeenPrompts, digest_of_salt
+from tests.gateway.support.manual_clock import ManualClock
+
+BLOCK = 16
+ADA = "ada"
+
+
+def prompt(text: str, request_id: str = "new", salt: str | None = None) -> SeenPrompt:
+    """A token for every byte."""
+    packed = np.frombuffer(text.encode(), np.uint8).astype("<i4").tobytes()
+    return SeenPrompt(request_id, packed, (), False, b"model", None, digest_of_salt(salt))
+
+
+def decode(ids: list[int]) -> str:
+    return bytes(ids).decode()
+
+
+def memory(*seen: SeenPrompt, bounds: Bounds | None = None) -> SeenPrompts:
+    made = SeenPrompts(bounds or Bounds(), ManualClock())
+    for one in seen:
+        made.remember(ADA, one)
+    return made
+
+
+def compared(seen: SeenPrompts, text: str, previous: str | None = None) -> Comparison:
+    return compare(seen, ADA, prompt(text), Explain(previous, None), BLOCK, decode)
+
+
+def found(comparison: Comparison) -> str | None:
+    return None if comparison.seen is None else comparison.seen.request_id
+
+
+def test_common_tokens() -> None:
+    one, other = (prompt(text).token_ids for text in ("abcd", "abXd"))
+    assert common_tokens(one, other) == 2
+    assert common_tokens(one, one[:3]) == 3
+    assert common_tokens(one, one[:0]) == 0
+
+
+def test_the_prompt_with_most_blocks_in_common_is_compared_and_of_equals_the_last() -> None:
+    text = "the quick brown fox jumps over the lazy dog, " * 4
+    seen = memory(
+        prompt(text[:90] + "0" * 40, "more"),
+        prompt(text[:90] + "1" * 40, "as much"),
+        prompt(text[:40] + "2" * 40, "less"),
+        prompt("3" * 80, "nothing"),
+    )
+    assert found(compared(seen, text)) == "as much"
+
+
+def test_without_a_block_in_common_the_same_tokens_in_another_order_are_alike() -> None:
+    text = "the quick brown fox jumps over the lazy dog"
+    seen = memory(prompt("0123456789" * 5, "numbers"), prompt("7 " + text, "alike"))
+    comparison = compared(seen, "8 " + text)
+    assert found(comparison) == "alike"
+    assert comparison.divergence is not None
+    assert (comparison.divergence.token, comparison.divergence.change) == (0, "number")
+    assert found(compared(memory(prompt("0123456789" * 5)), text)) is None, "the control"
+
+
+def test_a_name_is_found_whatever_its_dialect() -> None:
+    seen = memory(prompt("a" * 40, "0123abcd"))
+    for name in ("0123abcd", "msg_0123abcd", "chatcmpl-0123abcd", "resp_0123abcd"):
+        assert found(compared(seen, "a" * 40, name)) == "0123abcd"
+    assert found(compared(seen, "a" * 40, "msg_0123abce")) is None
+
+
+def test_a_name_of_another_tenant_is_as_unknown_as_one_that_nobody_has() -> None:
+    seen = memory()
+    seen.remember("bob", prompt("a" * 40, "bobs"))
+    theirs, nobodys = (compared(seen, "a" * 40, name) for name in ("msg_bobs", "msg_none"))
+    assert cache_miss(theirs, 0, None) == cache_miss(nobodys, 0, None)
+    assert found(compared(seen, "a" * 40)) is None
+    mine = compare(seen, "bob", prompt("a" * 40), Explain("msg_bobs", None), BLOCK, decode)
+    assert found(mine) == "bobs", "the control"
+
+
+def test_prompts_of_another_salt_are_not_looked_at() -> None:
+    text = "the quick brown fox jumps over the lazy dog"
+    assert found(compared(memory(prompt(text, "salted", salt="s")), text)) is None
+    named = compared(memory(prompt(text + "!", "salted", salt="s")), text + "?", "salted")
+    assert (named.common, named.divergence) == (0, None)
+    assert cache_miss(named, 0, None).reason == "salt_changed"
+
+
+def test_excerpts_are_bounded() -> None:
+    seen = memory(prompt("a" * 200 + "1" + "b" * 200))
+    at = compared(seen, "a" * 200 + "2" + "b" * 200).divergence
+    assert at is not None
+    assert at.before == "a" * 40 + "1" + "b" * 39
+    assert at.after == "a" * 40 + "2" + "b" * 39
+
+
+def test_no_prompt_is_remembered_where_that_is_off() -> None:
+    for off in (Bounds(max_tenant_seen_bytes=0), Bounds(seen_life_s=0)):
+        comparison = compared(memory(prompt("a" * 40), bounds=off), "a" * 40)
+        assert cache_miss(comparison, 0, None).reason == "unavailable"
+
+
+@pytest.mark.parametrize(
+    ("cached", "reason", "lost"),
+    [(96, "none", 0), (86, "none", 10), (80, "evicted", 16), (0, "evicted", 96)],
+)
+def test_less_than_a_block_is_not_lost(cached: int, reason: str, lost: int) -> None:
+    """The earlier prompt had 100 tokens, of which 96 fill blocks."""
+    miss = cache_miss(compared(memory(prompt("a" * 100)), "a" * 120), cached, 0.5)
+    assert (miss.reason, miss.reusable_tokens, miss.lost_tokens) == (reason, 96, lost)
+    assert miss.lost_ms == 500 * lost
+
+
+def test_a_change_near_the_end_costs_nothing() -> None:
+    """As where the earlier prompt ends with what opens an answer."""
+    seen = memory(prompt("a" * 90 + "b" * 10))
+    for text, cached, reason in (("a" * 90, 90, "none"), ("a" * 79, 79, "messages_changed")):
+        assert cache_miss(compared(seen, text + "c" * 40), cached, None).reason == reason
+
+
+def test_the_first_loss_is_named_where_there_are_two() -> None:
+    seen = memory(prompt("a" * 64 + "b" * 64))
+    changed = compared(seen, "a" * 64 + "c" * 64)
+    both, one = cache_miss(changed, 16, None), cache_miss(changed, 64, None)
+    assert (both.reason, both.token, both.before) == ("evicted", 16, None)
+    assert (one.reason, one.token) == ("messages_changed", 64)
+    assert one.lost_ms is None, "nothing was measured"
+
+
+def test_the_last_token_is_always_computed() -> None:
+    miss = cache_miss(compared(memory(prompt("a" * 64)), "a" * 64), 63, None)
+    assert (miss.reason, miss.reusable_tokens, miss.lost_tokens) == ("none", None, None)
+    assert cache_miss(compared(memory(prompt("a" * 64)), "a" * 64), 47, None).lost_tokens == 16

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.diagnosis.parts import PromptPart, part_at
+
+TOOLS = (PromptPart("tools[0]", "tools", "clock"), PromptPart("tools[1]", "tools", "alarm"))
+SYSTEM = PromptPart("system", "system", " You never guess. ")
+FIRST = PromptPart("messages[0]", "messages", "hi")
+SECOND = PromptPart("messages[1]", "messages", "What time is it? " * 9)
+PARTS = (*TOOLS, SYSTEM, FIRST, SECOND)
+# This template trims texts, writes its own date, and has the tools after the system's text.
+PROMPT = (
+    'Today: Monday\n<system>You never guess.\n# This is for tools\n[{"name": "clock"},'
+    ' {"name": "alarm", "which": 1}]\n<user>hi<user>' + SECOND.text.strip() + "<assistant>"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "side"),
+    [
+        ("Monday", "system", "before"),
+        ("never", "system", "inside"),
+        ("\n# This", "system", "after"),
+        ("his is", "tools[0]", "before"),
+        ('"clock"', "tools[0]", "inside"),
+        ("which", "tools[1]", "inside"),
+        ("hi<user>", "messages[0]", "inside"),
+        ("<user>What", "messages[0]", "after"),
+        ("user>What", "messages[1]", "before"),
+        ("time", "messages[1]", "inside"),
+        ("assistant", None, "before"),
+    ],
+)
+def test_where_a_character_is(text: str, name: str | None, side: str) -> None:
+    within = part_at(PARTS, PROMPT, PROMPT.index(text))
+    assert (within.part and within.part.name, within.side) == (name, side)
+
+
+def test_a_text_that_the_template_changes_is_found_by_how_it_begins() -> None:
+    changed = PROMPT.replace("it? <assistant>", "it!")
+    assert changed.index("time") == PROMPT.index("time")
+    within = part_at(
+        (*TOOLS, SYSTEM, FIRST, SECOND._replace(text=SECOND.text + "More.")),
+        PROMPT,
+        PROMPT.index("time"),
+    )
+    assert within.part is not None
+    assert within.part.name == "messages[1]"
+
+
+def test_what_is_not_there_is_passed_over() -> None:
+    lost = PromptPart("messages[2]", "messages", "nothing of this is in it")
+    within = part_at((*PARTS, lost), PROMPT, PROMPT.index("time"))
+    assert within.part == SECOND
