@@ -110,6 +110,11 @@ class TurnMemory:
             for key in list(self._held.get(tenant_id, ())):
                 self._drop(tenant_id, key)
 
+    def forget_all(self) -> None:
+        """Drop all turns of all tenants."""
+        for tenant_id in self.tenants():
+            self.forget(tenant_id)
+
     def forget_old(self) -> None:
         """Drop the turns whose life is over."""
         with self._lock:
