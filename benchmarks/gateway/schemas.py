@@ -37,9 +37,9 @@ from referencing.exceptions import Unresolvable
 from benchmarks.record import emit
 
 CLOSERS = ('"', '"}', '"]', '",', "}", "]", "}}", "]}")
-CLOSER_BIAS = 8.0
 _KEYS = re.compile(r"Unimplemented keys: \[(.*?)\]")
-_OWN = re.compile(r'"[^"]*"|`[^`]*`|\d+')  # what of a message is the schema's own
+_OWN = re.compile(r"""'[^']*'|"[^"]*"|/\S*/|\[.*?\]|\d+""")  # what of a message is the schema's own
+_REST = re.compile(r": |; | while ")  # what follows is, too
 
 
 class Outcome(NamedTuple):
@@ -55,8 +55,8 @@ def causes(message: str) -> list[str]:
     found = _KEYS.search(message)
     if found is not None:
         return [key.strip('" ') for key in found[1].split(",")]
-    said = message.rpartition("cannot be used: ")[2]
-    return [_OWN.sub("...", said)[:100]]
+    said = message.partition("cannot be used: ")[2] or message
+    return [_OWN.sub("...", _REST.split(said)[0])]
 
 
 def judged(schema: Any, text: str, finish_reason: str) -> Outcome:
@@ -78,8 +78,11 @@ def judged(schema: Any, text: str, finish_reason: str) -> Outcome:
 class Runner:
     """Asks one server for answers."""
 
-    def __init__(self, client: httpx.AsyncClient, at_once: int, max_tokens: int, seed: int) -> None:
+    def __init__(
+        self, client: httpx.AsyncClient, at_once: int, max_tokens: int, bias: float, seed: int
+    ) -> None:
         self._client = client
+        self._bias = bias
         self._turns = asyncio.Semaphore(at_once)
         self._max_tokens = max_tokens
         self._seed = seed
@@ -93,7 +96,7 @@ class Runner:
         for text in CLOSERS:
             body = {"model": model, "prompt": text, "add_special_tokens": False}
             ids = (await self._client.post("/tokenize", json=body)).json()["tokens"]
-            bias |= {str(ids[0]): CLOSER_BIAS} if len(ids) == 1 else {}
+            bias |= {str(ids[0]): self._bias} if len(ids) == 1 else {}
         self._fields = {"model": model, "logit_bias": bias, "temperature": 1.5}
 
     async def outcome(self, schema: Any) -> Outcome:
@@ -158,6 +161,7 @@ def main(
     url: str = "http://127.0.0.1:8000",
     max_tokens: Annotated[int, typer.Option(min=1)] = 3000,
     at_once: Annotated[int, typer.Option(min=1)] = 16,
+    bias: Annotated[float, typer.Option(help="Of tokens that end something.")] = 8.0,
     seed: int = 1,
 ) -> None:
     """Ask for an answer of each schema; exits with 1 where one is invalid or failed."""
@@ -168,7 +172,7 @@ def main(
             url,
             os.environ["RATOON_DEMO_KEY"],
             schemas,
-            lambda client: Runner(client, at_once, max_tokens, seed),
+            lambda client: Runner(client, at_once, max_tokens, bias, seed),
         )
     )
     kinds = Counter(outcome.kind for outcome in outcomes)

@@ -65,6 +65,14 @@ class AnswerForms:
 
         None where the answer is text and nothing else.
         """
+        make = self._turn_parser(form, prompt)
+        most = form.most_calls if form.may_call else None
+        if make is None or most is None:
+            return make
+        return lambda: CallLimit(make(), most)
+
+    def _turn_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
+        """Likewise, of any number of calls."""
         reasoning, answer = self.reasoning, self._answer_parser(form)
         if reasoning is None:
             return answer
@@ -73,11 +81,10 @@ class AnswerForms:
 
     def _answer_parser(self, form: AnswerForm) -> Callable[[], TurnParser] | None:
         """What makes a parser of what follows the reasoning; None where that is text."""
-        tools, most = self.tools, form.most_calls
+        tools = self.tools
         if tools is None or not (form.may_call or tools.reads_reasoning):
             return None
-        make = partial(tools.parser, form.tools if form.may_call else ())
-        return make if most is None else lambda: CallLimit(make(), most)
+        return partial(tools.parser, form.tools if form.may_call else ())
 
     def grammar(self, form: AnswerForm, prompt: str | None) -> Grammar | None:
         """What the answer must follow; None where it is free. `prompt` is None for no chat."""

@@ -39,6 +39,10 @@ class ToolSpec(Struct, frozen=True):
 class TurnParser(Protocol):
     """Reads one turn. `end` is called once, after the last `feed`."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the turn ended before the text did: what follows is dropped, whatever it is."""
+
     def feed(self, text: str) -> list[Piece]:
         """As much as is certain; what may be the beginning of a marker is held back."""
 
