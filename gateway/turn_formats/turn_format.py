@@ -74,3 +74,6 @@ class ToolFormat(Protocol):
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
         """Any text, with calls anywhere that follow their tools' schemas."""
+
+    def around(self, text: str, prompt: str) -> str:
+        """The turns that say what the grammar `text` has, after a rendered `prompt`'s end."""
