@@ -92,7 +92,7 @@ class Runner:
         """Learn the model's name and the tokens that end something."""
         models = (await self._client.get("/v1/models")).json()
         model = models["data"][0]["id"]
-        bias = {}
+        bias: dict[str, float] = {}
         for text in CLOSERS:
             body = {"model": model, "prompt": text, "add_special_tokens": False}
             ids = (await self._client.post("/tokenize", json=body)).json()["tokens"]
