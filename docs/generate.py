@@ -127,7 +127,9 @@ def description() -> dict[str, Any]:
     routers = [
         *(dialect.router(parts) for dialect in DIALECTS),
         own_usage_router(_ABSENT, nobody, time.time),
-        admin_router(_ABSENT, _ABSENT, _ABSENT, metrics, nobody, _ABSENT, _ABSENT, _ABSENT),
+        admin_router(
+            _ABSENT, _ABSENT, _ABSENT, metrics, nobody, _ABSENT, _ABSENT, _ABSENT, _ABSENT
+        ),
         health_router(_ABSENT, lambda: None),
     ]
     return build_web_app(routers, metrics, Dialects(*DIALECTS)).openapi()

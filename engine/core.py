@@ -218,6 +218,8 @@ class EngineCore:
         blocks = self.components.cache.flush(namespace=namespace, owner=message.flow)
         if message.flow is not None and namespace is None:
             self._forget_flow(message.flow)
+        if namespace is None:
+            self.components.intake.forget_grammars(message.flow)
         return Flushed(query_id=message.query_id, blocks=blocks)
 
     def _forget_flow(self, flow: str) -> None:

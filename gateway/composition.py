@@ -161,6 +161,7 @@ async def composed(
             sharing.published,
             bodies,
             sharing.partitions,
+            turns,
             open_metrics=config.admin_port is not None,
         )
         health = health_router(engine, watch.worst)

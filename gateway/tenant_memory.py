@@ -111,6 +111,11 @@ class TenantMemory(Generic[T]):
             for key in list(self._held.get(tenant_id, ())):
                 self._drop(tenant_id, key)
 
+    def forget_all(self) -> None:
+        """Drop all values of all tenants."""
+        for tenant_id in self.tenants():
+            self.forget(tenant_id)
+
     def forget_old(self) -> None:
         """Drop the values whose life is over."""
         with self._lock:

@@ -54,7 +54,7 @@ def flush(
         str | None, typer.Option(help="Only those of this tenant, by name or id.")
     ] = None,
 ) -> None:
-    """Forget cached prefixes, of one tenant or of all.
+    """Forget cached prefixes, and compiled grammars, of one tenant or of all.
 
     Blocks that running requests hold are forgotten when these end.
 

@@ -31,6 +31,13 @@ class GrammarCache:
             grammars.move_to_end(grammar)
         return found
 
+    def forget(self, flow: str | None) -> None:
+        """Drop the grammars of a flow; of all flows when it is None."""
+        if flow is None:
+            self._flows.clear()
+        else:
+            self._flows.pop(flow, None)
+
     def keep(self, flow: str, grammar: Grammar, compilation: Compilation) -> None:
         """Keep it for the flow, in place of what it has not used for longest."""
         grammars = self._flows.setdefault(flow, OrderedDict())

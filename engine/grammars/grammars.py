@@ -52,6 +52,10 @@ class Grammars:
             raise compilation.error
         return GrammarConstraint(compilation)
 
+    def forget(self, flow: str | None) -> None:
+        """Drop what was compiled for a flow, or for all; what is in use stays until its end."""
+        self._cache.forget(flow)
+
     def close(self) -> None:
         """End the threads and processes that compile."""
         if self._compiler is not None:

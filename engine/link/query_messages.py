@@ -11,7 +11,8 @@ class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
     """Forget cached prefixes: of one flow, of one namespace, or all when both are None.
 
     A flow is forgotten for good: its records on disk become unreadable, and its requests that
-    still run are served to their end but leave nothing in the cache.
+    still run are served to their end but leave nothing in the cache. Compiled grammars of the
+    flow, or all of them, are forgotten, too.
     """
 
     query_id: str

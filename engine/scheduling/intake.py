@@ -18,7 +18,12 @@ from engine.errors import InvalidRequest, PromptTooLong
 from engine.link.codec import DecodeError, unpack_token_ids
 from engine.link.messages import Generate, LogitBias, Partition, SamplingParams
 from engine.scheduling.sequence import Sequence
-from engine.scheduling.token_constraint import ConstraintOf, unconstrained
+from engine.scheduling.token_constraint import (
+    ConstraintOf,
+    ForgetGrammars,
+    nothing_kept,
+    unconstrained,
+)
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.quotas.shares import PUBLISHED, Quota
@@ -38,7 +43,8 @@ _UNKNOWN_TOKEN = "a sampling parameter names a token outside of the vocabulary"
 class Intake:
     """What a request must fit into, in tokens; `fits`: does the empty pool hold them.
 
-    `constraint_of` makes the constraint on what it may be answered.
+    `constraint_of` makes the constraint on what it may be answered; `forget_grammars` drops what
+    that keeps of a flow.
     """
 
     vocab_size: int
@@ -46,6 +52,7 @@ class Intake:
     max_model_len: int
     fits: Callable[[int], bool]
     constraint_of: ConstraintOf = unconstrained
+    forget_grammars: ForgetGrammars = nothing_kept
 
     def accept(self, client: bytes, request: Generate, now: float) -> Sequence:
         """Return the sequence of a sound request; raises InvalidRequest or PromptTooLong."""

@@ -55,6 +55,15 @@ class TokenConstraint(Protocol):
 ConstraintOf = Callable[[SamplingParams, str], TokenConstraint | None]
 
 
+# Drops what is kept of a flow's grammars; of all flows' when it is None.
+ForgetGrammars = Callable[[str | None], None]
+
+
+def nothing_kept(flow: str | None) -> None:
+    """No grammars are kept of any flow."""
+    del flow
+
+
 def unconstrained(sampling: SamplingParams, flow: str) -> None:
     """No request may have a constraint; raises InvalidGrammar."""
     del flow

@@ -23,7 +23,12 @@ from engine.scheduling.sequence_cache import SequenceCache
 from engine.scheduling.settle import Settler
 from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import CPU_WEIGHTS, WEIGHTS, StepTimes
-from engine.scheduling.token_constraint import ConstraintOf, unconstrained
+from engine.scheduling.token_constraint import (
+    ConstraintOf,
+    ForgetGrammars,
+    nothing_kept,
+    unconstrained,
+)
 from engine.startup.lower_tiers import LowerTiers
 from engine.stats.counters import EngineCounters
 from engine.step import Runner
@@ -54,6 +59,7 @@ class LoadedRunner:
     num_blocks: int
     out_of_memory: type[Exception]
     constraint_of: ConstraintOf = unconstrained
+    forget_grammars: ForgetGrammars = nothing_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,7 @@ def assemble(
             max_model_len=welcome.max_model_len,
             fits=cache.fits,
             constraint_of=loaded_runner.constraint_of,
+            forget_grammars=loaded_runner.forget_grammars,
         ),
         scheduler=scheduler,
         settler=Settler(scheduler, counters, times, eos_token_ids=welcome.eos_token_ids),

@@ -15,6 +15,7 @@ from gateway.admin.cache_views import CacheStats, EvictionList, cache_stats, evi
 from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.errors import Unavailable, from_engine
 from gateway.http.openapi import described
+from gateway.prompts.turn_memory import TurnMemory
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 
@@ -35,9 +36,17 @@ class FlushDone(msgspec.Struct, frozen=True):
 
 
 def cache_router(
-    store: Store, engine: BoundedEngine, audit: AuditTrail, clock: Callable[[], float]
+    store: Store,
+    engine: BoundedEngine,
+    audit: AuditTrail,
+    turns: TurnMemory,
+    clock: Callable[[], float],
 ) -> APIRouter:
-    """The routes below `/admin/cache`, without their guard."""
+    """The routes below `/admin/cache`, without their guard.
+
+    A flush also drops the turns that this worker remembers. Those of others live on for their
+    minutes: they are tokens, of which nothing is cached any more.
+    """
     router = APIRouter(prefix="/admin/cache")
 
     @router.get("/stats", openapi_extra=described(CacheStats))
@@ -60,6 +69,10 @@ def cache_router(
             await store.get(Tenant, order.tenant)
         with _refusing():
             flushed = await engine.flush(order.tenant)
+        if order.tenant is None:
+            turns.forget_all()
+        else:
+            turns.forget(order.tenant)
         await audit.note("cache.flush", order.tenant or "everything", blocks=flushed)
         return json_response(FlushDone(flushed))
 

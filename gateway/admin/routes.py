@@ -20,6 +20,7 @@ from gateway.auth.auth import AdminAuthenticator
 from gateway.auth.keyring import Keyring
 from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.http.openapi import described
+from gateway.prompts.turn_memory import TurnMemory
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.published import Published
 from gateway.state.store import Store
@@ -36,6 +37,7 @@ def admin_router(
     published: Published,
     bodies: BodyMemory,
     partitions: Partitions,
+    turns: TurnMemory,
     *,
     open_metrics: bool = False,
     clock: Callable[[], float] = time.time,
@@ -53,7 +55,7 @@ def admin_router(
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
         prefixes_router(Publishing(store, published, bounded, audit), store, clock),
-        cache_router(store, bounded, audit, clock),
+        cache_router(store, bounded, audit, turns, clock),
         usage_router(store, clock),
         audit_router(store),
     ):

@@ -46,6 +46,7 @@ class ChoiceEnded(Struct, frozen=True):
     reused: Reused
     stopped_by: str | int | None = None  # a stop string, or else the id of a token that ends
     reasoning_tokens: int = 0  # of the completion's
+    is_all_shown: bool = True  # no token was generated that is no part of what was shown
 
 
 Event = Delta | ChoiceEnded
@@ -60,7 +61,7 @@ async def run_choice(
 
     `events` are the engine's; `see` is called with each of ours before it is yielded. When a stop
     string is met, the engine's stream is closed, which cancels the request there, before
-    `ChoiceEnded` is yielded.
+    `ChoiceEnded` is yielded. Likewise when the turn is over before the engine's stream is.
     """
     ended: ChoiceEnded | None = None
     told = 0
@@ -107,7 +108,7 @@ class Choice:
         self._reasoning_tokens = 0
 
     def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:
-        """What `event` adds, and the end if it completes a stop string."""
+        """What `event` adds, and the end if it completes a stop string, or the turn is over."""
         if event.reused is not None:
             self._reused = event.reused
         text, count = self._show(event.token_ids)
@@ -116,11 +117,21 @@ class Choice:
         stop = self._stops.stopped_by
         pieces = self._parsed(text, len(token_ids), is_last=stop is not None)
         delta = Delta(self._index, text, token_ids, logprobs, event.reused, event.timing, pieces)
-        if stop is None:
+        if stop is None and not self._is_over:
             return delta, None
         return delta, ChoiceEnded(
-            self._index, "stop", self._tokens, self._reused, stop, self._reasoning_tokens
+            self._index,
+            "stop",
+            self._tokens,
+            self._reused,
+            stop,
+            self._reasoning_tokens,
+            is_all_shown=False,
         )
+
+    @property
+    def _is_over(self) -> bool:
+        return self._parser is not None and self._parser.is_over
 
     def _parsed(self, text: str, count: int, *, is_last: bool) -> tuple[Piece, ...] | None:
         """What `text`, of `count` tokens, adds to the turn; tokens count as what they end in."""
@@ -172,4 +183,5 @@ class Choice:
             event.reused,
             stopped_by,
             self._reasoning_tokens,
+            is_all_shown=stop is None and not self._is_over,
         )

@@ -23,7 +23,7 @@ class _Turn:
 class TurnRecorder:
     """Gives each choice that came to its end to `remember`: its pieces and its tokens.
 
-    One that a stop string ended is none: its text lacks some of its tokens.
+    One of which not all is shown is none: what it is read as lacks some of its tokens.
     """
 
     def __init__(self, remember: Remember) -> None:
@@ -34,7 +34,7 @@ class TurnRecorder:
         """Note an event of the answer."""
         if isinstance(event, ChoiceEnded):
             turn = self._turns.pop(event.index, _Turn())
-            if not isinstance(event.stopped_by, str):
+            if event.is_all_shown:
                 self._remember(turn.pieces, turn.token_ids)
             return
         turn = self._turns.setdefault(event.index, _Turn())

@@ -65,6 +65,14 @@ class AnswerForms:
 
         None where the answer is text and nothing else.
         """
+        make = self._turn_parser(form, prompt)
+        most = form.most_calls if form.may_call else None
+        if make is None or most is None:
+            return make
+        return lambda: CallLimit(make(), most)
+
+    def _turn_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
+        """Likewise, of any number of calls."""
         reasoning, answer = self.reasoning, self._answer_parser(form)
         if reasoning is None:
             return answer
@@ -73,15 +81,14 @@ class AnswerForms:
 
     def _answer_parser(self, form: AnswerForm) -> Callable[[], TurnParser] | None:
         """What makes a parser of what follows the reasoning; None where that is text."""
-        tools, most = self.tools, form.most_calls
+        tools = self.tools
         if tools is None or not (form.may_call or tools.reads_reasoning):
             return None
-        make = partial(tools.parser, form.tools if form.may_call else ())
-        return make if most is None else lambda: CallLimit(make(), most)
+        return partial(tools.parser, form.tools if form.may_call else ())
 
     def grammar(self, form: AnswerForm, prompt: str | None) -> Grammar | None:
         """What the answer must follow; None where it is free. `prompt` is None for no chat."""
-        grammar = self._of_turn(form)
+        grammar = self._of_turn(form, prompt)
         if grammar is None or self.reasoning is None or prompt is None:
             return grammar
         is_open = self.reasoning.is_open(prompt)
@@ -93,9 +100,9 @@ class AnswerForms:
         calls_alone = form.may_call and form.least_calls
         return "tools" if calls_alone or form.text is None else form.text_param
 
-    def _of_turn(self, form: AnswerForm) -> Grammar | None:
+    def _of_turn(self, form: AnswerForm, prompt: str | None) -> Grammar | None:
         if self.tools is None or not form.may_call:
-            return self._of_text(form)
+            return self._of_text(form, prompt)
         if form.least_calls:
             calls = self.tools.call_grammar(
                 form.tools, at_least=form.least_calls, at_most=form.most_calls
@@ -104,16 +111,20 @@ class AnswerForms:
         if form.text is None and not any(tool.strict for tool in form.tools):
             return None
         tools = [tool if tool.strict else _loose(tool) for tool in form.tools]
-        text = self._of_text(form)
+        text = self._of_text(form, prompt)
         if text is not None:
             calls = self.tools.call_grammar(tools, at_most=form.most_calls)
             return Grammar("lark", _either(_as_lark(text), calls))
         return Grammar("lark", self.tools.text_grammar(tools))
 
-    def _of_text(self, form: AnswerForm) -> Grammar | None:
-        if isinstance(form.text, StructuralTag):
+    def _of_text(self, form: AnswerForm, prompt: str | None) -> Grammar | None:
+        if isinstance(form.text, StructuralTag):  # it has the marks of the turn itself
             return Grammar("lark", form.text.lark(self.special_tokens))
-        return form.text
+        if form.text is None or self.tools is None or prompt is None:
+            return form.text
+        text = _as_lark(form.text)
+        around = self.tools.around(text, prompt)
+        return form.text if around == text else Grammar("lark", around)
 
 
 def _loose(tool: ToolSpec) -> ToolSpec:

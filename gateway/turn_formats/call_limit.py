@@ -5,14 +5,21 @@ Knows: pieces. Does not know: formats.
 
 from __future__ import annotations
 
-from gateway.turn_formats.pieces import CallStarted, Piece
+from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, TextPiece
+from gateway.turn_formats.reading import SPACE
 from gateway.turn_formats.turn_format import TurnParser
 
 
 class CallLimit:
-    """A `TurnParser`: what `parser` reads, up to the call that is one too many."""
+    """A `TurnParser`: what `parser` reads, up to what follows the last call that is allowed.
+
+    The turn is over when something follows, and not when that call is whole: what closes it is
+    still to be generated, so that the turn's tokens are those of a turn.
+    """
 
     def __init__(self, parser: TurnParser, most: int) -> None:
+        """`most` >= 1."""
+        self.is_over = False
         self._parser = parser
         self._left = most
 
@@ -27,7 +34,14 @@ class CallLimit:
     def _kept(self, pieces: list[Piece]) -> list[Piece]:
         kept: list[Piece] = []
         for piece in pieces:
+            self.is_over = self.is_over or self._is_too_much(piece)
+            if self.is_over:
+                break
             self._left -= isinstance(piece, CallStarted)
-            if self._left >= 0:
-                kept.append(piece)
+            kept.append(piece)
         return kept
+
+    def _is_too_much(self, piece: Piece) -> bool:
+        if self._left or isinstance(piece, CallArguments):
+            return False
+        return not (isinstance(piece, TextPiece) and not piece.text.strip(SPACE))

@@ -65,6 +65,8 @@ class Markers:
 class TurnReader:
     """The base of all parsers. A format overrides `turn`."""
 
+    is_over = False
+
     def __init__(self, tools: Sequence[ToolSpec] = ()) -> None:
         self.tools = {tool.name: tool for tool in tools}
         self.pieces: list[Piece] = []

@@ -39,6 +39,10 @@ class ToolSpec(Struct, frozen=True):
 class TurnParser(Protocol):
     """Reads one turn. `end` is called once, after the last `feed`."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the turn ended before the text did: what follows is dropped, whatever it is."""
+
     def feed(self, text: str) -> list[Piece]:
         """As much as is certain; what may be the beginning of a marker is held back."""
 
@@ -70,3 +74,6 @@ class ToolFormat(Protocol):
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
         """Any text, with calls anywhere that follow their tools' schemas."""
+
+    def around(self, text: str, prompt: str) -> str:
+        """The turns that say what the grammar `text` has, after a rendered `prompt`'s end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("default"))
 
 
+@contextmanager
+def serving_qwen(places: pytest.TempPathFactory, engine: FakeEngine) -> Iterator[Served]:
+    """A gateway before `engine`, with Qwen3's template and a tokenizer of bytes."""
+    model = write_tiny_model(places.mktemp("models") / "qwen", TEMPLATE.read_text())
+    with serving(config_of(model, places.mktemp("data")), engine) as gateway:
+        yield gateway
+
+
 @pytest.fixture(scope="session")
 def module_engine() -> FakeEngine:
     return FakeEngine()
@@ -31,8 +40,7 @@ def module_engine() -> FakeEngine:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory, module_engine: FakeEngine) -> Iterator[Served]:
-    model = write_tiny_model(tmp_path_factory.mktemp("models") / "qwen", TEMPLATE.read_text())
-    with serving(config_of(model, tmp_path_factory.mktemp("data")), module_engine) as gateway:
+    with serving_qwen(tmp_path_factory, module_engine) as gateway:
         yield gateway
 
 

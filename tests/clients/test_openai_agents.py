@@ -1,4 +1,4 @@
-"""openai-agents, with its model for chat completions."""
+"""openai-agents, with its default model, for responses, and with that for chat completions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.clients.conftest import agent, answer
-from tests.doubles.engine.fake_engine import FakeEngine, saying
+from tests.doubles.engine.fake_engine import FakeEngine, prompt_of, saying
 from tests.doubles.gateway.served import MODEL, Served
 
 agents: Any = pytest.importorskip("agents")
@@ -21,11 +21,14 @@ class Weather(BaseModel):
     days: int
 
 
-@pytest.fixture
-async def model(url: str, served: Served) -> AsyncIterator[Any]:
+@pytest.fixture(params=["responses", "chat"])
+async def model(request: pytest.FixtureRequest, url: str, served: Served) -> AsyncIterator[Any]:
     agents.set_tracing_disabled(True)
     async with openai.AsyncOpenAI(base_url=url, api_key=served.key, max_retries=0) as client:
-        yield agents.OpenAIChatCompletionsModel(model=MODEL, openai_client=client)
+        provider = agents.OpenAIProvider(
+            openai_client=client, use_responses=None if request.param == "responses" else False
+        )
+        yield provider.get_model(MODEL)
 
 
 async def weather(city: str, days: int) -> str:
@@ -84,3 +87,33 @@ async def test_a_handoff(model: Any, engine: FakeEngine) -> None:
     engine.script = script
     done = await agents.Runner.run(one, "Hi")
     assert (done.final_output, done.last_agent.name) == ("Here.", "other")
+
+
+async def test_a_conversation_that_the_server_holds(
+    url: str, served: Served, engine: FakeEngine
+) -> None:
+    agents.set_tracing_disabled(True)
+    engine.script = agent("weather", "It rains.")
+    tools = [agents.function_tool(weather)]
+    async with openai.AsyncOpenAI(base_url=url, api_key=served.key, max_retries=0) as client:
+        model = agents.OpenAIResponsesModel(model=MODEL, openai_client=client)
+        one = agents.Agent(name="a", model=model, tools=tools)
+        first = await agents.Runner.run(one, "Hi", auto_previous_response_id=True)
+        assert first.final_output == "It rains."
+        engine.script = saying("Still.")
+        then = await agents.Runner.run(one, "And now?", previous_response_id=first.last_response_id)
+    assert then.final_output == "Still."
+    prompt = bytes(prompt_of(engine.requests[-1])).decode()
+    assert "Hi" in prompt
+    assert "It rains." in prompt
+
+
+async def test_a_hosted_tool_is_refused(url: str, served: Served, engine: FakeEngine) -> None:
+    agents.set_tracing_disabled(True)
+    async with openai.AsyncOpenAI(base_url=url, api_key=served.key, max_retries=0) as client:
+        model = agents.OpenAIResponsesModel(model=MODEL, openai_client=client)
+        one = agents.Agent(name="a", model=model, tools=[agents.WebSearchTool()])
+        with pytest.raises(openai.BadRequestError, match="`function`") as refused:
+            await agents.Runner.run(one, "Hi")
+    assert (refused.value.param or "").startswith("tools")
+    assert engine.requests == []

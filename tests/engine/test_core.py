@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.core import IDLE_WAIT_S
@@ -39,6 +41,17 @@ class TestQueries:
         flushed = [message for message in rig.link.sent[CLIENT] if isinstance(message, Flushed)]
         assert [reply.query_id for reply in flushed] == ["1", "2", "3", "4", "5"]
         assert [reply.blocks for reply in flushed] == [4, 0, 2, 0, 0]
+
+    def test_a_flush_forgets_the_grammars_of_a_flow_or_all(self) -> None:
+        rig = Rig()
+        forgotten: list[str | None] = []
+        intake = replace(rig.core.components.intake, forget_grammars=forgotten.append)
+        rig.core.components = replace(rig.core.components, intake=intake)
+        rig.link.say(Flush(query_id="1", flow="x"))
+        rig.link.say(Flush(query_id="2", namespace=b"n" * 16))
+        rig.link.say(Flush(query_id="3"))
+        rig.step()
+        assert forgotten == ["x", None]
 
     def test_a_flow_that_is_forgotten_leaves_nothing_though_it_still_runs(self) -> None:
         rig = Rig()

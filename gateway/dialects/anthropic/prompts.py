@@ -18,6 +18,10 @@ from gateway.prompts.generation_request import AnswerForm, ChatPrompt
 from gateway.prompts.messages import Message, Text
 
 _NOTHING = (Text(""),)
+# Claude Code's first block of `system` says in this form which release asks. It is a header and
+# no instruction, and differs from one session to the next: before all else in the prompt it would
+# leave no session anything that another one has cached.
+_BILLING = "x-anthropic-billing-header:"
 
 
 def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, AnswerForm]:
@@ -46,7 +50,10 @@ def thinking_is_shown(wire: PromptRequest) -> bool:
 
 
 def _system(system: str | list[TextBlock] | None) -> list[Message]:
-    text = system if isinstance(system, str) else joined(system or ())
+    if isinstance(system, str):
+        text = system
+    else:
+        text = joined([one for one in system or () if not one.text.startswith(_BILLING)])
     return [Message("system", (Text(text),))] if text else []
 
 

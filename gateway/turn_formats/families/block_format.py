@@ -28,6 +28,11 @@ class BlockFormat:
         """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
         self.special_tokens = special_tokens or {}
 
+    def around(self, text: str, prompt: str) -> str:
+        """`text` itself: nothing marks off what is said."""
+        del prompt
+        return text
+
     def opening(self, grammar: GrammarText) -> str:
         """What follows the marker with which a block begins."""
         return grammar.spelled(self.opens)

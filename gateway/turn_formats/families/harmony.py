@@ -38,6 +38,7 @@ _CHANNELS: dict[str, Kind] = {
     "commentary": TextPiece,
 }
 _CHANNEL_NAME = re.compile(rf"{re.escape(_CHANNEL)}\s*(\w+)")
+_TEXT_START = re.compile(r"^start:", re.MULTILINE)
 _MAX_HEAD = 1024
 _BETWEEN = f"{_START}assistant"
 
@@ -72,8 +73,7 @@ class HarmonyFormat:
         grammar = GrammarText(self._special_tokens)
         between = grammar.spelled(f"{_CALL}{_BETWEEN}")
         calls = repeated(_call(grammar, tools), between, at_least, at_most)
-        thought = f"{_said(grammar, 'analysis')} {grammar.up_to(_END)} {grammar.spelled(_BETWEEN)}"
-        return grammar.source(f"({thought})* {calls} ({grammar.spelled(_CALL)})?")
+        return grammar.source(f"{_thoughts(grammar)} {calls} ({grammar.spelled(_CALL)})?")
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
         """Messages on all channels, and calls that follow their tools' schemas."""
@@ -84,6 +84,20 @@ class HarmonyFormat:
             ways.append(f"{_call(grammar, tools)} ({grammar.spelled(_CALL)})?")
         message = grammar.one_of("message", ways)
         return grammar.source(repeated(message, grammar.spelled(_BETWEEN), 1, None))
+
+    def around(self, text: str, prompt: str) -> str:
+        """Reasoning, if any, and `text` on the channel `final`; within a message `text` itself."""
+        if not prompt.endswith(_BETWEEN):
+            return text
+        grammar = GrammarText(self._special_tokens, prefix="final")
+        start = f"{_thoughts(grammar)} {_said(grammar, 'final')} said"
+        return f"{grammar.source(start)}{_TEXT_START.sub('said:', text, count=1)}"
+
+
+def _thoughts(grammar: GrammarText) -> str:
+    """Any number of messages of reasoning, each with what begins the next message."""
+    thought = f"{_said(grammar, 'analysis')} {grammar.up_to(_END)} {grammar.spelled(_BETWEEN)}"
+    return f"({thought})*"
 
 
 def _said(grammar: GrammarText, channel: str) -> str:

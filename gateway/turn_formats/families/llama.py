@@ -37,6 +37,11 @@ class LlamaFormat:
         """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
         self._special_tokens = special_tokens or {}
 
+    def around(self, text: str, prompt: str) -> str:
+        """`text` itself: nothing marks off what is said."""
+        del prompt
+        return text
+
     def is_in(self, template: str) -> bool:
         """Whether a chat template's source writes calls this way."""
         plain = template.replace('\\"', '"')

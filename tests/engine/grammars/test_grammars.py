@@ -252,6 +252,18 @@ def test_a_flow_has_its_own_grammars_alone(vocabulary: Vocabulary) -> None:
     grammars.close()
 
 
+def test_what_was_compiled_for_a_flow_can_be_forgotten(vocabulary: Vocabulary) -> None:
+    cache, one = GrammarCache(), Grammar("regex", "a")
+    grammars = Grammars(GrammarCompiler(vocabulary), cache)
+    for flow in ("a", "b"):
+        cache.keep(flow, one, Compilation())
+    grammars.forget("a")
+    assert (cache.find("a", one) is None, cache.find("b", one) is None) == (True, False)
+    cache.keep("a", one, Compilation())
+    grammars.forget(None)
+    assert (cache.find("a", one), cache.find("b", one)) == (None, None)
+
+
 def test_what_was_not_used_for_longest_goes_first() -> None:
     cache = GrammarCache(per_flow=2, max_flows=2)
     one, two, three = (Grammar("regex", text) for text in "abc")

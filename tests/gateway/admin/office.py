@@ -21,6 +21,7 @@ from gateway.config import Bounds
 from gateway.http.body_memory import BodyMemory
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.tokenizer import Tokenizer
+from gateway.prompts.turn_memory import TurnMemory
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.prefix_tokens import PrefixTokens
@@ -47,6 +48,7 @@ class Office:
     engine: OperatedEngine
     metrics: GatewayMetrics
     clock: ManualClock
+    turns: TurnMemory
 
     async def tenant(self, name: str = "acme", **fields: Any) -> dict[str, Any]:
         answer = await self.operator.post("/admin/tenants", json={"name": name, **fields})
@@ -79,6 +81,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             store, read_tiny(data_dir), Namespaces(PEPPER, published=index), index, engine, pool
         )
     )
+    turns = TurnMemory(Bounds(), clock)
     app = small_app(
         admin_router(
             store,
@@ -89,13 +92,14 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             published,
             BodyMemory(Bounds()),
             Partitions(store, engine, are_wanted=True),
+            turns,
             open_metrics=open_metrics,
             clock=clock,
         ),
         _tenant_router(Authenticator(keyring)),
     )
     async with client_of(app, admin_key) as operator:
-        yield Office(app, operator, admin_key, store, keyring, engine, metrics, clock)
+        yield Office(app, operator, admin_key, store, keyring, engine, metrics, clock, turns)
     pool.shutdown()
     await store.close()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from engine.link.stats_messages import (
@@ -16,7 +17,11 @@ from engine.link.stats_messages import (
 from gateway.admin.audit import AuditTrail
 from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache import cache_router
+from gateway.config import Bounds
 from gateway.errors import Unavailable
+from gateway.prompts.said import Said
+from gateway.prompts.splicing import START
+from gateway.prompts.turn_memory import GeneratedTurn, TurnMemory
 from gateway.state.records import Tenant
 from gateway.state.store import R
 from tests.gateway.admin.office import Office, body, error_of
@@ -24,6 +29,8 @@ from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock
 from tests.gateway.support.operated_engine import OperatedEngine, some_stats
 from tests.gateway.support.small_app import client_of, small_app
+
+A_TURN = GeneratedTurn(START, b"", np.zeros(4, np.int32), Said("", "", (), ()), None)
 
 
 async def test_stats_tell_everything_in_one_object(office: Office) -> None:
@@ -175,8 +182,9 @@ async def test_without_the_state_stats_have_no_tenant_names(
     store, engine, clock = kind(), OperatedEngine(), ManualClock()
     tenant = Tenant.new("acme", created_at=0.0)
     await store.create(tenant)
+    turns = TurnMemory(Bounds(), clock)
     engine.counters = some_stats(flows={tenant.id: FlowStats(requests=5)})
-    router = cache_router(store, BoundedEngine(engine), AuditTrail(store, clock), clock)
+    router = cache_router(store, BoundedEngine(engine), AuditTrail(store, clock), turns, clock)
     async with client_of(small_app(router)) as operator:
         answer = await operator.get("/admin/cache/stats")
     [told] = body(answer)["tenants"]
@@ -202,6 +210,21 @@ async def test_flush_forgets_one_tenant_or_all(office: Office) -> None:
     ]
     assert [body(answer) for answer in answers] == [{"flushed_blocks": 7}] * 4
     assert office.engine.flushes == [tenant["id"], None, None, None]
+
+
+async def test_a_flush_forgets_the_turns_of_one_tenant_or_all(office: Office) -> None:
+    for name in ("one", "two", "three"):
+        office.turns.add(name, b"key", A_TURN)
+    one = await office.tenant("one")
+    office.turns.add(one["id"], b"key", A_TURN)
+    await office.operator.post("/admin/cache/flush", json={"tenant": one["id"]})
+    assert office.turns.tenants() == {"one", "two", "three"}
+    office.engine.connected = False
+    await office.operator.post("/admin/cache/flush")
+    assert office.turns.tenants() == {"one", "two", "three"}  # nothing was flushed
+    office.engine.connected = True
+    await office.operator.post("/admin/cache/flush")
+    assert office.turns.tenants() == set()
 
 
 async def test_a_flush_that_names_no_tenant_of_ours_forgets_nothing(office: Office) -> None:

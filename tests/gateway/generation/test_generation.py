@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,9 @@ from gateway.generation.detokenizer import TokenDecoder
 from gateway.generation.generation import generating
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
 from gateway.prompts.tokenizer import Tokenizer
+from gateway.turn_formats.call_limit import CallLimit
+from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.turn_format import ToolSpec
 from tests.doubles.engine.fake_engine import (
     EOS,
     FakeEngine,
@@ -24,6 +28,7 @@ from tests.doubles.engine.fake_engine import (
     saying,
 )
 from tests.doubles.engine.tiny_model import byte_tokenizer
+from tests.gateway.dialects.openai.calling.hermes import CLOCK, written
 from tests.gateway.support.plain_search import search
 
 BYTES = Tokenizer(byte_tokenizer())
@@ -126,6 +131,20 @@ async def test_a_stop_token_is_shown_on_request_alone() -> None:
         request.generates, 1, 2, TextRules(include_stop=True, skip_special_tokens=False)
     )
     assert text_of(await events_of(engine, shown)) == "ab<|eos|>"
+
+
+@pytest.mark.parametrize("per_step", [1, 1000])
+@pytest.mark.parametrize(("calls", "is_all"), [(1, True), (2, False)])
+async def test_what_is_beyond_the_allowed_calls_is_known_as_not_shown(
+    calls: int, is_all: bool, per_step: int
+) -> None:
+    engine = FakeEngine()
+    engine.script, engine.per_step = saying(written(*[CLOCK] * calls)), per_step
+    tools = (ToolSpec("clock", None),)
+    request = replace(admitted(), parser=lambda: CallLimit(HermesFormat().parser(tools), 1))
+    events = await events_of(engine, request)
+    assert end_of(events).is_all_shown is is_all
+    assert end_of(events).stopped_by == (EOS if is_all else None)
 
 
 async def test_choices_are_merged() -> None:

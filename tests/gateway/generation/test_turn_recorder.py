@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from engine.link.messages import Reused
 from gateway.generation.choice import ChoiceEnded, Delta, EndReason
 from gateway.generation.turn_recorder import TurnRecorder
 from gateway.turn_formats.pieces import Piece, ReasoningPiece, TextPiece
 
 
-def ended(index: int, stopped_by: str | int | None, reason: EndReason = "stop") -> ChoiceEnded:
+def ended(index: int, stopped_by: int | None, reason: EndReason = "stop") -> ChoiceEnded:
     return ChoiceEnded(index, reason, 2, Reused(), stopped_by)
 
 
@@ -35,9 +37,9 @@ def test_choices_are_told_apart() -> None:
     ) == [([TextPiece("a")], [2]), ([ReasoningPiece("hm")], [1, 3])]
 
 
-def test_what_a_stop_string_cut_off_is_no_turn() -> None:
+def test_what_was_not_all_shown_is_no_turn() -> None:
     delta = Delta(0, "a", (1, 2), None)
-    assert recorded(delta, ended(0, "b")) == []
+    assert recorded(delta, replace(ended(0, None), is_all_shown=False)) == []
     assert recorded(delta, ended(0, 7)) == [([TextPiece("a")], [1, 2])], "the control: a token"
 
 

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from engine.link.messages import Grammar
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.generation_request import AnswerForm
 from gateway.turn_formats.families.harmony import HarmonyFormat
+from tests.gateway.turn_formats.grammars import Bytes
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text, thought
 
 HM = "<|channel|>analysis<|message|>Hm.\n<|end|>"
@@ -71,3 +76,46 @@ def test_messages_are_read(turn: Turn) -> None:
 @pytest.mark.parametrize("written", AS_TEXT.values(), ids=AS_TEXT)
 def test_a_message_that_is_not_known_is_text(written: str) -> None:
     check(lambda: HarmonyFormat().parser(TOOLS), (written, [text(written)]))
+
+
+FINAL = "<|channel|>final<|message|>"
+ASKED = Grammar(
+    "json_schema", '{"type": "object", "properties": {}, "additionalProperties": false}'
+)
+ASKED_AS_PART = msgspec.json.encode(ASKED).decode()
+SAID = {
+    f"{FINAL}{{}}": True,
+    f"{HM}{NEXT}{FINAL}{{}}": True,
+    f"{HM}{NEXT}{HM}{NEXT}{FINAL}{{}}": True,
+    f"{FINAL}cold": False,
+    f"{FINAL}{{}} cold": False,
+    f"{HM}{NEXT}{{}}": False,
+    "{}": False,  # on no channel
+    "<|channel|>commentary<|message|>{}": False,
+}
+
+
+@pytest.mark.parametrize("special", [(), HarmonyFormat.markers], ids=["characters", "tokens"])
+@pytest.mark.parametrize("calls", [False, True], ids=["alone", "with tools"])
+def test_what_must_follow_a_grammar_is_said_on_the_final_channel(
+    special: tuple[str, ...], calls: bool
+) -> None:
+    llguidance = pytest.importorskip("llguidance")
+    vocabulary = Bytes(llguidance, special)
+    tokens = vocabulary.special_tokens
+    forms = AnswerForms(HarmonyFormat(tokens), None, tokens)
+    form = AnswerForm(tools=tuple(TOOLS) if calls else (), text=ASKED, text_param="x")
+    grammar = forms.grammar(form, f"<|start|>user<|message|>Hi<|end|>{NEXT}")
+    assert grammar is not None
+    lark = grammar.text.replace("%grammar " + ASKED_AS_PART, "%json " + ASKED.text)
+    for written, is_accepted in SAID.items():
+        assert vocabulary.accepts(lark, written) == is_accepted, written
+    assert vocabulary.accepts(lark, TIME) == calls
+
+
+def test_within_a_message_that_the_prompt_began_nothing_is_put_around() -> None:
+    forms = AnswerForms(HarmonyFormat())
+    form = AnswerForm(text=ASKED, text_param="x")
+    assert forms.grammar(form, f"{NEXT}{FINAL}It is") == ASKED
+    assert forms.grammar(form, None) == ASKED  # no chat
+    assert forms.grammar(form, NEXT) != ASKED

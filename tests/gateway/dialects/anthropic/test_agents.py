@@ -94,15 +94,31 @@ def test_an_agents_request_is_served(http: httpx.Client, engine: FakeEngine) -> 
     assert request.sampling.max_tokens == WELCOME.max_model_len - len(prompt_of(request))
     prompt = shown(engine)
     for said in (
-        "billing-header",
         "You are an agent.",
         "<think>I look.</think>",
         "tool:clock:noon",
     ):
         assert said in prompt
-    for unsaid in ("ephemeral", "tomorrow", "session_2", "clear_thinking", "sig"):
+    for unsaid in ("ephemeral", "tomorrow", "session_2", "clear_thinking", "sig", "billing"):
         assert unsaid not in prompt
     assert prompt.endswith("|assistant:effort=high<think>")
+
+
+def test_another_session_of_an_agent_finds_what_it_was_told(
+    http: httpx.Client, engine: FakeEngine
+) -> None:
+    def session(release: str, *, is_header: bool) -> int:
+        said = f"x-anthropic-billing-header: cc_version=2.1.197.{release}; cc_entrypoint=cli;"
+        first = {"type": "text", "text": said if is_header else f"Of {said}"}
+        body = {**AGENT, "stream": False, "system": [first, *AGENT["system"][1:]]}
+        usage = http.post("/v1/messages", json=body, headers=HEADERS).json()["usage"]
+        return int(usage["cache_read_input_tokens"])
+
+    engine.script = saying("x")
+    session("0df", is_header=True)
+    assert session("707", is_header=True) > 700
+    session("0df", is_header=False)
+    assert session("707", is_header=False) < 400  # the tools: what is no header is an instruction
 
 
 def test_its_tokens_are_counted(http: httpx.Client, engine: FakeEngine) -> None:

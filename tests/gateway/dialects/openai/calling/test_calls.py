@@ -175,6 +175,24 @@ def test_without_parallel_calls_there_is_one(
 
 
 @either
+@pytest.mark.parametrize("more", [f"\n{written(CLOCK)}", "\nAnd more."])
+def test_without_parallel_calls_no_more_is_generated_than_one(
+    client: openai.OpenAI, engine: FakeEngine, ask: Any, more: str
+) -> None:
+    engine.script = saying(f"{written(OSLO)}{more}{'x' * 500}")
+    answer = ask(client, parallel_tool_calls=False)
+    assert calls_of(answer) == [OSLO]
+    assert not answer.choices[0].message.content
+    assert answer.choices[0].finish_reason == "tool_calls"
+    if answer.usage is not None:
+        assert answer.usage.completion_tokens <= len(written(OSLO)) + len(more)
+    assert (engine.cancelled, engine.finished) == (1, 0)
+    engine.script = saying(f"{written(OSLO)}\n")  # its end is generated, and it is not cut off
+    assert calls_of(ask(client, parallel_tool_calls=False)) == [OSLO]
+    assert (engine.cancelled, engine.finished) == (1, 1)
+
+
+@either
 def test_arguments_that_are_cut_off(client: openai.OpenAI, engine: FakeEngine, ask: Any) -> None:
     engine.script = saying(written(OSLO))
     cut = written(OSLO).index(', "days"')

@@ -1,0 +1,97 @@
+"""Vercel's `ai`, with its providers for responses, chat completions and messages."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients import node
+from tests.clients.conftest import OSLO, agent, answer
+from tests.doubles.engine.fake_engine import FakeEngine, saying
+from tests.doubles.gateway.served import MODEL, Served
+from tests.gateway.dialects.openai.calling.hermes import written
+
+SCRIPT = Path(__file__).with_name("vercel.mjs")
+# OpenAI's provider reads summaries of reasoning alone, and none in chats.
+REASONING = {"responses": "", "chat": None, "compatible": "so", "anthropic": "so"}
+PACKAGES = {
+    "responses": "@ai-sdk/openai",
+    "chat": "@ai-sdk/openai",
+    "compatible": "@ai-sdk/openai-compatible",
+    "anthropic": "@ai-sdk/anthropic",
+}
+Ask = Callable[[str], Any]
+
+
+@pytest.fixture(params=PACKAGES)
+def provider(request: pytest.FixtureRequest) -> str:
+    node.package("ai")
+    node.package(PACKAGES[request.param])
+    return str(request.param)
+
+
+@pytest.fixture
+def ask(provider: str, served: Served, tmp_path: Path) -> Ask:
+    def asked(task: str) -> Any:
+        environment = {
+            "CLIENTS_NODE_MODULES": os.environ["CLIENTS_NODE_MODULES"],
+            "RATOON_URL": served.url,
+            "RATOON_KEY": served.key,
+            "RATOON_MODEL": MODEL,
+        }
+        return json.loads(node.run(["node", str(SCRIPT), provider, task], tmp_path, environment))
+
+    return asked
+
+
+def test_a_text(ask: Ask, engine: FakeEngine, provider: str) -> None:
+    engine.script = saying("<think>\nso\n</think>\n\nHello.")
+    said = ask("text")
+    assert said == {
+        "text": "Hello.",
+        "reasoning": REASONING[provider],
+        "finishReason": "stop",
+        "outputTokens": engine_tokens("<think>\nso\n</think>\n\nHello."),
+    }
+
+
+def test_a_stream(ask: Ask, engine: FakeEngine) -> None:
+    engine.script = saying("Hello.")
+    said = ask("stream")
+    assert (said["text"], said["outputTokens"]) == ("Hello.", engine_tokens("Hello."))
+
+
+@pytest.mark.parametrize("task", ["tools", "stream_tools"])
+def test_a_tool_is_called_and_its_result_answered(ask: Ask, engine: FakeEngine, task: str) -> None:
+    engine.script = agent("weather", "It rains.")
+    said = ask(task)
+    assert said["text"] == "It rains."
+    assert len(engine.requests) == 2
+    if task == "tools":
+        assert said["calls"] == [OSLO]
+    else:
+        assert {"tool-call", "tool-result"} <= set(said["kinds"])
+
+
+def test_a_call_that_must_be_made(ask: Ask, engine: FakeEngine) -> None:
+    engine.script = saying(written(("weather", OSLO)))
+    assert ask("required") == {"calls": [OSLO]}
+    assert engine.requests[0].sampling.grammar is not None
+
+
+def test_an_object(ask: Ask, engine: FakeEngine, provider: str) -> None:
+    # For a model of Anthropic's that it does not know, it asks for a call of this tool.
+    called = provider == "anthropic"
+    engine.script = saying(written(("json", OSLO)) if called else answer())
+    assert ask("object") == {"object": OSLO}
+    assert engine.requests[0].sampling.grammar is not None
+
+
+def engine_tokens(text: str) -> int:
+    """How many the engine counts: a token a byte, and the end."""
+    return len(text.encode()) + 1
