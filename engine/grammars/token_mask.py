@@ -1,7 +1,7 @@
 """A grammar as the constraint on one sequence's next token.
 
-The mask is made on the engine's thread, in some 20 to 100 us. A grammar whose masks take much
-longer ends its own request.
+A mask takes some 20 to 100 us, beside the engine's thread (`mask_threads.py`). A grammar whose
+masks take much longer ends its own request.
 
 Knows: the library's matcher. Does not know: how grammars come (`grammars.py`), or rows.
 """

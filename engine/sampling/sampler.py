@@ -14,15 +14,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.execution.staging import to_device
-from engine.sampling.plan import DevicePlan, Masks, on_device
+from engine.execution.staging import HostArray, to_device
+from engine.sampling.plan import DevicePlan, Masks, Randomness, on_device
 from engine.sampling.planner import Planner
 from engine.sampling.results import NOT_ALLOWED, HostCopy, LaunchedSample, normalised, pack, report
+from engine.sampling.slot_params import BANNING, CONSTRAINED
 from engine.sampling.tables import RULED_OUT, SlotTables
-from engine.step import Row
+from engine.step import Bitmask, Row
 from kernels.ops import Ops
 
-BITS = 32  # of a word
+BITS = 8  # of a byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,29 @@ class Sampler:
     tables: SlotTables
 
     @torch.inference_mode()
-    def launch(self, logits: Tensor, rows: Sequence[Row], inputs: Tensor) -> LaunchedSample:
+    def launch(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        inputs: Tensor,
+        allowed: Sequence[Bitmask | None] = (),
+    ) -> LaunchedSample:
         """Choose a token for each of `rows`, given `logits` (R, V), contiguous.
 
-        `inputs` (R,) int64 are the tokens that the logits follow. Changes `logits`. A row with
+        `inputs` (R,) int64 are the tokens that the logits follow; `allowed` the masks of the
+        constrained among the rows, in their order. Changes `logits`. A row with
         a logit that is not finite, or whose wishes leave none to choose, yields no token; it
         leaves the other rows as they are. A row that samples several tokens is there as often, each
         time as far as the token before.
         """
-        draw = self.planner.plain(rows)
+        draw = self.planner.plain(rows, beside=BANNING | CONSTRAINED if allowed else BANNING)
+        if draw is not None and allowed:
+            return self._launch_masked(logits, rows, draw, allowed)
         if draw is not None:
             keys, temperature = to_device((draw.keys, draw.temperature), logits.device)
             tokens, finite = self.ops.sample(logits, temperature, keys)
             return LaunchedSample(HostCopy(pack(tokens, finite)), len(rows), None, tokens)
-        return self._launch_planned(logits, rows, inputs)
+        return self._launch_planned(logits, rows, inputs, allowed)
 
     @torch.inference_mode()
     def warm_up(self, vocabulary: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -64,10 +74,39 @@ class Sampler:
             self.ops.top_k_top_p(logits, first, ones, ones.long(), ones, -ones)
             self.ops.sample(logits, ones, torch.zeros((1, 2), dtype=torch.int32, device=device))
 
-    def _launch_planned(
-        self, logits: Tensor, rows: Sequence[Row], inputs: Tensor
+    def _launch_masked(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        draw: Randomness[HostArray],
+        allowed: Sequence[Bitmask | None],
     ) -> LaunchedSample:
-        host_plan = self.planner.plan(rows)
+        """Plain samples, some with a mask: what that takes is taken of these rows alone."""
+        host = self.planner.masks(rows, allowed)
+        keys, temperature, masked, words = to_device(
+            (draw.keys, draw.temperature, host.rows, host.words), logits.device
+        )
+        masks = Masks(masked, words)
+        sound = all_finite(logits[masked])
+        keep_allowed(logits, masks)
+        is_left = leaves_a_token(logits[masked])
+        tokens, finite = self.ops.sample(logits, temperature, keys)
+        verdict = torch.where(sound & ~is_left, NOT_ALLOWED, sound.int())
+        return LaunchedSample(
+            HostCopy(pack(tokens, finite.int().index_copy_(0, masked, verdict))),
+            len(rows),
+            None,
+            tokens,
+        )
+
+    def _launch_planned(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        inputs: Tensor,
+        allowed: Sequence[Bitmask | None],
+    ) -> LaunchedSample:
+        host_plan = self.planner.plan(rows, allowed)
         plan = on_device(host_plan, logits.device)
         finite = all_finite(logits)
         logprobs = None if plan.wanted is None else normalised(logits, plan.wanted)
@@ -112,9 +151,13 @@ class Sampler:
 
 
 def keep_allowed(logits: Tensor, masks: Masks[Tensor]) -> None:
-    """Rule out the tokens of `logits` (R, V) that the rows' constraints do not allow."""
-    bits = torch.arange(BITS, dtype=torch.int32, device=logits.device)
-    allowed = (masks.words[:, :, None] >> bits & 1).flatten(1)[:, : logits.shape[1]]
+    """Rule out the tokens of `logits` (R, V) that the rows' constraints do not allow.
+
+    By bytes, the least that can be shifted: the bits of 64 rows are 8 MB of them.
+    """
+    bits = torch.arange(BITS, dtype=torch.uint8, device=logits.device)
+    packed = masks.words.view(torch.uint8)
+    allowed = (packed[:, :, None] >> bits & 1).flatten(1)[:, : logits.shape[1]]
     kept = logits[masks.rows].masked_fill_(allowed == 0, RULED_OUT)
     logits.index_copy_(0, masks.rows, kept)
 

@@ -23,7 +23,7 @@ from engine.scheduling.sequence_cache import SequenceCache
 from engine.scheduling.settle import Settler
 from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import CPU_WEIGHTS, WEIGHTS, StepTimes
-from engine.scheduling.token_constraint import ConstraintOf, unconstrained
+from engine.scheduling.token_constraint import ConstraintOf, MadeOnDemand, MaskMaker, unconstrained
 from engine.startup.lower_tiers import LowerTiers
 from engine.stats.counters import EngineCounters
 from engine.step import Runner
@@ -54,6 +54,7 @@ class LoadedRunner:
     num_blocks: int
     out_of_memory: type[Exception]
     constraint_of: ConstraintOf = unconstrained
+    masks: MaskMaker = field(default_factory=MadeOnDemand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ def assemble(
         scheduler=scheduler,
         settler=Settler(scheduler, counters, times, eos_token_ids=welcome.eos_token_ids),
         runner=loaded_runner.runner,
+        masks=loaded_runner.masks,
         cache=cache,
         pins=Pins(cache, most),
         copies=copies,

@@ -136,6 +136,7 @@ def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> Ope
         num_blocks=num_blocks,
         out_of_memory=torch.OutOfMemoryError,
         constraint_of=grammars.constraint_of,
+        masks=grammars.masks,
         pool=pool,
         model=model,
         max_batch_tokens=outline.batch_tokens,
