@@ -59,17 +59,24 @@ class Planner:
     ) -> None:
         self._fresh_seed = fresh_seed
         self._num_words = -(-vocab_size // MASK_BITS)
+        self._last_word = np.uint32(0xFFFFFFFF >> -vocab_size % MASK_BITS).astype(np.int32)
         self.params = SlotParams(num_batch_slots, vocab_size, eos_token_ids)
         self._counted = np.zeros(num_batch_slots, np.int64)  # tokens that a penalised row has
 
-    def plain(self, rows: Sequence[Row], *, beside: int = BANNING) -> Randomness[HostArray] | None:
+    def plain(
+        self, rows: Sequence[Row], *, are_masked: bool = False
+    ) -> Randomness[HostArray] | None:
         """All of `rows` as one group; None where one of them needs more than a plain sample.
 
-        `beside`: kinds that do not count. Who bans tokens needs more while it does.
+        `are_masked`: a mask does not count.
         """
         self.params.write(_new(rows))
         asked = self.params.read(_batch_slots(rows))
-        return None if _asks_for_more(asked, rows, beside) else self._draw(rows, asked)
+        return (
+            None
+            if _asks_for_more(asked, rows, BANNING | (CONSTRAINED if are_masked else 0))
+            else self._draw(rows, asked)
+        )
 
     def masks(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None]) -> Masks[HostArray]:
         """`allowed` has the masks of those of `rows` that are constrained, in their order.
@@ -83,6 +90,7 @@ class Planner:
         for row, mask in zip(words, allowed, strict=True):
             if mask is not None:
                 row[:] = mask
+        words[:, -1] &= self._last_word  # there may be bits beyond the vocabulary
         return Masks(masked, words)
 
     def plan(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None] = ()) -> HostPlan:

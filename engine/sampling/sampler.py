@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,6 @@ from engine.execution.staging import HostArray, to_device
 from engine.sampling.plan import DevicePlan, Masks, Randomness, on_device
 from engine.sampling.planner import Planner
 from engine.sampling.results import NOT_ALLOWED, HostCopy, LaunchedSample, normalised, pack, report
-from engine.sampling.slot_params import BANNING, CONSTRAINED
 from engine.sampling.tables import RULED_OUT, SlotTables
 from engine.step import Bitmask, Row
 from kernels.ops import Ops
@@ -50,14 +50,41 @@ class Sampler:
         leaves the other rows as they are. A row that samples several tokens is there as often, each
         time as far as the token before.
         """
-        draw = self.planner.plain(rows, beside=BANNING | CONSTRAINED if allowed else BANNING)
-        if draw is not None and allowed:
-            return self._launch_masked(logits, rows, draw, allowed)
-        if draw is not None:
-            keys, temperature = to_device((draw.keys, draw.temperature), logits.device)
-            tokens, finite = self.ops.sample(logits, temperature, keys)
-            return LaunchedSample(HostCopy(pack(tokens, finite)), len(rows), None, tokens)
-        return self._launch_planned(logits, rows, inputs, allowed)
+        draw = self.planner.plain(rows, are_masked=bool(allowed))
+        if draw is None:
+            return self._launch_planned(logits, rows, inputs, allowed)
+        keys, temperature = to_device((draw.keys, draw.temperature), logits.device)
+        tokens, finite = self.ops.sample(logits, temperature, keys)
+        if allowed:
+            return self.launch_masked(logits, rows, draw, allowed, tokens, finite.int())
+        return LaunchedSample(HostCopy(pack(tokens, finite)), len(rows), None, tokens)
+
+    @torch.inference_mode()
+    def launch_masked(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        draw: Randomness[HostArray],
+        allowed: Sequence[Bitmask | None],
+        tokens: Tensor,
+        finite: Tensor,
+    ) -> LaunchedSample:
+        """Sample the rows with a mask once more, all rows having been sampled plainly by `draw`.
+
+        `tokens` (R,) int64 and `finite` (R,) int32 are what came of that, and are changed. It is
+        little for the device, which waits for the host before: whether a mask leaves a token is
+        seen on the host, and for other rows nothing is computed.
+        """
+        host = self.planner.masks(rows, allowed)
+        verdicts = np.where(host.words.any(axis=1), 1, NOT_ALLOWED).astype(np.int32)
+        keys, heat = draw.keys[host.rows], draw.temperature[host.rows]
+        arrays = (keys, heat, host.rows, host.words, verdicts)
+        keys_of, heat_of, masked, words, verdict = to_device(arrays, logits.device)
+        kept = logits.index_select(0, masked).masked_fill_(ruled_out(words, logits), RULED_OUT)
+        chosen, _ = self.ops.sample(kept, heat_of, keys_of)
+        tokens.index_copy_(0, masked, chosen)
+        finite.index_copy_(0, masked, finite.index_select(0, masked) * verdict)
+        return LaunchedSample(HostCopy(pack(tokens, finite)), len(rows), None, tokens)
 
     @torch.inference_mode()
     def warm_up(self, vocabulary: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -73,31 +100,6 @@ class Sampler:
             logits = torch.zeros((1, vocabulary), dtype=one, device=device)
             self.ops.top_k_top_p(logits, first, ones, ones.long(), ones, -ones)
             self.ops.sample(logits, ones, torch.zeros((1, 2), dtype=torch.int32, device=device))
-
-    def _launch_masked(
-        self,
-        logits: Tensor,
-        rows: Sequence[Row],
-        draw: Randomness[HostArray],
-        allowed: Sequence[Bitmask | None],
-    ) -> LaunchedSample:
-        """Plain samples, some with a mask: what that takes is taken of these rows alone."""
-        host = self.planner.masks(rows, allowed)
-        keys, temperature, masked, words = to_device(
-            (draw.keys, draw.temperature, host.rows, host.words), logits.device
-        )
-        masks = Masks(masked, words)
-        sound = all_finite(logits[masked])
-        keep_allowed(logits, masks)
-        is_left = leaves_a_token(logits[masked])
-        tokens, finite = self.ops.sample(logits, temperature, keys)
-        verdict = torch.where(sound & ~is_left, NOT_ALLOWED, sound.int())
-        return LaunchedSample(
-            HostCopy(pack(tokens, finite.int().index_copy_(0, masked, verdict))),
-            len(rows),
-            None,
-            tokens,
-        )
 
     def _launch_planned(
         self,
@@ -151,15 +153,19 @@ class Sampler:
 
 
 def keep_allowed(logits: Tensor, masks: Masks[Tensor]) -> None:
-    """Rule out the tokens of `logits` (R, V) that the rows' constraints do not allow.
+    """Rule out the tokens of `logits` (R, V) that the rows' constraints do not allow."""
+    kept = logits[masks.rows].masked_fill_(ruled_out(masks.words, logits), RULED_OUT)
+    logits.index_copy_(0, masks.rows, kept)
+
+
+def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
+    """(K, V) bool: which tokens of `logits` (R, V) masks (K, W) int32 do not allow.
 
     By bytes, the least that can be shifted: the bits of 64 rows are 8 MB of them.
     """
     bits = torch.arange(BITS, dtype=torch.uint8, device=logits.device)
-    packed = masks.words.view(torch.uint8)
-    allowed = (packed[:, :, None] >> bits & 1).flatten(1)[:, : logits.shape[1]]
-    kept = logits[masks.rows].masked_fill_(allowed == 0, RULED_OUT)
-    logits.index_copy_(0, masks.rows, kept)
+    spread = words.view(torch.uint8)[:, :, None] >> bits & 1
+    return spread.flatten(1)[:, : logits.shape[1]] == 0
 
 
 def all_finite(logits: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from engine.execution.batch import more_samples, samples_of
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import CapturedStep, CapturedSteps
-from engine.execution.runner import EagerForward, LaunchedWithoutOutput, ModelRunner
+from engine.execution.runner import LaunchedWithoutOutput, ModelRunner
 from engine.execution.shared_prefixes import Sharing
 from engine.execution.staging import HostArray
 from engine.sampling.plan import Randomness
@@ -40,7 +40,8 @@ class GraphRunner:
         sharing, captured = self._prepare(step)
         if captured is None:
             return self.eager.forward(step, sharing)
-        return self._forward(captured, step, None, sharing)
+        draw = self.eager.sampler.planner.plain(samples_of(step.rows), are_masked=True)
+        return self._forward(captured, step, draw, sharing)
 
     def _prepare(self, step: Step) -> tuple[Sharing | None, CapturedStep | None]:
         self.eager.tables.update(step.rows)
@@ -84,7 +85,7 @@ class GraphRunner:
         shares = captured.inputs.bucket.group_rows > 0
         captured.inputs.fill(step.rows, draw, sharing if shares else None)
         captured.captured.replay()
-        return ReplayedForward(self.eager, captured, samples_of(step.rows))
+        return ReplayedForward(self.eager, captured, samples_of(step.rows), draw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +95,27 @@ class ReplayedForward:
     eager: ModelRunner
     step: CapturedStep
     sampling: Sequence[Row]  # one for each token
+    draw: Randomness[HostArray] | None  # by which it samples them; None: they need more
 
+    @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
-        """Sample again from the captured logits, by the rows' sampling parameters."""
-        step, count = self.step, len(self.sampling)
+        """Sample again from the captured logits, by the rows' sampling parameters.
+
+        Where only masks are missing, that is done of the rows with a mask alone.
+        """
+        step, count, sampler = self.step, len(self.sampling), self.eager.sampler
+        logits = step.logits[:count]
+        if self.draw is None:
+            inputs = step.sampled_from[:count]
+            launched = sampler.launch(logits, self.sampling, inputs, allowed)
+        else:
+            tokens, finite = step.packed[0, :count].long(), step.packed[1, :count]
+            launched = sampler.launch_masked(
+                logits, self.sampling, self.draw, allowed, tokens, finite
+            )
         batch_slots = step.inputs.field("output_slots")[:count].long()
-        inputs, runner = step.sampled_from[:count], self.eager
-        return EagerForward(
-            runner.sampler,
-            runner.last_tokens,
-            step.logits[:count],
-            inputs,
-            batch_slots,
-            self.sampling,
-        ).sample(allowed)
+        self.eager.last_tokens.index_copy_(0, batch_slots, launched.tokens)
+        return launched
 
     def skip(self) -> Launched:
         """Sample nothing."""

@@ -454,3 +454,23 @@ def test_a_row_that_lacks_its_mask_is_never_sampled_freely(num_masks: int) -> No
     masks = [Allows([5], VOCAB).allowed()] * num_masks
     with pytest.raises(RuntimeError, match="1 rows need a mask"):
         sampler().launch(random_logits(1), last_rows([sequence]), torch.tensor([4]), masks)
+
+
+def test_bits_beyond_the_vocabulary_are_no_tokens() -> None:
+    """The vocabulary ends within a word of the mask."""
+    beyond = constrained(sampling())
+    assert beyond.constraint is not None
+    beyond.constraint.allowed()[-1] = -1 << VOCAB % 32
+    [told] = sample(random_logits(1), beyond)
+    assert (told.token_id, told.is_ruled_out) == (None, True)
+    beyond.constraint.allowed()[-1] |= 1
+    [told] = sample(random_logits(1), beyond)
+    assert told.token_id == VOCAB // 32 * 32
+
+
+def test_a_masked_row_that_is_not_finite_is_told_so_beside_one_that_is() -> None:
+    logits = random_logits(3)
+    logits[1, 5] = float("nan")
+    told = sample(logits, constrained(sampling(), 3), constrained(sampling(), 3), row(sampling()))
+    assert [(one.token_id, one.is_ruled_out) for one in told[:2]] == [(3, False), (None, False)]
+    assert told[2].token_id is not None
