@@ -34,8 +34,9 @@ class MaskedStep:
 
     def ask(self) -> None:
         """Begin to make the masks, once the values of the step before are settled."""
-        waiting = [row.sequence.constraint for row in self._masked if not row.is_over]
-        self._making = self._masks.make([one for one in waiting if one is not None])
+        alive = [row.sequence.constraint for row in self._masked if not row.is_over]
+        lacking = [one for one in alive if one is not None and not one.has_mask]
+        self._making = self._masks.make(lacking)
 
     def sample(self) -> frozenset[ScheduledRow]:
         """Wait for the masks and launch the sampling; returns the rows that are left out of it.

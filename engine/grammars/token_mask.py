@@ -70,6 +70,11 @@ class GrammarConstraint(TokenConstraint):
         return self._compilation.grammar is not None
 
     @property
+    def has_mask(self) -> bool:
+        """Whether its mask is made, perhaps for a step that went without it."""
+        return self._mask is not None
+
+    @property
     def is_over(self) -> bool:
         """Whether the grammar is complete, and nothing but the end may follow."""
         matcher = self._matcher

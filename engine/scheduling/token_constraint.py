@@ -30,6 +30,11 @@ class TokenConstraint(Protocol):
         return True
 
     @property
+    def has_mask(self) -> bool:
+        """Whether `allowed` has its answer at hand."""
+        return False
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing but the end may follow; the sequence then ends by itself."""
         return False

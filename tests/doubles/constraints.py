@@ -47,7 +47,12 @@ class Steps(TokenConstraint):
 
     def __init__(self, vocab_size: int) -> None:
         self.told: list[int] = []
+        self.made_for: int | None = None  # how many tokens it had when its mask was made
         self._vocab_size = vocab_size
+
+    @property
+    def has_mask(self) -> bool:
+        return self.made_for == len(self.told)
 
     def allowed(self) -> Bitmask:
         if self.is_busy:
@@ -79,7 +84,7 @@ class HeldMasks:
 
     events: list[str] = field(default_factory=list)
     held: set[int] = field(default_factory=set)  # how many tokens a constraint has whose mask waits
-    busy: list[TokenConstraint] = field(default_factory=list)
+    busy: list[Steps] = field(default_factory=list)
     num_made: int = 0
 
     def make(self, constraints: Iterable[TokenConstraint]) -> HeldMasks:
@@ -97,5 +102,5 @@ class HeldMasks:
     def release(self) -> None:
         """The masks that were held are there."""
         for one in self.busy:
-            one.is_busy = False
+            one.is_busy, one.made_for = False, len(one.told)
         self.busy, self.held = [], set()

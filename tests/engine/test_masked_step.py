@@ -203,6 +203,16 @@ class TestLeftOut:
         assert rig.link.tokens("free") == expected_output(range(30, 36), 20)
         rig.expect_nothing_left()
 
+    def test_a_mask_that_came_late_is_not_asked_for_again(self) -> None:
+        """Else it would wait in line behind those of who was not left out, and be late again."""
+        masks = HeldMasks(held={1})
+        rig = rig_of(masks, overlap_scheduling=True)
+        rig.submit(bound("slow", range(6), 4))
+        rig.step(6)
+        masks.release()
+        rig.run()
+        assert masks.num_made == 4
+
     def test_a_lone_one_waits_without_steps(self) -> None:
         masks = HeldMasks(held={2})
         rig = rig_of(masks, overlap_scheduling=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -16,42 +17,56 @@ from engine.step import Bitmask
 from tests.doubles.modelled.clock import Time
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MasksInTime:
     """A `MaskMaker` that takes `seconds` of the clock for a mask, divided by its threads."""
 
     time: Time
     seconds: float
     threads: int
+    _free_at: float = 0.0
 
     def make(self, constraints: Iterable[TokenConstraint]) -> MadeBy:
-        """Begin now."""
-        some = sum(1 for _ in constraints)
-        return MadeBy(self.time, self.time.now + self.seconds * -(-some // self.threads))
+        """Begin once what was asked for before is made."""
+        each = self.seconds / self.threads
+        for one in constraints:
+            if not one.is_busy:
+                one.is_busy = True
+                self._free_at = max(self._free_at, self.time.now) + each
+                self.time.at(self._free_at, partial(_made, one))
+        return MadeBy(self.time, self._free_at)
 
 
 @dataclass(frozen=True, slots=True)
 class MadeBy:
-    """Masks that are made `when` it is that time."""
+    """Masks that are all made `when` it is that time."""
 
     time: Time
     when: float
 
     def wait(self, seconds: float) -> None:
-        """Nobody is left out."""
-        del seconds
-        self.time.move(self.when)
+        """Until then, or for so long."""
+        self.time.move(min(self.when, self.time.now + seconds))
 
 
 class AllowsAll(TokenConstraint):
     """A constraint that costs what every one costs, and forbids nothing."""
+
+    has_mask = False
 
     def allowed(self) -> Bitmask:
         """Nobody looks."""
         return np.full(1, -1, np.int32)
 
     def advance(self, token_id: int) -> None:
-        """Nothing changes."""
+        """Another mask is needed."""
+        self.has_mask = False
+
+
+def _made(constraint: TokenConstraint) -> None:
+    constraint.is_busy = False
+    if isinstance(constraint, AllowsAll):
+        constraint.has_mask = True
 
 
 def constrained_by_grammar(sampling: SamplingParams, flow: str) -> TokenConstraint | None:
