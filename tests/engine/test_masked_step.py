@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from engine.errors import EngineFailure
 from engine.link.messages import Cancel, Generate, Grammar, SamplingParams
+from engine.scheduling.token_constraint import TokenConstraint
 from tests.doubles.constraints import HeldMasks, steps_allow, steps_of
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, next_kv, next_token
 from tests.engine.rigs.rig import EOS, Rig, generate
@@ -64,16 +65,21 @@ class TestOrder:
     def test_replies_of_the_step_before_are_sent_while_masks_are_made(self) -> None:
         masks = HeldMasks()
         rig = rig_of(masks, overlap_scheduling=True)
-        told: list[int] = []
-        wait = masks.wait
+        told, told_when_asked = list[int](), list[int]()
+        wait, make = masks.wait, masks.make
+
+        def made(constraints: Iterable[TokenConstraint]) -> HeldMasks:
+            told_when_asked.append(len(rig.link.tokens("a")))
+            return make(constraints)
 
         def waited(seconds: float) -> None:
             told.append(len(rig.link.tokens("a")))
             wait(seconds)
 
-        masks.wait = waited  # type: ignore[method-assign]
+        masks.wait, masks.make = waited, made  # type: ignore[method-assign]
         rig.submit(bound("a", range(6), 3))
         rig.run()
+        assert told_when_asked == [0, 0, 1]
         assert told == [0, 1, 2]
 
     def test_a_batch_without_constraints_is_launched_at_once_and_nobody_asks_for_masks(
