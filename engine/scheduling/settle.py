@@ -120,7 +120,7 @@ class Settler:
             if value is None:
                 self._advance(row, now)
             elif value.is_left_out:
-                if row.num_new > 1:  # its last token is computed again, with the next sample
+                if row.start < row.end - 1:  # its last token is computed again
                     self._advance(structs.replace(row, end=row.end - 1), now)
             elif more:
                 known = row.sequence.num_tokens
