@@ -52,6 +52,11 @@ MAIN = (
 ROOMS = (
     BenchmarkPart("tree", "engine.tree", "--num-tokens 2048 --prefixes 100"),
     BenchmarkPart("grammars", "engine.grammars", "--tokens 5000 --fields 10 --schemas 4"),
+    BenchmarkPart(
+        "constrained",
+        "engine.constrained",
+        "--device cpu --model handbook --rows 4 --prompt 16 --output 24 --rounds 1",
+    ),
     BenchmarkPart("tiers", "engine.tiers", "--blocks 16 --block-kib 128"),
     BenchmarkPart("restart", "restart", "--gib 0.1 --block-kib 128 --device-gib 0.05", 600),
     BenchmarkPart("requests", "gateway.requests", "--rate 20 --seconds 2"),

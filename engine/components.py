@@ -13,6 +13,7 @@ from engine.scheduling.pins import Pins
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.settle import Settler
 from engine.scheduling.step_times import StepTimes
+from engine.scheduling.token_constraint import MaskMaker
 from engine.stats.counters import EngineCounters
 from engine.step import Runner
 from prefix_cache.cache import PrefixCache
@@ -28,6 +29,7 @@ class Components:
     scheduler: Scheduler
     settler: Settler
     runner: Runner
+    masks: MaskMaker  # of the rows with constraints
     cache: PrefixCache
     pins: Pins
     copies: TierCopies

@@ -7,6 +7,9 @@ settled at once:
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
 
+The sampling of a step with constrained rows is launched last, since their masks are made meanwhile
+(`masked_step.py`).
+
 Knows: which requests are alive, and in what order things happen. Does not know: how long steps
 take (`launches.py`), how copies run beside them (`copies.py`), or how it all ends (`process.py`).
 """
@@ -92,8 +95,10 @@ class EngineCore:
             if is_ahead:
                 self._launches.decided(self._clock() - began)
             self._settle(leaving=1 if is_ahead and self.components.overlap_scheduling else 0)
+            self._launches.ask_for_masks()
         self._reply()
         self._settler.commit(self._clock())
+        self._sample()
 
     def spill(self, seconds: float) -> None:
         """Write blocks to disk that are not there, hottest first, for at most `seconds`.
@@ -288,6 +293,13 @@ class EngineCore:
         """Settle the launched steps except the last `leaving`; all of them when idle."""
         while self._launches and (len(self._launches) > leaving or self.is_idle):
             self._post(self._launches.settle_next())
+
+    def _sample(self) -> None:
+        """Launch the sampling of a step that waits for masks, which were made meanwhile."""
+        refused = self._launches.sample()
+        if refused:
+            self._post(refused)
+            self._reply()
 
     # Reply
 

@@ -1,8 +1,9 @@
 """Launched steps, collected in order and timed; and steps for which the device has no memory.
 
-Knows: which steps are on the device, how long steps took, how large one may be, and when the next
-has to be decided. Does not know: what a step is made of (`scheduler`), what its
-tokens mean (`settle`), or which requests may come before it is decided (`core`).
+Knows: which steps are on the device and which wait to be sampled, how long steps took, how large
+one may be, and when the next has to be decided. Does not know: what a step is made of
+(`scheduler`), what its tokens mean (`settle`), or which requests may come before it is decided
+(`core`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from statistics import median
 
 from engine.components import Components
 from engine.errors import EngineFailure
+from engine.masked_step import MaskedStep
 from engine.scheduling.sequence_cache import lease_of
 from engine.scheduling.settle import AddressedEvent
 from engine.scheduling.step_builder import Scheduled, unsent
@@ -31,6 +33,7 @@ class Launches:
         self.budget: int | None = None  # tokens of a step; lowered when the device had no memory
         self._components = components
         self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # with its launch time
+        self._masked: MaskedStep | None = None  # the last of them, until its sampling is launched
         self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds
         self._settled_at = 0.0  # when the last step was settled
         self._ended_at: float | None = 0.0  # when it ended; None: before the host looked
@@ -43,13 +46,47 @@ class Launches:
         """Launch the step; False when the device had no memory for it."""
         launched_at = self._components.clock()
         try:
-            launched = self._components.runner.launch(scheduled.step)
+            launched = self._launched(scheduled)
         except self._components.out_of_memory:
             return False
         self._num_refused = 0
         self._components.settler.begin(scheduled)
         self._under_way.append((scheduled, launched, launched_at))
         return True
+
+    def _launched(self, scheduled: Scheduled) -> Launched:
+        runner = self._components.runner
+        if not any(row.is_masked for row in scheduled.rows):
+            return runner.launch(scheduled.step)
+        forward = runner.launch_forward(scheduled.step)
+        self._masked = MaskedStep(scheduled, forward, self._components.masks)
+        return self._masked
+
+    def ask_for_masks(self) -> None:
+        """Begin to make the masks of the step launched last, if it has any."""
+        if self._masked is not None:
+            self._masked.ask()
+
+    def sample(self) -> list[AddressedEvent]:
+        """Launch the sampling of the step launched last, where it waits for masks.
+
+        Where the device has no memory for it, all rows sample in a later step, but for one of the
+        constrained, whose request fails.
+        """
+        masked, self._masked = self._masked, None
+        if masked is None:
+            return []
+        settler, failing = self._components.settler, None
+        try:
+            left_out = masked.sample()
+        except self._components.out_of_memory:
+            left_out, failing = masked.refuse()
+        for row in left_out:
+            settler.leave_out(row)
+        if failing is None or failing.is_over:
+            return []
+        error = EngineFailure("the device has no memory left for this request's grammar")
+        return [settler.fail(failing.sequence, error, self._components.clock())]
 
     def decided(self, seconds: float) -> None:
         """Note how long the host took to decide and launch a step."""
@@ -75,6 +112,7 @@ class Launches:
 
     def settle_next(self) -> list[AddressedEvent]:
         """Wait for the step that was launched first, and settle it."""
+        refused = self.sample() if len(self._under_way) == 1 else []
         scheduled, launched, launched_at = self._under_way.popleft()
         step = scheduled.step
         looked = self._components.clock()
@@ -90,7 +128,7 @@ class Launches:
         seconds = now - max(launched_at, self._settled_at)
         self._settled_at, self._ended_at = now, now if is_end_seen else None
         self._components.counters.steps += 1
-        return self._components.settler.settle(scheduled, sampled, now, seconds)
+        return refused + self._components.settler.settle(scheduled, sampled, now, seconds)
 
     def shrink_or_fail(self, scheduled: Scheduled) -> list[AddressedEvent]:
         """After a launch for which the device had no memory: lower the budget, then fail a request.

@@ -1,7 +1,8 @@
 """The boundary record between deciding a step and computing it: data, and nothing else.
 
 The scheduler makes a `Step`; the runner computes it and returns one `Sampled` for each token that a
-row samples. Nothing else passes between them, so a step can be written to bytes
+row samples. Masks follow once the device computes, where rows of the step have constraints
+(`Forward`). Nothing else passes between them, so a step can be written to bytes
 (`msgspec.msgpack.encode`), read back (`msgspec.msgpack.decode(data, type=Step)`) and computed in
 another process. A runner keeps state between steps by batch slot: block tables, sampling
 parameters, the tokens sampled last. A row has the changes of these.
@@ -18,6 +19,8 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from engine.link.messages import SamplingParams, TokenLogprobs
 from storage.move import Move
@@ -48,7 +51,7 @@ class NewRequest(msgspec.Struct, frozen=True, array_like=True):
     num_tokens: int  # known ones, the prompt's and those generated before it got the batch slot
     prompt_ids: bytes  # int32, as of rows; empty where no penalty counts them
     output_ids: bytes  # the same of what was generated before
-    is_constrained: bool = False  # rows of it that sample say which tokens are allowed
+    is_constrained: bool = False  # a mask says which tokens its rows may sample
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -68,7 +71,6 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_block: int  # the position of the first of `block_ids`; 0: they are all there are
     block_ids: bytes  # that the batch slot has got since they were last sent; mostly none
     new: NewRequest | None = None  # with the first row of a lease that samples
-    allowed: bytes = b""  # a bit for each token that may be sampled; of constrained sequences alone
 
     @property
     def num_new(self) -> int:
@@ -113,6 +115,11 @@ class Sampled(NamedTuple):
     token_id: int | None
     logprobs: TokenLogprobs | None = None
     is_ruled_out: bool = False  # the constraint allows none
+    is_left_out: bool = False  # nothing was sampled for the row: it did not have its mask in time
+
+
+# Which tokens a row may sample: ceil(vocabulary / 32) words, from the lowest bit of the first on.
+Bitmask = npt.NDArray[np.int32]
 
 
 class Launched(Protocol):
@@ -120,6 +127,25 @@ class Launched(Protocol):
 
     def collect(self) -> list[Sampled]:
         """Wait for the step and return what each row samples, in row order."""
+        ...
+
+
+class Forward(Protocol):
+    """A step whose forward pass is launched, and whose sampling waits for masks.
+
+    No other step is launched before one of the two was called.
+    """
+
+    def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
+        """Launch the sampling of all rows, given a mask for each that samples and is constrained.
+
+        In row order; None where nobody waits for what the row samples. Where it raises, `skip`
+        follows.
+        """
+        ...
+
+    def skip(self) -> Launched:
+        """Sample nothing; what comes of it is nothing."""
         ...
 
 
@@ -133,4 +159,8 @@ class Runner(Protocol):
         row's batch slot. A launch that raises leaves no effect that a later step depends on, if
         what was new in its rows is sent again.
         """
+        ...
+
+    def launch_forward(self, step: Step) -> Forward:
+        """The same for a step in which rows of constrained sequences sample, up to the sampling."""
         ...

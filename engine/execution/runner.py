@@ -22,7 +22,7 @@ from engine.execution.shared_prefixes import SharedPrefixes, Sharing
 from engine.models.decoder import Decoder
 from engine.sampling.sampler import Sampler
 from engine.startup.device import mark
-from engine.step import Launched, Row, Sampled, Step, count_decodes
+from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes
 from kernels.attention.split_sizes import SplitSizes
 from storage.device_pool import DevicePool
 from storage.move import Move
@@ -66,23 +66,61 @@ class ModelRunner:
 
     def compute(self, step: Step, sharing: Sharing | None) -> Launched:
         """The same, once the tables have what is new in its rows."""
+        if not step.rows:
+            if step.moves:
+                self.mover.execute(step.moves)
+            return LaunchedWithoutOutput(mark(self.last_tokens.device))
+        forward = self.forward(step, sharing)
+        return forward.sample() if forward.sampling else forward.skip()
+
+    @torch.inference_mode()
+    def launch_forward(self, step: Step) -> Forward:
+        """Start computing `step` up to the sampling."""
+        self.tables.update(step.rows)
+        return self.forward(step, self.sharing(step.rows))
+
+    @torch.inference_mode()
+    def forward(self, step: Step, sharing: Sharing | None) -> EagerForward:
+        """The same, once the tables have what is new in its rows."""
         if step.moves:
             self.mover.execute(step.moves)
         pool, device = self.pool.layers, self.last_tokens.device
-        if not step.rows:
-            return LaunchedWithoutOutput(mark(device))
         size, sizes = self.pool.layout.block_size, self.sizes
         batch = build_batch(step.rows, self.tables, size, device, sharing, sizes)
         batch.feed(self.last_tokens)
         logits = self.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
         sampling = samples_of(step.rows)
-        if not sampling:
-            return LaunchedWithoutOutput(mark(device))
-        inputs = batch.token_ids.index_select(0, batch.outputs)
-        launched = self.sampler.launch(logits, sampling, inputs)
+        inputs = batch.token_ids.index_select(0, batch.outputs) if sampling else batch.outputs
+        return EagerForward(
+            self.sampler, self.last_tokens, logits, inputs, batch.output_slots, sampling
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EagerForward:
+    """Logits that are being computed; implements `Forward`.
+
+    `logits` (R, V) after `inputs` (R,) int64; `batch_slots` (R,) int64 are where the tokens go.
+    """
+
+    sampler: Sampler
+    last_tokens: Tensor
+    logits: Tensor
+    inputs: Tensor
+    batch_slots: Tensor
+    sampling: Sequence[Row]  # R rows, one for each token
+
+    @torch.inference_mode()
+    def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
+        """Launch the sampling, and keep the tokens for the next step."""
+        launched = self.sampler.launch(self.logits, self.sampling, self.inputs, allowed)
         # Which of a row's several tokens stays is no matter: its sequence waits for their values.
-        self.last_tokens.index_copy_(0, batch.output_slots, launched.tokens)
+        self.last_tokens.index_copy_(0, self.batch_slots, launched.tokens)
         return launched
+
+    def skip(self) -> Launched:
+        """Sample nothing."""
+        return LaunchedWithoutOutput(mark(self.last_tokens.device))
 
 
 @dataclass(frozen=True, slots=True)

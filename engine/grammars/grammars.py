@@ -14,6 +14,7 @@ from engine.errors import EngineFailure, InvalidGrammar
 from engine.grammars.cache import GrammarCache
 from engine.grammars.compiler import GrammarCompiler
 from engine.grammars.limits import MAX_CHARS
+from engine.grammars.mask_threads import MaskThreads
 from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import NoVocabulary, read_vocabulary
 from engine.link.messages import SamplingParams
@@ -28,6 +29,7 @@ class Grammars:
         """Without a compiler every grammar is refused."""
         self._compiler = compiler
         self._cache = cache or GrammarCache()
+        self.masks = MaskThreads()
 
     def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:
         """The constraint that a request of the flow asks for, which may not be ready yet.
@@ -57,7 +59,8 @@ class Grammars:
         self._cache.forget(flow)
 
     def close(self) -> None:
-        """End the threads and processes that compile."""
+        """End the threads that make masks, and the threads and processes that compile."""
+        self.masks.close()
         if self._compiler is not None:
             self._compiler.close()
 

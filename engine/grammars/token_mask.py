@@ -1,7 +1,7 @@
 """A grammar as the constraint on one sequence's next token.
 
-The mask is made on the engine's thread, in some 20 to 100 us. A grammar whose masks take much
-longer ends its own request.
+A mask takes some 20 to 100 us, beside the engine's thread (`mask_threads.py`). A grammar whose
+masks take much longer ends its own request.
 
 Knows: the library's matcher. Does not know: how grammars come (`grammars.py`), or rows.
 """
@@ -68,6 +68,11 @@ class GrammarConstraint(TokenConstraint):
     def is_ready(self) -> bool:
         """Whether the grammar is compiled."""
         return self._compilation.grammar is not None
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether its mask is made, perhaps for a step that went without it."""
+        return self._mask is not None
 
     @property
     def is_over(self) -> bool:

@@ -37,10 +37,11 @@ from engine.sampling.slot_params import (
     SlotParams,
     Slots,
 )
-from engine.step import NewRequest, Row
+from engine.step import Bitmask, NewRequest, Row
 
 Rows = npt.NDArray[np.int64]
 SEED_MASK = (1 << 64) - 1
+MASK_BITS = 32  # of a word of a mask
 
 
 class Planner:
@@ -57,17 +58,43 @@ class Planner:
         num_batch_slots: int,
     ) -> None:
         self._fresh_seed = fresh_seed
+        self._num_words = -(-vocab_size // MASK_BITS)
+        self._last_word = np.uint32(0xFFFFFFFF >> -vocab_size % MASK_BITS).astype(np.int32)
         self.params = SlotParams(num_batch_slots, vocab_size, eos_token_ids)
         self._counted = np.zeros(num_batch_slots, np.int64)  # tokens that a penalised row has
 
-    def plain(self, rows: Sequence[Row]) -> Randomness[HostArray] | None:
-        """All of `rows` as one group; None where one of them needs more than a plain sample."""
+    def plain(
+        self, rows: Sequence[Row], *, are_masked: bool = False
+    ) -> Randomness[HostArray] | None:
+        """All of `rows` as one group; None where one of them needs more than a plain sample.
+
+        `are_masked`: a mask does not count.
+        """
         self.params.write(_new(rows))
         asked = self.params.read(_batch_slots(rows))
-        return None if _asks_for_more(asked, rows) else self._draw(rows, asked)
+        return (
+            None
+            if _asks_for_more(asked, rows, BANNING | (CONSTRAINED if are_masked else 0))
+            else self._draw(rows, asked)
+        )
 
-    def plan(self, rows: Sequence[Row]) -> HostPlan:
-        """How the next token of each of `rows` is to be chosen."""
+    def masks(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None]) -> Masks[HostArray]:
+        """`allowed` has the masks of those of `rows` that are constrained, in their order.
+
+        None is a mask that allows nothing. Raises RuntimeError unless there is one for each.
+        """
+        masked = _rows(self.params.read(_batch_slots(rows)), CONSTRAINED)
+        if len(masked) != len(allowed):
+            raise RuntimeError(f"{len(masked)} rows need a mask, and {len(allowed)} masks came")
+        words = np.zeros((len(masked), self._num_words), np.int32)
+        for row, mask in zip(words, allowed, strict=True):
+            if mask is not None:
+                row[:] = mask
+        words[:, -1] &= self._last_word  # there may be bits beyond the vocabulary
+        return Masks(masked, words)
+
+    def plan(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None] = ()) -> HostPlan:
+        """How the next token of each of `rows` is to be chosen; `allowed` as in `masks`."""
         batch_slots, new = _batch_slots(rows), _new(rows)
         self.params.write(new)
         for one in new:  # as far as `SlotTables.take` counts, where anything is counted
@@ -80,7 +107,7 @@ class Planner:
             penalties=self._penalties(rows, asked, batch_slots),
             biases=_edits(asked, batch_slots, _rows(asked, BIASED), "num_biases"),
             bans=_edits(asked, batch_slots, _banning(asked, rows), "num_banned"),
-            masks=_masks(asked, rows),
+            masks=self.masks(rows, allowed) if (asked["kind"] & CONSTRAINED).any() else None,
             wanted=_wanted(asked),
         )
 
@@ -141,11 +168,11 @@ def _batch_slots(rows: Sequence[Row]) -> Slots:
     return np.array([row.batch_slot for row in rows], np.int64)
 
 
-def _asks_for_more(asked: Asked, given: Sequence[Row]) -> bool:
+def _asks_for_more(asked: Asked, given: Sequence[Row], beside: int) -> bool:
     kinds = asked["kind"]
     if not kinds.any():
         return False
-    return bool((kinds & ~np.uint8(BANNING)).any()) or len(_banning(asked, given)) > 0
+    return bool((kinds & ~np.uint8(beside)).any()) or len(_banning(asked, given)) > 0
 
 
 def _rows(asked: Asked, kind: int) -> Rows:
@@ -163,14 +190,6 @@ def _banning(asked: Asked, given: Sequence[Row]) -> Rows:
         return rows
     lengths = _lengths([given[row] for row in rows.tolist()])
     return rows[lengths < asked["first_stop"][rows]]
-
-
-def _masks(asked: Asked, given: Sequence[Row]) -> Masks[HostArray] | None:
-    rows = _rows(asked, CONSTRAINED)
-    if not len(rows):
-        return None
-    words = [np.frombuffer(given[row].allowed, np.int32) for row in rows.tolist()]
-    return Masks(rows, np.stack(words))
 
 
 def _filters(asked: Asked) -> Filters[HostArray] | None:

@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from engine.execution.staging import to_device
-from engine.sampling.plan import DevicePlan, Masks, on_device
+from engine.execution.staging import HostArray, to_device
+from engine.sampling.plan import DevicePlan, Masks, Randomness, on_device
 from engine.sampling.planner import Planner
 from engine.sampling.results import NOT_ALLOWED, HostCopy, LaunchedSample, normalised, pack, report
 from engine.sampling.tables import RULED_OUT, SlotTables
-from engine.step import Row
+from engine.step import Bitmask, Row
 from kernels.ops import Ops
 
-BITS = 32  # of a word
+BITS = 8  # of a byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,56 @@ class Sampler:
     tables: SlotTables
 
     @torch.inference_mode()
-    def launch(self, logits: Tensor, rows: Sequence[Row], inputs: Tensor) -> LaunchedSample:
+    def launch(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        inputs: Tensor,
+        allowed: Sequence[Bitmask | None] = (),
+    ) -> LaunchedSample:
         """Choose a token for each of `rows`, given `logits` (R, V), contiguous.
 
-        `inputs` (R,) int64 are the tokens that the logits follow. Changes `logits`. A row with
+        `inputs` (R,) int64 are the tokens that the logits follow; `allowed` the masks of the
+        constrained among the rows, in their order. Changes `logits`. A row with
         a logit that is not finite, or whose wishes leave none to choose, yields no token; it
         leaves the other rows as they are. A row that samples several tokens is there as often, each
         time as far as the token before.
         """
-        draw = self.planner.plain(rows)
-        if draw is not None:
-            keys, temperature = to_device((draw.keys, draw.temperature), logits.device)
-            tokens, finite = self.ops.sample(logits, temperature, keys)
-            return LaunchedSample(HostCopy(pack(tokens, finite)), len(rows), None, tokens)
-        return self._launch_planned(logits, rows, inputs)
+        draw = self.planner.plain(rows, are_masked=bool(allowed))
+        if draw is None:
+            return self._launch_planned(logits, rows, inputs, allowed)
+        keys, temperature = to_device((draw.keys, draw.temperature), logits.device)
+        tokens, finite = self.ops.sample(logits, temperature, keys)
+        if allowed:
+            return self.launch_masked(logits, rows, draw, allowed, tokens, finite.int())
+        return LaunchedSample(HostCopy(pack(tokens, finite)), len(rows), None, tokens)
+
+    @torch.inference_mode()
+    def launch_masked(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        draw: Randomness[HostArray],
+        allowed: Sequence[Bitmask | None],
+        tokens: Tensor,
+        finite: Tensor,
+    ) -> LaunchedSample:
+        """Sample the rows with a mask once more, all rows having been sampled plainly by `draw`.
+
+        `tokens` (R,) int64 and `finite` (R,) int32 are what came of that, and are changed. It is
+        little for the device, which waits for the host before: whether a mask leaves a token is
+        seen on the host, and for other rows nothing is computed.
+        """
+        host = self.planner.masks(rows, allowed)
+        verdicts = np.where(host.words.any(axis=1), 1, NOT_ALLOWED).astype(np.int32)
+        keys, heat = draw.keys[host.rows], draw.temperature[host.rows]
+        arrays = (keys, heat, host.rows, host.words, verdicts)
+        keys_of, heat_of, masked, words, verdict = to_device(arrays, logits.device)
+        kept = logits.index_select(0, masked).masked_fill_(ruled_out(words, logits), RULED_OUT)
+        chosen, _ = self.ops.sample(kept, heat_of, keys_of)
+        tokens.index_copy_(0, masked, chosen)
+        finite.index_copy_(0, masked, finite.index_select(0, masked) * verdict)
+        return LaunchedSample(HostCopy(pack(tokens, finite)), len(rows), None, tokens)
 
     @torch.inference_mode()
     def warm_up(self, vocabulary: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -65,9 +102,13 @@ class Sampler:
             self.ops.sample(logits, ones, torch.zeros((1, 2), dtype=torch.int32, device=device))
 
     def _launch_planned(
-        self, logits: Tensor, rows: Sequence[Row], inputs: Tensor
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        inputs: Tensor,
+        allowed: Sequence[Bitmask | None],
     ) -> LaunchedSample:
-        host_plan = self.planner.plan(rows)
+        host_plan = self.planner.plan(rows, allowed)
         plan = on_device(host_plan, logits.device)
         finite = all_finite(logits)
         logprobs = None if plan.wanted is None else normalised(logits, plan.wanted)
@@ -113,10 +154,18 @@ class Sampler:
 
 def keep_allowed(logits: Tensor, masks: Masks[Tensor]) -> None:
     """Rule out the tokens of `logits` (R, V) that the rows' constraints do not allow."""
-    bits = torch.arange(BITS, dtype=torch.int32, device=logits.device)
-    allowed = (masks.words[:, :, None] >> bits & 1).flatten(1)[:, : logits.shape[1]]
-    kept = logits[masks.rows].masked_fill_(allowed == 0, RULED_OUT)
+    kept = logits[masks.rows].masked_fill_(ruled_out(masks.words, logits), RULED_OUT)
     logits.index_copy_(0, masks.rows, kept)
+
+
+def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
+    """(K, V) bool: which tokens of `logits` (R, V) masks (K, W) int32 do not allow.
+
+    By bytes, the least that can be shifted: the bits of 64 rows are 8 MB of them.
+    """
+    bits = torch.arange(BITS, dtype=torch.uint8, device=logits.device)
+    spread = words.view(torch.uint8)[:, :, None] >> bits & 1
+    return spread.flatten(1)[:, : logits.shape[1]] == 0
 
 
 def all_finite(logits: Tensor) -> Tensor:

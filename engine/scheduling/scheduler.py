@@ -4,7 +4,8 @@ There is no prefill phase and no decode phase. A sequence has `num_tokens` known
 `num_computed` have their KV; a step gives each scheduled sequence some of the difference:
 
     1. sequences with one token to go: the decodes. They always fit: max_running <= budget.
-       That token may be pending: lengths are known before values are.
+       That token may be pending: lengths are known before values are. A sequence whose mask no
+       step waits for any more comes back when it is made.
     2. newcomers (`arrivals.py`): of flows that come and go beside others that are always there
        and owe little (`newcomer` of the queue), those with the fewest tokens first. So such a flow
        waits for the step under way and no more, whatever load other flows bring. Where all batch
@@ -157,7 +158,7 @@ class Scheduler:
         preempted, has_room = self.active.num_preemptions, True
         for sequence in tuple(self.running):
             is_running = sequence.lease is not None  # not preempted by an elder just now
-            if is_running and next_kind(sequence) is DECODE:
+            if is_running and next_kind(sequence) is DECODE and not sequence.awaits_mask:
                 if self._make_room(sequence, now):
                     builder.add(sequence)
                 else:

@@ -7,9 +7,8 @@ State has one owner, the engine's thread. There is no prefill phase and no decod
 
 `num_tokens` are known. A token that a launched step will sample is pending: it is counted in
 `length`, but the host does not know its value before the step is settled, and the device feeds it
-to the next step by itself. A sequence that needs the value first, for its constraint, skips steps
-until then (`max_pending`). The KV of the first `num_computed` tokens is in the pool, or will
-be when the launched steps are done.
+to the next step by itself. The KV of the first `num_computed` tokens is in the pool, or will be
+when the launched steps are done.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ class Sequence:
     # Tokens of the prompt that the cache had at its first start.
     found: TierTokens = field(default_factory=TierTokens)
     num_pending: int = 0  # tokens that launched steps will sample
-    max_pending: int = field(init=False)  # with more it is in no step before these are settled
     # It cannot start: its constraint is being made. Changes between steps alone (`core`).
     awaits_constraint: bool = field(init=False)
     lease: Lease | None = None  # None while waiting
@@ -67,13 +65,17 @@ class Sequence:
     first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
 
     def __post_init__(self) -> None:
-        self.max_pending = 1 if self.constraint is None else 0
         self.awaits_constraint = self.constraint is not None and not self.constraint.is_ready
 
     @property
     def is_loading(self) -> bool:
         """Whether it holds its blocks and has not started yet: some are being loaded."""
         return self.lease is not None and self.batch_slot is None
+
+    @property
+    def awaits_mask(self) -> bool:
+        """Whether a mask of it is being made, which a step did not wait for."""
+        return self.constraint is not None and self.constraint.is_busy
 
     @property
     def length(self) -> int:

@@ -16,6 +16,9 @@ and where the end of a sequence is decided:
     no token allowed  by its constraint                     -> Failed(ConstraintUnsatisfied)
     engine at fault                                                    -> Failed(EngineFailure)
 
+A row that did not have its mask in time is left out of the sampling: its sequence goes on as if the
+row's last token had not been computed.
+
 A sequence may end while the next step runs with a row of it. Nothing of that row is applied
 (`ScheduledRow.is_over`).
 
@@ -87,6 +90,15 @@ class Settler:
             row.sequence.num_computed = row.end
             row.sequence.num_pending += row.num_new if row.kind is VERIFY else row.samples
 
+    def leave_out(self, row: ScheduledRow) -> None:
+        """Take back of a launched row what it was to sample; a later row computes its last token.
+
+        To be called before a next step is decided.
+        """
+        if not row.is_over:
+            row.sequence.num_computed = row.start if row.kind is VERIFY else row.end - 1
+            row.sequence.num_pending = 0
+
     def settle(
         self, step: Scheduled, sampled: Iterable[Sampled], now: float, seconds: float = 0.0
     ) -> list[AddressedEvent]:
@@ -107,6 +119,9 @@ class Settler:
                 continue
             if value is None:
                 self._advance(row, now)
+            elif value.is_left_out:
+                if row.start < row.end - 1:  # its last token is computed again
+                    self._advance(structs.replace(row, end=row.end - 1), now)
             elif more:
                 known = row.sequence.num_tokens
                 replies += self._take_several(row, (value, *more), now)

@@ -44,6 +44,11 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
         return self.num_new if self.kind is VERIFY else int(self.samples)
 
     @property
+    def is_masked(self) -> bool:
+        """Whether a constraint says which tokens may be sampled."""
+        return self.samples and self.sequence.constraint is not None
+
+    @property
     def is_over(self) -> bool:
         """Whether the sequence has given back the row's blocks: the row's result is dropped."""
         return self.lease_id != self.sequence.lease_id
@@ -87,7 +92,7 @@ def step_of(rows: Iterable[ScheduledRow], moves: Iterable[Move] = ()) -> Schedul
 def sent(row: ScheduledRow) -> Row:
     """The row as data, with what the runner does not have of its sequence."""
     sequence, start, end = row.sequence, row.start, row.end
-    lease, batch_slot, constraint = sequence.lease, sequence.batch_slot, sequence.constraint
+    lease, batch_slot = sequence.lease, sequence.batch_slot
     if lease is None or batch_slot is None:
         lacks = "lease" if lease is None else "seat"
         raise RuntimeError(f"{sequence.request_id} is in a step without a {lacks}")
@@ -106,7 +111,6 @@ def sent(row: ScheduledRow) -> Row:
         first,
         b"" if first == lease.num_blocks else _new_blocks(sequence, lease),
         None if sequence.is_asked or not row.samples else _new_request(sequence, batch_slot),
-        b"" if constraint is None or not row.samples else constraint.allowed().tobytes(),
     )
 
 
@@ -190,11 +194,11 @@ class StepBuilder:
 def remaining_tokens(sequence: Sequence) -> int:
     """Tokens that a sequence has to compute now.
 
-    None once its last token is known or pending, nor while it waits for the values of pending ones.
+    None once its last token is known or pending, nor while it waits for the values of several.
     """
     pending = sequence.num_pending
     length = sequence.num_tokens + pending
-    if pending > sequence.max_pending or length >= len(sequence.tokens):
+    if pending > 1 or length >= len(sequence.tokens):
         return 0
     return length - sequence.num_computed
 

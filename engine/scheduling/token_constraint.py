@@ -1,32 +1,38 @@
-"""Which tokens a sequence may sample next: queried for each sampling row, updated by each token.
+"""Which tokens a sequence may sample next: a mask for each token, made while the step is computed.
 
-The answer depends on the tokens so far, so a sequence with a constraint has no row in a step before
-the value of its last token is known. With `overlap_scheduling` it is in every second step; others
-are in all of them. Until its constraint is ready, a sequence waits in the queue, without blocks.
+The answer depends on the tokens so far. So a step is launched without it, the values of the step
+before are settled, and the masks are made (`MaskMaker`) while the device computes; then the
+sampling is launched (`engine.masked_step`). Until its constraint is ready, a sequence waits in the
+queue, without blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
-
-import numpy as np
-import numpy.typing as npt
 
 from engine.errors import EngineError, InvalidGrammar
 from engine.link.messages import SamplingParams
-
-# A bit for each token of the vocabulary, from the lowest of the first word on.
-Bitmask = npt.NDArray[np.int32]
+from engine.step import Bitmask as Bitmask
 
 
 class TokenConstraint(Protocol):
-    """Which tokens one sequence may have next. The engine's thread alone uses it."""
+    """Which tokens one sequence may have next.
+
+    The engine's thread alone uses it, but while it `is_busy`: then who makes its mask does.
+    """
+
+    is_busy: bool = False  # its mask is being made
 
     @property
     def is_ready(self) -> bool:
         """Whether it can be asked; it may still be compiled."""
         return True
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether `allowed` has its answer at hand."""
+        return False
 
     @property
     def is_over(self) -> bool:
@@ -49,6 +55,34 @@ class TokenConstraint(Protocol):
     def advance(self, token_id: int) -> None:
         """The sequence has this token, which was allowed."""
         ...
+
+
+class Making(Protocol):
+    """Masks that are being made."""
+
+    def wait(self, seconds: float) -> None:
+        """Until all are made, or for so long. What is not then `is_busy` still."""
+        ...
+
+
+class MaskMaker(Protocol):
+    """Makes masks, perhaps beside the engine's thread."""
+
+    def make(self, constraints: Iterable[TokenConstraint]) -> Making:
+        """Begin to make the masks of those that are not busy; `allowed` then has them at hand."""
+        ...
+
+
+class MadeOnDemand:
+    """Masks that are made when they are asked for; a `MaskMaker`, and what it makes."""
+
+    def make(self, constraints: Iterable[TokenConstraint]) -> Making:
+        """Make nothing yet."""
+        del constraints
+        return self
+
+    def wait(self, seconds: float) -> None:
+        """There is nothing to wait for."""
 
 
 # Makes the constraint that a request of a flow asks for, if any; raises EngineError.

@@ -26,6 +26,8 @@ from engine.scheduling.step_times import CPU_WEIGHTS, WEIGHTS, StepTimes
 from engine.scheduling.token_constraint import (
     ConstraintOf,
     ForgetGrammars,
+    MadeOnDemand,
+    MaskMaker,
     nothing_kept,
     unconstrained,
 )
@@ -60,6 +62,7 @@ class LoadedRunner:
     out_of_memory: type[Exception]
     constraint_of: ConstraintOf = unconstrained
     forget_grammars: ForgetGrammars = nothing_kept
+    masks: MaskMaker = field(default_factory=MadeOnDemand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ def assemble(
         scheduler=scheduler,
         settler=Settler(scheduler, counters, times, eos_token_ids=welcome.eos_token_ids),
         runner=loaded_runner.runner,
+        masks=loaded_runner.masks,
         cache=cache,
         pins=Pins(cache, most),
         copies=copies,

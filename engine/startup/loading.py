@@ -137,6 +137,7 @@ def open_model(config: EngineConfig, outline: ModelOutline | None = None) -> Ope
         out_of_memory=torch.OutOfMemoryError,
         constraint_of=grammars.constraint_of,
         forget_grammars=grammars.forget,
+        masks=grammars.masks,
         pool=pool,
         model=model,
         max_batch_tokens=outline.batch_tokens,

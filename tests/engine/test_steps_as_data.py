@@ -24,7 +24,7 @@ from engine.sampling.sampler import Sampler
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
-from engine.step import PREFILL, Launched, Row, Runner, Sampled, Step
+from engine.step import PREFILL, Bitmask, Forward, Launched, Row, Runner, Sampled, Step
 from kernels.ops import torch_ops
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.rerun import Rerun
@@ -50,9 +50,15 @@ class NotedSampler(Sampler):
 
     seen: list[Tensor] = field(default_factory=list)
 
-    def launch(self, logits: Tensor, rows: Sequence[Row], inputs: Tensor) -> LaunchedSample:
+    def launch(
+        self,
+        logits: Tensor,
+        rows: Sequence[Row],
+        inputs: Tensor,
+        allowed: Sequence[Bitmask | None] = (),
+    ) -> LaunchedSample:
         self.seen.append(logits.clone())
-        return Sampler.launch(self, logits, rows, inputs)
+        return Sampler.launch(self, logits, rows, inputs, allowed)
 
 
 @dataclass
@@ -102,6 +108,9 @@ class Written:
         self.steps.append(step)
         self.frames.append(msgspec.msgpack.encode(step))
         return Collected(self.runner.launch(step), self.sampled)
+
+    def launch_forward(self, step: Step) -> Forward:
+        raise AssertionError("nobody has a grammar here")
 
 
 def serve(runner: Runner) -> EngineCore:

@@ -12,9 +12,11 @@ from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import CapturedStep, CapturedSteps
 from engine.execution.runner import LaunchedWithoutOutput, ModelRunner
 from engine.execution.shared_prefixes import Sharing
+from engine.execution.staging import HostArray
+from engine.sampling.plan import Randomness
 from engine.sampling.results import HostCopy
 from engine.startup.device import mark
-from engine.step import Launched, Row, Sampled, Step, count_decodes
+from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +29,24 @@ class GraphRunner:
     @torch.inference_mode()
     def launch(self, step: Step) -> Launched:
         """Start computing `step`; this returns before the device is done."""
-        self.eager.tables.update(step.rows)
-        sharing = self.eager.sharing(step.rows)
-        captured = self._find(step, sharing)
+        sharing, captured = self._prepare(step)
         if captured is None:
             return self.eager.compute(step, sharing)
-        if step.moves:
-            self.eager.mover.execute(step.moves)
-        return self._replay(
-            captured, step.rows, sharing if captured.inputs.bucket.group_rows else None
-        )
+        return self._replay(captured, step, sharing)
+
+    @torch.inference_mode()
+    def launch_forward(self, step: Step) -> Forward:
+        """Start computing `step` up to the sampling."""
+        sharing, captured = self._prepare(step)
+        if captured is None:
+            return self.eager.forward(step, sharing)
+        draw = self.eager.sampler.planner.plain(samples_of(step.rows), are_masked=True)
+        return self._forward(captured, step, draw, sharing)
+
+    def _prepare(self, step: Step) -> tuple[Sharing | None, CapturedStep | None]:
+        self.eager.tables.update(step.rows)
+        sharing = self.eager.sharing(step.rows)
+        return sharing, self._find(step, sharing)
 
     def _find(self, step: Step, sharing: Sharing | None) -> CapturedStep | None:
         """The bucket for a step; one that shares where there is one and sharing pays."""
@@ -52,26 +62,64 @@ class GraphRunner:
         )
         return together or self.steps.find(needed)
 
-    def _replay(self, step: CapturedStep, rows: Sequence[Row], sharing: Sharing | None) -> Launched:
-        sampling = samples_of(rows)
+    def _replay(self, captured: CapturedStep, step: Step, sharing: Sharing | None) -> Launched:
+        sampling = samples_of(step.rows)
         draw = self.eager.sampler.planner.plain(sampling)
-        step.inputs.fill(rows, draw, sharing)
-        step.captured.replay()
+        forward = self._forward(captured, step, draw, sharing)
         if not sampling:
-            return LaunchedWithoutOutput(mark(self.eager.last_tokens.device))
+            return forward.skip()
         if draw is None:
-            return self._sample(step, sampling)
-        return LaunchedReplay(HostCopy(step.packed), len(sampling))
+            return forward.sample()
+        return LaunchedReplay(HostCopy(captured.packed), len(sampling))
 
-    def _sample(self, step: CapturedStep, sampling: Sequence[Row]) -> Launched:
-        """Sample again from the captured logits, by the rows' sampling parameters."""
-        count = len(sampling)
-        launched = self.eager.sampler.launch(
-            step.logits[:count], sampling, step.sampled_from[:count]
-        )
+    def _forward(
+        self,
+        captured: CapturedStep,
+        step: Step,
+        draw: Randomness[HostArray] | None,
+        sharing: Sharing | None,
+    ) -> ReplayedForward:
+        """Replay; without `draw` what it samples is of no use."""
+        if step.moves:
+            self.eager.mover.execute(step.moves)
+        shares = captured.inputs.bucket.group_rows > 0
+        captured.inputs.fill(step.rows, draw, sharing if shares else None)
+        captured.captured.replay()
+        return ReplayedForward(self.eager, captured, samples_of(step.rows), draw)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedForward:
+    """Logits that a replay computes, until the next; implements `Forward`."""
+
+    eager: ModelRunner
+    step: CapturedStep
+    sampling: Sequence[Row]  # one for each token
+    draw: Randomness[HostArray] | None  # by which it samples them; None: they need more
+
+    @torch.inference_mode()
+    def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
+        """Sample again from the captured logits, by the rows' sampling parameters.
+
+        Where only masks are missing, that is done of the rows with a mask alone.
+        """
+        step, count, sampler = self.step, len(self.sampling), self.eager.sampler
+        logits = step.logits[:count]
+        if self.draw is None:
+            inputs = step.sampled_from[:count]
+            launched = sampler.launch(logits, self.sampling, inputs, allowed)
+        else:
+            tokens, finite = step.packed[0, :count].long(), step.packed[1, :count]
+            launched = sampler.launch_masked(
+                logits, self.sampling, self.draw, allowed, tokens, finite
+            )
         batch_slots = step.inputs.field("output_slots")[:count].long()
         self.eager.last_tokens.index_copy_(0, batch_slots, launched.tokens)
         return launched
+
+    def skip(self) -> Launched:
+        """Sample nothing."""
+        return LaunchedWithoutOutput(mark(self.eager.last_tokens.device))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from engine.process import StopSignal, serve
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
-from engine.step import Launched, Runner, Step
+from engine.step import Forward, Launched, Runner, Step
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, FakeRunner
 from tests.doubles.engine.welcomes import welcome_of
 
@@ -42,6 +42,9 @@ class PacedRunner:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         time.sleep(self.pace_s)
         return self.runner.launch(step)
+
+    def launch_forward(self, step: Step) -> Forward:
+        return self.runner.launch_forward(step)
 
 
 def fake_engine(link: Link, *, pace_s: float, break_at_step: int | None = None) -> EngineCore:

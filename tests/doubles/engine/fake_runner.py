@@ -14,7 +14,7 @@ it is collected, in that order and once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from engine.link.messages import SamplingParams
 from engine.scheduling.sequence import Sequence
-from engine.step import Row, Sampled, Step, is_prefill
+from engine.step import Bitmask, Row, Sampled, Step, is_prefill
 from storage.move import Tier
 from tests.doubles.engine.logprobs import pack_logprobs
 from tests.doubles.row_owners import Running, owners_of
@@ -47,6 +47,14 @@ def next_token(kv: Iterable[int], vocab_size: int = VOCAB_SIZE) -> int:
     for value in kv:
         mixed = (mixed * 31 + value) % _MASK
     return (mixed >> 7) % vocab_size
+
+
+def allowed_next(token_id: int, mask: Bitmask | None) -> Sampled:
+    """The first token from `token_id` on that the mask allows, from the first on after the last."""
+    if mask is None or not mask.any():
+        return Sampled(None, is_ruled_out=True)
+    ids = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+    return Sampled(int(ids[np.searchsorted(ids, token_id) % len(ids)]))
 
 
 def expected_output(
@@ -87,6 +95,33 @@ class FakeLaunched:
 
 
 @dataclass
+class FakeForward:
+    """A step whose KV is written and which waits to be told what it may sample."""
+
+    runner: FakeRunner
+    step: Step
+    owners: list[Sequence]
+
+    def sample(self, allowed: Iterable[Bitmask | None]) -> FakeLaunched:
+        """Raises what `raising_late` has."""
+        self.runner.events.append("sample")
+        masks = iter(allowed)
+        if self.runner.raising_late:
+            self.runner.num_raised += 1
+            raise self.runner.raising_late.pop(0)
+        launched = self.runner.sampled_by(self.step, self.owners, masks)
+        if any(True for _ in masks):
+            raise KvCorrupt("more masks than rows with a constraint")
+        self.runner.forward = None
+        return launched
+
+    def skip(self) -> FakeLaunched:
+        self.runner.events.append("skip")
+        self.runner.forward = None
+        return self.runner.on_its_way([])
+
+
+@dataclass
 class FakeRunner:
     """A `Runner` over a dict of blocks. Keeps the steps it was given."""
 
@@ -95,6 +130,7 @@ class FakeRunner:
     vocab_size: int = VOCAB_SIZE
     not_finite: set[str] = field(default_factory=set)  # request ids whose logits are NaN
     raising: list[Exception] = field(default_factory=list)  # raised by the next launches
+    raising_late: list[Exception] = field(default_factory=list)  # by the next that wait for masks
     takes: Callable[[Step], None] = lambda step: None  # moves a test's clock on, at a launch
     waits: Callable[[], None] = lambda: None  # the same, when a step is collected
     waits_for_loads: Callable[[], None] = lambda: None  # those promised to what is launched
@@ -108,10 +144,25 @@ class FakeRunner:
     tokens_computed: int = 0
     blocks: dict[int, list[int | None]] = field(default_factory=dict)
     last_tokens: dict[int, int] = field(default_factory=dict)  # by seat
+    constrained: set[int] = field(default_factory=set)  # seats
+    events: list[str] = field(default_factory=list)  # calls, in order
+    forward: FakeForward | None = None  # that waits to be sampled
     on_their_way: list[FakeLaunched] = field(default_factory=list)
     most_on_their_way: int = 0
 
     def launch(self, step: Step) -> FakeLaunched:
+        self.events.append("launch")
+        return self.sampled_by(*self._computed(step), iter(()))
+
+    def launch_forward(self, step: Step) -> FakeForward:
+        self.events.append("forward")
+        self.forward = FakeForward(self, *self._computed(step))
+        return self.forward
+
+    def _computed(self, step: Step) -> tuple[Step, list[Sequence]]:
+        """The step as it was read back, with its KV written."""
+        if self.forward is not None:
+            raise KvCorrupt("a step is launched before the one it follows was sampled")
         owners = owners_of(step, self.running())
         step = msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=Step)
         self._check_shape(step)
@@ -132,12 +183,21 @@ class FakeRunner:
         self.steps.append(step)
         self.owners.append(owners)
         self.tokens_computed += step.num_tokens
+        self.takes(step)
+        return step, owners
+
+    def sampled_by(
+        self, step: Step, owners: list[Sequence], masks: Iterator[Bitmask | None]
+    ) -> FakeLaunched:
         pairs = zip_longest(step.rows, owners)
-        sampled = [self._sample(row, owner) for row, owner in pairs if row.samples]
+        return self.on_its_way(
+            [self._sample(row, owner, masks) for row, owner in pairs if row.samples]
+        )
+
+    def on_its_way(self, sampled: list[Sampled]) -> FakeLaunched:
         launched = FakeLaunched(self, sampled)
         self.on_their_way.append(launched)
         self.most_on_their_way = max(self.most_on_their_way, len(self.on_their_way))
-        self.takes(step)
         return launched
 
     def _take(self, row: Row) -> None:
@@ -150,6 +210,9 @@ class FakeRunner:
             table[row.first_block :] = blocks
         if row.new is not None:
             self.sampling[row.batch_slot] = row.new.sampling
+            (self.constrained.add if row.new.is_constrained else self.constrained.discard)(
+                row.batch_slot
+            )
 
     def _write(self, row: Row) -> None:
         for position in range(row.start, row.end):
@@ -163,8 +226,10 @@ class FakeRunner:
             return self.last_tokens[row.batch_slot]
         return int(np.frombuffer(row.token_ids, np.int32)[position - row.start])
 
-    def _sample(self, row: Row, owner: Sequence | None) -> Sampled:
+    def _sample(self, row: Row, owner: Sequence | None, masks: Iterator[Bitmask | None]) -> Sampled:
         sampled = self._next(row, owner)
+        if row.batch_slot in self.constrained and sampled.token_id is not None:
+            sampled = allowed_next(sampled.token_id, next(masks))
         self.last_tokens[row.batch_slot] = sampled.token_id or 0
         return sampled
 

@@ -12,7 +12,7 @@ Knows: seconds of steps, who asks when. Does not know: how steps are scheduled
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -25,6 +25,7 @@ from engine.link.messages import (
     Finished,
     FromEngine,
     Generate,
+    Grammar,
     SamplingParams,
     StepReply,
     Tokens,
@@ -41,13 +42,14 @@ from engine.startup.assembly import (
     assemble,
 )
 from engine.startup.lower_tiers import LowerTiers
-from engine.step import Sampled, Step, count_decodes
+from engine.step import Bitmask, Sampled, Step, count_decodes
 from prefix_cache.cache import DEVICE_ONLY
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tiers.tier_pools import Tiers
 from tests.doubles.engine.welcomes import welcome_of
 from tests.doubles.modelled.clock import Time
+from tests.doubles.modelled.masks import MasksInTime, constrained_by_grammar
 from tests.doubles.modelled.mover import DISK_BLOCKS_PER_S, ModelledMover
 from tests.doubles.row_owners import Running, owners_of
 
@@ -69,6 +71,10 @@ class StepModel:
     replayed: int = 1024  # tokens of prompts in a step that the host launches at once
     launch: float = 1.0e-3  # of the host, and of one that is not replayed
     eager_launch: float = 6.0e-3
+    # Of a step with masks; not fitted, but counted: launches, and bytes of logits and of bits.
+    late_launch: float = 0.6e-3  # of the host, for the sampling
+    masked: float = 60e-6  # of the device: short kernels
+    mask: float = 1.5e-6  # of the device, for each row
 
     def seconds(self, step: Step) -> float:
         """How long the device takes."""
@@ -105,6 +111,22 @@ class OnItsWay:
         return self.sampled
 
 
+@dataclass(frozen=True, slots=True)
+class ForwardOnItsWay:
+    """A step that the device computes, and whose sampling it waits for."""
+
+    device: ModelledDevice
+    num_samples: int
+
+    def sample(self, allowed: Iterable[Bitmask | None]) -> OnItsWay:
+        """The device begins once its forward pass is over and the host has launched it."""
+        return self.device.sampled_late(self.num_samples, sum(1 for _ in allowed))
+
+    def skip(self) -> OnItsWay:
+        """The device has the memory for everything."""
+        raise AssertionError("nothing is skipped here")
+
+
 @dataclass
 class ModelledDevice:
     """A runner that computes nothing, one step after the other, for as long as the model says."""
@@ -122,6 +144,23 @@ class ModelledDevice:
 
     def launch(self, step: Step) -> OnItsWay:
         """Begin after the step before it."""
+        self._compute(step)
+        return OnItsWay(self.time, self._over, [Sampled(1) for row in step.rows if row.samples])
+
+    def launch_forward(self, step: Step) -> ForwardOnItsWay:
+        """The same, up to the sampling."""
+        self._compute(step)
+        return ForwardOnItsWay(self, sum(row.samples for row in step.rows))
+
+    def sampled_late(self, num_samples: int, num_masked: int) -> OnItsWay:
+        """Sample after the forward pass."""
+        self.time.move(self.time.now + self.model.late_launch)
+        self.idle += max(self.time.now - self._over, 0.0)
+        begun = max(self.time.now, self._over)
+        self._over = begun + self.model.masked + num_masked * self.model.mask
+        return OnItsWay(self.time, self._over, [Sampled(1)] * num_samples)
+
+    def _compute(self, step: Step) -> None:
         self.launched_at.append(self.time.now)
         begun = max(self.time.now + self.model.launch, self._over)
         if self._over:
@@ -131,7 +170,6 @@ class ModelledDevice:
         self._over = max(begun + seconds, self.time.now)
         self.steps.append((begun, step))
         self.owners.append(owners_of(step, self.running()))
-        return OnItsWay(self.time, self._over, [Sampled(1) for row in step.rows if row.samples])
 
 
 class ModelledLink:
@@ -167,7 +205,13 @@ class ModelledLink:
         return True
 
 
-def request(request_id: str, flow: str, prompt: npt.NDArray[np.int32], max_tokens: int) -> Generate:
+def request(
+    request_id: str,
+    flow: str,
+    prompt: npt.NDArray[np.int32],
+    max_tokens: int,
+    grammar: Grammar | None = None,
+) -> Generate:
     """What a gateway would ask for a flow, in a namespace of the flow's own."""
     path = NamespacePath.single(Namespace(flow.encode().ljust(16, b".")[:16]))
     return Generate(
@@ -177,7 +221,7 @@ def request(request_id: str, flow: str, prompt: npt.NDArray[np.int32], max_token
         block_keys=block_keys(path, prompt, BLOCK_SIZE),
         flow=flow,
         weight=1.0,
-        sampling=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
+        sampling=SamplingParams(max_tokens=max_tokens, ignore_eos=True, grammar=grammar),
     )
 
 
@@ -243,6 +287,8 @@ class Replay:
         pool_tokens: int = POOL_TOKENS,
         tiers: Tiers = DEVICE_ONLY,
         disk_blocks_per_s: float = DISK_BLOCKS_PER_S,
+        mask_s: float = 0.0,
+        mask_threads: int = 1,
     ) -> None:
         self.time = Time()
         self.link = ModelledLink(self.time)
@@ -258,7 +304,14 @@ class Replay:
             dtype="bfloat16",
         )
         self.core = assemble(
-            LoadedRunner(self.device, welcome, blocks, MemoryError),
+            LoadedRunner(
+                self.device,
+                welcome,
+                blocks,
+                MemoryError,
+                constrained_by_grammar,
+                MasksInTime(self.time, mask_s, mask_threads),
+            ),
             self.link,
             EngineLimits(step, QueueLimits(), 10.0, overlap_scheduling),
             CacheParts(lower=LowerTiers(tiers, ModelledMover(self.time, disk_blocks_per_s))),

@@ -112,10 +112,10 @@ def test_what_depends_on_values_not_there_yet_is_in_no_such_row(
     at_once = driven(checkpoint)
     wish = sampling(8, presence_penalty=1.0 if kind == "penalised" else 0.0)
     sequence = at_once.add(PROMPT, wish)
-    if kind == "constrained":
-        sequence.constraint = Allows(range(300), 300)
     at_once.step((sequence, len(PROMPT)))
     at_once.step((sequence, 1))  # one token is no matter
+    if kind == "constrained":
+        sequence.constraint = Allows(range(300), 300)
     with pytest.raises(RuntimeError, match="samples several"):
         verifying(sequence, [5, 6])
 

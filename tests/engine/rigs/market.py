@@ -22,7 +22,7 @@ from engine.scheduling.costs import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
-from engine.step import Sampled, Step
+from engine.step import Forward, Sampled, Step
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.engine.memory_link import MemoryLink
@@ -63,6 +63,9 @@ class WeightlessRunner:
         self.steps.append(tokens)
         self._clock.now += TOKEN_S * (FIXED_TOKENS + tokens.total())
         return _Launched([Sampled(_SERVED) for row in step.rows if row.num_samples])
+
+    def launch_forward(self, step: Step) -> Forward:
+        raise AssertionError("nobody has a grammar here")
 
 
 @dataclass

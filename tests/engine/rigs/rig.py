@@ -20,6 +20,12 @@ from engine.link.messages import (
 )
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
+from engine.scheduling.token_constraint import (
+    ConstraintOf,
+    MadeOnDemand,
+    MaskMaker,
+    unconstrained,
+)
 from engine.startup.assembly import (
     CacheParts,
     EngineLimits,
@@ -104,6 +110,8 @@ class Rig:
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
     disk: Disk | None = None  # where one is to be asked for more than moves
+    constraint_of: ConstraintOf = unconstrained
+    masks: MaskMaker = field(default_factory=MadeOnDemand)
     pushed: int = 0
     check_every: int = 1  # steps
     stepped: int = 0
@@ -121,7 +129,14 @@ class Rig:
             num_blocks=self.num_blocks,
         )
         self.core: EngineCore = assemble(
-            LoadedRunner(self.runner, welcome, self.num_blocks, MemoryError),
+            LoadedRunner(
+                self.runner,
+                welcome,
+                self.num_blocks,
+                MemoryError,
+                self.constraint_of,
+                self.masks,
+            ),
             self.link,
             EngineLimits(
                 StepLimits(self.max_batch_tokens, self.max_running, self.max_step_s),

@@ -38,7 +38,8 @@ def launched(logits: Tensor, sequences: SequenceOf[Sequence]) -> LaunchedSample:
         sequence.batch_slot = batch_slot
         hold(sequence, [0])
     inputs = torch.tensor([int(sequence.token_ids[-1]) for sequence in sequences])
-    return sampler().launch(logits, last_rows(sequences), inputs)
+    allowed = [one.constraint.allowed() for one in sequences if one.constraint is not None]
+    return sampler().launch(logits, last_rows(sequences), inputs, allowed)
 
 
 def random_logits(rows: int, seed: int = 0, scale: float = 2.0) -> Tensor:
@@ -421,3 +422,55 @@ def test_warming_up_uses_filters_at_the_vocabulary_and_in_the_dtypes_they_will_h
     ops = replace(torch_ops(), top_k_top_p=noting)
     Sampler(planner, ops, SlotTables(1, VOCAB)).warm_up(VOCAB, torch.device("cpu"), torch.bfloat16)
     assert used == [((1, VOCAB), torch.bfloat16), ((1, VOCAB), torch.float32)]
+
+
+def test_masks_of_plain_rows_are_applied_as_beside_rows_that_ask_for_more() -> None:
+    """The short way and the long way choose the same: what differs is what they cost."""
+    logits = random_logits(3)
+    wish = sampling(4, temperature=0.8, seed=9)
+    plain = sample(logits, row(wish), constrained(wish, 3, 17, 31), row(sampling()))
+    long = sample(logits, row(wish), constrained(wish, 3, 17, 31), row(sampling(num_logprobs=1)))
+    assert [one.token_id for one in plain] == [one.token_id for one in long]
+    assert plain[1].token_id in (3, 17, 31)
+
+
+def test_nobody_waits_for_what_a_row_without_a_mask_samples() -> None:
+    logits, wish = random_logits(2), sampling()
+    sequences = [row(wish), constrained(wish, 5)]
+    for batch_slot, sequence in enumerate(sequences):
+        sequence.batch_slot = batch_slot
+        hold(sequence, [0])
+    inputs = torch.tensor([4, 4])
+    told = sampler().launch(logits.clone(), last_rows(sequences), inputs, [None]).collect()
+    assert told[0] == sample(logits[:1], row(wish))[0]
+    assert (told[1].token_id, told[1].is_ruled_out) == (None, True)
+
+
+@pytest.mark.parametrize("num_masks", [0, 2])
+def test_a_row_that_lacks_its_mask_is_never_sampled_freely(num_masks: int) -> None:
+    sequence = constrained(sampling(), 5)
+    sequence.batch_slot = 0
+    hold(sequence, [0])
+    masks = [Allows([5], VOCAB).allowed()] * num_masks
+    with pytest.raises(RuntimeError, match="1 rows need a mask"):
+        sampler().launch(random_logits(1), last_rows([sequence]), torch.tensor([4]), masks)
+
+
+def test_bits_beyond_the_vocabulary_are_no_tokens() -> None:
+    """The vocabulary ends within a word of the mask."""
+    beyond = constrained(sampling())
+    assert beyond.constraint is not None
+    beyond.constraint.allowed()[-1] = -1 << VOCAB % 32
+    [told] = sample(random_logits(1), beyond)
+    assert (told.token_id, told.is_ruled_out) == (None, True)
+    beyond.constraint.allowed()[-1] |= 1
+    [told] = sample(random_logits(1), beyond)
+    assert told.token_id == VOCAB // 32 * 32
+
+
+def test_a_masked_row_that_is_not_finite_is_told_so_beside_one_that_is() -> None:
+    logits = random_logits(3)
+    logits[1, 5] = float("nan")
+    told = sample(logits, constrained(sampling(), 3), constrained(sampling(), 3), row(sampling()))
+    assert [(one.token_id, one.is_ruled_out) for one in told[:2]] == [(3, False), (None, False)]
+    assert told[2].token_id is not None

@@ -162,3 +162,29 @@ def test_a_model_without_a_tokenizer_refuses_grammars_and_serves_the_rest(
         assert isinstance(end, Failed)
         assert end.code == InvalidGrammar.code
         assert engine.finished("free").completion_tokens == 3
+
+
+@pytest.mark.parametrize("graph_tokens", [0, 64])
+def test_a_full_batch_says_the_same_with_and_without_overlap(
+    model_dir: Path, graph_tokens: int
+) -> None:
+    """Constrained rows beside free ones, one of which ends early and one of which is cancelled."""
+    said: list[dict[str, list[int]]] = []
+    for overlap_scheduling in (False, True):
+        bounds = Bounds(512, 16, 256, 64, overlap_scheduling, graph_tokens)
+        engine = RealEngine(str(model_dir), bounds)
+        for number in range(64):
+            grammar = None if number % 8 == 7 else OBJECT
+            how: dict[str, Any] = {"grammar": grammar, "ignore_eos": True, "seed": number}
+            asked = sampling(12 + number % 3, 1.0, **how)
+            prompt = random_prompt(9, seed=number)
+            engine.submit(str(number), prompt, asked, namespace=NAMESPACE)
+        while not all(engine.link.tokens(str(number)) for number in range(64)):
+            engine.step()
+        engine.link.say(Cancel("5"), CLIENT)
+        engine.run()
+        said.append({str(n): engine.tokens(str(n)) for n in range(64) if n != 5})
+        engine.expect_nothing_left()
+        engine.close()
+    assert said[0] == said[1]
+    assert all(len(said[0][str(n)]) == 12 + n % 3 for n in range(64) if n % 8 == 7)

@@ -21,7 +21,7 @@ from engine.scheduling.token_constraint import ConstraintOf
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.loading import OpenedModel, open_model, outline_model
 from engine.startup.lower_tiers import GIB, open_tiers
-from engine.step import Launched, Runner, Step
+from engine.step import Forward, Launched, Runner, Step
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.engine.memory_link import MemoryLink
@@ -58,6 +58,10 @@ class NotingRunner:
     def launch(self, step: Step) -> Launched:
         self.steps.append([one.request_id for one in owners_of(step, self.running())])
         return self.runner.launch(step)
+
+    def launch_forward(self, step: Step) -> Forward:
+        self.steps.append([one.request_id for one in owners_of(step, self.running())])
+        return self.runner.launch_forward(step)
 
 
 class RealEngine:

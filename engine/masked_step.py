@@ -1,0 +1,83 @@
+"""A step with constrained rows: its sampling is launched once their masks are there.
+
+    host    | launch forward n+1 | settle n | masks of n+1, replies | launch sampling n+1 | ...
+    device  |  forward, sampling n ...| forward n+1 ....................| sampling n+1 | ...
+
+Masks are waited for while the device computes, and not for long: a row whose mask is not there is
+left out, so that it holds up nobody else. It samples in a later step.
+
+Knows: which rows have masks, and which are left out. Does not know: how masks are made
+(`engine.grammars`), or what being left out means for a sequence (`settle`).
+"""
+
+from __future__ import annotations
+
+from engine.scheduling.step_builder import Scheduled, ScheduledRow, unsent
+from engine.scheduling.token_constraint import Making, MaskMaker
+from engine.step import Bitmask, Forward, Launched, Sampled
+
+PATIENCE_S = 0.005  # less than what the forward pass of a model that needs a GPU takes
+LEFT_OUT = Sampled(None, is_left_out=True)
+
+
+class MaskedStep:
+    """The rows of a step whose forward pass is launched; implements `Launched`."""
+
+    def __init__(self, scheduled: Scheduled, forward: Forward, masks: MaskMaker) -> None:
+        self._scheduled = scheduled
+        self._forward = forward
+        self._masks = masks
+        self._masked = [row for row in scheduled.rows if row.is_masked]
+        self._making: Making | None = None
+        self._launched: Launched | None = None
+        self._left_out: frozenset[ScheduledRow] = frozenset()
+
+    def ask(self) -> None:
+        """Begin to make the masks, once the values of the step before are settled."""
+        alive = [row.sequence.constraint for row in self._masked if not row.is_over]
+        lacking = [one for one in alive if one is not None and not one.has_mask]
+        self._making = self._masks.make(lacking)
+
+    def sample(self) -> frozenset[ScheduledRow]:
+        """Wait for the masks and launch the sampling; returns the rows that are left out of it.
+
+        What the runner raises is raised, and `refuse` follows.
+        """
+        if self._making is None:
+            self.ask()
+        assert self._making is not None
+        self._making.wait(PATIENCE_S)
+        left_out = frozenset(
+            row for row in self._masked if row.sequence.awaits_mask and not row.is_over
+        )
+        allowed = [None if row in left_out else _mask(row) for row in self._masked]
+        self._launched = self._forward.sample(allowed)
+        self._left_out = left_out
+        return left_out
+
+    def refuse(self) -> tuple[frozenset[ScheduledRow], ScheduledRow]:
+        """Sample nothing: the device had no memory for it.
+
+        All rows that sample are left out. Returns them, and a constrained one: the larger part of
+        the memory was to be for its mask.
+        """
+        self._launched = self._forward.skip()
+        unsent(self._scheduled)
+        self._left_out = frozenset(row for row in self._scheduled.rows if row.samples)
+        return self._left_out, self._masked[-1]
+
+    def collect(self) -> list[Sampled]:
+        """Wait for the step; `LEFT_OUT` for what is not sampled."""
+        assert self._launched is not None
+        sampled = iter(self._launched.collect())
+        values = list[Sampled]()
+        for row in self._scheduled.rows:
+            for _ in range(row.num_samples):
+                value = next(sampled, LEFT_OUT)
+                values.append(LEFT_OUT if row in self._left_out else value)
+        return values
+
+
+def _mask(row: ScheduledRow) -> Bitmask | None:
+    constraint = row.sequence.constraint
+    return None if row.is_over or constraint is None else constraint.allowed()

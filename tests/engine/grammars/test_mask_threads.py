@@ -1,0 +1,92 @@
+"""Masks in threads: handed over and back, one slow one beside others, and the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from engine.grammars.mask_threads import MaskThreads
+from engine.scheduling.token_constraint import Bitmask, TokenConstraint
+from tests.doubles.constraints import bitmask
+
+LONG_S = 30.0  # nothing takes that long, unless it hangs
+
+
+class Gated(TokenConstraint):
+    """Makes its mask once its gate is open, and notes in which thread."""
+
+    def __init__(self, *, is_open: bool = True) -> None:
+        self.gate = threading.Event()
+        self.begun = threading.Event()
+        self.made_in: list[str] = []
+        if is_open:
+            self.gate.set()
+
+    def allowed(self) -> Bitmask:
+        self.begun.set()
+        assert self.gate.wait(LONG_S)
+        self.made_in.append(threading.current_thread().name)
+        return bitmask([1], 64)
+
+    def advance(self, token_id: int) -> None:
+        """It is always the same."""
+
+
+@pytest.fixture
+def threads() -> Iterator[MaskThreads]:
+    with closing(MaskThreads(2)) as threads:
+        yield threads
+
+
+def test_all_are_made_elsewhere_and_handed_back(threads: MaskThreads) -> None:
+    constraints = [Gated() for _ in range(64)]
+    threads.make(constraints).wait(LONG_S)
+    assert [one.made_in for one in constraints] == [["masks"]] * 64
+    assert not any(one.is_busy for one in constraints)
+
+
+def test_nothing_to_make_is_not_waited_for(threads: MaskThreads) -> None:
+    threads.make([]).wait(LONG_S)
+
+
+def test_a_slow_one_is_busy_and_holds_up_no_other(threads: MaskThreads) -> None:
+    slow, quick = Gated(is_open=False), [Gated() for _ in range(8)]
+    making = threads.make([slow, *quick])
+    assert slow.begun.wait(LONG_S)
+    threads.make(later := [Gated()]).wait(LONG_S)  # made in the order in which they were asked for
+    assert all(one.made_in and not one.is_busy for one in (*quick, *later))
+    assert slow.is_busy
+    making.wait(0.0)
+    assert slow.is_busy
+    slow.gate.set()
+    making.wait(LONG_S)
+    assert not slow.is_busy
+
+
+def test_who_is_busy_is_not_asked_again(threads: MaskThreads) -> None:
+    slow = Gated(is_open=False)
+    first = threads.make([slow])
+    threads.make([slow]).wait(LONG_S)
+    slow.gate.set()
+    first.wait(LONG_S)
+    assert len(slow.made_in) == 1
+
+
+def test_closing_waits_for_what_is_under_way_and_drops_the_rest() -> None:
+    threads = MaskThreads(1)
+    slow, never = Gated(is_open=False), Gated()
+    threads.make([slow, never])
+    assert slow.begun.wait(LONG_S)
+    closing_it = threading.Thread(target=threads.close)
+    closing_it.start()
+    slow.gate.set()
+    closing_it.join(LONG_S)
+    assert not closing_it.is_alive()
+    assert slow.made_in
+
+
+def test_threads_that_never_had_anything_to_do_can_be_closed() -> None:
+    MaskThreads().close()

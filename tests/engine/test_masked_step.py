@@ -1,0 +1,299 @@
+"""Masks come late: what the device is given when, who is left out, that no token depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from engine.errors import EngineFailure
+from engine.link.messages import Cancel, Generate, Grammar, SamplingParams
+from engine.scheduling.token_constraint import TokenConstraint
+from tests.doubles.constraints import HeldMasks, steps_allow, steps_of
+from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, next_kv, next_token
+from tests.engine.rigs.rig import EOS, Rig, generate
+
+ANY = Grammar("regex", ".*")
+both = pytest.mark.parametrize("overlap_scheduling", [False, True])
+
+
+def rig_of(masks: HeldMasks | None = None, **settings: Any) -> Rig:
+    masks = masks or HeldMasks()
+    rig = Rig(constraint_of=steps_of, masks=masks, **settings)
+    masks.events = rig.runner.events
+    rig.runner.waits = lambda: rig.runner.events.append("collect")
+    return rig
+
+
+def bound(
+    name: str, prompt: Sequence[int], max_tokens: int = 8, *, stops: bool = False, **how: Any
+) -> Generate:
+    """A request with a grammar; one of the same name has the same answer, whoever is beside it."""
+    wish = SamplingParams(max_tokens=max_tokens, ignore_eos=not stops, grammar=ANY)
+    return generate(name, prompt, sampling=wish, **how)
+
+
+def answer(prompt: Sequence[int], n: int, stops: Sequence[int] = ()) -> list[int]:
+    """What a request with a grammar says, by hand."""
+    kv, said = [0], list[int]()
+    for token_id in prompt:
+        kv.append(next_kv(kv[-1], token_id))
+    while len(said) < n and not (said and said[-1] in stops):
+        wanted = next_token(kv[1:])
+        allowed = steps_allow(said, VOCAB_SIZE)
+        said.append(next((one for one in allowed if one >= wanted), allowed[0]))
+        kv.append(next_kv(kv[-1], said[-1]))
+    return said
+
+
+class TestOrder:
+    def test_forward_then_the_values_before_then_masks_then_the_sampling(self) -> None:
+        rig = rig_of(overlap_scheduling=True)
+        rig.submit(bound("a", range(6), 3))
+        rig.run()
+        first = ["forward", "make", "made", "sample"]
+        later = ["forward", "collect", "make", "made", "sample"]
+        assert rig.runner.events == [*first, *later, *later, "collect"]
+
+    def test_without_overlap_each_step_is_collected_before_the_next(self) -> None:
+        rig = rig_of()
+        rig.submit(bound("a", range(6), 2))
+        rig.run()
+        assert rig.runner.events == ["forward", "make", "made", "sample", "collect"] * 2
+
+    def test_replies_of_the_step_before_are_sent_while_masks_are_made(self) -> None:
+        masks = HeldMasks()
+        rig = rig_of(masks, overlap_scheduling=True)
+        told, told_when_asked = list[int](), list[int]()
+        wait, make = masks.wait, masks.make
+
+        def made(constraints: Iterable[TokenConstraint]) -> HeldMasks:
+            told_when_asked.append(len(rig.link.tokens("a")))
+            return make(constraints)
+
+        def waited(seconds: float) -> None:
+            told.append(len(rig.link.tokens("a")))
+            wait(seconds)
+
+        masks.wait, masks.make = waited, made  # type: ignore[method-assign]
+        rig.submit(bound("a", range(6), 3))
+        rig.run()
+        assert told_when_asked == [0, 0, 1]
+        assert told == [0, 1, 2]
+
+    def test_a_batch_without_constraints_is_launched_at_once_and_nobody_asks_for_masks(
+        self,
+    ) -> None:
+        rig = rig_of(overlap_scheduling=True)
+        for number in range(3):
+            rig.submit(generate(str(number), range(number, number + 4), max_tokens=3))
+        rig.run()
+        assert rig.runner.events == ["launch", *["launch", "collect"] * 2, "collect"]
+
+    def test_a_chunk_of_a_prompt_that_samples_nothing_waits_for_no_mask(self) -> None:
+        rig = rig_of(overlap_scheduling=True, max_batch_tokens=8)
+        rig.submit(bound("a", range(20), 1))
+        rig.run()
+        events = [event for event in rig.runner.events if event in ("launch", "forward")]
+        assert events == ["launch", "launch", "forward"]
+
+
+class TestAnswers:
+    @both
+    def test_of_64_constrained_rows(self, overlap_scheduling: bool) -> None:
+        rig = rig_of(
+            overlap_scheduling=overlap_scheduling,
+            num_blocks=1024,
+            max_running=64,
+            max_batch_tokens=512,
+        )
+        prompts = {str(n): [n, 63 - n, 7] for n in range(64)}
+        for name, prompt in prompts.items():
+            rig.submit(bound(name, prompt, 8))
+        rig.run()
+        assert {name: rig.link.tokens(name) for name in prompts} == {
+            name: answer(prompt, 8) for name, prompt in prompts.items()
+        }
+        assert len(rig.runner.steps) == 8, "each is in every step"
+        rig.expect_nothing_left()
+
+    @both
+    def test_of_mixed_rows(self, overlap_scheduling: bool) -> None:
+        rig = rig_of(overlap_scheduling=overlap_scheduling, num_blocks=256)
+        for number in range(8):
+            make = bound if number % 2 else generate
+            rig.submit(make(str(number), range(number, number + 5), max_tokens=9))
+        rig.run()
+        for number in range(8):
+            expected = answer if number % 2 else expected_output
+            assert rig.link.tokens(str(number)) == expected(range(number, number + 5), 9)
+        assert len(rig.runner.steps) <= 12
+        rig.expect_nothing_left()
+
+    @both
+    def test_where_blocks_are_few_and_sequences_are_preempted(
+        self, overlap_scheduling: bool
+    ) -> None:
+        rig = rig_of(overlap_scheduling=overlap_scheduling, num_blocks=14, max_batch_tokens=32)
+        for number in range(6):
+            rig.submit(bound(str(number), [number] * 5, 16))
+        rig.run()
+        assert rig.scheduler.active.num_preemptions > 0
+        for number in range(6):
+            assert rig.link.tokens(str(number)) == answer([number] * 5, 16)
+        rig.expect_nothing_left()
+
+    @both
+    def test_where_a_stop_token_comes(self, overlap_scheduling: bool) -> None:
+        rig = rig_of(overlap_scheduling=overlap_scheduling, num_blocks=256)
+        prompts = {str(n): [n, 5] for n in range(60)}
+        for name, prompt in prompts.items():
+            rig.submit(bound(name, prompt, 12, stops=True))
+        rig.run()
+        stopped = 0
+        for name, prompt in prompts.items():
+            expected = answer(prompt, 12, [EOS])
+            stopped += expected[-1] == EOS
+            assert rig.link.tokens(name) == [one for one in expected if one != EOS]
+        assert 0 < stopped < 60
+        rig.expect_nothing_left()
+
+    @both
+    @pytest.mark.parametrize("after", [1, 2, 3, 4])
+    def test_where_one_is_cancelled(self, overlap_scheduling: bool, after: int) -> None:
+        rig = rig_of(overlap_scheduling=overlap_scheduling)
+        rig.submit(bound("gone", range(6), 50))
+        rig.submit(bound("stays", range(9, 14), 9))
+        rig.submit(generate("free", range(30, 36), max_tokens=9))
+        rig.step(after)
+        rig.link.say(Cancel("gone"))
+        rig.run()
+        said = rig.link.tokens("gone")
+        assert said == answer(range(6), len(said))
+        assert rig.link.tokens("stays") == answer(range(9, 14), 9)
+        assert rig.link.tokens("free") == expected_output(range(30, 36), 9)
+        rig.expect_nothing_left()
+
+    def test_all_that_wait_for_masks_end_when_the_engine_fails_them(self) -> None:
+        rig = rig_of(HeldMasks(held={0}), overlap_scheduling=True)
+        rig.submit(bound("a", range(6)))
+        rig.submit(bound("b", range(9)))
+        rig.step()
+        rig.core.fail_all(EngineFailure("the engine breaks"))
+        assert (rig.failed("a").code, rig.failed("b").code) == ("engine_failure",) * 2
+        assert rig.runner.on_their_way == []
+        rig.expect_nothing_left()
+
+
+class TestLeftOut:
+    @both
+    @pytest.mark.parametrize("held", [0, 1, 3])
+    @pytest.mark.parametrize("length", [1, 6, 8, 9])
+    def test_who_has_no_mask_in_time_holds_up_nobody_and_says_the_same(
+        self, length: int, held: int, overlap_scheduling: bool
+    ) -> None:
+        masks = HeldMasks(held={held})
+        rig = rig_of(masks, overlap_scheduling=overlap_scheduling, max_batch_tokens=32)
+        prompt = list(range(length))
+        rig.submit(bound("slow", prompt, 6))
+        rig.submit(generate("free", range(30, 36), max_tokens=20))
+        rig.step(10)
+        assert len(rig.link.tokens("slow")) == held
+        assert len(rig.link.tokens("free")) == (9 if overlap_scheduling else 10), "in each step"
+        rows = sum(len(step.rows) for step in rig.runner.steps[-4:])
+        assert rows == 4, "it is in no step until its mask is there"
+        masks.release()
+        rig.run()
+        assert rig.link.tokens("slow") == answer(prompt, 6)
+        assert rig.link.tokens("free") == expected_output(range(30, 36), 20)
+        rig.expect_nothing_left()
+
+    def test_a_mask_that_came_late_is_not_asked_for_again(self) -> None:
+        """Else it would wait in line behind those of who was not left out, and be late again."""
+        masks = HeldMasks(held={1})
+        rig = rig_of(masks, overlap_scheduling=True)
+        rig.submit(bound("slow", range(6), 4))
+        rig.step(6)
+        masks.release()
+        rig.run()
+        assert masks.num_made == 4
+
+    def test_a_lone_one_waits_without_steps(self) -> None:
+        masks = HeldMasks(held={2})
+        rig = rig_of(masks, overlap_scheduling=True)
+        rig.submit(bound("slow", range(6), 6))
+        rig.step(12)
+        assert len(rig.runner.steps) == 3
+        masks.release()
+        rig.run()
+        assert len(rig.runner.steps) == 7, "one was computed twice"
+        assert rig.link.tokens("slow") == answer(range(6), 6)
+
+    @both
+    def test_it_may_be_cancelled_or_preempted_meanwhile(self, overlap_scheduling: bool) -> None:
+        masks = HeldMasks(held={3})
+        rig = rig_of(masks, overlap_scheduling=overlap_scheduling, max_batch_tokens=32)
+        rig.submit(bound("gone", range(7), 9))
+        rig.submit(bound("back", range(20, 26), 9))
+        rig.step(8)
+        assert len(masks.busy) == 2
+        rig.link.say(Cancel("gone"))
+        rig.step()
+        [waiting] = rig.scheduler.running
+        rig.scheduler.active.preempt(waiting, rig.clock())
+        rig.step(4)
+        assert rig.link.tokens("back") == answer(range(20, 26), 3)
+        masks.release()
+        rig.run()
+        assert rig.link.tokens("gone") == answer(range(7), 3)
+        assert rig.link.tokens("back") == answer(range(20, 26), 9)
+        rig.expect_nothing_left()
+
+    def test_its_whole_blocks_are_committed_once_they_are_computed_for_good(self) -> None:
+        masks = HeldMasks(held={0})
+        rig = rig_of(masks, overlap_scheduling=True, max_batch_tokens=32, deadline_s=0.0)
+        rig.submit(bound("slow", range(8), 1))
+        rig.step(4)
+        again = generate("again", range(8), max_tokens=1)
+        rig.submit(again)
+        rig.step(3)
+        assert rig.finished("again").reused.tokens == 4, "its last block is not whole yet"
+        masks.release()
+        rig.run()
+        assert rig.link.tokens("slow") == answer(range(8), 1)
+        rig.expect_nothing_left()
+
+
+class TestOutOfMemory:
+    @both
+    def test_a_constrained_request_fails_and_all_others_say_the_same(
+        self, overlap_scheduling: bool
+    ) -> None:
+        rig = rig_of(overlap_scheduling=overlap_scheduling)
+        rig.submit(generate("free", range(6), max_tokens=9))
+        rig.submit(bound("first", range(9, 14), 9))
+        rig.submit(bound("second", range(20, 29), 9))
+        rig.step(4)
+        rig.runner.raising_late = [MemoryError()]
+        rig.run()
+        assert "skip" in rig.runner.events
+        ends = {name: type(rig.link.last(name)).__name__ for name in ("free", "first", "second")}
+        assert sorted(ends.values()) == ["Failed", "Finished", "Finished"]
+        assert ends["free"] == "Finished"
+        failed, spared = ("first", "second") if ends["first"] == "Failed" else ("second", "first")
+        assert rig.failed(failed).code == "engine_failure"
+        prompt = range(9, 14) if spared == "first" else range(20, 29)
+        assert rig.link.tokens(spared) == answer(prompt, 9)
+        assert rig.link.tokens("free") == expected_output(range(6), 9)
+        rig.expect_nothing_left()
+
+    def test_what_new_requests_brought_is_sent_again(self) -> None:
+        rig = rig_of(overlap_scheduling=True, max_batch_tokens=32)
+        rig.runner.raising_late = [MemoryError()]
+        rig.submit(generate("free", range(6), max_tokens=3))
+        rig.submit(bound("bound", range(9, 14), 3))
+        rig.run()
+        new = [row.new is not None for step in rig.runner.steps for row in step.rows]
+        assert new[:3] == [True, True, True]
+        rig.expect_output(generate("free", range(6), max_tokens=3))
