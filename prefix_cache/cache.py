@@ -85,6 +85,17 @@ class PrefixCache:
         """Return where the whole blocks lie that are in the tree. Changes nothing."""
         return whereabouts(self.tree.walk(path, token_ids))
 
+    def probe(self, path: NamespacePath, token_ids: TokenIds) -> tuple[Whereabouts, int]:
+        """What a lease for `token_ids` would find, if it loaded all: blocks by tier, and how many
+        tokens of the block after them it would copy. Changes nothing.
+        """
+        at = self.tree.walk(path, token_ids[:-1])
+        found = whereabouts(at)
+        if found.device < at.num_blocks:
+            return found, 0
+        partial = self.tree.partial(at, path, token_ids[:-1])
+        return found, 0 if partial is None else partial.num_tokens
+
     def acquire(
         self,
         path: NamespacePath,
