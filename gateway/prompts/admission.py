@@ -21,6 +21,7 @@ import numpy as np
 from engine.link.messages import (
     Generate,
     Grammar,
+    Mark,
     Priority,
     SamplingParams,
     Welcome,
@@ -39,6 +40,7 @@ from gateway.prompts.generation_request import (
     Origin,
     Prompt,
 )
+from gateway.prompts.mark_places import placed_marks
 from gateway.prompts.marker_decoder import MarkerDecoder
 from gateway.prompts.messages import Message, ToolCall
 from gateway.prompts.prompt_tokens import (
@@ -72,6 +74,7 @@ class _Prepared:
     grammar: Grammar | None
     tail: str | None  # the end of a rendered chat; None for other prompts
     origin: Origin | None
+    marks: tuple[Mark, ...]
 
 
 class Admission:
@@ -127,7 +130,7 @@ class Admission:
         self._check_salt(wanted.salt)
         self._forms.check(wanted.form)
         work = self._prepare_all(wanted, caller, welcome)
-        prepared = await self.off_the_loop(caller, work, sum(map(_size, wanted.prompts)))
+        prepared = await self.off_the_loop(caller, work, _work(wanted))
         generates: list[Generate] = []
         for prompt in prepared:
             sampling = _within_context(wanted, len(prompt.token_ids), welcome.max_model_len)
@@ -147,6 +150,7 @@ class Admission:
                         loads=wanted.loads,
                         cache_quota=caller.cache.shares,
                         writer=writer,
+                        marks=prompt.marks,
                     )
                 )
         prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)
@@ -213,18 +217,24 @@ class Admission:
             found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
             if not len(found.token_ids):
                 raise BadRequest("the prompt is empty", param=_param(prompt))
-            prepared.append(self._prepared(found, caller, wanted, welcome))
+            marks = yield from placed_marks(wanted.marks, found.token_ids, self._prompts, asked)
+            prepared.append(self._prepared(found, caller, wanted, welcome, marks))
             yield
         return prepared
 
     def _prepared(
-        self, found: Tokenised, caller: Caller, wanted: GenerationRequest, welcome: Welcome
+        self,
+        found: Tokenised,
+        caller: Caller,
+        wanted: GenerationRequest,
+        welcome: Welcome,
+        marks: tuple[Mark, ...],
     ) -> _Prepared:
         token_ids, size = found.token_ids, welcome.block_size
         path = self._namespaces.path(caller, wanted.salt, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
         grammar = self._forms.grammar(wanted.form, found.tail)
-        return _Prepared(token_ids, path, keys, grammar, found.tail, found.origin)
+        return _Prepared(token_ids, path, keys, grammar, found.tail, found.origin, marks)
 
     def _asked(self, caller: Caller, salt: str | None, welcome: Welcome, room: int) -> Asked:
         namespace = self._namespaces.own(caller, salt, welcome.fingerprint)
@@ -236,6 +246,12 @@ class Admission:
                 f"`cache_salt` has more than {self._bounds.max_salt_chars} characters",
                 param="cache_salt",
             )
+
+
+def _work(wanted: GenerationRequest) -> int:
+    """How much work it is to admit a request, in characters: what is marked is rendered again."""
+    marked = sum(_size(mark.chat) for mark in wanted.marks if mark.chat is not None)
+    return sum(map(_size, wanted.prompts)) + marked
 
 
 def _size(prompt: Prompt) -> int:

@@ -66,6 +66,14 @@ class AnswerForm:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheMark:
+    """What of a prompt is to be retained in the cache: all up to the mark, in any dialect."""
+
+    seconds: float  # from each use on
+    chat: ChatPrompt | None = None  # what the mark covers; None: the whole prompt
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """What a dialect has understood of one request."""
 
@@ -79,6 +87,7 @@ class GenerationRequest:
     priority: Priority = "interactive"  # can lower the tenant's own priority, not raise it
     loads: Loads = "auto"
     form: AnswerForm = AnswerForm()
+    marks: tuple[CacheMark, ...] = ()  # in order; of each prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from engine.errors import EngineError
 from engine.link.messages import Reused
@@ -30,6 +31,8 @@ class Usage:
     completion_tokens: int
     tiers: TierTokens | None = None  # where the cached tokens lay; None: not shown
     reasoning_tokens: int = 0  # of the completion's; known at the end
+    # Of the prompt, put in the cache for each of its marks; several prompts are added up.
+    written: tuple[int, ...] = ()
 
 
 class RequestMetrics:
@@ -81,6 +84,7 @@ class RequestMetrics:
             completion_tokens=sum(self._streamed.values()),
             tiers=sum((one.tiers for one in reused), TierTokens()),
             reasoning_tokens=self._reasoning_tokens,
+            written=tuple(map(sum, zip_longest(*(one.written for one in reused), fillvalue=0))),
         )
 
     def worked(self) -> TokenCounts:

@@ -15,6 +15,7 @@ from fastapi import Request
 
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
+from gateway.dialects.anthropic.marks import AN_HOUR, marks_of
 from gateway.dialects.anthropic.prompts import chat_prompt, thinking_is_shown
 from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
@@ -50,8 +51,9 @@ class MessagesReader:
         wanted = await self._off_the_loop(
             permit, lambda: generation_request(wire, request_id, self.bounds)
         )
+        hour_marks = sum(mark.seconds == AN_HOUR for mark in wanted.marks)
         rendering = MessageRendering(
-            request_id, self.card.name, wire.max_tokens, thinking_is_shown(wire)
+            request_id, self.card.name, wire.max_tokens, thinking_is_shown(wire), hour_marks
         )
         pings = KeepAlive(PING, self.bounds.keep_alive_s)
         return Exchange(wanted, rendering, request, permit, pings), bool(wire.stream)
@@ -93,6 +95,7 @@ def generation_request(wire: MessagesRequest, request_id: str, bounds: Bounds) -
         max_tokens_may_shrink=True,
         text=TextRules(stops=_stops(wire.stop_sequences or (), bounds)),
         form=form,
+        marks=marks_of(wire, prompt),
     )
 
 

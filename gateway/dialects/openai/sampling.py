@@ -5,11 +5,20 @@ The vocabulary and the context length are checked at admission.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.link.messages import Loads, LogitBias, SamplingParams, pack_logit_bias
 from gateway.config import Bounds
 from gateway.dialects.openai.schema import Generating
+from gateway.dialects.openai_cache import marks_of
 from gateway.errors import BadRequest
-from gateway.prompts.generation_request import AnswerForm, GenerationRequest, Prompt, TextRules
+from gateway.prompts.generation_request import (
+    AnswerForm,
+    ChatPrompt,
+    GenerationRequest,
+    Prompt,
+    TextRules,
+)
 
 _MAX_ID = 2**31 - 1  # ids travel as int32
 
@@ -24,10 +33,12 @@ def generation_request(
     default_max_tokens: int,
     num_logprobs: tuple[str, int] | None,
     form: AnswerForm,
+    breakpoints: Sequence[ChatPrompt] = (),
 ) -> GenerationRequest:
     """What `wire` asks for; BadRequest names the field that exceeds a bound.
 
     `num_logprobs`: the name of the field that asks for log-probabilities, and for how many.
+    `breakpoints`: of the prompt, which is a chat, what comes up to each.
     """
     choices = wire.n or 1
     at_most("n", choices, bounds.max_choices)
@@ -48,6 +59,7 @@ def generation_request(
         priority="batch" if wire.service_tier == "flex" else "interactive",
         loads=checked_loads(wire, bounds),
         form=form,
+        marks=marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, breakpoints),
     )
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import Raw
 
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
+from gateway.dialects.openai_cache import MOST, marks_of
 from gateway.dialects.responses.answer_form import tools_and_form
 from gateway.dialects.responses.items import Placed, checked
 from gateway.dialects.responses.replies import ResponseReply
@@ -94,7 +95,9 @@ def understood(
         tools_size=len(bytes(wire.tools)),
     )
     return Understood(
-        _generation_request(wire, prompt, form, request_id, bounds),
+        _generation_request(
+            wire, prompt, form, request_id, bounds, _breakpoints(wire, kept, prompt)
+        ),
         _begun(wire, request_id, model),
         msgspec.json.encode([one.item for one in kept]),
         len(kept),
@@ -102,7 +105,12 @@ def understood(
 
 
 def _generation_request(
-    wire: ResponsesRequest, prompt: ChatPrompt, form: AnswerForm, request_id: str, bounds: Bounds
+    wire: ResponsesRequest,
+    prompt: ChatPrompt,
+    form: AnswerForm,
+    request_id: str,
+    bounds: Bounds,
+    breakpoints: Sequence[ChatPrompt],
 ) -> GenerationRequest:
     return GenerationRequest(
         request_id=request_id,
@@ -119,7 +127,34 @@ def _generation_request(
         # Only the tenant's record can do the opposite.
         priority="batch" if wire.service_tier == "flex" else "interactive",
         form=form,
+        marks=marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, breakpoints),
     )
+
+
+def _breakpoints(
+    wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt
+) -> list[ChatPrompt]:
+    """The chat up to each of the last breakpoints; BadRequest for one on the assistant's words."""
+    found = []
+    for place, (item, param) in enumerate(items):
+        held = item.output if item.type == "function_call_output" else item.content
+        for at, part in enumerate(() if isinstance(held, str) else held or ()):
+            if part.prompt_cache_breakpoint is None:
+                continue
+            if item.role == "assistant" or item.type == "reasoning":
+                raise BadRequest(
+                    "what the assistant said cannot have a breakpoint",
+                    param=f"{param}.content[{at}].prompt_cache_breakpoint",
+                )
+            found.append((place, at + 1))
+    chats = []
+    for place, end in found[-MOST:]:
+        item, param = items[place]
+        name = "output" if item.type == "function_call_output" else "content"
+        cut = msgspec.structs.replace(item, **{name: getattr(item, name)[:end]})
+        said = messages_of(wire.instructions, [*items[:place], Placed(cut, param)])
+        chats.append(replace(prompt, messages=said))
+    return chats
 
 
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
@@ -143,6 +178,8 @@ def _begun(wire: ResponsesRequest, request_id: str, model: str) -> ResponseReply
         parallel_tool_calls=wire.parallel_tool_calls is not False,
         previous_response_id=wire.previous_response_id,
         prompt_cache_key=wire.prompt_cache_key,
+        prompt_cache_options=wire.prompt_cache_options,
+        prompt_cache_retention=wire.prompt_cache_retention,
         reasoning=wire.reasoning or ReasoningOptions(),
         safety_identifier=wire.safety_identifier,
         service_tier="flex" if wire.service_tier == "flex" else "default",

@@ -13,6 +13,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
+from gateway.dialects.openai_cache import PromptCacheOptions, Retention
+from gateway.prompts.chat_json import CacheBreakpoint
+
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Role = Literal["user", "assistant", "system", "developer"]
@@ -31,6 +34,7 @@ class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str | None = None
     refusal: str | None = None
     annotations: list[dict[str, Any]] | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,6 +101,8 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: Retention | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     # Known, with an effect on the answer, but not supported.
     background: Raw = field(default_factory=Raw)
