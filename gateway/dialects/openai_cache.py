@@ -1,7 +1,7 @@
 """OpenAI's fields of the prompt cache, which chats, text completions and responses have alike.
 
     prompt_cache_retention   how long the prompt is retained: "in_memory" 5 minutes, "24h" a day
-    prompt_cache_options     retained for `ttl`; with the mode "explicit" up to the breakpoints alone
+    prompt_cache_options     for half an hour; with the mode "explicit" up to breakpoints alone
     prompt_cache_breakpoint  on a block of content: what comes up to it is retained
     prompt_cache_key         says where to look among several machines; here is one place to look
 

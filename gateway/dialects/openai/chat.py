@@ -88,9 +88,8 @@ def _breakpoints(messages: Sequence[ChatMessage], prompt: ChatPrompt) -> list[Ch
     """The chat up to each breakpoint; BadRequest for one on what the assistant said."""
     chats = []
     for place, message in enumerate(messages):
-        for at, part in enumerate(
-            () if isinstance(message.content, str) else message.content or ()
-        ):
+        content = message.content
+        for at, part in enumerate(() if isinstance(content, str) else content or ()):
             if part.prompt_cache_breakpoint is None:
                 continue
             if message.role == "assistant":

@@ -94,10 +94,9 @@ def understood(
         tools=tools or None,
         tools_size=len(bytes(wire.tools)),
     )
+    breakpoints = _breakpoints(wire, kept, prompt)
     return Understood(
-        _generation_request(
-            wire, prompt, form, request_id, bounds, _breakpoints(wire, kept, prompt)
-        ),
+        _generation_request(wire, prompt, form, request_id, bounds, breakpoints),
         _begun(wire, request_id, model),
         msgspec.json.encode([one.item for one in kept]),
         len(kept),
@@ -136,7 +135,8 @@ def _breakpoints(
 ) -> list[ChatPrompt]:
     """The chat up to each of the last breakpoints; BadRequest for one on the assistant's words."""
     found = []
-    for place, (item, param) in enumerate(items):
+    for place, placed in enumerate(items):
+        item = placed.item
         held = item.output if item.type == "function_call_output" else item.content
         for at, part in enumerate(() if isinstance(held, str) else held or ()):
             if part.prompt_cache_breakpoint is None:
@@ -144,15 +144,15 @@ def _breakpoints(
             if item.role == "assistant" or item.type == "reasoning":
                 raise BadRequest(
                     "what the assistant said cannot have a breakpoint",
-                    param=f"{param}.content[{at}].prompt_cache_breakpoint",
+                    param=f"{placed.param}.content[{at}].prompt_cache_breakpoint",
                 )
             found.append((place, at + 1))
     chats = []
     for place, end in found[-MOST:]:
-        item, param = items[place]
+        item = items[place].item
         name = "output" if item.type == "function_call_output" else "content"
         cut = msgspec.structs.replace(item, **{name: getattr(item, name)[:end]})
-        said = messages_of(wire.instructions, [*items[:place], Placed(cut, param)])
+        said = messages_of(wire.instructions, [*items[:place], Placed(cut, items[place].param)])
         chats.append(replace(prompt, messages=said))
     return chats
 
