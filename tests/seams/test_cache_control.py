@@ -44,7 +44,8 @@ def handbook(number: int, mark: Any = None) -> list[Any]:
 
 def ask(client: anthropic.Anthropic, system: Any, **fields: Any) -> anthropic.types.Usage:
     asked: dict[str, Any] = {"messages": ASK, "system": system, "max_tokens": 8, **fields}
-    return client.messages.create(model="handbook", **asked).usage
+    answer: anthropic.types.Message = client.messages.create(model="handbook", **asked)
+    return answer.usage
 
 
 def probed(server: Server, system: Any, key: str | None = None) -> dict[str, Any]:
@@ -125,7 +126,7 @@ def test_nobody_else_sees_or_deletes_a_prefix(small: Server) -> None:
 
 def test_a_prompt_that_was_warmed_is_read_by_its_first_request(small: Server) -> None:
     text = handbook(6)[0]["text"]
-    body = {
+    body: dict[str, Any] = {
         "model": "handbook",
         "prompt_cache_retention": "24h",
         "messages": [{"role": "system", "content": text}, *ASK],

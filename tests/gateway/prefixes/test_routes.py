@@ -82,7 +82,7 @@ def test_what_is_no_request_is_refused(
         answer = send(served, "POST", path, **body)
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == param
-    other = {"body": {**CHAT, "model": "another"}}
+    other: dict[str, Any] = {"body": {**CHAT, "model": "another"}}
     assert send(served, "POST", "probe", **other).status_code == 404
     assert engine.requests == []
 
