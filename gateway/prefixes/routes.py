@@ -121,8 +121,6 @@ async def _wanted(request: Request, permit: Permit, parts: RouteParts) -> Genera
     """The request in the body, as its dialect reads it, to be answered with one token."""
     admission, bounds = parts.answering.admission, parts.bounds
     wire = await read_wire(request, permit, _REQUEST, bounds, admission)
-    if not bytes(wire.body):
-        raise BadRequest("`body` is missing", code="missing_required_parameter", param="body")
     context = (await admission.engine()).max_model_len
     understand = _reader(wire, request_id_of(request.scope), parts, context)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from engine.link.query_messages import MarkedPrefix
 from engine.link.stats_messages import TierTokens
@@ -18,7 +18,7 @@ _ID = "prefix_"
 class RequestOf(Struct, frozen=True, kw_only=True):
     """A request as a route would be sent it: the body of `url`. It is not answered."""
 
-    body: Annotated[Raw, Meta(extra_json_schema={"type": "object"})] = field(default_factory=Raw)
+    body: Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
     url: Literal["/v1/chat/completions", "/v1/completions", "/v1/messages"] = "/v1/chat/completions"
 
 
