@@ -27,6 +27,7 @@ from gateway.dialects.dialect import RouteParts
 from gateway.http.app import build_app as build_web_app
 from gateway.http.error_dialect import Dialects
 from gateway.http.health import health_router
+from gateway.prefixes.routes import prefixes_router
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.usage.routes import own_usage_router
 
@@ -122,10 +123,11 @@ def description() -> dict[str, Any]:
     metrics = GatewayMetrics()
     nobody: Any = object  # a callable without parameters, where a caller is identified
     answering: Any = SimpleNamespace(admission=SimpleNamespace(tokenizer=None))
-    card: Any = SimpleNamespace(name="")
+    card: Any = SimpleNamespace(name="", engine=_ABSENT)
     parts = RouteParts(answering, card, Bounds(), nobody, _ABSENT, _ABSENT)
     routers = [
         *(dialect.router(parts) for dialect in DIALECTS),
+        prefixes_router(parts),
         own_usage_router(_ABSENT, nobody, time.time),
         admin_router(
             _ABSENT, _ABSENT, _ABSENT, metrics, nobody, _ABSENT, _ABSENT, _ABSENT, _ABSENT

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from engine.copies import TierCopies
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
+from engine.prefix_queries import PrefixQueries
 from engine.scheduling.intake import Intake
 from engine.scheduling.pins import Pins
 from engine.scheduling.scheduler import Scheduler
@@ -32,6 +33,7 @@ class Components:
     masks: MaskMaker  # of the rows with constraints
     cache: PrefixCache
     pins: Pins
+    prefix_queries: PrefixQueries
     copies: TierCopies
     rates: LoadOrRecompute
     times: StepTimes

@@ -36,7 +36,10 @@ from engine.link.messages import (
 from engine.link.query_messages import (
     Flush,
     Flushed,
+    ForgetMarked,
+    ListMarked,
     Pin,
+    Probe,
     StatsQuery,
     StatsReply,
     Unpin,
@@ -178,6 +181,9 @@ class EngineCore:
                     self._answer(self.components.pins.ask(client, message, self._clock()))
                 case Unpin():
                     self._tell(client, self._unpin(message))
+                case Probe() | ListMarked() | ForgetMarked():
+                    reply = self.components.prefix_queries.answer(message, self._clock())
+                    self._tell(client, reply)
                 case StatsQuery():
                     stats = self.stats(message.evictions)
                     self._tell(client, StatsReply(query_id=message.query_id, stats=stats))

@@ -41,6 +41,7 @@ from gateway.http.server import Bind
 from gateway.limits.home import LimitsHome, open_limits
 from gateway.limits.permits import Permits, RefusalThrottle
 from gateway.max_connections import OPERATOR, max_connections, open_files_limit
+from gateway.prefixes.routes import prefixes_router
 from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import FairExecutor
 from gateway.prompts.turn_memory import TurnMemory
@@ -150,6 +151,7 @@ async def composed(
         )
         tenants = [
             *(dialect.router(parts) for dialect in dialects),
+            prefixes_router(parts),
             own_usage_router(state.home.store, authenticator, time.time),
         ]
         admin = admin_router(

@@ -21,6 +21,7 @@ from prefix_cache.leases.capacity import Capacity
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.leasing import Leasing
 from prefix_cache.leases.ref_counts import RefCounts
+from prefix_cache.leases.retained_prefixes import RetainedPrefix, RetainedPrefixes
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.policies.eviction_policy import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.quotas.enforcement import Quotas
@@ -58,6 +59,7 @@ class PrefixCache:
         self.capacity = Capacity(num_blocks, self.ref_counts, tiers, self.in_flight)
         self.eviction_log = self.capacity.removals.eviction_log
         self.quotas = Quotas(self.ref_counts, self.capacity)
+        self._retained = RetainedPrefixes(self.ref_counts, self.capacity.removals)
         self._loader = Loader(self.ref_counts, self.capacity, self.in_flight)
         self.reuse_accounting = ReuseAccounting()  # to be read alone
         parts = (self.ref_counts, self.capacity)
@@ -82,6 +84,17 @@ class PrefixCache:
     def locate(self, path: NamespacePath, token_ids: TokenIds) -> Whereabouts:
         """Return where the whole blocks lie that are in the tree. Changes nothing."""
         return whereabouts(self.tree.walk(path, token_ids))
+
+    def probe(self, path: NamespacePath, token_ids: TokenIds) -> tuple[Whereabouts, int]:
+        """What a lease for `token_ids` would find, if it loaded all: blocks by tier, and how many
+        tokens of the block after them it would copy. Changes nothing.
+        """
+        at = self.tree.walk(path, token_ids[:-1])
+        found = whereabouts(at)
+        if found.device < at.num_blocks:
+            return found, 0
+        partial = self.tree.partial(at, path, token_ids[:-1])
+        return found, 0 if partial is None else partial.num_tokens
 
     def acquire(
         self,
@@ -109,7 +122,7 @@ class PrefixCache:
         `writer` is a label, never interpreted: the lease counts the blocks that are written under
         it, and a later lease that is the first to find such blocks reports their labels.
         """
-        self.eviction_log.now = now
+        self._at(now)
         if not self.is_kept(owner):
             return None
         known = token_ids[:-1] if shares else token_ids[:0]
@@ -139,11 +152,34 @@ class PrefixCache:
         missing = self.blocks_for(num_tokens) - lease.num_blocks
         if missing <= 0:
             return True
-        self.eviction_log.now = now
+        self._at(now)
         is_longer = self._leasing.lengthen(lease, missing, now)
         if is_longer:
             self.quotas.keep(lease.owner)
         return is_longer
+
+    def retain(self, lease: Lease, token_ids: TokenIds, seconds: float, *, now: float) -> None:
+        """Evict what the lease's owner has cached of `token_ids` after its other blocks.
+
+        In whole blocks, from position 0 on; for `seconds`, and again as long from each use on.
+        """
+        self._at(now)
+        lease.check_open()
+        if lease.shares:
+            self._retained.retain(lease.path, token_ids, lease.owner, seconds)
+
+    def retained_prefixes(self, owner: str, *, now: float) -> list[RetainedPrefix]:
+        """What `owner` has marked and has not lapsed, the one marked last first."""
+        self._at(now)
+        return self._retained.listed(owner)
+
+    def forget_prefix(self, owner: str, prefix_id: bytes, *, now: float) -> int | None:
+        """Forget a marked prefix, as far as no other one needs it, and all that builds on it.
+
+        Returns how many blocks the tree forgot; None: `owner` has no such prefix.
+        """
+        self._at(now)
+        return self._retained.forget(owner, prefix_id)
 
     def commit(
         self,
@@ -190,6 +226,8 @@ class PrefixCache:
         What hangs below a forgotten block goes with it. Leased blocks stay valid for their
         holders and are freed on release. Returns how many blocks the tree forgot.
         """
+        if owner is not None and namespace is None:
+            self._retained.drop(owner)
         return self.capacity.removals.prune(namespace, owner)
 
     def take_plan(self) -> Plan:
@@ -224,6 +262,9 @@ class PrefixCache:
         for transfer in self.in_flight.transfers_of(moves):
             if transfer.target is DEVICE_TIER:
                 self._loader.release_early(transfer)
+
+    def _at(self, now: float) -> None:
+        self.eviction_log.now = self.ref_counts.retention.now = now
 
     def _complete(self, moves: Iterable[Move], outcome: CopyOutcome) -> None:
         for transfer in self.in_flight.end(moves, outcome):

@@ -49,8 +49,15 @@ from engine.link.messages import (
 from engine.link.query_messages import (
     Flush,
     Flushed,
+    ForgetMarked,
+    ListMarked,
+    MarkedForgotten,
+    MarkedPrefix,
+    MarkedPrefixes,
     Pin,
     Pinned,
+    Probe,
+    Probed,
     Query,
     Reply,
     StatsQuery,
@@ -64,11 +71,14 @@ _log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
 
-R = TypeVar("R", Flushed, Pinned, Unpinned, StatsReply)
+R = TypeVar("R", Flushed, Pinned, Unpinned, Probed, MarkedPrefixes, MarkedForgotten, StatsReply)
 _QUERIES: dict[type[Reply], str] = {
     Flushed: "a flush",
     Pinned: "a pin",
     Unpinned: "an unpin",
+    Probed: "a probe",
+    MarkedPrefixes: "a list of marked prefixes",
+    MarkedForgotten: "the end of a mark",
     StatsReply: "a stats query",
 }
 
@@ -170,6 +180,24 @@ class EngineClient:
         """As `Engine.unpin`."""
         query = Unpin(query_id=self._new_id(), pin_id=pin_id)
         return (await self._ask(query, Unpinned)).blocks
+
+    async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
+        """As `Engine.probe`."""
+        query = Probe(query_id=self._new_id(), token_ids=token_ids, namespaces=namespaces)
+        reply = await self._ask(query, Probed)
+        if reply.code is not None:
+            raise error_from_code(reply.code, reply.message, None)
+        return reply
+
+    async def marked(self, flow: str) -> list[MarkedPrefix]:
+        """As `Engine.marked`."""
+        query = ListMarked(query_id=self._new_id(), flow=flow)
+        return (await self._ask(query, MarkedPrefixes)).prefixes
+
+    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
+        """As `Engine.forget_marked`."""
+        query = ForgetMarked(query_id=self._new_id(), flow=flow, prefix_id=prefix_id)
+        return (await self._ask(query, MarkedForgotten)).blocks
 
     # From callers to the engine
 

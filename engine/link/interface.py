@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from engine.link.messages import Failed, Finished, FlowQuota, Generate, Tokens, Welcome
+from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
 
 OnEnd: TypeAlias = Callable[[Finished | Failed], None]
@@ -74,4 +75,19 @@ class Engine(Protocol):
 
     async def unpin(self, pin_id: str) -> int:
         """Let a pinned prefix go; returns its blocks, 0 where it was not pinned."""
+        ...
+
+    async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
+        """What a request with this prompt would find in the cache; changes nothing.
+
+        `token_ids` are int32, little endian. Raises InvalidRequest.
+        """
+        ...
+
+    async def marked(self, flow: str) -> list[MarkedPrefix]:
+        """The prefixes that a flow has marked and that are retained, the last one first."""
+        ...
+
+    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
+        """Forget a marked prefix; returns the blocks that went, None where there is none."""
         ...

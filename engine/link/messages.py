@@ -97,6 +97,13 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """First message of a gateway on every (re)connection."""
 
 
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a prompt, from its begin on, that is to be retained in the cache."""
+
+    num_tokens: int  # of them whole blocks count
+    seconds: float  # from each use on
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     """One sequence to continue. `n` choices are `n` of these; single flight shares the prompt."""
 
@@ -116,6 +123,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     # A label for the blocks that it writes into the last of its namespaces. The first request that
     # hits them receives the label (`WrittenAndRead`). Opaque to the engine; "": none.
     writer: str = ""
+    marks: tuple[Mark, ...] = ()  # in order of their tokens
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
@@ -186,12 +194,15 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reused(msgspec.Struct, frozen=True, array_like=True):
-    """What of a prompt came from the cache."""
+    """What of a prompt came from the cache, and what was put there for a time."""
 
     tiers: TierTokens = TierTokens()
     # What computing these tokens would have taken, by the prefill rates measured so far.
     # None: nothing has been measured.
     saved_seconds: float | None = None
+    # Tokens that the request has computed and put in the cache, for each of its marks those after
+    # the mark before.
+    written: tuple[int, ...] = ()
 
     @property
     def tokens(self) -> int:

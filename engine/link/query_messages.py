@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.link.stats_messages import EngineStats
+from engine.link.stats_messages import EngineStats, TierTokens
 
 
 class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
@@ -64,6 +64,63 @@ class Unpinned(msgspec.Struct, frozen=True, kw_only=True, tag="unpinned"):
     blocks: int
 
 
+class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
+    """Ask what of a prompt is in the cache. Nothing changes, and nothing counts as used."""
+
+    query_id: str
+    token_ids: bytes  # int32, little endian
+    namespaces: tuple[tuple[int, bytes], ...]
+
+
+class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
+    """The answer to one `Probe`: what a request with this prompt would find now."""
+
+    query_id: str
+    tiers: TierTokens
+    saved_seconds: float | None = None  # None: nothing has been measured
+    code: str | None = None  # one of `engine.errors`: why the prompt cannot be looked up
+    message: str = ""
+
+
+class ListMarked(msgspec.Struct, frozen=True, kw_only=True, tag="list_marked"):
+    """Ask for the prefixes that a flow has marked."""
+
+    query_id: str
+    flow: str
+
+
+class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
+    """A prefix that is retained for its flow."""
+
+    prefix_id: bytes
+    tokens: int
+    tiers: TierTokens  # tokens of it that are in the cache, by tier
+    seconds: float  # it is retained from each use on
+    left: float  # seconds until it is not retained any more, if nobody uses it
+
+
+class MarkedPrefixes(msgspec.Struct, frozen=True, kw_only=True, tag="marked"):
+    """The answer to one `ListMarked`, the one marked last first."""
+
+    query_id: str
+    prefixes: list[MarkedPrefix]
+
+
+class ForgetMarked(msgspec.Struct, frozen=True, kw_only=True, tag="forget_marked"):
+    """Forget a marked prefix of a flow: what no other one needs leaves the cache."""
+
+    query_id: str
+    flow: str
+    prefix_id: bytes
+
+
+class MarkedForgotten(msgspec.Struct, frozen=True, kw_only=True, tag="marked_forgotten"):
+    """The answer to one `ForgetMarked`: blocks forgotten; None: the flow has no such prefix."""
+
+    query_id: str
+    blocks: int | None
+
+
 class StatsQuery(msgspec.Struct, frozen=True, tag="stats_query"):
     """Ask for the engine's counters."""
 
@@ -78,5 +135,5 @@ class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     stats: EngineStats
 
 
-Query = Flush | Pin | Unpin | StatsQuery
-Reply = Flushed | Pinned | Unpinned | StatsReply
+Query = Flush | Pin | Unpin | Probe | ListMarked | ForgetMarked | StatsQuery
+Reply = Flushed | Pinned | Unpinned | Probed | MarkedPrefixes | MarkedForgotten | StatsReply

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.errors import InvalidRequest, PromptTooLong
 from engine.link.codec import DecodeError, unpack_token_ids
-from engine.link.messages import Generate, LogitBias, Partition, SamplingParams
+from engine.link.messages import Generate, LogitBias, Mark, Partition, SamplingParams
 from engine.scheduling.sequence import Sequence
 from engine.scheduling.token_constraint import (
     ConstraintOf,
@@ -32,6 +32,8 @@ MAX_WEIGHT = 1e6
 MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
 MAX_LOGPROBS = 128
+MAX_MARKS = 8
+MAX_RETAINED_S = 7 * 24 * 3600.0
 MAX_TOP_K = 2**31 - 1
 FLOAT32_MAX = 3.4e38  # what the sampler computes with; beyond is infinity there
 FLOAT32_LEAST = 1.2e-38  # below is 0, or nearly
@@ -61,6 +63,7 @@ class Intake:
         self._check_sampling(request.sampling)
         self._check_length(len(prompt), request.sampling.max_tokens)
         self._check_keys(request, len(prompt))
+        _check_marks(request.marks, len(prompt))
         tokens = np.zeros(len(prompt) + request.sampling.max_tokens, np.int32)
         tokens[: len(prompt)] = prompt
         return Sequence(
@@ -70,7 +73,7 @@ class Intake:
             weight=request.weight,
             writer=request.writer,
             priority=request.priority,
-            path=_path(request.namespaces),
+            path=path_of(request.namespaces),
             block_keys=request.block_keys,
             sampling=request.sampling,
             prompt_len=len(prompt),
@@ -79,6 +82,7 @@ class Intake:
             num_tokens=len(prompt),
             use_cache=request.use_cache,
             loads=request.loads,
+            marks=request.marks,
             constraint=self.constraint_of(request.sampling, request.flow),
         )
 
@@ -160,6 +164,16 @@ def _check_turn(request: Generate) -> None:
         raise InvalidRequest("the cache quota is not 0 <= floor <= ceiling <= 1")
 
 
+def _check_marks(marks: tuple[Mark, ...], prompt_len: int) -> None:
+    ends = [mark.num_tokens for mark in marks]
+    if len(marks) > MAX_MARKS or ends != sorted(ends):
+        raise InvalidRequest("too many marks, or not in order")
+    if ends and not 0 <= ends[0] <= ends[-1] <= prompt_len:
+        raise InvalidRequest("a mark is outside of the prompt")
+    if not all(0 < mark.seconds <= MAX_RETAINED_S for mark in marks):  # refuses NaN too
+        raise InvalidRequest("the time of a mark is out of its range")
+
+
 def partition_of(message: Partition) -> dict[str, Quota]:
     """The quotas of flows by which tiers are divided; raises InvalidRequest."""
     try:
@@ -178,7 +192,8 @@ def quota_of(request: Generate) -> Quota | None:
     return Quota(*(request.cache_quota or WHOLE), weight=request.weight)
 
 
-def _path(namespaces: tuple[tuple[int, bytes], ...]) -> NamespacePath:
+def path_of(namespaces: tuple[tuple[int, bytes], ...]) -> NamespacePath:
+    """Namespaces as the cache takes them; raises InvalidRequest."""
     try:
         return NamespacePath(tuple((start, Namespace(name)) for start, name in namespaces))
     except ValueError as error:

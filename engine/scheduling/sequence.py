@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.link.messages import Loads, Priority, SamplingParams
+from engine.link.messages import Loads, Mark, Priority, SamplingParams
 from engine.link.stats_messages import TierTokens
 from engine.scheduling.token_constraint import TokenConstraint
 from prefix_cache.hashing import TokenIds as TokenIds
@@ -61,6 +61,10 @@ class Sequence:
     engine_seconds: float = 0.0  # its share of the steps that computed its tokens
     held_since: float | None = None  # when single flight first left it waiting
     has_sent_tokens: bool = False
+    marks: tuple[Mark, ...] = ()  # what is to be retained of its prompt
+    # For each mark, once its prompt is computed: tokens that it put in the cache up to there.
+    written: tuple[int, ...] = ()
+    added: list[tuple[int, int]] = field(default_factory=list)  # blocks, by leases given back
     written_tokens: int = 0  # put into the cache under its label by the leases it has given back
     first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
 

@@ -133,6 +133,24 @@ class SequenceCache:
         )
         self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
 
+    def retain(self, sequence: Sequence, now: float) -> None:
+        """Retain what the sequence marks of its prompt, and count what it has written of that.
+
+        Its prompt is computed and committed. What it read, also within a block, is not written.
+        """
+        size, lease, start, written = self._cache.block_size, lease_of(sequence), 0, []
+        runs = _merged([*sequence.added, *lease.added()])
+        for mark in sequence.marks:
+            end = mark.num_tokens // size * size
+            if sequence.use_cache:
+                marked = sequence.token_ids[:end]
+                self._cache.retain(lease, marked, mark.seconds, now=now)
+            first = max(start, sequence.found.total)
+            tokens = (min(last * size, end) - max(begin * size, first) for begin, last in runs)
+            written.append(sum(max(count, 0) for count in tokens))
+            start = max(start, end)
+        sequence.written = tuple(written)
+
     def keep_out(self, sequence: Sequence) -> None:
         """Nothing that the sequence computes from now on is shared; what it holds it may use."""
         sequence.use_cache = False
@@ -175,6 +193,8 @@ class SequenceCache:
 
     def _leave(self, sequence: Sequence) -> None:
         self._single_flight.end(sequence)
+        if sequence.marks:
+            sequence.added += lease_of(sequence).added()
         sequence.written_tokens += lease_of(sequence).num_written * self._cache.block_size
         sequence.let_go()
 
@@ -200,3 +220,13 @@ def _prompt_keys(sequence: Sequence, first: int, last: int | None = None) -> Ite
     end = len(keys) if last is None else min(last * KEY_BYTES, len(keys))
     for at in range(first * KEY_BYTES, end, KEY_BYTES):
         yield keys[at : at + KEY_BYTES]
+
+
+def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same positions, each once: what was evicted since may have been added again."""
+    merged, reached = [], 0
+    for start, end in sorted(runs):
+        if end > reached:
+            merged.append((max(start, reached), end))
+            reached = end
+    return merged

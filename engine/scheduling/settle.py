@@ -186,6 +186,9 @@ class Settler:
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> list[AddressedEvent]:
         sequence.append(token_id)
+        if sequence.marks and sequence.num_output == 1:  # what it has written is told with it
+            self.commit(now)
+            self._sequence_cache.retain(sequence, now)
         if self._stops(sequence, token_id):
             return [self._finish(sequence, "stop", now, stop_token_id=token_id)]
         replies = [self._tokens(sequence, token_id, result, now)]
@@ -249,8 +252,9 @@ class Settler:
 
     def _reused(self, sequence: Sequence) -> Reused:
         if not self._times.is_measured:
-            return Reused(sequence.found)
-        return Reused(sequence.found, self._times.prefill(0, sequence.found.total))
+            return Reused(sequence.found, written=sequence.written)
+        saved = self._times.prefill(0, sequence.found.total)
+        return Reused(sequence.found, saved, sequence.written)
 
 
 def failed(

@@ -15,6 +15,7 @@ from engine.copies import TierCopies
 from engine.core import EngineCore
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
+from engine.prefix_queries import PrefixQueries
 from engine.scheduling.intake import Intake
 from engine.scheduling.pins import Pins, most_pinned
 from engine.scheduling.queue import FairQueue, QueueLimits
@@ -120,6 +121,7 @@ def assemble(
         masks=loaded_runner.masks,
         cache=cache,
         pins=Pins(cache, most),
+        prefix_queries=PrefixQueries(cache, times),
         copies=copies,
         rates=rates,
         times=times,

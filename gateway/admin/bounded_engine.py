@@ -1,4 +1,4 @@
-"""The operator's questions to the engine, with a deadline.
+"""The operator's and the tenants' questions to the engine, with a deadline.
 
 An engine that hangs must not hang the routes that would show that it does.
 """
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from engine.errors import EngineUnavailable
 from engine.link.interface import Engine
 from engine.link.messages import Welcome
+from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
 
 T = TypeVar("T")
@@ -38,6 +39,18 @@ class BoundedEngine:
     async def flush(self, flow: str | None) -> int:
         """Forget the prefixes of a flow, or all; returns the blocks forgotten."""
         return await self._in_time(self._engine.flush(flow=flow))
+
+    async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
+        """What a prompt would find."""
+        return await self._in_time(self._engine.probe(token_ids, namespaces))
+
+    async def marked(self, flow: str) -> list[MarkedPrefix]:
+        """The prefixes that a flow has marked."""
+        return await self._in_time(self._engine.marked(flow))
+
+    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
+        """Forget one of them; returns the blocks that went, None where there is none."""
+        return await self._in_time(self._engine.forget_marked(flow, prefix_id))
 
     async def _in_time(self, answer: Coroutine[Any, Any, T]) -> T:
         try:

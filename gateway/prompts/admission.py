@@ -20,6 +20,7 @@ import msgspec
 from engine.link.messages import (
     Generate,
     Grammar,
+    Mark,
     Priority,
     Welcome,
     pack_token_ids,
@@ -41,6 +42,7 @@ from gateway.prompts.generation_request import (
     Origin,
     Prompt,
 )
+from gateway.prompts.mark_places import placed_marks
 from gateway.prompts.marker_decoder import MarkerDecoder
 from gateway.prompts.messages import Message, ToolCall
 from gateway.prompts.prompt_tokens import (
@@ -79,6 +81,7 @@ class _Prepared:
     origin: Origin | None
     seen: SeenPrompt
     comparison: Comparison | None
+    marks: tuple[Mark, ...]
 
 
 class Admission:
@@ -138,7 +141,7 @@ class Admission:
         if wanted.explain is not None and len(wanted.prompts) > 1:
             raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
         work = self._prepare_all(wanted, caller, welcome)
-        prepared = await self.off_the_loop(caller, work, sum(map(_size, wanted.prompts)))
+        prepared = await self.off_the_loop(caller, work, _work(wanted))
         generates: list[Generate] = []
         for prompt in prepared:
             sampling = within_context(wanted, len(prompt.token_ids), welcome.max_model_len)
@@ -158,6 +161,7 @@ class Admission:
                         loads=wanted.loads,
                         cache_quota=caller.cache.shares,
                         writer=writer,
+                        marks=prompt.marks,
                     )
                 )
         prompt_tokens = sum(len(prompt.token_ids) for prompt in prepared)
@@ -233,7 +237,8 @@ class Admission:
             found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
             if not len(found.token_ids):
                 raise BadRequest("the prompt is empty", param=param_of(prompt))
-            prepared.append(self._prepared(found, prompt, caller, wanted, welcome))
+            marks = yield from placed_marks(wanted.marks, found.token_ids, self._prompts, asked)
+            prepared.append(self._prepared(found, prompt, caller, wanted, welcome, marks))
             yield
         return prepared
 
@@ -244,6 +249,7 @@ class Admission:
         caller: Caller,
         wanted: GenerationRequest,
         welcome: Welcome,
+        marks: tuple[Mark, ...],
     ) -> _Prepared:
         token_ids, size = found.token_ids, welcome.block_size
         path = self._namespaces.path(caller, wanted.salt, token_ids, welcome.fingerprint, size)
@@ -251,7 +257,9 @@ class Admission:
         grammar = self._forms.grammar(wanted.form, found.tail)
         seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome)
         compared = self._explaining.compared(wanted, seen, caller, size)
-        return _Prepared(token_ids, path, keys, grammar, found.tail, found.origin, seen, compared)
+        return _Prepared(
+            token_ids, path, keys, grammar, found.tail, found.origin, seen, compared, marks
+        )
 
     def _asked(self, caller: Caller, salt: str | None, welcome: Welcome, room: int) -> Asked:
         namespace = self._namespaces.own(caller, salt, welcome.fingerprint)
@@ -263,6 +271,12 @@ class Admission:
                 f"`cache_salt` has more than {self._bounds.max_salt_chars} characters",
                 param="cache_salt",
             )
+
+
+def _work(wanted: GenerationRequest) -> int:
+    """How much work it is to admit a request, in characters: what is marked is rendered again."""
+    marked = sum(_size(mark.chat) for mark in wanted.marks if mark.chat is not None)
+    return sum(map(_size, wanted.prompts)) + marked
 
 
 def _size(prompt: Prompt) -> int:

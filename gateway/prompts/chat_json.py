@@ -32,12 +32,19 @@ NULL: dict[str, Any] = {"type": "null"}
 NONE: dict[str, Any] = {"anyOf": [NULL, {"type": "array", "maxItems": 0}]}
 
 
+class CacheBreakpoint(Struct, frozen=True):
+    """A mark: all up to its part is to be retained in the cache."""
+
+    mode: Literal["explicit"] = "explicit"
+
+
 class TextPart(Struct, frozen=True):
     """A piece of a message's text."""
 
     # Not a tag of msgspec's: where there is but one type, it would take a part without any.
     type: Literal["text"]
     text: str
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class SaidFunction(Struct, frozen=True, kw_only=True):

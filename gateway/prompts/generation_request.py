@@ -68,6 +68,14 @@ class AnswerForm:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheMark:
+    """What of a prompt is to be retained in the cache: all up to the mark, in any dialect."""
+
+    seconds: float  # from each use on
+    chat: ChatPrompt | None = None  # what the mark covers; None: the whole prompt
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """What a dialect has understood of one request."""
 
@@ -82,6 +90,7 @@ class GenerationRequest:
     loads: Loads = "auto"
     form: AnswerForm = AnswerForm()
     explain: Explain | None = None  # why it missed the cache, if it does
+    marks: tuple[CacheMark, ...] = ()  # in order; of each prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from engine.errors import EngineError
 from engine.link.messages import Reused
@@ -32,6 +33,8 @@ class Usage:
     tiers: TierTokens | None = None  # where the cached tokens lay; None: not shown
     reasoning_tokens: int = 0  # of the completion's; known at the end
     cache_miss: CacheMiss | None = None  # why it missed, if that was asked
+    # Of the prompt, put in the cache for each of its marks; several prompts are added up.
+    written: tuple[int, ...] = ()
 
 
 class RequestMetrics:
@@ -86,6 +89,7 @@ class RequestMetrics:
             tiers=sum((one.tiers for one in reused), TierTokens()),
             reasoning_tokens=self._reasoning_tokens,
             cache_miss=self._cache_miss(cached),
+            written=tuple(map(sum, zip_longest(*(one.written for one in reused), fillvalue=0))),
         )
 
     def worked(self) -> TokenCounts:

@@ -108,6 +108,17 @@ class Lease:
         if self.first_added is None or position < self.first_added:
             self.first_added = position
 
+    def added(self) -> list[tuple[int, int]]:
+        """The runs [start, end) of positions whose blocks are in the tree because of this lease."""
+        start, runs = self.first_added, []
+        if start is None:
+            return []
+        for other, end in self.duplicates:
+            if other > start:
+                runs.append((start, other))
+            start = max(start, end)
+        return runs if start >= self.num_shared else [*runs, (start, self.num_shared)]
+
     @property
     def num_added(self) -> int:
         """How many blocks are in the tree because of this lease; an upper bound."""

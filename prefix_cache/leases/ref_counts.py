@@ -22,6 +22,7 @@ from prefix_cache.policies.eviction_policy import (
     RedundantCopies,
     SortKey,
 )
+from prefix_cache.policies.retention import Retention
 from prefix_cache.quotas.quota_usage import QuotaUsage
 from prefix_cache.quotas.victim_queue import VictimQueue
 from prefix_cache.tree.node import NO_TIERS, Node, Position
@@ -38,7 +39,10 @@ class RefCounts:
         self.evictable_blocks = 0  # on the device
         self._policy = policy
         self._policies: dict[str, EvictionPolicy] | None = None  # by owner, where set apart
-        self.leaves: dict[Tier, Candidates] = {tier: Candidates(policy) for tier in tiers}
+        self.retention = Retention()
+        self.leaves: dict[Tier, Candidates] = {
+            tier: Candidates(policy, self.retention) for tier in tiers
+        }
         self.redundant = {
             tier: RedundantCopies(tier) for tier in self.leaves if tier is not DEVICE_TIER
         }
@@ -63,13 +67,13 @@ class RefCounts:
         return policy
 
     def sort_key(self, node: Node) -> SortKey:
-        """As the policy of its owner orders it."""
-        return self.policy_of(node.owner).sort_key(node)
+        """As the policy of its owner orders it, after those that are not retained."""
+        return (self.retention.keeps(node), *self.policy_of(node.owner).sort_key(node))
 
     def divide(self, quota_usages: Mapping[Tier, QuotaUsage]) -> None:
         """Choose victims by the owners' quotas from now on (`VictimQueue`)."""
         self.leaves = {
-            tier: VictimQueue(self.policy_of, quota_usages[tier], leaves)
+            tier: VictimQueue(self.policy_of, quota_usages[tier], leaves, self.retention)
             for tier, leaves in self.leaves.items()
         }
 
@@ -153,6 +157,7 @@ class RefCounts:
             current.last_used = now
             current.hits += 1
             current.kept = True
+            self.retention.used(current)
             self.policy_of(current.owner).used(current)
 
     def ended(self, node: Node, added: int) -> None:

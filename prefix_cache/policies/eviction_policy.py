@@ -1,4 +1,7 @@
-"""What is evicted first: redundant copies, then leaves, in the order of a policy."""
+"""What is evicted first: redundant copies, then leaves, in the order of a policy.
+
+Leaves that are retained come after all others, the one that lapses first before the rest.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from prefix_cache.policies.retention import Retention
 from prefix_cache.tree.edge import Places
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.residency import BIT, DEVICE, HOST, MOVING
@@ -92,14 +96,19 @@ class Candidates:
     """The evictable leaves in the policy's order; kept up to date, so that none is searched for.
 
     A heap with lazy deletion: `_entries` says which entry of a node counts, and the others are
-    skipped when they come up, or swept out when they are the greater part.
+    skipped when they come up, or swept out when they are the greater part. Retained leaves have a
+    heap of their own, by when they lapse: those whose time has passed join the others before one is
+    chosen, so keys never change with the time.
     """
 
-    def __init__(self, policy: EvictionPolicy) -> None:
+    def __init__(self, policy: EvictionPolicy, retention: Retention | None = None) -> None:
+        """Without `retention` no time passes."""
         self._policy = policy
+        self._retention = retention or Retention()
         self._serial = count()  # orders equal keys, so that nodes are never compared
         self._entries: dict[Node, Entry] = {}  # the entry that counts
         self.heap: list[Entry] = []  # to be read alone
+        self._retained: list[Entry] = []  # when a leaf lapses comes before its key
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -112,11 +121,17 @@ class Candidates:
 
     def add(self, node: Node) -> None:
         """Put a leaf in its place; one that is here already is placed anew."""
-        self._entries[node] = entry = (*self._policy.sort_key(node), next(self._serial), node)
-        heappush(self.heap, entry)
-        if len(self.heap) > 2 * len(self._entries) + SLACK:
-            self.heap = [entry for entry in self.heap if self._counts(entry)]
-            heapify(self.heap)
+        key = self._policy.sort_key(node)
+        if self._retention.keeps(node):
+            entry = (node.retained_until, *key, next(self._serial), node)
+            heappush(self._retained, entry)
+        else:
+            entry = (*key, next(self._serial), node)
+            heappush(self.heap, entry)
+        self._entries[node] = entry
+        if len(self.heap) + len(self._retained) > 2 * len(self._entries) + SLACK:
+            self.heap = self._swept(self.heap)
+            self._retained = self._swept(self._retained)
 
     def discard(self, node: Node) -> None:
         """Forget a node, whether or not it is here."""
@@ -133,14 +148,10 @@ class Candidates:
         `owner` ("": none in particular) wants room for `more` blocks that it does not hold yet; up
         to `wanted` blocks are to be evicted now.
         """
-        heap, entries = self.heap, self._entries
-        while heap:
-            entry = heap[0]
-            node: Node = entry[-1]
-            if entries.get(node) is entry:
-                return node, wanted
-            heappop(heap)
-        return None
+        while (retained := self._top(self._retained)) and retained[0] <= self._retention.now:
+            self.add(heappop(self._retained)[-1])
+        entry = self._top(self.heap) or retained
+        return None if entry is None else (entry[-1], wanted)
 
     spare = choose  # `VictimQueue` overrides it: leaves alone what is below a floor
 
@@ -150,16 +161,37 @@ class Candidates:
 
     def admits(self, node: Node, victim: Node) -> bool:
         """Whether `node`, pushed down, may have the room of `victim`."""
-        return self._policy.admits(node, victim)
+        return self._retention.may_displace(node, victim, self._policy.admits)
 
     def outdated(self) -> list[Node]:
         """Return the nodes whose key has changed since they were added, for checks."""
-        counted = [entry for entry in self.heap if self._counts(entry)]
-        return [node for *key, _, node in counted if tuple(key) != self._policy.sort_key(node)]
+        sort_key = self._policy.sort_key
+        plain = [(key, sort_key(node), node) for *key, _, node in self._counted(self.heap)]
+        retained = [
+            (key, (node.retained_until, *sort_key(node)), node)
+            for *key, _, node in self._counted(self._retained)
+        ]
+        return [node for was, key, node in (*plain, *retained) if tuple(was) != key]
 
     def num_unreachable(self) -> int:
         """Return how many candidates the heap would never bring up, for checks."""
-        return len(self._entries) - sum(map(self._counts, self.heap))
+        return len(self._entries) - len(self._counted(self.heap) + self._counted(self._retained))
+
+    def _top(self, heap: list[Entry]) -> Entry | None:
+        """The first entry of `heap` that counts."""
+        while heap:
+            if self._counts(heap[0]):
+                return heap[0]
+            heappop(heap)
+        return None
+
+    def _swept(self, heap: list[Entry]) -> list[Entry]:
+        counted = self._counted(heap)
+        heapify(counted)
+        return counted
+
+    def _counted(self, heap: list[Entry]) -> list[Entry]:
+        return [entry for entry in heap if self._counts(entry)]
 
     def _counts(self, entry: Entry) -> bool:
         return self._entries.get(entry[-1]) is entry

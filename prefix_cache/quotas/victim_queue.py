@@ -13,6 +13,7 @@ from itertools import chain
 from sortedcontainers import SortedList
 
 from prefix_cache.policies.eviction_policy import Candidates, EvictionPolicy
+from prefix_cache.policies.retention import Retention
 from prefix_cache.quotas.quota_usage import Class, QuotaUsage, Rank
 from prefix_cache.tree.node import Node
 
@@ -25,7 +26,10 @@ class VictimQueue(Candidates):
         policy_of: Callable[[str], EvictionPolicy],
         quota_usage: QuotaUsage,
         nodes: Iterable[Node] = (),
+        retention: Retention | None = None,
     ) -> None:
+        """Without `retention` no time passes."""
+        self._retention = retention or Retention()
         self._policy_of = policy_of
         self._quota_usage = quota_usage
         self._leaves: dict[str, Candidates] = {}  # of owners that have any
@@ -47,7 +51,8 @@ class VictimQueue(Candidates):
         """Put a leaf in its place among its owner's."""
         leaves = self._leaves.get(node.owner)
         if leaves is None:
-            leaves = self._leaves[node.owner] = Candidates(self._policy_of(node.owner))
+            leaves = Candidates(self._policy_of(node.owner), self._retention)
+            self._leaves[node.owner] = leaves
             self._quota_usage.moved.add(node.owner)
         leaves.add(node)
 
@@ -75,7 +80,9 @@ class VictimQueue(Candidates):
 
     def admits(self, node: Node, victim: Node) -> bool:
         """Whether `node` may have the room of `victim`, which was chosen for its owner."""
-        return node.owner != victim.owner or self._policy_of(node.owner).admits(node, victim)
+        admits = self._policy_of(node.owner).admits
+        is_apart = node.owner != victim.owner
+        return is_apart or self._retention.may_displace(node, victim, admits)
 
     def outdated(self) -> list[Node]:
         """Return the nodes whose key has changed since they were added, for checks."""

@@ -6,7 +6,7 @@
       later block is stored in a faster one
     the tier below has free slots, or blocks    copied down; forgotten here when the copy
       that the policy values less                 is whole, unless they are used meanwhile
-    to disk: only if they have been reused,
+    to disk: only if reused or retained,
       and never more at once than it writes
     else                                        dropped, with all blocks that build on them
 
@@ -202,8 +202,8 @@ class Offloader:
     def _refusal(self, below: Tier, node: Node, must: bool) -> Reason | None:
         """Why a node may not go down. `must`: others that lie lower would be lost with it.
 
-        The host takes any block; the disk takes blocks that were asked for twice, and only while
-        it has few writes under way.
+        The host takes any block; the disk takes blocks that were asked for twice or are retained,
+        and only while it has few writes under way.
         """
         if not node.kept:
             return Reason.UNKEPT
@@ -211,7 +211,8 @@ class Offloader:
             return None
         if not self._disk_writes_left(node.owner):
             return Reason.BUSY
-        return None if must or node.hits or node.seen else Reason.UNEARNED
+        is_asked_for = node.hits or node.seen or self._ref_counts.retention.keeps(node)
+        return None if must or is_asked_for else Reason.UNEARNED
 
     def _disk_writes_left(self, owner: str) -> int:
         """How many more writes may be under way; of `owner`'s, where it has a part of the disk."""

@@ -137,7 +137,8 @@ class Committer:
         node, owner = lease.node, lease.owner
         alone = node.leases == 1 and not node.held_children and not node.children
         alike = (node.namespace, node.owner, node.writer) == (namespace, owner, writer)
-        if alone and alike and self._ref_counts.policy_of(owner).may_grow(node):
+        may_end = not node.retained_until  # else it ends where what is retained ends
+        if alone and alike and may_end and self._ref_counts.policy_of(owner).may_grow(node):
             node.edge.append(run)
             lease.num_shared = node.end
         else:

@@ -108,6 +108,8 @@ class Node:
     seen: int = 0  # uses of its blocks before that, as far as the policy remembers
     priority: float = 0.0  # the policy's own number, set when the node is used
     kept: bool = True  # False: copying it down has failed since it was last used
+    retained_until: float = 0.0  # it goes after others until then; 0: nobody ever asked for it
+    retained_for: float = 0.0  # seconds from each use on
     transfers: list[Transfer] = field(default_factory=list)
     device_children: int = 0  # children whose first block is on the device
     upper_children: int = 0  # children whose first block is on the device or in the host

@@ -54,6 +54,8 @@ class Driver:
         self.max_tokens = max_tokens
         self.running: list[Running] = []
         self.hits = self.partial_hits = self.refused = self.duplicates = self.detached = 0
+        self.marked: dict[str, dict[bytes, Chain]] = {owner: {} for owner in OWNERS}
+        self.lapsed = 0
 
     def run(self, operations: int) -> None:
         for count in range(operations):
@@ -63,12 +65,15 @@ class Driver:
                 self.scene.cache.check_invariants()
             if count % 16 == 0:
                 self.check_contents()
+                self.check_marked()
         self.finish()
 
     def step(self) -> None:
         dice = self.random.random()
         if not self.running or dice < 0.22:
             self.acquire()
+        elif dice < 0.27:
+            self.retain(self.random.choice(self.running))
         elif dice < 0.85:
             self.advance(self.random.choice(self.running))
         elif dice < 0.97:
@@ -112,7 +117,7 @@ class Driver:
             held.own["private"] = missing
             oracle.seen.add(owner)
         else:
-            oracle.evict(to_evict, owner, beside=matched)
+            oracle.evict(to_evict, owner, self.scene.now, beside=matched)
             held = oracle.acquire(owner, matched, missing, self.scene.now, shares)
             partial = 0 if to_evict else partial
         assert lease.cached_tokens == whole + partial
@@ -146,12 +151,48 @@ class Driver:
         extended = self.scene.cache.extend(sequence.lease, total, now=self.scene.tick())
         assert extended == (missing <= pool.free + pool.evictable)
         if extended and missing:
-            self.oracle.evict(max(0, missing - pool.free), sequence.held.owner)
+            owner = sequence.held.owner
+            self.oracle.evict(max(0, missing - pool.free), owner, self.scene.now)
             self.oracle.extend(sequence.held, missing, self.scene.now)
             self.oracle.seen.add(sequence.held.owner)
         if extended:
             sequence.ids = np.concatenate([sequence.ids, more])
         return extended
+
+    def retain(self, sequence: Running) -> None:
+        """Mark some of what is computed, for a while."""
+        marked = sequence.ids[: self.random.randint(1, sequence.computed or 1)]
+        seconds, owner = float(self.random.randint(5, 80)), sequence.held.owner
+        self.scene.cache.retain(sequence.lease, marked, seconds, now=self.scene.tick())
+        if sequence.held.shares:
+            chain = self.oracle.match(sequence.path, marked)
+            self.oracle.retain(chain, owner, seconds, self.scene.now)
+            while chain and self.oracle.entries[chain].owner != owner:
+                chain = chain[:-1]
+            keys = self.scene.keys(sequence.path, marked)
+            self.marked[owner][keys[: 16 * len(chain)][-16:]] = chain
+
+    def check_marked(self) -> None:
+        """Listed is what was marked, and all of it that is kept still."""
+        for owner, marked in self.marked.items():
+            found = self.scene.cache.retained_prefixes(owner, now=self.scene.now)
+            assert {one.prefix_id for one in found} <= marked.keys()
+            for one in found:
+                chain = marked[one.prefix_id]
+                here = [chain[: at + 1] in self.oracle.entries for at in range(len(chain))]
+                assert one.num_blocks == len(chain)
+                assert sum(one.held.values()) <= sum(here)  # what came back since is not retained
+            listed = {one.prefix_id for one in found}
+            for key, chain in list(marked.items()):
+                entry = self.oracle.entries.get(chain)
+                is_kept = entry is not None and entry.kept_until > self.scene.now
+                assert key in listed or not chain or not is_kept
+                if chain and is_kept:
+                    [one] = [one for one in found if one.prefix_id == key]
+                    assert sum(one.held.values()) == len(chain)
+                if key not in listed:
+                    del marked[key]
+                    self.lapsed += 1
 
     def release(self, sequence: Running) -> None:
         self.running.remove(sequence)

@@ -20,6 +20,8 @@ Chain = tuple[tuple[Namespace, tuple[int, ...]], ...]
 class Entry:
     owner: str
     last_used: float
+    kept_until: float = 0.0
+    kept_for: float = 0.0
 
 
 @dataclass(eq=False)
@@ -110,16 +112,40 @@ class Oracle:
         held = Held(owner, shares, matched, {"private": missing, "duplicate": 0}, len(matched))
         self.leases.append(held)
         self.seen |= {owner} if missing else set()
+        for at in range(len(matched)):
+            entry = self.entries[matched[: at + 1]]
+            if entry.kept_until > now:
+                entry.kept_until = max(entry.kept_until, now + entry.kept_for)
         self.touch(held, now)
         return held
 
-    def evict(self, count: int, owner: str, beside: Chain = ()) -> None:
-        """Take away `count` blocks, each time the leaf unused for longest."""
+    def retain(self, chain: Chain, owner: str, seconds: float, now: float) -> None:
+        """Keep the owner's blocks of `chain`, as far as they are here."""
+        for at in range(len(chain)):
+            entry = self.entries.get(chain[: at + 1])
+            if entry is None:
+                break
+            if entry.owner == owner:
+                is_kept = entry.kept_until > now
+                entry.kept_for = max(entry.kept_for, seconds) if is_kept else seconds
+                entry.kept_until = max(entry.kept_until, now + entry.kept_for)
+
+    def evict(self, count: int, owner: str, now: float, beside: Chain = ()) -> None:
+        """Take away `count` blocks, each time the leaf unused for longest.
+
+        Those that are kept come after all others, the one that is kept shortest first.
+        """
+
+        def order(chain: Chain) -> tuple[float, float, int]:
+            entry = self.entries[chain]
+            until = entry.kept_until if entry.kept_until > now else 0.0
+            return (until, entry.last_used, -len(chain))
+
         keep = self.held() | {beside[: i + 1] for i in range(len(beside))}
         for _ in range(count):
             parents = {chain[:-1] for chain in self.entries}
             leaves = [c for c in self.entries if c not in parents and c not in keep]
-            self._evicted(min(leaves, key=lambda c: (self.entries[c].last_used, -len(c))), owner)
+            self._evicted(min(leaves, key=order), owner)
 
     def evicted_to(self, left: set[Chain], owner: str) -> None:
         """Accept what the cache chose to evict, if it had the right to."""

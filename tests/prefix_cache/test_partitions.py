@@ -40,7 +40,7 @@ class Life:
     def go_on(self) -> None:
         """Some acts; copies may be left under way."""
         for _ in range(self.random.randrange(6)):
-            self.random.choice((self.ask, self.ask, self.grow, self.leave, self.copy))()
+            self.random.choice((self.ask, self.ask, self.grow, self.leave, self.copy, self.mark))()
 
     def ask(self) -> None:
         ids = [self.random.randrange(3) for _ in range(self.random.randint(1, 30))]
@@ -76,6 +76,11 @@ class Life:
     def copy(self) -> None:
         self.scene.end_copies()
 
+    def mark(self) -> None:
+        if self.running:
+            lease, ids = self.random.choice(self.running)
+            self.scene.cache.retain(lease, tokens(*ids), 1e3, now=self.scene.tick())
+
 
 def make_scene(lower: Lower, policy: str, *, is_partitioned: bool) -> TierScene:
     scene = TierScene(34, SIZE, host=lower[0], disk=lower[1], policy=by_name(policy), ahead=2)
@@ -101,6 +106,8 @@ def answer(scene: TierScene, life: Life, ids: list[int]) -> tuple[int, ...]:
         scene.end_copies()
     scene.compute(lease, asked, lease.cached_tokens, len(ids))
     scene.commit(lease, asked)
+    if len(ids) % 3 == 0:  # for longer than the scene lasts: time passes as the other acts
+        scene.cache.retain(lease, asked, 1e9, now=scene.tick())
     scene.release(lease)
     while scene.take_plan().moves or scene.under_way:
         scene.end_copies()

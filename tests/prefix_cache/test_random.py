@@ -32,7 +32,7 @@ def test_the_cache_does_what_the_plain_model_says(
     )
     driver.run(operations)
     seen = (driver.hits, driver.partial_hits, driver.duplicates, driver.detached)
-    assert min(seen) > operations // 500
+    assert min(*seen, driver.lapsed) > operations // 500
     assert sum(driver.oracle.caused.values()) > operations // 50
 
 

@@ -46,7 +46,9 @@ class TiersDriver:
         check_every: int = 1,
         bad: float = 0.15,
         alphabet: int = 2,
+        marks: float = 0.0,
     ) -> None:
+        """`marks`: how often prefixes are marked, where all else together is some 100."""
         self.random = Random(seed)
         self.scene = scene
         self.max_tokens = max_tokens
@@ -71,6 +73,8 @@ class TiersDriver:
             self.lose_disk: 0.05,
             self.restart: 0.05,
         }
+        if marks:
+            self._acts[self.retain] = marks
 
     def run(self, operations: int) -> None:
         acts, weights = list(self._acts), list(self._acts.values())
@@ -169,6 +173,20 @@ class TiersDriver:
         where = namespace(self.random.choice(names)) if self.random.random() < 0.6 else None
         owner = self.random.choice(OWNERS) if self.random.random() < 0.6 else None
         self.seen["flushed"] += self.scene.cache.flush(namespace=where, owner=owner)
+
+    def retain(self) -> None:
+        """Mark a part of what runs, or forget a marked prefix."""
+        now = self.scene.tick()
+        if self.random.random() < 0.2:
+            owner = self.random.choice(OWNERS)
+            for prefix in self.scene.cache.retained_prefixes(owner, now=now)[:1]:
+                blocks = self.scene.cache.forget_prefix(owner, prefix.prefix_id, now=now)
+                self.seen["forgotten"] += blocks or 0
+        elif self.running:
+            one = self.random.choice(self.running)
+            marked = one.ids[: self.random.randint(1, len(one.ids))]
+            self.scene.cache.retain(one.lease, marked, self.random.randint(5, 200), now=now)
+            self.seen["retained"] += 1
 
     def take_plan(self) -> None:
         plan = self.scene.take_plan()

@@ -16,6 +16,7 @@ from fastapi import Request
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.dialects.anthropic.diagnostics import CacheQuestions, explain_of_messages
+from gateway.dialects.anthropic.marks import AN_HOUR, marks_of
 from gateway.dialects.anthropic.prompts import chat_prompt, thinking_is_shown
 from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
@@ -51,12 +52,14 @@ class MessagesReader:
         wanted = await self._off_the_loop(
             permit, lambda: generation_request(wire, request_id, self.bounds)
         )
+        hour_marks = sum(mark.seconds == AN_HOUR for mark in wanted.marks)
         rendering = MessageRendering(
             request_id,
             self.card.name,
             wire.max_tokens,
             thinking_is_shown(wire),
             CacheQuestions.of(wire),
+            hour_marks,
         )
         pings = KeepAlive(PING, self.bounds.keep_alive_s)
         return Exchange(wanted, rendering, request, permit, pings), bool(wire.stream)
@@ -99,6 +102,7 @@ def generation_request(wire: MessagesRequest, request_id: str, bounds: Bounds) -
         text=TextRules(stops=_stops(wire.stop_sequences or (), bounds)),
         form=form,
         explain=explain_of_messages(wire),
+        marks=marks_of(wire, prompt),
     )
 
 

@@ -63,6 +63,7 @@ class MessageRendering:
     max_tokens: int  # that were asked for: the context may have less room
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
+    hour_marks: int = 0  # marks for an hour, which come before the others
     is_open: type[Piece] | None = None  # what the open block is of
     blocks: int = 0  # begun
     calls: int = 0
@@ -88,7 +89,7 @@ class MessageRendering:
         """Why the message ended, with all that was used, and its end."""
         assert self.end is not None
         stop = StopDelta(self._stop_reason(self.end), _stop_sequence(self.end))
-        return event(MessageDeltaEvent(stop, _usage(usage))) + event(MessageStop())
+        return event(MessageDeltaEvent(stop, self._usage(usage))) + event(MessageStop())
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> MessageReply:
         """The whole message."""
@@ -105,7 +106,7 @@ class MessageRendering:
             content=content,
             stop_reason=None if end is None else self._stop_reason(end),
             stop_sequence=None if end is None else _stop_sequence(end),
-            usage=_usage(usage),
+            usage=self._usage(usage),
             diagnostics=self.asked.diagnostics(usage),
             ratoon=self.asked.ratoon(usage),
         )
@@ -159,6 +160,22 @@ class MessageRendering:
             return "stop_sequence"
         return "tool_use" if self.calls else "end_turn"
 
+    def _usage(self, usage: Usage) -> MessageUsage:
+        """What came from the cache, or was put there for a mark, does not count as input."""
+        for_an_hour = sum(usage.written[: self.hour_marks])
+        for_less = sum(usage.written[self.hour_marks :])
+        created = for_an_hour + for_less
+        return MessageUsage(
+            input_tokens=usage.prompt_tokens - usage.cached_tokens - created,
+            cache_creation_input_tokens=created,
+            cache_read_input_tokens=usage.cached_tokens,
+            cache_creation=CacheCreation(
+                ephemeral_5m_input_tokens=for_less, ephemeral_1h_input_tokens=for_an_hour
+            ),
+            output_tokens=usage.completion_tokens,
+            output_tokens_details=ThinkingDetails(usage.reasoning_tokens),
+        )
+
     def _call_id(self) -> str:
         self.calls += 1
         return f"toolu_{self.request_id[:20]}{self.calls - 1:02x}"
@@ -172,15 +189,3 @@ def event(value: StreamEvent | MessagesError) -> bytes:
 
 def _stop_sequence(end: ChoiceEnded) -> str | None:
     return end.stopped_by if isinstance(end.stopped_by, str) else None
-
-
-def _usage(usage: Usage) -> MessageUsage:
-    """What came from the cache does not count as input."""
-    return MessageUsage(
-        input_tokens=usage.prompt_tokens - usage.cached_tokens,
-        cache_creation_input_tokens=0,
-        cache_read_input_tokens=usage.cached_tokens,
-        cache_creation=CacheCreation(),
-        output_tokens=usage.completion_tokens,
-        output_tokens_details=ThinkingDetails(usage.reasoning_tokens),
-    )

@@ -93,6 +93,7 @@ def usage_reply(usage: Usage) -> UsageReply:
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
         prompt_tokens_details=PromptDetails(
             usage.cached_tokens,
+            sum(usage.written),
             cached_by_tier(usage),
         ),
         completion_tokens_details=CompletionDetails(usage.reasoning_tokens),

@@ -14,12 +14,13 @@ FinishReason = Literal[EndReason, "tool_calls"]
 
 
 class PromptDetails(Struct, frozen=True):
-    """How many of the prompt's tokens came from the cache.
+    """How many of the prompt's tokens came from the cache, and were put there to be retained.
 
     `ratoon` is an extension, for those whom the operator lets see it.
     """
 
     cached_tokens: int
+    cache_write_tokens: int
     ratoon: CachedByTier | UnsetType = UNSET
 
 

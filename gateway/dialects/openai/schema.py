@@ -17,6 +17,7 @@ from msgspec import Meta, Raw, Struct, field
 
 from engine.link.messages import Loads
 from gateway.dialects.explaining import RatoonOptions
+from gateway.dialects.openai_cache import PromptCacheOptions, Retention
 from gateway.prompts.chat_json import NONE, NULL, SaidMessage, Tools
 from gateway.prompts.chat_template import Scalar
 
@@ -109,6 +110,8 @@ class Generating(Struct, frozen=True, kw_only=True):
     response_format: ResponseFormat | None = None
     user: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: Retention | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
     service_tier: ServiceTier | None = None  # "flex" may wait longer; the others change nothing
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     cache: CacheOptions | None = None

@@ -18,6 +18,7 @@ from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
 from gateway.dialects.explaining import explain_of, tool_parts
+from gateway.dialects.openai_cache import MOST, marks_of
 from gateway.dialects.responses.answer_form import tools_and_form
 from gateway.dialects.responses.items import Placed, checked
 from gateway.dialects.responses.replies import ResponseReply
@@ -96,9 +97,10 @@ def understood(
         tools=tools or None,
         tools_size=len(bytes(wire.tools)),
     )
+    breakpoints = _breakpoints(wire, kept, prompt)
     return Understood(
         replace(
-            _generation_request(wire, prompt, form, request_id, bounds),
+            _generation_request(wire, prompt, form, request_id, bounds, breakpoints),
             explain=explain_of(wire.ratoon, partial(_parts, wire, prompt, kept)),
         ),
         _begun(wire, request_id, model),
@@ -108,7 +110,12 @@ def understood(
 
 
 def _generation_request(
-    wire: ResponsesRequest, prompt: ChatPrompt, form: AnswerForm, request_id: str, bounds: Bounds
+    wire: ResponsesRequest,
+    prompt: ChatPrompt,
+    form: AnswerForm,
+    request_id: str,
+    bounds: Bounds,
+    breakpoints: Sequence[ChatPrompt],
 ) -> GenerationRequest:
     return GenerationRequest(
         request_id=request_id,
@@ -125,6 +132,7 @@ def _generation_request(
         # Only the tenant's record can do the opposite.
         priority="batch" if wire.service_tier == "flex" else "interactive",
         form=form,
+        marks=marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, breakpoints),
     )
 
 
@@ -149,6 +157,33 @@ def _texts(item: Item) -> Iterator[str]:
     yield item.name or ""
 
 
+def _breakpoints(
+    wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt
+) -> list[ChatPrompt]:
+    """The chat up to each of the last breakpoints; BadRequest for one on the assistant's words."""
+    found = []
+    for place, placed in enumerate(items):
+        item = placed.item
+        held = item.output if item.type == "function_call_output" else item.content
+        for at, part in enumerate(() if isinstance(held, str) else held or ()):
+            if part.prompt_cache_breakpoint is None:
+                continue
+            if item.role == "assistant" or item.type == "reasoning":
+                raise BadRequest(
+                    "what the assistant said cannot have a breakpoint",
+                    param=f"{placed.param}.content[{at}].prompt_cache_breakpoint",
+                )
+            found.append((place, at + 1))
+    chats = []
+    for place, end in found[-MOST:]:
+        item = items[place].item
+        name = "output" if item.type == "function_call_output" else "content"
+        cut = msgspec.structs.replace(item, **{name: getattr(item, name)[:end]})
+        said = messages_of(wire.instructions, [*items[:place], Placed(cut, items[place].param)])
+        chats.append(replace(prompt, messages=said))
+    return chats
+
+
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
     """The two names that templates have for it."""
     effort = None if wire.reasoning is None else wire.reasoning.effort
@@ -170,6 +205,8 @@ def _begun(wire: ResponsesRequest, request_id: str, model: str) -> ResponseReply
         parallel_tool_calls=wire.parallel_tool_calls is not False,
         previous_response_id=wire.previous_response_id,
         prompt_cache_key=wire.prompt_cache_key,
+        prompt_cache_options=wire.prompt_cache_options,
+        prompt_cache_retention=wire.prompt_cache_retention,
         reasoning=wire.reasoning or ReasoningOptions(),
         safety_identifier=wire.safety_identifier,
         service_tier="flex" if wire.service_tier == "flex" else "default",

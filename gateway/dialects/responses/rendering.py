@@ -149,7 +149,9 @@ def _usage(usage: Usage) -> ResponseUsage:
     return ResponseUsage(
         input_tokens=usage.prompt_tokens,
         input_tokens_details=InputDetails(
-            cached_tokens=usage.cached_tokens, ratoon=cached_by_tier(usage)
+            cached_tokens=usage.cached_tokens,
+            cache_write_tokens=sum(usage.written),
+            ratoon=cached_by_tier(usage),
         ),
         output_tokens=usage.completion_tokens,
         output_tokens_details=OutputDetails(usage.reasoning_tokens),

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.dialects.explaining import RatoonReply
+from gateway.dialects.openai_cache import PromptCacheOptions, Retention
 from gateway.dialects.openai_shape import CachedByTier
 from gateway.dialects.responses.schema import ReasoningOptions, TextOptions
 
@@ -68,7 +69,7 @@ class InputDetails(Struct, frozen=True, kw_only=True):
     """How many of the input's tokens came from the cache; `ratoon` as in chat completions."""
 
     cached_tokens: int
-    cache_write_tokens: int = 0  # nothing is written at a caller's wish
+    cache_write_tokens: int  # that were put there to be retained
     ratoon: CachedByTier | UnsetType = UNSET
 
 
@@ -120,6 +121,8 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
     parallel_tool_calls: bool
     previous_response_id: str | None
     prompt_cache_key: str | None
+    prompt_cache_options: PromptCacheOptions | None
+    prompt_cache_retention: Retention | None
     reasoning: ReasoningOptions
     safety_identifier: str | None
     service_tier: str = "default"

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, Struct, field
 
 from gateway.dialects.explaining import RatoonOptions
+from gateway.dialects.openai_cache import PromptCacheOptions, Retention
+from gateway.prompts.chat_json import CacheBreakpoint
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -33,6 +35,7 @@ class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str | None = None
     refusal: str | None = None
     annotations: list[dict[str, Any]] | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,6 +102,8 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: Retention | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     ratoon: RatoonOptions | None = None
     # Known, with an effect on the answer, but not supported.

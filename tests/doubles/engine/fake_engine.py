@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from itertools import takewhile
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from engine.link.messages import (
     Welcome,
     WrittenAndRead,
 )
+from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats, PinStats, PoolStats, TierTokens
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
@@ -123,6 +125,7 @@ class FakeEngine:
         self.flows: dict[str, FlowQuota] | None = None
         self.caches_answers = False  # as the real one does
         self._cached_keys: set[bytes] = set()
+        self.marks: dict[str, dict[bytes, MarkedPrefix]] = {}  # by flow and id
         self._unread: dict[bytes, str] = {}  # keys that nobody has found yet, and their writers
 
     def forget(self) -> None:
@@ -138,13 +141,14 @@ class FakeEngine:
         ended, cache = False, WrittenAndRead()
         try:
             cached, cache = self._look_up(request)
+            written = self._mark(request, cached)
             told = 0
             script = list(self.script(request))
             planned = script[: request.sampling.max_tokens]
             while told < len(planned):
                 await self.pace(request, told)
                 step = tuple(planned[told : told + self.per_step])
-                yield _tokens(request, step, cached if told == 0 else None)
+                yield _tokens(request, step, cached if told == 0 else None, written)
                 told += len(step)
             await self.pace(request, told)
             ended = True
@@ -156,7 +160,7 @@ class FakeEngine:
                 reason="stop" if stopped else "length",
                 stop_token_id=EOS if stopped else None,
                 prompt_tokens=len(prompt_of(request)),
-                reused=Reused(TierTokens(cached)),
+                reused=Reused(TierTokens(cached), written=written),
                 completion_tokens=told + stopped,
                 engine_seconds=ENGINE_SECONDS,
                 cache=cache,
@@ -224,6 +228,23 @@ class FakeEngine:
             self._changed.notify_all()
             return self.pinned.pop(pin_id, 0)
 
+    async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
+        """As many whole blocks as are in the cache."""
+        ids = np.frombuffer(token_ids, "<i4")
+        path = NamespacePath(namespaces)  # type: ignore[arg-type]
+        keys = split_keys(block_keys(path, ids[:-1], WELCOME.block_size))
+        hits = len(list(takewhile(self._cached_keys.__contains__, keys)))
+        return Probed(query_id="", tiers=TierTokens(16 * hits), saved_seconds=0.25)
+
+    async def marked(self, flow: str) -> list[MarkedPrefix]:
+        """What `flow` has marked."""
+        return list(self.marks.get(flow, {}).values())
+
+    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
+        """Forget it; its blocks stay in the cache."""
+        found = self.marks.get(flow, {}).pop(prefix_id, None)
+        return None if found is None else found.tokens // 16
+
     def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 10.0) -> bool:
         """Wait until `holds` of the counters; False when it did not within `timeout` seconds."""
         with self._changed:
@@ -243,6 +264,21 @@ class FakeEngine:
         # The last token is always computed: its logits are needed.
         cached = min(hits * 16, len(prompt_of(request)) - 1)
         return cached, WrittenAndRead(16 * len(written), first_reads)
+
+    def _mark(self, request: Generate, cached: int) -> tuple[int, ...]:
+        """Note the marks; returns the tokens written for each."""
+        keys, start, written = split_keys(request.block_keys), cached, []
+        for mark in request.marks:
+            blocks = mark.num_tokens // 16
+            written.append(max(16 * blocks - start, 0))
+            start = max(start, 16 * blocks)
+            if blocks:
+                tiers = TierTokens(16 * blocks)
+                prefix = MarkedPrefix(
+                    keys[blocks - 1], 16 * blocks, tiers, mark.seconds, mark.seconds
+                )
+                self.marks.setdefault(request.flow, {})[prefix.prefix_id] = prefix
+        return tuple(written)
 
     def _cache_answer(self, request: Generate, answer: Sequence[int]) -> None:
         """Have its blocks, too; the last token is left out, which need not be computed."""
@@ -273,7 +309,9 @@ def _cancelled(request: Generate, cache: WrittenAndRead) -> Finished:
     )
 
 
-def _tokens(request: Generate, step: tuple[int, ...], cached: int | None) -> Tokens:
+def _tokens(
+    request: Generate, step: tuple[int, ...], cached: int | None, written: tuple[int, ...]
+) -> Tokens:
     wanted = request.sampling.num_logprobs
     logprobs = None
     if wanted is not None:
@@ -284,6 +322,6 @@ def _tokens(request: Generate, step: tuple[int, ...], cached: int | None) -> Tok
         request_id=request.request_id,
         token_ids=step,
         logprobs=logprobs,
-        reused=None if cached is None else Reused(TierTokens(cached)),
+        reused=None if cached is None else Reused(TierTokens(cached), written=written),
         timing=None if cached is None else TIMING,
     )

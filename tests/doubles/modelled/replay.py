@@ -310,7 +310,7 @@ class Replay:
                 blocks,
                 MemoryError,
                 constrained_by_grammar,
-                MasksInTime(self.time, mask_s, mask_threads),
+                masks=MasksInTime(self.time, mask_s, mask_threads),
             ),
             self.link,
             EngineLimits(step, QueueLimits(), 10.0, overlap_scheduling),

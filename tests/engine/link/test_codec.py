@@ -33,8 +33,15 @@ from engine.link.messages import (
 from engine.link.query_messages import (
     Flush,
     Flushed,
+    ForgetMarked,
+    ListMarked,
+    MarkedForgotten,
+    MarkedPrefix,
+    MarkedPrefixes,
     Pin,
     Pinned,
+    Probe,
+    Probed,
     StatsQuery,
     StatsReply,
     Unpin,
@@ -71,6 +78,9 @@ TO_ENGINE: list[ToEngine] = [
     ),
     Unpin(query_id="4", pin_id="rules-1"),
     Partition(flows={"a": FlowQuota(0.1, 0.5, 2.0), "b": FlowQuota()}),
+    Probe(query_id="5", token_ids=pack_token_ids(range(5)), namespaces=((0, bytes(16)),)),
+    ListMarked(query_id="6", flow="a"),
+    ForgetMarked(query_id="7", flow="a", prefix_id=bytes(16)),
     StatsQuery("2"),
 ]
 
@@ -95,7 +105,7 @@ def from_engine() -> list[FromEngine]:
                     request_id="a",
                     token_ids=(1, 2),
                     logprobs=(logprobs,),
-                    reused=Reused(TierTokens(1, 2), 0.5),
+                    reused=Reused(TierTokens(1, 2), 0.5, (16, 0)),
                 ),
                 Finished(
                     request_id="a",
@@ -113,6 +123,12 @@ def from_engine() -> list[FromEngine]:
         Pinned(query_id="3", blocks=1),
         Pinned(query_id="3", blocks=0, code="no_room_to_pin", message="full", retry_after_s=2.0),
         Unpinned(query_id="4", blocks=1),
+        Probed(query_id="5", tiers=TierTokens(16), saved_seconds=0.5),
+        Probed(query_id="5", tiers=TierTokens(), code="invalid_request", message="cut off"),
+        MarkedPrefixes(
+            query_id="6", prefixes=[MarkedPrefix(bytes(16), 32, TierTokens(16, 16), 300.0, 1.5)]
+        ),
+        MarkedForgotten(query_id="7", blocks=None),
         StatsReply(query_id="2", stats=stats),
     ]
 

@@ -135,7 +135,7 @@ class Rig:
                 self.num_blocks,
                 MemoryError,
                 self.constraint_of,
-                self.masks,
+                masks=self.masks,
             ),
             self.link,
             EngineLimits(

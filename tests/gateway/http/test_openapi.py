@@ -169,6 +169,10 @@ BEYOND_SCHEMAS = [
 ]
 
 
+# Their bodies hold the body of another route, which has a schema of its own.
+OF_ANOTHER_ROUTE = ("/v1/cache/probe", "/v1/cache/warm")
+
+
 @pytest.mark.parametrize("operators", [False, True])
 def test_good_data_is_refused_only_for_what_no_schema_says(
     description: dict[str, Any], served: Served, operators: bool
@@ -180,6 +184,8 @@ def test_good_data_is_refused_only_for_what_no_schema_says(
     unexpected, accepted = set(), 0
     for operation in operations_of(description):
         if is_operators(operation) is not operators or operation.method == "delete":
+            continue
+        if operation.path in OF_ANOTHER_ROUTE:
             continue
         key = served.admin_key if operators else served.key
         for answer in answers(operation, GenerationMode.POSITIVE, UNDOCUMENTED, key):
@@ -203,7 +209,8 @@ PARTS: dict[str, tuple[Any, bool]] = {
 def test_schema_and_parser_say_the_same_of_a_part(
     description: dict[str, Any], served: Served, part: Any, is_good: bool
 ) -> None:
-    schema = description["components"]["schemas"]["TextPart"]
+    components = description["components"]
+    schema = {**components["schemas"]["TextPart"], "components": components}
     assert Draft202012Validator(schema).is_valid(part) is is_good
     body = {"model": MODEL, "messages": [{"role": "user", "content": [part]}]}
     headers = {"authorization": f"Bearer {served.key}"}

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import OnEnd, PinnedPrefix
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
+from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import (
     DirectionStats,
     DiskStats,
@@ -141,6 +142,18 @@ class OperatedEngine:
     async def unpin(self, pin_id: str) -> int:
         await self._answer()
         return self.pinned.pop(pin_id, 0)
+
+    async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
+        await self._answer()
+        return Probed(query_id="", tiers=TierTokens())
+
+    async def marked(self, flow: str) -> list[MarkedPrefix]:
+        await self._answer()
+        return []
+
+    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
+        await self._answer()
+        return None
 
     async def _answer(self) -> None:
         if self.hangs:

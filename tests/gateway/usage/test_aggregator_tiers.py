@@ -35,7 +35,7 @@ def details(served: Served, path: str, prompt: dict[str, Any], **headers: str) -
 def test_a_tenant_sees_how_much_was_cached_and_the_operator_where(
     served: Served, path: str, prompt: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    assert set(details(served, path, prompt | more)) == {"cached_tokens"}
+    assert set(details(served, path, prompt | more)) == {"cached_tokens", "cache_write_tokens"}
     header = {"X-Ratoon-Operator": served.admin_key}
     seen = details(served, path, prompt | more, **header)
     assert set(seen["ratoon"]) == {"device", "host", "disk"}

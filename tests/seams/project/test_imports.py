@@ -14,6 +14,7 @@ OF_OTHER_ROOMS = {
     "engine.link.interface",
     "engine.errors",
     "engine.link.messages",
+    "engine.link.query_messages",
     "engine.link.stats_messages",
     "prefix_cache.hashing",
     "prefix_cache.namespace",

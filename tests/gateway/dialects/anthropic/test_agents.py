@@ -126,7 +126,8 @@ def test_its_tokens_are_counted(http: httpx.Client, engine: FakeEngine) -> None:
     asked = {name: one for name, one in AGENT.items() if name not in ("max_tokens", "stream")}
     counted = http.post("/v1/messages/count_tokens?beta=true", json=asked, headers=HEADERS)
     usage = http.post("/v1/messages", json={**AGENT, "stream": False}).json()["usage"]
-    assert counted.json() == {"input_tokens": usage["input_tokens"]}
+    kinds = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    assert counted.json() == {"input_tokens": sum(usage[kind] for kind in kinds)}
 
 
 @pytest.mark.parametrize("headers", [{}, {"anthropic-version": "2031-01-01"}, HEADERS])

@@ -84,7 +84,7 @@ def test_marks_never_reach_the_template(claude: anthropic.Anthropic, engine: Fak
         return prompt_for(
             engine,
             claude,
-            user([text("a", **mark)]),
+            user("a"),
             assistant([{**USE, **mark}]),
             user(
                 [

@@ -1,0 +1,71 @@
+"""What flows ask of their own prefixes in the cache: what is there, what is retained, what may go.
+
+Knows: queries and their answers. Does not know: who may ask about which flow (the gateway).
+"""
+
+from __future__ import annotations
+
+from engine.errors import InvalidRequest
+from engine.link.codec import DecodeError, unpack_token_ids
+from engine.link.query_messages import (
+    ForgetMarked,
+    ListMarked,
+    MarkedForgotten,
+    MarkedPrefix,
+    MarkedPrefixes,
+    Probe,
+    Probed,
+)
+from engine.link.stats_messages import TierTokens
+from engine.scheduling.intake import path_of
+from engine.scheduling.step_times import StepTimes
+from prefix_cache.cache import PrefixCache
+from storage.move import Tier
+
+
+class PrefixQueries:
+    """Answers them. One owner thread."""
+
+    def __init__(self, cache: PrefixCache, times: StepTimes) -> None:
+        self._cache = cache
+        self._times = times
+
+    def answer(
+        self, query: Probe | ListMarked | ForgetMarked, now: float
+    ) -> Probed | MarkedPrefixes | MarkedForgotten:
+        """The reply to one query."""
+        match query:
+            case Probe():
+                return self._probed(query)
+            case ListMarked():
+                found = self._cache.retained_prefixes(query.flow, now=now)
+                size = self._cache.block_size
+                prefixes = [
+                    MarkedPrefix(
+                        prefix_id=one.prefix_id,
+                        tokens=one.num_blocks * size,
+                        tiers=TierTokens(*(one.held[tier] * size for tier in Tier)),
+                        seconds=one.retained_for,
+                        left=one.left,
+                    )
+                    for one in found
+                ]
+                return MarkedPrefixes(query_id=query.query_id, prefixes=prefixes)
+            case ForgetMarked():
+                blocks = self._cache.forget_prefix(query.flow, query.prefix_id, now=now)
+                return MarkedForgotten(query_id=query.query_id, blocks=blocks)
+
+    def _probed(self, query: Probe) -> Probed:
+        try:
+            path, token_ids = path_of(query.namespaces), unpack_token_ids(query.token_ids)
+        except (DecodeError, InvalidRequest) as error:
+            code = InvalidRequest.code
+            return Probed(
+                query_id=query.query_id, tiers=TierTokens(), code=code, message=str(error)
+            )
+        size = self._cache.block_size
+        found, partial = self._cache.probe(path, token_ids)
+        device = (found.device + found.coming) * size + partial
+        tiers = TierTokens(device, found.host * size, found.disk * size)
+        saved = self._times.prefill(0, tiers.total) if self._times.is_measured else None
+        return Probed(query_id=query.query_id, tiers=tiers, saved_seconds=saved)

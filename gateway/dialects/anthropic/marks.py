@@ -1,0 +1,151 @@
+"""The marks of a request, `cache_control`, as the prompt's parts that are to be retained.
+
+A mark covers the tools, the system and the turns up to its block, in this order. There are at most
+four, those for an hour before those for five minutes. The one beside the turns, which marks by
+itself, stands at the end of the prompt; it says nothing if the last block has the same mark.
+
+Knows: where marks may be, and what each covers. Does not know: tokens, or the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.dialects.anthropic.blocks import (
+    Block,
+    CacheControl,
+    InputMessage,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+)
+from gateway.dialects.anthropic.foreign_blocks import ForeignBlock
+from gateway.dialects.anthropic.schema import PromptRequest
+from gateway.dialects.anthropic.tools import template_forms
+from gateway.dialects.anthropic.turns import joined, messages_of
+from gateway.errors import BadRequest
+from gateway.prompts.generation_request import CacheMark, ChatPrompt
+from gateway.prompts.messages import Message, Text
+
+MOST = 4
+FIVE_MINUTES, AN_HOUR = 300.0, 3600.0
+_SECONDS = {"5m": FIVE_MINUTES, "1h": AN_HOUR}
+
+
+class _Place(NamedTuple):
+    param: str  # as an error names it
+    control: CacheControl
+    tools: int | None = None  # the mark is behind as many tools
+    system: int | None = None  # or behind all tools and as many blocks of the system
+    turn: int = 0  # or behind so many whole turns
+    blocks: int | None = None  # and so many blocks of the next one; None: at the prompt's end
+
+
+def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
+    """The marks of `wire`, of which `prompt` was made, in order; BadRequest for those not allowed.
+
+    Each comes with what it covers.
+    """
+    places = [*_places(wire)]
+    if wire.cache_control is not None:
+        places = _with_automatic(places, wire.cache_control, wire)
+    if len(places) > MOST:
+        raise BadRequest(
+            f"at most {MOST} blocks may have `cache_control`, and {len(places)} have",
+            param=places[MOST].param,
+        )
+    seconds = [_SECONDS[place.control.ttl or "5m"] for place in places]
+    for place, before, its in zip(places[1:], seconds, seconds[1:], strict=False):
+        if its > before:
+            raise BadRequest(
+                "a `cache_control` with a `ttl` of 1h must not come after one of 5m",
+                param=f"{place.param}.ttl",
+            )
+    return tuple(
+        CacheMark(its, _covered(place, wire, prompt))
+        for place, its in zip(places, seconds, strict=True)
+    )
+
+
+def _with_automatic(
+    places: list[_Place], control: CacheControl, wire: PromptRequest
+) -> list[_Place]:
+    """`places` and the prompt's end, which is the last block's place."""
+    if places and _is_last(places[-1], wire):
+        if (places[-1].control.ttl or "5m") != (control.ttl or "5m"):
+            raise BadRequest(
+                "the last block has a `cache_control` with another `ttl`", param="cache_control.ttl"
+            )
+        return places
+    return [*places, _Place("cache_control", control, turn=len(wire.messages))]
+
+
+def _is_last(place: _Place, wire: PromptRequest) -> bool:
+    last = wire.messages[-1].content
+    return (
+        place.tools is None
+        and place.system is None
+        and place.turn == len(wire.messages) - 1
+        and place.blocks == len(last)
+    )
+
+
+def _places(wire: PromptRequest) -> Iterator[_Place]:
+    for at, tool in enumerate(wire.tools or ()):
+        if tool.cache_control is not None:
+            yield _Place(f"tools[{at}].cache_control", tool.cache_control, tools=at + 1)
+    blocks = [] if isinstance(wire.system, str) else wire.system or []
+    for at, text in enumerate(blocks):
+        control = _mark(text, f"system[{at}]")
+        if control is not None:
+            yield _Place(f"system[{at}].cache_control", control, system=at + 1)
+    for turn, message in enumerate(wire.messages):
+        if isinstance(message.content, str):
+            continue
+        for at, block in enumerate(message.content):
+            where = f"messages[{turn}].content[{at}]"
+            control = _mark(block, where)
+            if control is not None:
+                yield _Place(f"{where}.cache_control", control, turn=turn, blocks=at + 1)
+
+
+def _mark(block: Block, where: str) -> CacheControl | None:
+    """The mark of a block, or of the last text in it; BadRequest where none may be."""
+    if isinstance(block, ForeignBlock):
+        return None  # refused as such
+    control = block.cache_control
+    if control is None and isinstance(block, ToolResultBlock) and isinstance(block.content, list):
+        texts = [one for one in block.content if isinstance(one, TextBlock)]
+        inner = [text.cache_control for text in texts]
+        control = next((one for one in reversed(inner) if one is not None), None)
+    if control is None:
+        return None
+    if isinstance(block, ThinkingBlock | RedactedThinkingBlock):
+        raise BadRequest("thinking cannot be marked", param=f"{where}.cache_control")
+    if isinstance(block, TextBlock) and not block.text:
+        raise BadRequest("an empty text cannot be marked", param=f"{where}.cache_control")
+    return control
+
+
+def _covered(place: _Place, wire: PromptRequest, prompt: ChatPrompt) -> ChatPrompt | None:
+    """The chat up to the mark; None: all of it."""
+    if place.tools is None and place.system is None:
+        if place.blocks is None or _is_last(place, wire):
+            return None
+        turn = wire.messages[place.turn]
+        cut: InputMessage = msgspec.structs.replace(turn, content=turn.content[: place.blocks])
+        turns = [*wire.messages[: place.turn], cut]
+        return replace(prompt, messages=(*_system(wire, None), *messages_of(turns)))
+    tools = template_forms((wire.tools or [])[: place.tools])
+    return replace(prompt, messages=_system(wire, place.system), tools=tools)
+
+
+def _system(wire: PromptRequest, blocks: int | None) -> tuple[Message, ...]:
+    """The system's message with so many of its blocks; None: with all."""
+    text = wire.system if isinstance(wire.system, str) else joined((wire.system or [])[:blocks])
+    return (Message("system", (Text(text),)),) if text else ()

@@ -1,0 +1,54 @@
+"""OpenAI's fields of the prompt cache, which chats, text completions and responses have alike.
+
+    prompt_cache_retention   how long the prompt is retained: "in_memory" 5 minutes, "24h" a day
+    prompt_cache_options     for half an hour; with the mode "explicit" up to breakpoints alone
+    prompt_cache_breakpoint  on a block of content: what comes up to it is retained
+    prompt_cache_key         says where to look among several machines; here is one place to look
+
+Knows: names, values, and how many marks a request may make. Does not know: turns or items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway.errors import BadRequest
+from gateway.prompts.generation_request import CacheMark, ChatPrompt
+
+MOST = 4  # marks of a request; of more breakpoints the last ones count
+_RETENTION = {"in_memory": 300.0, "in-memory": 300.0, "24h": 24 * 3600.0}
+_TTL = 1800.0
+
+Retention = Literal["in_memory", "in-memory", "24h"]
+
+
+class PromptCacheOptions(Struct, frozen=True):
+    """What is to be retained: the whole prompt, or only up to the breakpoints."""
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: Literal["30m"] | None = None
+
+
+def marks_of(
+    retention: Retention | None,
+    options: PromptCacheOptions | None,
+    breakpoints: Sequence[ChatPrompt] = (),
+) -> tuple[CacheMark, ...]:
+    """The marks of a request, in order; BadRequest for two times.
+
+    Each of `breakpoints` is the chat up to one, in order.
+    """
+    if retention is not None and options is not None and options.ttl is not None:
+        raise BadRequest(
+            "`prompt_cache_options.ttl` cannot be given together with `prompt_cache_retention`",
+            param="prompt_cache_options.ttl",
+        )
+    seconds = _TTL if retention is None else _RETENTION[retention]
+    is_explicit = options is not None and options.mode == "explicit"
+    has_end = (retention is not None or options is not None) and not is_explicit
+    most = MOST - has_end
+    marks = [CacheMark(seconds, chat) for chat in breakpoints[-most:]]
+    return (*marks, CacheMark(seconds)) if has_end else tuple(marks)

@@ -1,0 +1,122 @@
+"""The prefixes that owners have marked: each is retained for a time, listed, and may be forgotten.
+
+    retain   a prefix in the tree is not evicted before the owner's others, until its time passes;
+             each use begins the time anew (`policies/retention.py`)
+    lapse    the time has passed: the prefix is cached like any other, and not listed any more
+    forget   the owner is done with it: what no other listed prefix needs leaves the cache
+
+Only blocks of the owner's own are retained, so a mark in a group's namespace costs nobody else.
+Of each owner the `MOST` prefixes that were marked last are listed; others lapse in their time.
+
+Knows: owners, prefixes, nodes. Does not know: requests, or how what is retained is ordered.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from prefix_cache.hashing import TokenIds
+from prefix_cache.leases.ref_counts import RefCounts
+from prefix_cache.namespace import NamespacePath
+from prefix_cache.tiers.removals import Removals
+from prefix_cache.tree.node import Node
+from storage.move import Tier
+
+MOST = 256  # listed prefixes of an owner
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedPrefix:
+    """A listed prefix. Its first `sum(held.values())` blocks are still cached."""
+
+    prefix_id: bytes  # the key of its last block
+    num_blocks: int
+    held: dict[Tier, int]  # blocks by the fastest tier that they lie in
+    retained_for: float  # seconds from each use on
+    left: float  # seconds until it lapses, if nobody uses it
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    node: Node  # ends where the prefix ends, and never grows
+    num_blocks: int
+
+
+class RetainedPrefixes:
+    """The marked prefixes of all owners. One owner thread."""
+
+    def __init__(self, ref_counts: RefCounts, removals: Removals) -> None:
+        self._ref_counts = ref_counts
+        self._retention = ref_counts.retention
+        self._tree = ref_counts.tree
+        self._removals = removals
+        self._by_owner: dict[str, OrderedDict[bytes, _Entry]] = {}
+
+    def retain(self, path: NamespacePath, tokens: TokenIds, owner: str, seconds: float) -> None:
+        """Retain the owner's blocks of `tokens`, as many whole ones from 0 on as are cached."""
+        node = self._ref_counts.split_at(self._tree.walk(path, tokens))
+        own = [one for one in node.way_up() if one.owner == owner]
+        if not own:
+            return
+        for one in own:
+            self._retention.retain(one, seconds)
+            self._ref_counts.offer(one)
+        entries = self._swept(owner)
+        entries[own[0].last_key] = _Entry(own[0], own[0].end)
+        entries.move_to_end(own[0].last_key)
+        if len(entries) > MOST:
+            entries.popitem(last=False)
+        self._by_owner[owner] = entries
+
+    def listed(self, owner: str) -> list[RetainedPrefix]:
+        """The owner's prefixes whose time has not passed, the one marked last first."""
+        return [self._described(key, one) for key, one in reversed(self._swept(owner).items())]
+
+    def forget(self, owner: str, prefix_id: bytes) -> int | None:
+        """Forget a listed prefix, up from its end to where another begins that is needed.
+
+        Whatever builds on it goes too. Where a longer listed prefix builds on it, no block goes.
+        Returns how many blocks the tree forgot; None: there is no such prefix.
+        """
+        entries = self._swept(owner)
+        entry = entries.pop(prefix_id, None)
+        if entry is None:
+            return None
+        others = {node for other in entries.values() for node in other.node.way_up()}
+        top = None
+        node: Node | None = entry.node
+        while node is not None and node not in others and _is_own(node, owner, top):
+            top, node = node, node.parent
+        return 0 if top is None else self._removals.prune_from(top, top.start)
+
+    def drop(self, owner: str) -> None:
+        """List no prefix of `owner` any more: its blocks have been forgotten."""
+        self._by_owner.pop(owner, None)
+
+    def _swept(self, owner: str) -> OrderedDict[bytes, _Entry]:
+        """The owner's entries, without those that have lapsed or of which the end has gone."""
+        entries = self._by_owner.get(owner)
+        if entries is None:
+            return OrderedDict()
+        for key, entry in list(entries.items()):
+            if not self._retention.keeps(entry.node) or not entry.node.attached:
+                del entries[key]
+        if not entries:
+            del self._by_owner[owner]
+        return entries
+
+    def _described(self, key: bytes, entry: _Entry) -> RetainedPrefix:
+        held = dict.fromkeys(Tier, 0)
+        for node in entry.node.way_up():
+            edge = node.edge
+            held[Tier.DEVICE] += edge.num_device
+            held[Tier.HOST] += edge.num_upper - edge.num_device
+            held[Tier.DISK] += edge.num_blocks - edge.num_upper
+        left = entry.node.retained_until - self._retention.now
+        return RetainedPrefix(key, entry.num_blocks, held, entry.node.retained_for, left)
+
+
+def _is_own(node: Node, owner: str, below: Node | None) -> bool:
+    """Whether `node` is the owner's, and `below` all that builds on it, if there is one."""
+    return node.owner == owner and (below is None or len(node.children) == 1)

@@ -1,0 +1,128 @@
+"""OpenAI's fields of the prompt cache, in chats, text completions and responses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.doubles.engine.fake_engine import FakeEngine, prompt_of
+from tests.doubles.gateway.served import MODEL, Served
+
+POINT = {"mode": "explicit"}
+LONG = "All the rules. " * 20
+
+
+def part(text: str, point: Any = None, kind: str = "text") -> dict[str, Any]:
+    return {"type": kind, "text": text, "prompt_cache_breakpoint": point}
+
+
+def post(served: Served, path: str, **fields: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {served.key}"}
+    url = f"{served.url}/v1/{path}"
+    return httpx.post(url, json={"model": MODEL, **fields}, headers=headers, timeout=20)
+
+
+def chat(served: Served, *messages: Any, **fields: Any) -> httpx.Response:
+    return post(served, "chat/completions", messages=list(messages), max_tokens=3, **fields)
+
+
+def user(*parts: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(parts)}
+
+
+def marks(engine: FakeEngine) -> list[tuple[int, float]]:
+    """Tokens that are left after each mark of the last request, and its time."""
+    request = engine.requests[-1]
+    return [(len(prompt_of(request)) - mark.num_tokens, mark.seconds) for mark in request.marks]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, []),
+        ({"prompt_cache_key": "k"}, []),
+        ({"prompt_cache_retention": "in_memory"}, [(0, 300.0)]),
+        ({"prompt_cache_retention": "in-memory"}, [(0, 300.0)]),
+        ({"prompt_cache_retention": "24h"}, [(0, 86400.0)]),
+        ({"prompt_cache_options": {}}, [(0, 1800.0)]),
+        ({"prompt_cache_options": {"mode": "implicit", "ttl": "30m"}}, [(0, 1800.0)]),
+        ({"prompt_cache_options": {"mode": "explicit"}}, []),
+        (
+            {"prompt_cache_options": {"mode": "implicit"}, "prompt_cache_retention": "24h"},
+            [(0, 86400.0)],
+        ),
+    ],
+)
+def test_the_prompts_end_is_marked(
+    served: Served, engine: FakeEngine, fields: dict[str, Any], expected: list[tuple[int, float]]
+) -> None:
+    asked: dict[str, dict[str, Any]] = {
+        "chat/completions": {"messages": [user(part("hi"))]},
+        "completions": {"prompt": "hi"},
+        "responses": {"input": "hi"},
+    }
+    for path, prompt in asked.items():
+        answer = post(served, path, **prompt, **fields)
+        assert answer.status_code == 200, answer.text
+        assert marks(engine) == expected, path
+
+
+def test_what_was_written_is_told_beside_what_was_read(served: Served, engine: FakeEngine) -> None:
+    kept = {"prompt_cache_retention": "24h"}
+    details = [
+        chat(served, user(part(LONG)), **kept).json()["usage"]["prompt_tokens_details"]
+        for _ in range(2)
+    ]
+    assert details[0]["cached_tokens"] == 0
+    assert details[0]["cache_write_tokens"] > 200
+    assert details[1]["cached_tokens"] >= details[0]["cache_write_tokens"]
+    assert details[1]["cache_write_tokens"] == 0
+    answer = post(served, "responses", input=LONG * 2, **kept).json()
+    assert answer["usage"]["input_tokens_details"]["cache_write_tokens"] > 0
+    assert (answer["prompt_cache_retention"], answer["prompt_cache_options"]) == ("24h", None)
+
+
+def test_a_breakpoint_marks_up_to_its_block(served: Served, engine: FakeEngine) -> None:
+    chat(served, user(part("one", POINT), part("two")))
+    [(left, seconds)] = marks(engine)
+    assert seconds == 1800.0
+    assert bytes(prompt_of(engine.requests[-1])[-left - 3 : -left]) == b"one"
+    items = [user(part("one", POINT, "input_text"), part("two", None, "input_text"))]
+    assert post(served, "responses", input=items).status_code == 200
+    [(left, seconds)] = marks(engine)
+    assert bytes(prompt_of(engine.requests[-1])[-left - 3 : -left]) == b"one"
+
+
+def test_of_many_breakpoints_the_last_ones_count(served: Served, engine: FakeEngine) -> None:
+    six = user(*(part("block", POINT) for _ in range(6)))
+    chat(served, six)
+    explicit = marks(engine)
+    assert len(explicit) == 4
+    chat(served, six, prompt_cache_options={"mode": "implicit"})
+    assert marks(engine) == [*explicit[1:], (0, 1800.0)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt_cache_retention": "7d"}, "prompt_cache_retention"),
+        ({"prompt_cache_options": {"ttl": "1h"}}, "prompt_cache_options.ttl"),
+        (
+            {"prompt_cache_options": {"ttl": "30m"}, "prompt_cache_retention": "24h"},
+            "prompt_cache_options.ttl",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": [part("a", POINT)]}, user(part("b"))]},
+            "messages[0].content[0].prompt_cache_breakpoint",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    served: Served, engine: FakeEngine, fields: dict[str, Any], param: str
+) -> None:
+    answer = post(served, "chat/completions", **{"messages": [user(part("a"))], **fields})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param
+    assert engine.requests == []

@@ -1,0 +1,92 @@
+"""`/v1/cache` before a scripted engine: what is read, asked of the engine, and refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.doubles.engine.fake_engine import FakeEngine
+from tests.doubles.gateway.served import MODEL, Served
+
+TEXT = "All the rules. " * 20
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": TEXT}]}
+MESSAGES = {**CHAT, "max_tokens": 5, "cache_control": {"type": "ephemeral"}}
+
+
+def send(served: Served, method: str, path: str, key: str | None = None, **body: Any) -> Any:
+    headers = {"Authorization": f"Bearer {key or served.key}"}
+    url = f"{served.url}/v1/cache/{path}"
+    return httpx.request(method, url, json=body or None, headers=headers, timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("url", "body"),
+    [
+        (None, CHAT),
+        ("/v1/chat/completions", CHAT),
+        ("/v1/messages", MESSAGES),
+        ("/v1/completions", {"model": MODEL, "prompt": TEXT}),
+    ],
+)
+def test_a_warmed_prompt_is_found_by_a_probe(
+    served: Served, engine: FakeEngine, url: str | None, body: dict[str, Any]
+) -> None:
+    asked = {"body": body} if url is None else {"url": url, "body": body}
+    before = send(served, "POST", "probe", **asked).json()
+    assert (before["object"], before["cached_tokens"]) == ("cache.probe", 0)
+    assert engine.requests == [], "a probe runs nothing"
+    warmed = send(served, "POST", "warm", **asked).json()
+    assert warmed["prompt_tokens"] == before["prompt_tokens"]
+    assert (warmed["cache_write_tokens"] > 0) == ("cache_control" in body)
+    assert engine.requests[-1].sampling.max_tokens == 1
+    after = send(served, "POST", "probe", **asked).json()
+    assert 16 * (after["prompt_tokens"] // 16 - 1) <= after["cached_tokens"]
+    assert after["saved_ms"] == 250.0
+
+
+def test_marked_prefixes_are_listed_and_deleted(served: Served, engine: FakeEngine) -> None:
+    assert send(served, "GET", "prefixes").json() == {"object": "list", "data": []}
+    send(served, "POST", "warm", url="/v1/messages", body=MESSAGES)
+    [one] = send(served, "GET", "prefixes").json()["data"]
+    assert (one["tokens"] % 16, one["ttl_s"]) == (0, 300.0)
+    deleted = send(served, "DELETE", f"prefixes/{one['id']}").json()
+    assert (deleted["id"], deleted["deleted"], deleted["tokens"]) == (
+        one["id"],
+        True,
+        one["tokens"],
+    )
+    assert send(served, "DELETE", f"prefixes/{one['id']}").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["prefix_", "prefix_xyz", "prefix_00", "00", "%00"])
+def test_an_id_that_is_none_is_not_found(served: Served, engine: FakeEngine, name: str) -> None:
+    assert send(served, "DELETE", f"prefixes/{name}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"url": "/v1/messages"}, "body"),
+        ({"url": "/v1/embeddings", "body": CHAT}, "url"),
+        ({"body": {**CHAT, "messages": []}}, "messages"),
+        ({"url": "/v1/completions", "body": {"model": MODEL, "prompt": ["a", "b"]}}, "body.prompt"),
+        ({"url": "/v1/messages", "body": CHAT}, "max_tokens"),
+    ],
+)
+def test_what_is_no_request_is_refused(
+    served: Served, engine: FakeEngine, body: dict[str, Any], param: str
+) -> None:
+    for path in ("probe", "warm"):
+        answer = send(served, "POST", path, **body)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == param
+    other: dict[str, Any] = {"body": {**CHAT, "model": "another"}}
+    assert send(served, "POST", "probe", **other).status_code == 404
+    assert engine.requests == []
+
+
+def test_without_a_key_nothing_is_told(served: Served, engine: FakeEngine) -> None:
+    for method, path in (("POST", "probe"), ("POST", "warm"), ("GET", "prefixes")):
+        assert send(served, method, path, key="no key").status_code == 401

@@ -1,0 +1,215 @@
+"""Marked prefixes, as the cache's users see them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prefix_cache.hashing import TokenIds
+from prefix_cache.leases.retained_prefixes import MOST
+from prefix_cache.quotas.shares import Quota
+from storage.move import Tier
+from tests.prefix_cache.scene import Scene, path, tokens
+from tests.prefix_cache.tiers_scene import TierScene
+
+ANNA, BEN = path("anna"), path("ben")
+
+
+def prompt(number: int, blocks: int = 2) -> TokenIds:
+    return np.arange(1000 * number, 1000 * number + 4 * blocks + 1, dtype=np.int32)
+
+
+def run(scene: Scene, ids: TokenIds, seconds: float = 0.0, owner: str = "anna") -> int:
+    """A request whose whole prompt is marked, if for any time; returns its cached tokens."""
+    lease = scene.start(path(owner), ids, owner)
+    if seconds:
+        scene.cache.retain(lease, ids, seconds, now=scene.tick())
+    scene.release(lease)
+    return lease.cached_tokens
+
+
+def two_owners(*, disk: int = 0) -> TierScene:
+    """Anna and Ben have a part each, of half of what is not for running sequences."""
+    scene = TierScene(24, disk=disk)
+    scene.cache.quotas.partition({"anna": Quota(), "ben": Quota()}, 8)
+    return scene
+
+
+def listed(scene: Scene, owner: str = "anna") -> list[int]:
+    found = scene.cache.retained_prefixes(owner, now=scene.now)
+    return [sum(one.held.values()) for one in found]
+
+
+def test_a_marked_prefix_outlives_pressure_that_evicts_one_without_a_mark() -> None:
+    scene = two_owners()
+    run(scene, prompt(1), 1e6)
+    run(scene, prompt(2))
+    for number in range(3, 9):
+        run(scene, prompt(number))
+    assert scene.matches(ANNA, prompt(2)) == 0, "the control"
+    assert scene.matches(ANNA, prompt(1)) == 8
+    scene.cache.check_invariants()
+
+
+def test_when_its_time_has_passed_it_is_evicted_like_any_other() -> None:
+    scene = two_owners()
+    run(scene, prompt(1), 300.0)
+    assert listed(scene) == [2]
+    scene.now += 300.0
+    assert listed(scene) == []
+    for number in range(3, 9):
+        run(scene, prompt(number))
+    assert scene.matches(ANNA, prompt(1)) == 0
+
+
+def test_a_request_that_finds_it_begins_its_time_anew() -> None:
+    scene = two_owners()
+    run(scene, prompt(1), 300.0)
+    scene.now += 200.0
+    assert run(scene, prompt(1)) == 8  # without a mark
+    scene.now += 200.0
+    for number in range(3, 9):
+        run(scene, prompt(number))
+    assert scene.matches(ANNA, prompt(1)) == 8
+
+
+def test_who_marks_everything_keeps_no_more_than_its_part_and_is_served() -> None:
+    scene = two_owners()
+    for number in range(10):
+        assert run(scene, prompt(number), 1e6) == 0
+    share = scene.cache.quotas.shares()["anna"][Tier.DEVICE]
+    assert (share.held, share.ceiling) == (7, 8), "a block was made free for the last token"
+    assert [scene.matches(ANNA, prompt(number)) for number in range(6, 10)] == [4, 8, 8, 8]
+    assert listed(scene) == [2, 2, 2, 1]
+    scene.cache.check_invariants()
+
+
+def test_marks_cost_nobody_else_a_block_and_nobody_else_sees_them() -> None:
+    scene = two_owners()
+    for number in range(3):
+        run(scene, prompt(number), owner="ben")
+    for number in range(10):
+        run(scene, prompt(number), 1e6)
+    assert [scene.matches(BEN, prompt(number)) for number in range(3)] == [8] * 3
+    assert (listed(scene, "ben"), len(listed(scene))) == ([], 4)
+    [newest, *_] = scene.cache.retained_prefixes("anna", now=scene.now)
+    assert scene.cache.forget_prefix("ben", newest.prefix_id, now=scene.now) is None
+    assert scene.matches(ANNA, prompt(9)) == 8
+    assert scene.cache.forget_prefix("anna", newest.prefix_id, now=scene.now) == 2
+
+
+def test_in_a_shared_namespace_others_blocks_are_not_retained() -> None:
+    scene, group = two_owners(), path("group")
+    theirs = prompt(1)
+    both = np.concatenate([theirs[:8], tokens(1, 2, 3, 4, 5)])
+    scene.release(scene.start(group, theirs, "ben"))
+    lease = scene.start(group, both, "anna")
+    scene.cache.retain(lease, both, 1e6, now=scene.tick())
+    scene.release(lease)
+    [one] = scene.cache.retained_prefixes("anna", now=scene.now)
+    assert (one.num_blocks, listed(scene, "ben")) == (3, [])
+    lease = scene.start(group, theirs, "anna")
+    scene.cache.retain(lease, theirs[:8], 1e6, now=scene.tick())
+    scene.release(lease)
+    assert len(listed(scene)) == 1, "nothing of it is anna's"
+
+
+def test_only_whole_blocks_up_to_the_mark_are_retained() -> None:
+    scene = two_owners()
+    ids = prompt(1, blocks=5)
+    lease = scene.start(ANNA, ids, "anna")
+    scene.cache.retain(lease, ids[:11], 1e6, now=scene.tick())
+    scene.release(lease)
+    for number in range(3, 9):
+        run(scene, prompt(number))
+    assert scene.matches(ANNA, ids) == 8
+
+
+def test_what_is_generated_after_a_marked_prompt_is_not_retained() -> None:
+    scene = two_owners()
+    ids = prompt(1)
+    lease = scene.start(ANNA, ids, "anna")
+    scene.cache.retain(lease, ids, 1e6, now=scene.tick())
+    longer = np.concatenate([ids, np.arange(7, dtype=np.int32)])
+    assert scene.cache.extend(lease, len(longer), now=scene.tick())
+    scene.compute(lease, longer, len(ids), len(longer))
+    scene.commit(lease, longer)
+    scene.release(lease)
+    assert scene.matches(ANNA, longer) == 16
+    for number in range(3, 9):
+        run(scene, prompt(number))
+    assert scene.matches(ANNA, longer) == 8
+
+
+def test_a_marked_prefix_goes_to_disk_though_nobody_has_read_it() -> None:
+    scene = two_owners(disk=64)
+    run(scene, prompt(1), 1e6)
+    run(scene, prompt(2))
+    for number in range(3, 12):
+        run_when_possible(scene, prompt(number), 1e6)
+    assert scene.matches(ANNA, prompt(2)) == 0, "the control"
+    assert scene.matches(ANNA, prompt(1)) == 8
+    held = scene.cache.retained_prefixes("anna", now=scene.now)[-1].held
+    assert held == {Tier.DEVICE: 0, Tier.HOST: 0, Tier.DISK: 2}
+
+
+def run_when_possible(scene: TierScene, ids: TokenIds, seconds: float) -> None:
+    lease = None
+    while lease is None:
+        lease = scene.acquire(ANNA, ids, "anna")
+        scene.copy_all()
+    scene.compute(lease, ids, lease.cached_tokens, len(ids))
+    scene.commit(lease, ids)
+    scene.cache.retain(lease, ids, seconds, now=scene.tick())
+    scene.release(lease)
+
+
+def test_forgetting_leaves_what_other_prefixes_need() -> None:
+    scene = two_owners()
+    stem = prompt(1)
+    one, other = (np.concatenate([stem[:8], prompt(n, 1)[:4], tokens(0)]) for n in (5, 6))
+    run(scene, one, 1e6)
+    run(scene, other, 1e6)
+    [newest, oldest] = scene.cache.retained_prefixes("anna", now=scene.now)
+    assert scene.cache.forget_prefix("anna", newest.prefix_id, now=scene.now) == 1
+    assert (scene.matches(ANNA, other), scene.matches(ANNA, one)) == (8, 12)
+    assert scene.cache.forget_prefix("anna", newest.prefix_id, now=scene.now) is None
+    assert scene.cache.forget_prefix("anna", oldest.prefix_id, now=scene.now) == 3
+    assert scene.matches(ANNA, one) == 0
+    scene.cache.check_invariants()
+
+
+def test_forgetting_a_prefix_of_a_longer_marked_one_takes_no_block() -> None:
+    scene = two_owners()
+    ids = prompt(1, blocks=3)
+    lease = scene.start(ANNA, ids, "anna")
+    for length in (8, 12):
+        scene.cache.retain(lease, ids[:length], 1e6, now=scene.tick())
+    scene.release(lease)
+    long, short = scene.cache.retained_prefixes("anna", now=scene.now)
+    assert (short.num_blocks, long.num_blocks) == (2, 3)
+    assert scene.cache.forget_prefix("anna", short.prefix_id, now=scene.now) == 0
+    assert scene.matches(ANNA, ids) == 12
+    assert scene.cache.forget_prefix("anna", long.prefix_id, now=scene.now) == 3
+
+
+def test_when_an_owner_is_flushed_its_list_is_empty() -> None:
+    scene = two_owners()
+    run(scene, prompt(1), 1e6)
+    run(scene, prompt(1), 1e6, owner="ben")
+    assert scene.cache.flush(owner="anna") == 2
+    assert (listed(scene), listed(scene, "ben")) == ([], [2])
+
+
+def test_the_list_has_a_bound() -> None:
+    scene = Scene(4 * MOST)
+    for number in range(MOST + 2):
+        run(scene, prompt(number), 1e6)
+    assert listed(scene) == [2] * MOST
+
+
+def test_a_lease_that_shares_nothing_marks_nothing() -> None:
+    scene = two_owners()
+    lease = scene.must_acquire(ANNA, prompt(1), "anna", shares=False)
+    scene.cache.retain(lease, prompt(1), 1e6, now=scene.tick())
+    scene.release(lease)
+    assert listed(scene) == []
