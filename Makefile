@@ -25,7 +25,11 @@ WITHOUT_TORCH := --excludes requirements/cuda.in --no-emit-package torch
 # A link or an anchor that leads nowhere is an error. The variable turns off an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: serve test test-gpu check docs audit sbom lock format clean redis
+CLIENTS := build/clients
+NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
+	@anthropic-ai/claude-code
+
+.PHONY: serve test test-clients test-gpu check docs audit sbom lock format clean redis
 
 serve: $(STAMP)
 	$(BIN)/ratoon serve
@@ -35,6 +39,17 @@ serve: $(STAMP)
 # torch has one thread in each, and bytecode is kept even where the environment says not to.
 test: $(STAMP) redis
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The frameworks that people use before a running gateway: the newest of each, since that is what
+# they install, in a directory of their own. Node's are left out where there is no npm.
+test-clients: $(STAMP)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(CLIENTS) \
+		-r requirements/clients.in
+	if command -v npm >/dev/null; then \
+		npm install --silent --no-fund --prefix $(CLIENTS)/node $(NODE_CLIENTS); fi
+	OMP_NUM_THREADS=1 CLIENTS_NODE_MODULES=$(CURDIR)/$(CLIENTS)/node \
+		PYTHONPATH=$(CURDIR)/$(CLIENTS) \
+		$(BIN)/python -m pytest -n 2 tests/clients
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu
