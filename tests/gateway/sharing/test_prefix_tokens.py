@@ -128,10 +128,21 @@ def test_tools_are_published_as_the_template_shows_them(
         assert tokenizer.encode(whole, add_special_tokens=False).tolist()[: len(tokens)] == tokens
 
 
-def test_a_model_that_shows_no_tools_shares_nothing_by_them(handbook: PrefixTokens) -> None:
-    with_tools = handbook.of(PrefixSource(messages=[SYSTEM], tools=TOOLS)).tolist()
-    assert with_tools == handbook.of(PrefixSource(messages=[SYSTEM])).tolist()
-    assert len(handbook.of(PrefixSource(tools=TOOLS))) == 1  # how every chat begins
+NO_TOOLS = """
+{%- for message in messages %}
+{{- "<|turn|>" + message.role + ":" + message.content }}
+{%- endfor %}"""
+
+
+def test_a_model_that_shows_no_tools_shares_nothing_by_them(
+    tiny_model: Path, handbook: PrefixTokens
+) -> None:
+    tokenizer = Tokenizer.load(tiny_model)
+    blind = PrefixTokens(tokenizer, ChatTemplate(NO_TOOLS, {}, control=tokenizer.control))
+    plain, tools = PrefixSource(messages=[SYSTEM]), PrefixSource(messages=[SYSTEM], tools=TOOLS)
+    assert blind.of(tools).tolist() == blind.of(plain).tolist()
+    assert len(blind.of(PrefixSource(tools=TOOLS))) == 1  # how every chat begins
+    assert handbook.of(tools).tolist() != handbook.of(plain).tolist(), "the control"
 
 
 def test_what_the_model_cannot_say_is_refused(tiny_model: Path) -> None:
