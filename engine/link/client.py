@@ -1,4 +1,4 @@
-"""The gateway's end of the link: running requests and queries, and how each of them ends.
+"""The gateway's end of the link: running requests, and how each of them ends.
 
 Every connection is a new socket, so no message to or from a dead engine reaches its successor:
 
@@ -6,17 +6,15 @@ Every connection is a new socket, so no message to or from a dead engine reaches
       ^                                    |
       `---- every running request fails <--'
 
-Knows: request ids, events, queries and their answers. Does not know: HTTP, tenants or prompts;
-nor sockets, and when an engine counts as gone (`connection`).
+Knows: request ids and events. Does not know: queries (`queries.py`), HTTP, tenants or prompts; nor
+sockets, and when an engine counts as gone (`connection.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from typing import TypeVar
 
 import zmq
 
@@ -31,7 +29,7 @@ from engine.link.codec import Codec, EncodeError
 from engine.link.connection import Connection, ConnectionState
 from engine.link.event_queue import EventQueue
 from engine.link.heartbeat import Socket
-from engine.link.interface import OnEnd, PinnedPrefix
+from engine.link.interface import OnEnd
 from engine.link.messages import (
     Cancel,
     Event,
@@ -46,50 +44,22 @@ from engine.link.messages import (
     Tokens,
     Welcome,
 )
-from engine.link.query_messages import (
-    Flush,
-    Flushed,
-    ForgetMarked,
-    ListMarked,
-    MarkedForgotten,
-    MarkedPrefix,
-    MarkedPrefixes,
-    Pin,
-    Pinned,
-    Probe,
-    Probed,
-    Query,
-    Reply,
-    StatsQuery,
-    StatsReply,
-    Unpin,
-    Unpinned,
-)
-from engine.link.stats_messages import EngineStats
+from engine.link.queries import EngineQueries
+from engine.link.query_messages import Query
 
 _log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
 
-R = TypeVar("R", Flushed, Pinned, Unpinned, Probed, MarkedPrefixes, MarkedForgotten, StatsReply)
-_QUERIES: dict[type[Reply], str] = {
-    Flushed: "a flush",
-    Pinned: "a pin",
-    Unpinned: "an unpin",
-    Probed: "a probe",
-    MarkedPrefixes: "a list of marked prefixes",
-    MarkedForgotten: "the end of a mark",
-    StatsReply: "a stats query",
-}
 
-
-class EngineClient:
+class EngineClient(EngineQueries):
     """An `Engine` behind a Unix socket. Belongs to one event loop; reconnects by itself."""
 
     def __init__(
         self, socket_path: str, *, silence_s: float | None = None, codec: Codec | None = None
     ) -> None:
         """`silence_s` is how long an engine's step loop may stand (None: by its device)."""
+        super().__init__()
         self._path = socket_path
         self._silence_s = silence_s
         self._codec = codec or Codec()
@@ -97,8 +67,6 @@ class EngineClient:
         self._connection: Connection | None = None
         self._requests: dict[str, EventQueue] = {}
         self._on_end: dict[str, OnEnd] = {}  # of requests that the engine has not ended
-        self._query_ids = itertools.count()
-        self._replies: dict[str, asyncio.Future[Reply]] = {}  # to open queries, by their ids
         self._serving: asyncio.Task[None] | None = None
         self._partition: Partition | None = None  # the last one
 
@@ -152,53 +120,6 @@ class EngineClient:
         if self._welcome is not None:
             self._send(self._partition)
 
-    async def stats(self, *, evictions: int = 0) -> EngineStats:
-        """As `Engine.stats`."""
-        query = StatsQuery(self._new_id(), evictions)
-        return (await self._ask(query, StatsReply)).stats
-
-    async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
-        """As `Engine.flush`."""
-        query = Flush(query_id=self._new_id(), flow=flow, namespace=namespace)
-        return (await self._ask(query, Flushed)).blocks
-
-    async def pin(self, prefix: PinnedPrefix) -> int:
-        """As `Engine.pin`."""
-        query = Pin(
-            query_id=self._new_id(),
-            pin_id=prefix.pin_id,
-            token_ids=prefix.token_ids,
-            namespace=prefix.namespace,
-            block_keys=prefix.block_keys,
-        )
-        reply = await self._ask(query, Pinned)
-        if reply.code is not None:
-            raise error_from_code(reply.code, reply.message, reply.retry_after_s)
-        return reply.blocks
-
-    async def unpin(self, pin_id: str) -> int:
-        """As `Engine.unpin`."""
-        query = Unpin(query_id=self._new_id(), pin_id=pin_id)
-        return (await self._ask(query, Unpinned)).blocks
-
-    async def probe(self, token_ids: bytes, namespaces: tuple[tuple[int, bytes], ...]) -> Probed:
-        """As `Engine.probe`."""
-        query = Probe(query_id=self._new_id(), token_ids=token_ids, namespaces=namespaces)
-        reply = await self._ask(query, Probed)
-        if reply.code is not None:
-            raise error_from_code(reply.code, reply.message, None)
-        return reply
-
-    async def marked(self, flow: str) -> list[MarkedPrefix]:
-        """As `Engine.marked`."""
-        query = ListMarked(query_id=self._new_id(), flow=flow)
-        return (await self._ask(query, MarkedPrefixes)).prefixes
-
-    async def forget_marked(self, flow: str, prefix_id: bytes) -> int | None:
-        """As `Engine.forget_marked`."""
-        query = ForgetMarked(query_id=self._new_id(), flow=flow, prefix_id=prefix_id)
-        return (await self._ask(query, MarkedForgotten)).blocks
-
     # From callers to the engine
 
     def _begin(self, request: Generate, on_end: OnEnd | None) -> EventQueue:
@@ -211,21 +132,8 @@ class EngineClient:
             self._on_end[request.request_id] = on_end
         return event_queue
 
-    def _new_id(self) -> str:
-        """An id that no query of this client has had."""
-        return str(next(self._query_ids))
-
-    async def _ask(self, query: Query, kind: type[R]) -> R:
-        """The reply to a query; raises EngineUnavailable if none comes."""
+    def _send_query(self, query: Query) -> None:
         self._send_or_raise(query)
-        self._replies[query.query_id] = asyncio.get_running_loop().create_future()
-        try:
-            reply = await self._replies[query.query_id]
-        finally:
-            self._replies.pop(query.query_id, None)
-        if not isinstance(reply, kind):
-            raise EngineError(f"the engine answered {_QUERIES[kind]} with something else")
-        return reply
 
     def _send_or_raise(self, message: Generate | Query) -> None:
         """Hand a message to the engine now; EngineUnavailable when there is none to take it."""
@@ -266,11 +174,6 @@ class EngineClient:
         if event_queue is not None:
             event_queue.put(event)
 
-    def _resolve(self, reply: Reply) -> None:
-        answer = self._replies.get(reply.query_id)
-        if answer is not None and not answer.done():
-            answer.set_result(reply)
-
     def _on_welcome(self, welcome: Welcome) -> None:
         if self._partition is not None:
             self._send(self._partition)
@@ -306,9 +209,7 @@ class EngineClient:
         self._on_end.clear()
         for event_queue in requests.values():
             event_queue.put(EngineDied(why, retry_after_s=RETRY_AFTER_S))
-        for answer in self._replies.values():
-            if not answer.done():
-                answer.set_exception(EngineUnavailable(why, retry_after_s=RETRY_AFTER_S))
+        self._fail_queries(EngineUnavailable(why, retry_after_s=RETRY_AFTER_S))
 
 
 def _log_failure(serving: asyncio.Task[None]) -> None:
