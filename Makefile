@@ -43,8 +43,7 @@ test: $(STAMP) redis
 # The frameworks that people use before a running gateway: the newest of each, since that is what
 # they install, in a directory of their own. Node's are left out where there is no npm.
 test-clients: $(STAMP)
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(CLIENTS) \
-		-r requirements/clients.in
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --target $(CLIENTS) -r requirements/clients.in
 	if command -v npm >/dev/null; then \
 		npm install --silent --no-fund --prefix $(CLIENTS)/node $(NODE_CLIENTS); fi
 	OMP_NUM_THREADS=1 CLIENTS_NODE_MODULES=$(CURDIR)/$(CLIENTS)/node \

@@ -44,8 +44,8 @@ from gateway.max_connections import OPERATOR, max_connections, open_files_limit
 from gateway.prefixes.routes import prefixes_router
 from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import FairExecutor
-from gateway.prompts.turn_memory import TurnMemory
-from gateway.prompts.verbatim import VerbatimTurns
+from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
+from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.prefix_tokens import PrefixTokens

@@ -15,7 +15,7 @@ from gateway.admin.cache_views import CacheStats, EvictionList, cache_stats, evi
 from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.errors import Unavailable, from_engine
 from gateway.http.openapi import described
-from gateway.prompts.turn_memory import TurnMemory
+from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 

@@ -20,7 +20,7 @@ from gateway.auth.auth import AdminAuthenticator
 from gateway.auth.keyring import Keyring
 from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.http.openapi import described
-from gateway.prompts.turn_memory import TurnMemory
+from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.published import Published
 from gateway.state.store import Store

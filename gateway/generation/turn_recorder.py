@@ -1,6 +1,6 @@
 """What is generated, choice by choice, until it is whole and can be remembered.
 
-Knows: events. Does not know: how turns are remembered (`gateway/prompts/verbatim.py`).
+Knows: events. Does not know: how turns are remembered (`gateway/prompts/verbatim_turns`).
 """
 
 from __future__ import annotations

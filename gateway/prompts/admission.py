@@ -59,7 +59,7 @@ from gateway.prompts.sampling_limits import (
     within_context,
 )
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
-from gateway.prompts.verbatim import VerbatimTurns
+from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.sharing.namespaces import Namespaces
 from gateway.turn_formats.pieces import Piece
 from prefix_cache.hashing import block_keys

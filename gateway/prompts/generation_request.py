@@ -17,8 +17,8 @@ from gateway.diagnosis.comparison import Comparison, Explain
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.prompts.chat_template import Scalar, Tool
 from gateway.prompts.messages import Message
-from gateway.prompts.splicing import Place
 from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.verbatim_turns.splicing import Place
 from gateway.turn_formats.structural_tag import StructuralTag
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 

@@ -19,9 +19,9 @@ from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
 from gateway.prompts.long_text import LongTexts
-from gateway.prompts.splicing import SplicedChat
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
-from gateway.prompts.verbatim import ChatKeys, VerbatimTurns
+from gateway.prompts.verbatim_turns.splicing import SplicedChat
+from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
 
 INLINE_SIZE = 4096  # characters; a longer prompt is tokenised in another thread
 _TAIL = 4  # pieces of a rendered chat: what may open the answer's reasoning

@@ -21,7 +21,7 @@ from gateway.config import Bounds
 from gateway.http.body_memory import BodyMemory
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.tokenizer import Tokenizer
-from gateway.prompts.turn_memory import TurnMemory
+from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.prefix_tokens import PrefixTokens

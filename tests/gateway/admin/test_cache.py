@@ -19,9 +19,9 @@ from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache import cache_router
 from gateway.config import Bounds
 from gateway.errors import Unavailable
-from gateway.prompts.said import Said
-from gateway.prompts.splicing import START
-from gateway.prompts.turn_memory import GeneratedTurn, TurnMemory
+from gateway.prompts.verbatim_turns.said import Said
+from gateway.prompts.verbatim_turns.splicing import START
+from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
 from gateway.state.records import Tenant
 from gateway.state.store import R
 from tests.gateway.admin.office import Office, body, error_of

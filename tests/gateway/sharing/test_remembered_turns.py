@@ -3,10 +3,10 @@ from __future__ import annotations
 import msgspec
 
 from gateway.config import Bounds
-from gateway.prompts.turn_memory import TurnMemory
+from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.sharing.remembered_turns import clean
 from gateway.state.records import Tenant
-from tests.gateway.prompts.test_turn_memory import turn
+from tests.gateway.prompts.verbatim_turns.test_turn_memory import turn
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock
 

@@ -26,8 +26,8 @@ from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
 from tests.doubles.processes import disk_process
 from tests.engine.rigs.checkpoints import Checkpoint
+from tests.seams.cache.test_tiers import GREEDY, TINY, room_for, settle
 from tests.seams.support.real_engine import Bounds, RealEngine
-from tests.seams.test_tiers import GREEDY, TINY, room_for, settle
 
 PROMPTS = [tuple((number * 13 + 7 * i) % 50 + 5 for i in range(70)) for number in range(6)]
 NAMESPACE = Namespace(b"n" * 16)

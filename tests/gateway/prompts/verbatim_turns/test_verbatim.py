@@ -14,10 +14,10 @@ from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.messages import Message, Reasoning, Text
-from gateway.prompts.splicing import SplicedChat
 from gateway.prompts.tokenizer import TokenIds
-from gateway.prompts.turn_memory import TurnMemory
-from gateway.prompts.verbatim import Render, VerbatimTurns
+from gateway.prompts.verbatim_turns.splicing import SplicedChat
+from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
+from gateway.prompts.verbatim_turns.verbatim import Render, VerbatimTurns
 from gateway.turn_formats.pieces import TextPiece
 from tests.gateway.support.families import FAMILIES, Family
 from tests.gateway.support.manual_clock import ManualClock

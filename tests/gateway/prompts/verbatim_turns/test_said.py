@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.prompts.messages import Message, Reasoning, Text, ToolCall
-from gateway.prompts.said import canonical, said_by, said_in
+from gateway.prompts.verbatim_turns.said import canonical, said_by, said_in
 from gateway.turn_formats.pieces import (
     CallArguments,
     CallStarted,

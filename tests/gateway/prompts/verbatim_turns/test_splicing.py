@@ -7,7 +7,8 @@ import pytest
 
 from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.messages import Message, Text
-from gateway.prompts.splicing import (
+from gateway.prompts.tokenizer import TokenIds
+from gateway.prompts.verbatim_turns.splicing import (
     START,
     ChatHash,
     Place,
@@ -18,7 +19,6 @@ from gateway.prompts.splicing import (
     between,
     end_of,
 )
-from gateway.prompts.tokenizer import TokenIds
 from tests.gateway.support.families import FAMILIES
 
 CHAT = Rendered(("a", "<s>", "user", "<e>", "\n", "<s>", "assistant\nhi", "<e>", ""))

@@ -29,8 +29,9 @@ from gateway.prompts.chat_json import specs_of
 from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.generation_request import AnswerForm, ChatPrompt, Origin
 from gateway.prompts.messages import Message, Reasoning, Text, ToolResult
-from gateway.prompts.said import Said, said_by, said_in
-from gateway.prompts.splicing import (
+from gateway.prompts.tokenizer import TokenIds, Tokenizer
+from gateway.prompts.verbatim_turns.said import Said, said_by, said_in
+from gateway.prompts.verbatim_turns.splicing import (
     ChatHash,
     Splice,
     SplicedChat,
@@ -39,8 +40,7 @@ from gateway.prompts.splicing import (
     between,
     end_of,
 )
-from gateway.prompts.tokenizer import TokenIds, Tokenizer
-from gateway.prompts.turn_memory import GeneratedTurn, TurnMemory
+from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
 from gateway.turn_formats.pieces import Piece
 from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.turn_format import TurnParser

@@ -24,7 +24,7 @@ from tests.seams.support.server import Server, running_server
 
 PREFIXES = "/admin/prefixes"
 WARM_S = 60.0
-HANDBOOK = Path(__file__).parents[2] / "handbook" / "model"
+HANDBOOK = Path(__file__).parents[3] / "handbook" / "model"
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 
 from gateway.config import Bounds
-from gateway.prompts.said import Said
-from gateway.prompts.splicing import START
-from gateway.prompts.turn_memory import GeneratedTurn, TurnMemory
+from gateway.prompts.verbatim_turns.said import Said
+from gateway.prompts.verbatim_turns.splicing import START
+from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
 from tests.gateway.support.manual_clock import ManualClock
 
 SIZE = 5 * 1024  # of one turn with what belongs to it

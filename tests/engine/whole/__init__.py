@@ -1,0 +1,1 @@
+"""The engine as a whole, with its cache: random worlds, spies, failures at every point."""

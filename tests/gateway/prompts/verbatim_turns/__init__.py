@@ -1,0 +1,1 @@
+"""Turns that come back as their own tokens."""
