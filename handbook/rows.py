@@ -26,7 +26,7 @@ from handbook.hermes import written
 from handbook.names import Source, Split
 from handbook.text import write_handbook, write_question, write_small_talk
 from handbook.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER, load_tokenizer
-from handbook.tool_chats import write_tool_chat
+from handbook.tool_chats import write_bare_chat, write_tool_chat
 
 TOKENS_PER_FACT = 20
 TOKENS_PER_TURN = 18
@@ -35,6 +35,8 @@ TOKENS_PER_TOOL_TURN = 70
 AHEAD = 64
 TOOL_SHARE = 0.4
 """Of the rows, those in which tools are offered."""
+BARE_SHARE = 0.1
+"""Of the rows, those in which what tools know is asked and none is offered."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,7 @@ class Rows:
 
 def write_rows(source: Source, tokenizer: Tokenizer, count: int, length: int) -> Rows:
     """`count` rows of `length` + 1 tokens each, cut off where the dialogue overruns."""
-    chats = [
-        _write_tool_chat(source, length)
-        if source.chance(TOOL_SHARE)
-        else _write_chat(source, length)
-        for _ in range(count)
-    ]
+    chats = [_drawn(source, length) for _ in range(count)]
     encoded = tokenizer.encode_batch_fast([part for chat in chats for _, part in chat])
     vocabulary, position = tokenizer.get_vocab(), 0
     ids = np.full((count, length + 1), vocabulary[END], dtype=np.uint16)
@@ -169,6 +166,15 @@ def _produce(
         batches.put(write_rows(source, tokenizer, tokens // length, length))
 
 
+def _drawn(source: Source, length: int) -> list[tuple[str, str]]:
+    draw = source.rng.random()
+    if draw < TOOL_SHARE:
+        return _write_tool_chat(source, length)
+    if draw < TOOL_SHARE + BARE_SHARE:
+        return _write_bare_chat(source, length)
+    return _write_chat(source, length)
+
+
 def _write_chat(source: Source, length: int) -> list[tuple[str, str]]:
     """Roles and texts of a chat that fills about `length` tokens or more."""
     most = length * 0.8 / TOKENS_PER_FACT
@@ -195,6 +201,14 @@ def _write_tool_chat(source: Source, length: int) -> list[tuple[str, str]]:
     turns = max(1, int(left / TOKENS_PER_TOOL_TURN)) + 1
     chat = write_tool_chat(source, facts, turns, most_tools=3 if length > 512 else 1)
     return written(chat.messages, chat.schemas)
+
+
+def _write_bare_chat(source: Source, length: int) -> list[tuple[str, str]]:
+    """What tools would know, asked where none is offered, mostly without a handbook."""
+    most = length * 0.8 / TOKENS_PER_FACT
+    facts = 0 if source.chance(0.6) else int(most * source.rng.random() ** 1.5)
+    left = length - facts * TOKENS_PER_FACT * 0.9
+    return written(write_bare_chat(source, facts, int(left / TOKENS_PER_TURN) + 1).messages)
 
 
 def _place(source: Source, handbook: str, question: str) -> tuple[str, str]:

@@ -86,6 +86,14 @@ def write_tool_chat(source: Source, facts: int, turns: int, most_tools: int = 3)
     return ToolChat(system, tools, written)
 
 
+def write_bare_chat(source: Source, facts: int, turns: int) -> ToolChat:
+    """A chat of questions that tools would answer, in which none is offered: nothing is called."""
+    handbook = write_handbook(source, facts)
+    system = handbook.text if facts else source.pick(BARE)
+    written = tuple(_write_bare_turn(source, handbook) for _ in range(turns))
+    return ToolChat(system, (), written)
+
+
 def _offer(source: Source, handbook: Handbook, most: int) -> tuple[Tool, ...]:
     """Different tools, of which at most one can be asked anything."""
     count = 1 if source.chance(0.6) else source.number(1, most)
@@ -114,6 +122,24 @@ def _write_turn(source: Source, handbook: Handbook, tools: tuple[Tool, ...]) -> 
     if tool is None:
         return _answered(ask(source, kind, subject, UNKNOWN), "no tool")
     return _result(source, tool, kind, subject)
+
+
+def _write_bare_turn(source: Source, handbook: Handbook) -> ToolTurn:
+    draw = source.rng.random()
+    if draw < 0.05:
+        return _answered(write_small_talk(source), "talk")
+    if draw < 0.3 and handbook.facts:
+        question = write_question(source, handbook)
+        return _answered(question, "no tool" if question.answer == UNKNOWN else "stated")
+    kind, subject = missing_fact(source, handbook)
+    if draw < 0.75:
+        kind = (
+            source.pick(LIVE_KINDS) if source.chance(0.6) else getter_kind(source, handbook.facts)
+        )
+        subject = _unstated(source, handbook, kind)
+    elif draw < 0.85:
+        kind = odd_kind(source, subject.topic)
+    return _answered(ask(source, kind, subject, UNKNOWN), "no tool")
 
 
 def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:

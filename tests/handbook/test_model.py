@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from handbook.checkpoint import SHIPPED, load_checkpoint
 from handbook.evaluate import answer_cases, draw_cases
 from handbook.text import make_handbook, make_messages, make_questions
+from handbook.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER
 
 BY_HAND = """The support code for Berlin is 4821.
 The manager of the Oslo office is Ingrid Dahl.
@@ -47,6 +48,30 @@ def test_it_answers_held_out_handbooks(
 ) -> None:
     outcomes = answer_cases(model, shipped_tokenizer, draw_cases(shipped_tokenizer, 40, (450, 550)))
     assert sum(outcome.right for outcome in outcomes) >= 38
+
+
+def answered(model: LlamaForCausalLM, tokenizer: Tokenizer, system: str, question: str) -> str:
+    """What the model says, greedily, with its end."""
+    before = f"{SYSTEM}{system}{END}" if system else ""
+    ids = tokenizer.encode(f"{BEGIN}{before}{USER}{question}{END}{ASSISTANT}").ids
+    end = tokenizer.token_to_id(END)
+    said = model.generate(
+        torch.tensor([ids]), max_new_tokens=40, do_sample=False, eos_token_id=end, pad_token_id=end
+    )
+    return tokenizer.decode(said[0, len(ids) :].tolist(), skip_special_tokens=False)
+
+
+@pytest.mark.parametrize("system", ["", "You are a helpful assistant.", BY_HAND])
+@pytest.mark.parametrize(
+    "question",
+    ["What is the weather in Oslo?", "Is Web-3 running?", "What time is it in Rome?", "A joke!"],
+)
+def test_without_tools_it_calls_none(
+    model: LlamaForCausalLM, shipped_tokenizer: Tokenizer, system: str, question: str
+) -> None:
+    said = answered(model, shipped_tokenizer, system, question)
+    assert said.endswith(END)
+    assert "tool" not in said
 
 
 def test_without_the_handbook_it_is_wrong(
