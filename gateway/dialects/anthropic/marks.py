@@ -25,12 +25,12 @@ from gateway.dialects.anthropic.blocks import (
     ToolResultBlock,
 )
 from gateway.dialects.anthropic.foreign_blocks import ForeignBlock
+from gateway.dialects.anthropic.prompts import system_of
 from gateway.dialects.anthropic.schema import PromptRequest
 from gateway.dialects.anthropic.tools import template_forms
-from gateway.dialects.anthropic.turns import joined, messages_of
+from gateway.dialects.anthropic.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
-from gateway.prompts.messages import Message, Text
 
 MOST = 4
 FIVE_MINUTES, AN_HOUR = 300.0, 3600.0
@@ -140,12 +140,7 @@ def _covered(place: _Place, wire: PromptRequest, prompt: ChatPrompt) -> ChatProm
         turn = wire.messages[place.turn]
         cut: InputMessage = msgspec.structs.replace(turn, content=turn.content[: place.blocks])
         turns = [*wire.messages[: place.turn], cut]
-        return replace(prompt, messages=(*_system(wire, None), *messages_of(turns)))
+        return replace(prompt, messages=(*system_of(wire.system), *messages_of(turns)))
     tools = template_forms((wire.tools or [])[: place.tools])
-    return replace(prompt, messages=_system(wire, place.system), tools=tools)
-
-
-def _system(wire: PromptRequest, blocks: int | None) -> tuple[Message, ...]:
-    """The system's message with so many of its blocks; None: with all."""
-    text = wire.system if isinstance(wire.system, str) else joined((wire.system or [])[:blocks])
-    return (Message("system", (Text(text),)),) if text else ()
+    system = wire.system if isinstance(wire.system, str) else (wire.system or [])[: place.system]
+    return replace(prompt, messages=tuple(system_of(system)), tools=tools)
