@@ -261,11 +261,12 @@ def test_the_billing_header_does_harm_but_in_messages(
     assert "/v1/messages" in miss["advice"]
     asked: dict[str, Any] = {"model": MODEL, "max_tokens": 4, "messages": [said("user", "Who?")]}
     whole = [BILLING.format(build) + "\n" + RULES for build in ("7b4", "9d6")]
-    for first, second in (
-        (system_blocks("7b4", BILLING), system_blocks("9d6", BILLING)),
-        whole,
+    pairs: list[list[Any]] = [
+        [system_blocks("7b4", BILLING), system_blocks("9d6", BILLING)],
+        [*whole],
         [[{"type": "text", "text": text}] for text in whole],
-    ):
+    ]
+    for first, second in pairs:
         claude.messages.create(system=first, **asked)
         miss = miss_of(claude.messages.create(system=second, extra_body=WHY, **asked))
         assert (miss["reason"], miss["lost_tokens"]) == ("none", 0)
