@@ -1,7 +1,8 @@
 """The eviction test: can an attacker count a victim's tokens by which of its own blocks have gone?
 
     a trial      the attacker fills its part of the device, or all of it, with prompts (prime)
-                 the victim asks for 0, 160, 320, 640 or 1280 new tokens
+                 the victim asks for 0, 160, 320, 640 or 1280 new tokens; in half of the trials
+                 it marks them
                  the attacker asks again, newest first, and reads what is cached, and where (probe)
 
 It is a prime-and-probe attack, which needs no clock. Levels come in random order. A trial's
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -26,6 +27,8 @@ from cli.progress import progress_bar
 
 LEVELS = (0, 160, 320, 640, 1280)  # new tokens of the victim
 _PIECES = 8  # prompts among which the attacker's tokens are divided, or more
+_PLAIN: Mapping[str, str] = {"cache_salt": "victim"}  # of the victim's requests
+_MARKED: Mapping[str, str] = {**_PLAIN, "prompt_cache_retention": "24h"}
 _SHUFFLES, _SEED = 500, 1  # of levels, for what chance gives
 
 Observation = tuple[int, ...]
@@ -93,28 +96,32 @@ class EvictionTest:
         self._filled = server.facts.tier_tokens[TierCase.DEVICE]
 
     async def run(self, repeats: int) -> EvictionFinding:
-        """Take `repeats` trials of each level, across tenants and as one."""
+        """Take `repeats` trials of each level: across tenants, with marks, and as one tenant."""
         trials: dict[TenantFixture, list[tuple[int, Observation]]] = {
             self._victim: [],
             self._attacker: [],
         }
-        wanted = [(level, victim) for level in LEVELS for victim in trials] * repeats
+        # What is retained must cost the attacker no more than what is not.
+        kinds = [(self._victim, _PLAIN), (self._victim, _MARKED), (self._attacker, _PLAIN)]
+        wanted = [(level, *kind) for level in LEVELS for kind in kinds] * repeats
         random.shuffle(wanted)
         with progress_bar("eviction", len(wanted)) as advance:
-            for level, victim in wanted:
-                trials[victim].append((level, await self._trial(victim, level)))
+            for level, victim, fields in wanted:
+                trials[victim].append((level, await self._trial(victim, level, fields)))
                 advance(1)
         across, control = map(learnt, trials.values())
         return EvictionFinding(filled_tokens=self._filled, across=across, control=control)
 
-    async def _trial(self, victim: TenantFixture, level: int) -> Observation:
+    async def _trial(
+        self, victim: TenantFixture, level: int, fields: Mapping[str, str]
+    ) -> Observation:
         server, total = self._server, Counter[str]()
         await flush(server, self._attacker, self._victim)
         primed = server.new_prompts(self._filled, self._filled // _PIECES)
         for prompt in primed:
             await server.ask(self._attacker.key, IDS, prompt)
         for prompt in server.new_prompts(level, level):
-            await server.ask(victim.key, IDS, prompt, {"cache_salt": "victim"})
+            await server.ask(victim.key, IDS, prompt, fields)
         await server.copied()
         for prompt in reversed(primed):
             reading = await server.ask(self._attacker.key, IDS, prompt)

@@ -137,7 +137,8 @@ def _eviction(eviction: EvictionFinding | None, outcome: Outcome | None) -> Sect
     text = (
         f"{outcome}. The attacker asks for {eviction.filled_tokens} tokens, the victim for "
         f"{', '.join(map(str, LEVELS))}, and the attacker asks for its own again: what is cached, "
-        "and in which tier, must not tell how many the victim asked for. Less than "
+        "and in which tier, must not tell how many the victim asked for. In half of the trials "
+        "across tenants the victim's prompts are marked, which must change nothing. Less than "
         f"{MOST_BITS} bits may be learnt across tenants, more than {CONTROL_BITS} in the control."
     )
     return ("Eviction test", text, _across_and_control(eviction.across, eviction.control))

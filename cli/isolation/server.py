@@ -22,6 +22,7 @@ _BUSY = (429, 503)
 _TRIES, _LONGEST_PAUSE_S = 8, 5.0
 _VOCABULARY = 1000  # token ids from which prompts are drawn
 _LOOKS, _LOOK_S = 200, 0.05
+_OWN_PREFIXES = "/v1/cache/prefixes"
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +60,18 @@ class Reading:
     def is_full(self, block_size: int) -> bool:
         """Whether all whole blocks came from the cache (the last token is always computed)."""
         return self.cached_tokens >= (self.prompt_tokens - 1) // block_size * block_size
+
+
+class OwnPrefix(msgspec.Struct, frozen=True, kw_only=True):
+    """A marked prefix, as the tenant that marked it is shown it."""
+
+    id: str
+    tokens: int
+    ttl_s: float
+
+
+class _OwnPrefixes(msgspec.Struct, frozen=True):
+    data: list[OwnPrefix]
 
 
 class ServerUnderTest:
@@ -100,6 +113,27 @@ class ServerUnderTest:
         content = await self._post(entry.path, key, self.body(entry, prompt, fields))
         return reading_of(content)
 
+    async def probe(self, key: str, entry: EntryPoint, prompt: Prompt) -> Reading:
+        """What a request would find, as `/v1/cache/probe` says it."""
+        body = self.body(entry, prompt)
+        del body["cache"]  # nothing is loaded
+        content = await self._post("/v1/cache/probe", key, {"url": entry.path, "body": body})
+        found = msgspec.json.decode(content)
+        return Reading(found["prompt_tokens"], found["cached_tokens"], found.get("tiers", {}))
+
+    async def own_prefixes(self, key: str) -> list[OwnPrefix]:
+        """The prefixes that a tenant has marked, as it is shown them."""
+        content = await self._send("GET", _OWN_PREFIXES, key)
+        return msgspec.json.decode(content, type=_OwnPrefixes).data
+
+    async def deleted(self, key: str, prefix_id: str) -> tuple[int, str]:
+        """The status, and what is said, when a tenant deletes a prefix; 200 says nothing more."""
+        try:
+            await self._send("DELETE", f"{_OWN_PREFIXES}/{prefix_id}", key)
+        except ServerRefused as refusal:
+            return refusal.status, str(refusal)
+        return 200, ""
+
     def headers(self, key: str) -> dict[str, str]:
         """The headers of a request of the tenant with this key."""
         return {"Authorization": f"Bearer {key}", **self.admin.beside_a_tenants_key}
@@ -131,9 +165,18 @@ class ServerUnderTest:
         return Prompt(random.choices(self._vocabulary, k=length))
 
     def new_prompts(self, tokens: int, length: int) -> list[Prompt]:
-        """As many tokens in prompts of `length` ids each, or of what the model takes at most."""
+        """As many tokens in prompts of `length` ids each, or of what the model takes at most.
+
+        Each begins with another id while there are any, so that none finds even that of another.
+        """
         length = min(length, self.facts.max_model_len - 2)
-        return [self.new_ids(min(length, tokens - at)) for at in range(0, tokens, max(length, 1))]
+        sizes = [min(length, tokens - at) for at in range(0, tokens, max(length, 1))]
+        firsts = list(set(self._vocabulary))
+        random.shuffle(firsts)
+        prompts = [self.new_ids(size) for size in sizes]
+        for prompt, first in zip(prompts, firsts, strict=False):
+            prompt.ids[0] = first
+        return prompts
 
     async def copied(self) -> None:
         """Wait until no copy between tiers is under way, but not for ever on a busy server."""
@@ -163,10 +206,15 @@ class ServerUnderTest:
         return ids
 
     async def _post(self, path: str, key: str, body: dict[str, Any]) -> bytes:
+        return await self._send("POST", path, key, body)
+
+    async def _send(
+        self, method: str, path: str, key: str, body: dict[str, Any] | None = None
+    ) -> bytes:
         for attempt in range(_TRIES):
             try:
-                async with self._session.post(
-                    self.url + path, json=body, headers=self.headers(key)
+                async with self._session.request(
+                    method, self.url + path, json=body, headers=self.headers(key)
                 ) as reply:
                     content = await reply.read()
             except (aiohttp.ClientError, TimeoutError) as error:

@@ -70,7 +70,7 @@ def judged(
         note = f"the control came from {tiers or 'nowhere'}, not whole from {cell.tier}"
     reused = may_reuse if other is None else other.cached_tokens
     return msgspec.structs.replace(
-        untested(cell, _outcome(reused, may_reuse, full), note),
+        untested(cell, outcome_of(reused, may_reuse, full=full), note),
         reused=None if other is None else other.cached_tokens,
         may_reuse=may_reuse,
         control=f"{control.cached_tokens} of {whole}",
@@ -129,7 +129,8 @@ def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
     return Outcome.PASSED
 
 
-def _outcome(reused: int | None, may_reuse: int | None, full: bool) -> Outcome:
+def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outcome:
+    """What tokens that were reused say beside a control; None: any may be, or it was refused."""
     if reused is not None and may_reuse is not None and reused > may_reuse:
         return Outcome.LEAKS
     if not full:

@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from cli.errors import BadSetting, CliError
+from cli.isolation.cache_control import CacheControlTest
 from cli.isolation.cases import TierCase
 from cli.isolation.eviction import EvictionTest
 from cli.isolation.fixtures import Fixtures
@@ -81,10 +82,11 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
     Creates temporary tenants, keys, groups and published prefixes, and removes them at the end.
     Two requests that differ in one thing have the same prompt, through every entry point and with
     its blocks in every tier: the second must get nothing from the cache where the first gets
-    everything. Then both are timed: a hit must not be distinguishable from a miss. At last one
-    tenant fills the cache and looks which of its blocks have gone: that must not tell how many
-    tokens another asked for. The exit status is 0 only if all of this held and the controls show
-    that a leak would have been noticed.
+    everything. What one tenant marks, another must neither probe, list, prolong nor delete. Then
+    both are timed: a hit must not be distinguishable from a miss. At last one tenant fills the
+    cache and looks which of its blocks have gone: that must not tell how many tokens another asked
+    for, marked or not. The exit status is 0 only if all of this held and the controls show that a
+    leak would have been noticed.
 
     Examples: everything that can be tested without a restart; the same with one, for which the
     command asks and waits:
@@ -128,6 +130,9 @@ async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...
         ]
         for tier in tiers:
             findings += await paired.in_tier(tier)
+        async with AsyncExitStack() as short:
+            new = await Fixtures(server, short).pair()
+            findings += await CacheControlTest(server, *new).run()
         if flags.samples:
             most = min(server.facts.max_model_len // 2, device_tokens // _PART)
             length = min(flags.timing_tokens, most)

@@ -32,7 +32,8 @@ def lint(
 
     Dates, times, ids and Claude Code's billing header in tools, system texts and all messages but
     the last; with '--against' also what differs from an earlier request. Requests of all dialects
-    are understood, and nothing is sent anywhere. Exits with 1 if anything is found.
+    are understood, and nothing is sent anywhere. The header does no harm in the 'system' of a
+    request to /v1/messages, where it is left out. Exits with 1 if anything is found.
 
     Examples:
 

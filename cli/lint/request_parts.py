@@ -3,6 +3,9 @@
 Tools, then the system's texts, then messages, as Anthropic documents it; most templates have the
 system's text before the tools, which changes no finding.
 
+Claude Code's billing header is no part of a `system` beside the messages: that is a field of
+`/v1/messages`, where the model is not shown the header.
+
 Knows: where requests of each dialect have their texts. Does not know: templates, or what is wrong.
 """
 
@@ -13,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gateway.diagnosis.parts import PartKind
+from gateway.diagnosis.volatile import without_billing_header
 
 
 class TextPart(NamedTuple):
@@ -39,8 +43,9 @@ def _tools(request: Mapping[str, Any]) -> Iterator[TextPart]:
 
 
 def _system(request: Mapping[str, Any]) -> Iterator[TextPart]:
-    for field in ("system", "instructions"):
-        yield from _texts(request.get(field), field, "system", number="{}[{}]")
+    for part in _texts(request.get("system"), "system", "system", number="{}[{}]"):
+        yield part._replace(text=without_billing_header(part.text))
+    yield from _texts(request.get("instructions"), "instructions", "system", number="{}[{}]")
 
 
 def _messages(request: Mapping[str, Any]) -> Iterator[TextPart]:

@@ -131,6 +131,7 @@ def canonical_prompts(
 
     Claude Code's billing header is left out of system prompts, and the keys that define a tool get
     one order. Nothing else is changed: not the order of tools, lists or arguments, and no text.
+    At /v1/messages the header is left out for every tenant.
 
     Example:
 

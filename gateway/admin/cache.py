@@ -10,9 +10,9 @@ from fastapi import APIRouter, Request, Response
 
 from engine.errors import EngineError
 from gateway.admin.audit import AuditTrail
-from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache_views import CacheStats, EvictionList, cache_stats, eviction
 from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable, from_engine
 from gateway.http.openapi import described
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory

@@ -22,8 +22,8 @@ from engine.errors import EngineError
 from engine.link.messages import Welcome
 from engine.link.stats_messages import PinStats
 from gateway.admin.audit import AuditTrail
-from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
+from gateway.bounded_engine import BoundedEngine
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
 from gateway.http.openapi import described
 from gateway.prompts.chat_json import (

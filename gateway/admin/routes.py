@@ -11,13 +11,13 @@ from engine.errors import EngineError
 from engine.link.interface import Engine
 from engine.link.stats_messages import EngineStats
 from gateway.admin.audit import AuditTrail, audit_router
-from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache import cache_router
 from gateway.admin.keys import keys_router
 from gateway.admin.prefixes import Publishing, prefixes_router
 from gateway.admin.tenants import groups_router, tenants_router
 from gateway.auth.auth import AdminAuthenticator
 from gateway.auth.keyring import Keyring
+from gateway.bounded_engine import BoundedEngine
 from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.http.openapi import described
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory

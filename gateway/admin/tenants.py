@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from engine.errors import EngineError
 from engine.link.messages import Priority
 from gateway.admin.audit import AuditTrail
-from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
 from gateway.auth.keyring import Keyring
+from gateway.bounded_engine import BoundedEngine
 from gateway.http.openapi import described
 from gateway.limits.limits import CacheQuota, Limits
 from gateway.sharing.partitions import Partitions

@@ -19,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from gateway.auth.keyring import Keyring, key_digest, key_of
 from gateway.auth.private_file import (
     PrivateFileDamaged,
@@ -35,6 +37,7 @@ from gateway.auth.secrets import (
 )
 from gateway.config import Shared
 from gateway.errors import Conflict
+from gateway.limits.limits import CacheQuota
 from gateway.state.home import STATE_FILE, accept_new_state, open_home
 from gateway.state.identity import KEYS_FILE as KEYS_FILE
 from gateway.state.identity import WrongState
@@ -45,6 +48,10 @@ ALONE = Shared()
 ADMIN_KEY = "RATOON_ADMIN_KEY"
 DEMO_KEY = "RATOON_DEMO_KEY"
 DEMO2_KEY = "RATOON_DEMO2_KEY"
+
+# `demo2` is there to be another tenant than `demo`. Where each tenant has a part of the cache for
+# itself it would hold half of it, and whoever tries the server with one key would have the rest.
+_SMALL = CacheQuota(ceiling=0.1)
 
 # Safe unquoted in a shell, and long enough that guessing is hopeless.
 _ADMIN_KEY = re.compile(r"[A-Za-z0-9._+/=@:-]{16,256}")
@@ -184,17 +191,23 @@ async def _first_keys(
     seed = key_digest(pepper, f"demo keys\0{admin_key}")
     return {
         ADMIN_KEY: admin_key,
-        DEMO_KEY: await _demo_key(store, keyring, "demo", seed, clock),
-        DEMO2_KEY: await _demo_key(store, keyring, "demo2", seed, clock),
+        DEMO_KEY: await _demo_key(store, keyring, "demo", CacheQuota(), seed, clock),
+        DEMO2_KEY: await _demo_key(store, keyring, "demo2", _SMALL, seed, clock),
     }
 
 
 async def _demo_key(
-    store: Store, keyring: Keyring, name: str, seed: bytes, clock: Callable[[], float]
+    store: Store,
+    keyring: Keyring,
+    name: str,
+    cache: CacheQuota,
+    seed: bytes,
+    clock: Callable[[], float],
 ) -> str:
     """A key for the tenant `name`; another start may already have created both."""
     with suppress(Conflict):
-        await store.create(Tenant.new(name, created_at=clock()))
+        new = Tenant.new(name, created_at=clock())
+        await store.create(msgspec.structs.replace(new, cache=cache))
     tenant = next(tenant for tenant in await store.every(Tenant) if tenant.name == name)
     bits = key_digest(seed, tenant.id)
     with suppress(Conflict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 ADVICE: dict[str, str] = {
     # Kinds of changes.
     "billing_header": "Do not send this header (CLAUDE_CODE_ATTRIBUTION_HEADER=0 for Claude Code),"
-    " or ask the operator for canonical prompts.",
+    " send it to /v1/messages, which leaves it out, or ask the operator for canonical prompts.",
     "uuid": "Move ids out of what should stay, to the end of the last message.",
     "date": "Move the date to the last message, or round it to what may change, such as a day.",
     "time": "Move the time to the last message, or round it.",

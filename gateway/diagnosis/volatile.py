@@ -11,12 +11,13 @@ from typing import Literal, NamedTuple
 
 VolatileKind = Literal["billing_header", "uuid", "date", "time", "epoch", "random_id", "number"]
 
+_BILLING = r"x-anthropic-billing-header:[^\n]*"
 # Claude Code writes it as the first block of its system prompt, with a hash that varies.
-BILLING_HEADER = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*(\n|\Z)", re.IGNORECASE)
+_BILLING_HEADER = re.compile(rf"\A\s*{_BILLING}(\n|\Z)", re.IGNORECASE)
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 # The first kind that fits decides; a number is volatile only where it is seen to change.
 _SPELLED: tuple[tuple[VolatileKind, str], ...] = (
-    ("billing_header", r"x-anthropic-billing-header:[^\n]*"),
+    ("billing_header", _BILLING),
     ("uuid", r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
     (
         "date",
@@ -59,3 +60,8 @@ def kind_at(text: str, at: int) -> VolatileKind | None:
             return one.kind
     numbers = (found.span() for found in _NUMBER.finditer(text))
     return "number" if any(start <= at <= end for start, end in numbers) else None
+
+
+def without_billing_header(system: str) -> str:
+    """`system` without the header that it may begin with, and without the line end after it."""
+    return _BILLING_HEADER.sub("", system, count=1)

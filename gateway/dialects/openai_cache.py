@@ -3,7 +3,10 @@
     prompt_cache_retention   how long the prompt is retained: "in_memory" 5 minutes, "24h" a day
     prompt_cache_options     for half an hour; with the mode "explicit" up to breakpoints alone
     prompt_cache_breakpoint  on a block of content: what comes up to it is retained
-    prompt_cache_key         says where to look among several machines; here is one place to look
+    prompt_cache_key         says where to look among machines; here is one, so it has no effect
+
+Clients that speak of Anthropic's models in OpenAI's chats send `cache_control` beside them
+(`openai/marks.py`).
 
 Knows: names, values, and how many marks a request may make. Does not know: turns or items.
 """
@@ -11,18 +14,19 @@ Knows: names, values, and how many marks a request may make. Does not know: turn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from gateway.dialects.cache_control import MOST
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
-MOST = 4  # marks of a request; of more breakpoints the last ones count
 _RETENTION = {"in_memory": 300.0, "in-memory": 300.0, "24h": 24 * 3600.0}
 _TTL = 1800.0
 
 Retention = Literal["in_memory", "in-memory", "24h"]
+CacheKey = Annotated[str, Meta(max_length=64)]  # as OpenAI bounds it
 
 
 class PromptCacheOptions(Struct, frozen=True):
@@ -35,11 +39,11 @@ class PromptCacheOptions(Struct, frozen=True):
 def marks_of(
     retention: Retention | None,
     options: PromptCacheOptions | None,
-    breakpoints: Sequence[ChatPrompt] = (),
+    breakpoints: Sequence[ChatPrompt | None] = (),
 ) -> tuple[CacheMark, ...]:
     """The marks of a request, in order; BadRequest for two times.
 
-    Each of `breakpoints` is the chat up to one, in order.
+    Each of `breakpoints` is the chat up to one, in order, or None; the last ones count.
     """
     if retention is not None and options is not None and options.ttl is not None:
         raise BadRequest(

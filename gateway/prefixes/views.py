@@ -19,7 +19,9 @@ class RequestOf(Struct, frozen=True, kw_only=True):
     """A request as a route would be sent it: the body of `url`. It is not answered."""
 
     body: Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
-    url: Literal["/v1/chat/completions", "/v1/completions", "/v1/messages"] = "/v1/chat/completions"
+    url: Literal["/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"] = (
+        "/v1/chat/completions"
+    )
 
 
 class ByTier(Struct, frozen=True):

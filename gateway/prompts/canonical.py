@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gateway.diagnosis.volatile import BILLING_HEADER
-from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, Prompt
+from gateway.diagnosis.volatile import without_billing_header
+from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, Prompt
 from gateway.prompts.messages import Message, Text
 
 # As tools and schemas are mostly written, and so as models have mostly seen them.
@@ -28,11 +28,6 @@ _FIRST = ("type", "function", "name", "description", "enum", "properties", "item
 _BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 _WHOLE = {"enum", "const", "default", "examples", "example"}
 _RANK = {key: place for place, key in enumerate(_FIRST)}
-
-
-def without_billing_header(system: str) -> str:
-    """`system` without the header that it may begin with, and without the line end after it."""
-    return BILLING_HEADER.sub("", system, count=1)
 
 
 def canonical_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,15 +53,17 @@ def _value(key: str, value: Any) -> Any:
 
 def canonical_prompt(prompt: Prompt) -> Prompt:
     """`prompt` in this form; only chats have one."""
-    if not isinstance(prompt, ChatPrompt):
-        return prompt
+    return _canonical_chat(prompt) if isinstance(prompt, ChatPrompt) else prompt
+
+
+def _canonical_chat(prompt: ChatPrompt) -> ChatPrompt:
     tools = None if prompt.tools is None else [canonical_tool(tool) for tool in prompt.tools]
     messages = tuple(map(_canonical_message, prompt.messages))
     return replace(prompt, messages=messages, tools=tools)
 
 
 def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
-    """`wanted` with all its prompts in this form, and with what explains them."""
+    """`wanted` with all its prompts in this form, what explains them, and what is marked."""
     explain = wanted.explain
     if explain is not None and explain.parts is not None:
         parts = (
@@ -74,7 +71,17 @@ def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
             for part in explain.parts
         )
         explain = replace(explain, parts=tuple(parts))
-    return replace(wanted, prompts=tuple(map(canonical_prompt, wanted.prompts)), explain=explain)
+    return replace(
+        wanted,
+        prompts=tuple(map(canonical_prompt, wanted.prompts)),
+        marks=tuple(map(_canonical_mark, wanted.marks)),
+        explain=explain,
+    )
+
+
+def _canonical_mark(mark: CacheMark) -> CacheMark:
+    """What is marked is found in the prompt where both are rendered alike."""
+    return mark if mark.chat is None else replace(mark, chat=_canonical_chat(mark.chat))
 
 
 def _canonical_message(message: Message) -> Message:

@@ -38,6 +38,13 @@ class CacheBreakpoint(Struct, frozen=True):
     mode: Literal["explicit"] = "explicit"
 
 
+class CacheControl(Struct, frozen=True):
+    """Anthropic's mark, which many clients send to any server: all up to its block, for a while."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] | None = None
+
+
 class TextPart(Struct, frozen=True):
     """A piece of a message's text."""
 
@@ -45,6 +52,7 @@ class TextPart(Struct, frozen=True):
     type: Literal["text"]
     text: str
     prompt_cache_breakpoint: CacheBreakpoint | None = None
+    cache_control: CacheControl | None = None
 
 
 class SaidFunction(Struct, frozen=True, kw_only=True):
@@ -72,6 +80,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     tool_calls: list[SaidCall] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None  # vLLM's newer name of it
+    cache_control: CacheControl | None = None  # where a message without parts is marked
     function_call: Raw = field(default_factory=Raw)
     audio: Raw = field(default_factory=Raw)
 
@@ -171,11 +180,13 @@ class _Function(Struct, frozen=True):
     description: str | None = None
     parameters: dict[str, Any] | None = None  # a JSON schema
     strict: bool | None = None
+    cache_control: CacheControl | None = None
 
 
 class _Sent(Struct, frozen=True):
     type: Literal["function"]
     function: _Function
+    cache_control: CacheControl | None = None
 
 
 class _Checked(Struct, frozen=True):
@@ -189,11 +200,19 @@ class _PlainTool(Struct, frozen=True):
 def _schema() -> dict[str, Any]:
     """Written out whole, since a reference would not resolve where a `Raw` field is described."""
     _, named = msgspec.json.schema_components([_Checked], ref_template="{name}")
-    sent, field = named["_Sent"], named["_Checked"]["properties"]["tools"]
-    sent["properties"]["function"] = {**named["_Function"], "title": "Function"}
-    [tools] = [kind for kind in field["anyOf"] if kind["type"] == "array"]
-    tools["items"] = {**sent, "title": "Tool"}
-    return dict(field)
+    titles = {"_Sent": "Tool", "_Function": "Function", "CacheControl": "CacheControl"}
+
+    def whole(schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [whole(one) for one in schema]
+        if not isinstance(schema, dict):
+            return schema
+        name = schema.get("$ref")
+        if name is not None:
+            return {**whole(named[name]), "title": titles[name]}
+        return {key: whole(one) for key, one in schema.items()}
+
+    return dict(whole(named["_Checked"]["properties"]["tools"]))
 
 
 _CHECKED = msgspec.json.Decoder(_Checked)
@@ -213,7 +232,20 @@ def tools_of(raw: Raw) -> list[Tool] | None:
     parse_part(_CHECKED, part)
     # Also what was passed over until now must be right: this reads every value.
     plain: list[Tool] | None = parse_part(_PLAIN, part).tools
+    for tool in plain or ():
+        # No model is shown a mark: the prompt would change with it.
+        tool.pop("cache_control", None)
+        tool["function"].pop("cache_control", None)
     return plain or None
+
+
+def marked_tools(raw: Raw) -> list[tuple[int, CacheControl]]:
+    """The marks in a field that `tools_of` has read, each with the place of its tool."""
+    if b'"cache_control"' not in bytes(raw):
+        return []
+    sent = parse_part(_CHECKED, b'{"tools":%b}' % bytes(raw)).tools or []
+    marks = ((at, one.cache_control or one.function.cache_control) for at, one in enumerate(sent))
+    return [(at, control) for at, control in marks if control is not None]
 
 
 def specs_of(tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:

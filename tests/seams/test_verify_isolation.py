@@ -95,6 +95,20 @@ def expect_isolated(record: dict[str, Any], tier: str) -> None:
     assert len(some_is_published) == 4, some_is_published
 
 
+def control_of(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What was found of cache control, by case."""
+    found = [f for f in cells(record, "any") if f["dimension"] == "cache control"]
+    return {f["case"].removeprefix("another's "): f for f in found}
+
+
+def expect_nothing_told(record: dict[str, Any]) -> None:
+    found = control_of(record)
+    assert set(found) == {"probe", "list", "mark", "deletion"}
+    for finding in found.values():
+        assert (finding["outcome"], finding["reused"]) == ("passed", 0), finding
+        assert finding["control_full"], finding
+
+
 def test_nothing_leaks_in_any_tier_and_over_a_restart(
     tmp_path: Path, small: dict[str, str]
 ) -> None:
@@ -109,10 +123,12 @@ def test_nothing_leaks_in_any_tier_and_over_a_restart(
     record = json.loads(out)
     for tier in ("device", "host", "disk", "evicted", "restarted"):
         expect_isolated(record, tier)
-    assert {f["dimension"] for f in cells(record, "any")} == {"model", "adapter"}
-    assert all(f["outcome"].startswith("not ") for f in cells(record, "any"))
+    expect_nothing_told(record)
+    absent = [f for f in cells(record, "any") if f["dimension"] != "cache control"]
+    assert {f["dimension"] for f in absent} == {"model", "adapter"}
+    assert all(f["outcome"].startswith("not ") for f in absent)
     assert record["timing"]["across"]["samples"] == 20
-    assert record["eviction"]["across"]["trials"] == 5, "one for each level"
+    assert record["eviction"]["across"]["trials"] == 10, "one for each level, and one with marks"
     # Twenty samples lie wholly on one side now and then: the verdict says so, the cells do not.
     assert not any(f["outcome"] == "leaks" for f in record["findings"])
     across = record["timing"]["across"]
@@ -146,6 +162,8 @@ def test_a_server_that_shares_everything_is_found_out(
         assert behind["another tenant"] == "leaks"
         # A salt is a salt, whoever shares the rest.
         assert outcomes["unset, set"] == "passed"
+    told = {case: finding["outcome"] for case, finding in control_of(printed.json).items()}
+    assert told["probe"] == told["mark"] == "leaks"
 
 
 def test_tiers_that_are_not_there_are_not_applicable_and_not_passed(

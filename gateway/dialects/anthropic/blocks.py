@@ -11,13 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from gateway.dialects.anthropic.foreign_blocks import Foreign
-
-
-class CacheControl(Struct, frozen=True):
-    """A mark: what comes before it, and its own block, are to be kept for a while."""
-
-    type: Literal["ephemeral"]
-    ttl: Literal["5m", "1h"] | None = None
+from gateway.prompts.chat_json import CacheControl
 
 
 class _Block(Struct, frozen=True, kw_only=True, tag_field="type"):

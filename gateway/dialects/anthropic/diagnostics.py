@@ -20,6 +20,7 @@ from msgspec import UNSET, UnsetType
 from gateway.diagnosis.cache_miss import CacheMiss
 from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PartKind, PromptPart
+from gateway.diagnosis.volatile import without_billing_header
 from gateway.dialects.anthropic.blocks import (
     Block,
     InputMessage,
@@ -89,10 +90,11 @@ def _parts(wire: MessagesRequest) -> Iterator[PromptPart]:
     for place, tool in enumerate(wire.tools or ()):
         yield PromptPart(f"tools[{place}]", "tools", tool.name or "")
     if isinstance(wire.system, str):
-        yield PromptPart("system", "system", wire.system)
+        yield PromptPart("system", "system", without_billing_header(wire.system))
     else:
         for place, block in enumerate(wire.system or ()):
-            yield PromptPart(f"system[{place}]", "system", block.text)
+            said = without_billing_header(block.text)
+            yield PromptPart(f"system[{place}]", "system", said)
     for place, turn in enumerate(wire.messages):
         yield from _turn_parts(turn, f"messages[{place}]")
 

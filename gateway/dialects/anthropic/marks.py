@@ -1,8 +1,8 @@
 """The marks of a request, `cache_control`, as the prompt's parts that are to be retained.
 
-A mark covers the tools, the system and the turns up to its block, in this order. There are at most
-four, those for an hour before those for five minutes. The one beside the turns, which marks by
-itself, stands at the end of the prompt; it says nothing if the last block has the same mark.
+A mark covers the tools, the system and the turns up to its block, in this order. The one beside the
+turns, which marks by itself, stands at the end of the prompt; it says nothing if the last block has
+the same mark.
 
 Knows: where marks may be, and what each covers. Does not know: tokens, or the cache.
 """
@@ -17,7 +17,6 @@ import msgspec
 
 from gateway.dialects.anthropic.blocks import (
     Block,
-    CacheControl,
     InputMessage,
     RedactedThinkingBlock,
     TextBlock,
@@ -25,16 +24,14 @@ from gateway.dialects.anthropic.blocks import (
     ToolResultBlock,
 )
 from gateway.dialects.anthropic.foreign_blocks import ForeignBlock
+from gateway.dialects.anthropic.prompts import system_of
 from gateway.dialects.anthropic.schema import PromptRequest
 from gateway.dialects.anthropic.tools import template_forms
-from gateway.dialects.anthropic.turns import joined, messages_of
+from gateway.dialects.anthropic.turns import messages_of
+from gateway.dialects.cache_control import Marked, check, check_text, seconds_of
 from gateway.errors import BadRequest
+from gateway.prompts.chat_json import CacheControl
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
-from gateway.prompts.messages import Message, Text
-
-MOST = 4
-FIVE_MINUTES, AN_HOUR = 300.0, 3600.0
-_SECONDS = {"5m": FIVE_MINUTES, "1h": AN_HOUR}
 
 
 class _Place(NamedTuple):
@@ -54,21 +51,9 @@ def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
     places = [*_places(wire)]
     if wire.cache_control is not None:
         places = _with_automatic(places, wire.cache_control, wire)
-    if len(places) > MOST:
-        raise BadRequest(
-            f"at most {MOST} blocks may have `cache_control`, and {len(places)} have",
-            param=places[MOST].param,
-        )
-    seconds = [_SECONDS[place.control.ttl or "5m"] for place in places]
-    for place, before, its in zip(places[1:], seconds, seconds[1:], strict=False):
-        if its > before:
-            raise BadRequest(
-                "a `cache_control` with a `ttl` of 1h must not come after one of 5m",
-                param=f"{place.param}.ttl",
-            )
+    check([Marked(place.param, place.control) for place in places])
     return tuple(
-        CacheMark(its, _covered(place, wire, prompt))
-        for place, its in zip(places, seconds, strict=True)
+        CacheMark(seconds_of(place.control), _covered(place, wire, prompt)) for place in places
     )
 
 
@@ -77,7 +62,7 @@ def _with_automatic(
 ) -> list[_Place]:
     """`places` and the prompt's end, which is the last block's place."""
     if places and _is_last(places[-1], wire):
-        if (places[-1].control.ttl or "5m") != (control.ttl or "5m"):
+        if seconds_of(places[-1].control) != seconds_of(control):
             raise BadRequest(
                 "the last block has a `cache_control` with another `ttl`", param="cache_control.ttl"
             )
@@ -127,8 +112,8 @@ def _mark(block: Block, where: str) -> CacheControl | None:
         return None
     if isinstance(block, ThinkingBlock | RedactedThinkingBlock):
         raise BadRequest("thinking cannot be marked", param=f"{where}.cache_control")
-    if isinstance(block, TextBlock) and not block.text:
-        raise BadRequest("an empty text cannot be marked", param=f"{where}.cache_control")
+    if isinstance(block, TextBlock):
+        check_text(block.text, f"{where}.cache_control")
     return control
 
 
@@ -140,12 +125,7 @@ def _covered(place: _Place, wire: PromptRequest, prompt: ChatPrompt) -> ChatProm
         turn = wire.messages[place.turn]
         cut: InputMessage = msgspec.structs.replace(turn, content=turn.content[: place.blocks])
         turns = [*wire.messages[: place.turn], cut]
-        return replace(prompt, messages=(*_system(wire, None), *messages_of(turns)))
+        return replace(prompt, messages=(*system_of(wire.system), *messages_of(turns)))
     tools = template_forms((wire.tools or [])[: place.tools])
-    return replace(prompt, messages=_system(wire, place.system), tools=tools)
-
-
-def _system(wire: PromptRequest, blocks: int | None) -> tuple[Message, ...]:
-    """The system's message with so many of its blocks; None: with all."""
-    text = wire.system if isinstance(wire.system, str) else joined((wire.system or [])[:blocks])
-    return (Message("system", (Text(text),)),) if text else ()
+    system = wire.system if isinstance(wire.system, str) else (wire.system or [])[: place.system]
+    return replace(prompt, messages=tuple(system_of(system)), tools=tools)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.diagnosis.volatile import without_billing_header
 from gateway.dialects.anthropic.blocks import TextBlock
 from gateway.dialects.anthropic.schema import PromptRequest
 from gateway.dialects.anthropic.tools import answer_form, template_forms, tools_of
-from gateway.dialects.anthropic.turns import joined, messages_of
+from gateway.dialects.anthropic.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import refuse_unsupported
 from gateway.prompts.chat_template import Scalar
@@ -18,10 +19,6 @@ from gateway.prompts.generation_request import AnswerForm, ChatPrompt
 from gateway.prompts.messages import Message, Text
 
 _NOTHING = (Text(""),)
-# Claude Code's first block of `system` says in this form which release asks. It is a header and
-# no instruction, and differs from one session to the next: before all else in the prompt it would
-# leave no session anything that another one has cached.
-_BILLING = "x-anthropic-billing-header:"
 
 
 def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, AnswerForm]:
@@ -30,7 +27,7 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
     if len(wire.messages) > max_messages:
         raise BadRequest(f"there are more than {max_messages} messages", param="messages")
     form = answer_form(wire, tools_of(wire))
-    messages = [*_system(wire.system), *messages_of(wire.messages)]
+    messages = [*system_of(wire.system), *messages_of(wire.messages)]
     continues = _continues(messages, last=len(wire.messages) - 1)
     tools = template_forms(wire.tools or ())
     prompt = ChatPrompt(
@@ -49,11 +46,16 @@ def thinking_is_shown(wire: PromptRequest) -> bool:
     return wire.thinking is None or wire.thinking.display != "omitted"
 
 
-def _system(system: str | list[TextBlock] | None) -> list[Message]:
-    if isinstance(system, str):
-        text = system
-    else:
-        text = joined([one for one in system or () if not one.text.startswith(_BILLING)])
+def system_of(system: str | list[TextBlock] | None) -> list[Message]:
+    """The system's message, if it says anything.
+
+    Claude Code's first block says which release asks. It is a header and no instruction, and
+    differs from one session to the next: before all else in the prompt it would leave no session
+    anything that another one has cached. So a header at the beginning of a text is left out.
+    """
+    texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
+    said = [(text, without_billing_header(text)) for text in texts]
+    text = "\n".join(kept for whole, kept in said if kept or not whole)
     return [Message("system", (Text(text),))] if text else []
 
 

@@ -16,10 +16,11 @@ from fastapi import Request
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.dialects.anthropic.diagnostics import CacheQuestions, explain_of_messages
-from gateway.dialects.anthropic.marks import AN_HOUR, marks_of
+from gateway.dialects.anthropic.marks import marks_of
 from gateway.dialects.anthropic.prompts import chat_prompt, thinking_is_shown
 from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
+from gateway.dialects.cache_control import AN_HOUR
 from gateway.dialects.dialect import ModelCard
 from gateway.dialects.exchange import BYTES_PER_CHARACTER, Exchange, read_wire
 from gateway.dialects.keep_alive import KeepAlive

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
-from gateway.dialects.anthropic.blocks import CacheControl, InputMessage, TextBlock
+from gateway.dialects.anthropic.blocks import InputMessage, TextBlock
 from gateway.dialects.explaining import AnswerId, RatoonOptions
+from gateway.prompts.chat_json import CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]

@@ -8,18 +8,15 @@ Fields with an effect on the answer that Ratoon lacks are refused, never silentl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-
-from msgspec import structs
 
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
 from gateway.dialects.explaining import explain_of, message_parts, tool_parts
 from gateway.dialects.openai.answer_form import form_of_chat
+from gateway.dialects.openai.marks import marks_of_chat
 from gateway.dialects.openai.sampling import generation_request
 from gateway.dialects.openai.schema import ChatRequest, TokenizeRequest
-from gateway.dialects.openai_cache import MOST
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import (
     ChatMessage,
@@ -47,7 +44,7 @@ def request_of_chat(wire: ChatRequest, request_id: str, bounds: Bounds) -> Gener
         num_logprobs=_num_logprobs(wire),
         form=form_of_chat(wire, prompt.tools),
         explain=explain_of(wire.ratoon, partial(_parts, prompt)),
-        breakpoints=_breakpoints(wire.messages, prompt),
+        marks=marks_of_chat(wire, prompt),
     )
 
 
@@ -91,25 +88,6 @@ def chat_of(
         tools=tools_of(options.tools),
         tools_size=len(bytes(options.tools)),
     )
-
-
-def _breakpoints(messages: Sequence[ChatMessage], prompt: ChatPrompt) -> list[ChatPrompt]:
-    """The chat up to each breakpoint; BadRequest for one on what the assistant said."""
-    chats = []
-    for place, message in enumerate(messages):
-        content = message.content
-        for at, part in enumerate(() if isinstance(content, str) else content or ()):
-            if part.prompt_cache_breakpoint is None:
-                continue
-            if message.role == "assistant":
-                raise BadRequest(
-                    "what the assistant said cannot have a breakpoint",
-                    param=f"messages[{place}].content[{at}].prompt_cache_breakpoint",
-                )
-            cut = structs.replace(message, content=(message.content or [])[: at + 1])
-            said = (*prompt.messages[:place], message_of(cut, place))
-            chats.append(replace(prompt, messages=said))
-    return chats[-MOST:]
 
 
 def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:

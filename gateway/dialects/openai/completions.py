@@ -24,6 +24,7 @@ from gateway.dialects.openai.replies import (
 from gateway.dialects.openai.sampling import generation_request
 from gateway.dialects.openai.schema import CompletionRequest
 from gateway.dialects.openai.structured_outputs import text_form
+from gateway.dialects.openai_cache import marks_of
 from gateway.errors import BadRequest
 from gateway.generation.choice import Delta, Event
 from gateway.prompts.chat_json import refuse_unsupported, unsupported
@@ -51,6 +52,7 @@ def request_of_completion(
         num_logprobs=None if wire.logprobs is None else ("logprobs", wire.logprobs),
         form=text_form(wire),
         explain=explain_of(wire.ratoon, None),
+        marks=marks_of(wire.prompt_cache_retention, wire.prompt_cache_options),
     )
 
 

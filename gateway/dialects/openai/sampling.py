@@ -5,17 +5,14 @@ The vocabulary and the context length are checked at admission.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from engine.link.messages import Loads, LogitBias, SamplingParams, pack_logit_bias
 from gateway.config import Bounds
 from gateway.diagnosis.comparison import Explain
 from gateway.dialects.openai.schema import Generating
-from gateway.dialects.openai_cache import marks_of
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import (
     AnswerForm,
-    ChatPrompt,
+    CacheMark,
     GenerationRequest,
     Prompt,
     TextRules,
@@ -35,12 +32,11 @@ def generation_request(
     num_logprobs: tuple[str, int] | None,
     form: AnswerForm,
     explain: Explain | None = None,
-    breakpoints: Sequence[ChatPrompt] = (),
+    marks: tuple[CacheMark, ...] = (),
 ) -> GenerationRequest:
     """What `wire` asks for; BadRequest names the field that exceeds a bound.
 
     `num_logprobs`: the name of the field that asks for log-probabilities, and for how many.
-    `breakpoints`: of the prompt, which is a chat, what comes up to each.
     """
     choices = wire.n or 1
     at_most("n", choices, bounds.max_choices)
@@ -62,7 +58,7 @@ def generation_request(
         loads=checked_loads(wire, bounds),
         form=form,
         explain=explain,
-        marks=marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, breakpoints),
+        marks=marks,
     )
 
 

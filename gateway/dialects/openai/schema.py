@@ -17,7 +17,7 @@ from msgspec import Meta, Raw, Struct, field
 
 from engine.link.messages import Loads
 from gateway.dialects.explaining import RatoonOptions
-from gateway.dialects.openai_cache import PromptCacheOptions, Retention
+from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
 from gateway.prompts.chat_json import NONE, NULL, SaidMessage, Tools
 from gateway.prompts.chat_template import Scalar
 
@@ -109,7 +109,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     response_format: ResponseFormat | None = None
     user: str | None = None
-    prompt_cache_key: str | None = None
+    prompt_cache_key: CacheKey | None = None
     prompt_cache_retention: Retention | None = None
     prompt_cache_options: PromptCacheOptions | None = None
     service_tier: ServiceTier | None = None  # "flex" may wait longer; the others change nothing

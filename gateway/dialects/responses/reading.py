@@ -17,8 +17,9 @@ from msgspec import Raw
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
+from gateway.dialects.cache_control import MOST
 from gateway.dialects.explaining import explain_of, tool_parts
-from gateway.dialects.openai_cache import MOST, marks_of
+from gateway.dialects.openai_cache import marks_of
 from gateway.dialects.responses.answer_form import tools_and_form
 from gateway.dialects.responses.items import Placed, checked
 from gateway.dialects.responses.replies import ResponseReply

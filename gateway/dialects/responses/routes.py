@@ -16,29 +16,26 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Raw
 
 from gateway.dialects.dialect import RouteParts
-from gateway.dialects.exchange import BYTES_PER_CHARACTER, Exchange, json_response, read_wire
+from gateway.dialects.exchange import Exchange, json_response, read_wire
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai_shape import limit_headers
 from gateway.dialects.responses.events import ResponseEvent
-from gateway.dialects.responses.items import input_items
 from gateway.dialects.responses.listing import a_page
-from gateway.dialects.responses.reading import Understood, check_fields, understood
+from gateway.dialects.responses.reader import ResponsesReader
+from gateway.dialects.responses.reading import Understood
 from gateway.dialects.responses.rendering import ResponseRendering
 from gateway.dialects.responses.replies import DeletedResponse, InputItemList, ResponseReply
 from gateway.dialects.responses.schema import ResponsesRequest
 from gateway.dialects.responses.stored import (
     Content,
     StoredResponses,
-    items_of,
     listed,
-    resolved,
 )
 from gateway.errors import BadRequest
 from gateway.http.body_memory import BodyMemory
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of, running_request
 from gateway.limits.permits import Permit
-from gateway.prompts.fair_executor import Steps
 from gateway.usage.request_metrics import Usage
 
 _REQUEST = msgspec.json.Decoder(ResponsesRequest)
@@ -48,31 +45,29 @@ def responses_router(parts: RouteParts) -> APIRouter:
     """All routes of the dialect."""
     router = APIRouter(prefix="/v1/responses")
     stored = StoredResponses(parts.responses, parts.bounds, time.time)
-    _add_creation(router, parts, ResponsesReader(parts, stored, BodyMemory(parts.bounds)))
+    reader = ResponsesReader(parts, stored)
+    _add_creation(router, parts, ResponsesCreation(reader, BodyMemory(parts.bounds)))
     _add_stored(router, parts, stored)
     return router
 
 
 @dataclass(frozen=True, slots=True)
-class ResponsesReader:
-    """Reads bodies, and looks up what they continue. `held`: what is kept while one is answered."""
+class ResponsesCreation:
+    """Reads bodies. `held`: what is kept while a response is answered."""
 
-    parts: RouteParts
-    stored: StoredResponses
+    reader: ResponsesReader
     held: BodyMemory
 
     async def exchange(self, request: Request, permit: Permit) -> tuple[Exchange, bool]:
         """What a request asks for, and whether the answer is a stream."""
-        parts, admission = self.parts, self.parts.answering.admission
-        wire = await read_wire(request, permit, _REQUEST, parts.bounds, admission)
-        parts.card.check(wire.model)
-        check_fields(wire)
+        parts = self.reader.parts
+        wire = await read_wire(request, permit, _REQUEST, parts.bounds, parts.answering.admission)
         request_id = request_id_of(request.scope)
-        asked = await self._understood(wire, permit, request_id)
+        asked = await self.reader.understood(wire, permit, request_id)
         begun = self._begun(asked)
         await self._hold(request, permit, begun, asked.items if begun.store else b"")
         rendering = ResponseRendering(request_id, begun, asked.count)
-        keeping = Keeping(self.stored, permit.caller.tenant_id, rendering, asked.items)
+        keeping = Keeping(self.reader.stored, permit.caller.tenant_id, rendering, asked.items)
         exchange = Exchange(
             asked.generation_request,
             rendering,
@@ -82,25 +77,6 @@ class ResponsesReader:
             error_event=rendering.failed,
         )
         return exchange, bool(wire.stream)
-
-    async def _understood(
-        self, wire: ResponsesRequest, permit: Permit, request_id: str
-    ) -> Understood:
-        parts, tenant_id = self.parts, permit.caller.tenant_id
-        previous = None
-        if wire.previous_response_id is not None:
-            previous = await self.stored.continued(tenant_id, wire.previous_response_id)
-        sent = input_items(wire.input)
-        found = await self.stored.referred(tenant_id, sent)
-
-        def work() -> Steps[Understood]:
-            before = [] if previous is None else items_of(previous)
-            yield
-            items, name = resolved(sent, found), parts.card.name
-            return understood(wire, before, items, request_id, name, parts.bounds)
-
-        size = (permit.body.size + _size(previous)) // BYTES_PER_CHARACTER
-        return await parts.answering.admission.off_the_loop(permit.caller, work(), size)
 
     async def _hold(
         self, request: Request, permit: Permit, begun: ResponseReply, items: bytes
@@ -112,7 +88,7 @@ class ResponsesReader:
 
     def _begun(self, asked: Understood) -> ResponseReply:
         """The response so far; it says at once that it will not be stored, if that is known."""
-        bounds = self.parts.bounds
+        bounds = self.reader.parts.bounds
         is_too_large = len(asked.items) > bounds.max_response_bytes
         if is_too_large or not bounds.response_ttl_s:
             return msgspec.structs.replace(asked.begun, store=False)
@@ -138,12 +114,12 @@ class Keeping:
         )
 
 
-def _add_creation(router: APIRouter, parts: RouteParts, reader: ResponsesReader) -> None:
+def _add_creation(router: APIRouter, parts: RouteParts, creation: ResponsesCreation) -> None:
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
 
     @router.post("", openapi_extra=described(ResponseReply, ResponsesRequest, event=ResponseEvent))
     async def create_response(request: Request, permit: PermitOf) -> Response:
-        exchange, stream = await reader.exchange(request, permit)
+        exchange, stream = await creation.exchange(request, permit)
         return await exchange.respond(parts.answering, stream=stream)
 
 
@@ -191,7 +167,3 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
         found = await stored.find(permit.caller.tenant_id, response_id)
         page = a_page(listed(found), limit, order, after)
         return await answered(msgspec.json.encode(page), permit)
-
-
-def _size(content: Content | None) -> int:
-    return 0 if content is None else len(bytes(content.input)) + len(bytes(content.response))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, Struct, field
 
 from gateway.dialects.explaining import RatoonOptions
-from gateway.dialects.openai_cache import PromptCacheOptions, Retention
+from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
 from gateway.prompts.chat_json import CacheBreakpoint
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -101,7 +101,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     service_tier: str | None = None  # "flex" may wait longer; the others change nothing
     user: str | None = None
     safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
+    prompt_cache_key: CacheKey | None = None
     prompt_cache_retention: Retention | None = None
     prompt_cache_options: PromptCacheOptions | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None

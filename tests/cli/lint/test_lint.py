@@ -37,11 +37,26 @@ def whats(printed: Printed) -> list[tuple[str, str]]:
     return found
 
 
+HEADER = "x-anthropic-billing-header: cc_version=2.1; cch=eb6c6;"
 STABLE = chat(said("system", RULES), said("user", "It is 2026-11-23, 9:30 AM."))
 
 
 def test_what_is_volatile_in_the_last_message_costs_nothing(tmp_path: Path) -> None:
     assert whats(linted(tmp_path, STABLE)) == []
+
+
+def test_where_the_billing_header_is_left_out_it_costs_nothing(tmp_path: Path) -> None:
+    """`system` is a field of /v1/messages."""
+    rules = {"type": "text", "text": RULES}
+    first, second = (
+        chat(said("user", "hi"), system=[{"type": "text", "text": HEADER + build}, rules])
+        for build in ("7b4", "9d6")
+    )
+    assert whats(linted(tmp_path, first)) == []
+    assert whats(linted(tmp_path, second, first)) == []
+    dated = {"type": "text", "text": f"{HEADER}\nIt is 2026-11-23."}
+    found = whats(linted(tmp_path, chat(said("user", "hi"), system=[dated, rules])))
+    assert found == [("system[0]", "date")], "the control"
 
 
 @pytest.mark.parametrize(
@@ -56,17 +71,8 @@ def test_what_is_volatile_in_the_last_message_costs_nothing(tmp_path: Path) -> N
             ("messages[0]", "time"),
         ),
         (
-            chat(
-                said("user", "hi"),
-                system=[
-                    {
-                        "type": "text",
-                        "text": "x-anthropic-billing-header: cc_version=2.1; cch=eb6c6;",
-                    },
-                    {"type": "text", "text": RULES},
-                ],
-            ),
-            ("system[0]", "billing_header"),
+            chat(said("system", f"{HEADER}\n{RULES}"), said("user", "hi")),
+            ("messages[0]", "billing_header"),
         ),
         (
             chat(said("user", RULES), tools=[{**CLOCK, "description": "since 1795441044"}]),

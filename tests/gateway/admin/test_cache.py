@@ -15,8 +15,8 @@ from engine.link.stats_messages import (
     TierTokens,
 )
 from gateway.admin.audit import AuditTrail
-from gateway.admin.bounded_engine import BoundedEngine
 from gateway.admin.cache import cache_router
+from gateway.bounded_engine import BoundedEngine
 from gateway.config import Bounds
 from gateway.errors import Unavailable
 from gateway.prompts.verbatim_turns.said import Said

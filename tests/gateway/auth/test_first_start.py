@@ -24,9 +24,11 @@ from gateway.auth.private_file import (
     create_private,
 )
 from gateway.auth.secrets import SECRETS_FILE, load_or_create_secrets, load_secrets
+from gateway.limits.limits import CacheQuota
 from gateway.state.home import STATE_FILE
 from gateway.state.records import Tenant
 from gateway.state.sqlite.store import SqliteStore
+from prefix_cache.quotas.shares import Quota, partition
 from tests.gateway.support.manual_clock import ManualClock
 
 CLOCK = ManualClock()
@@ -108,6 +110,18 @@ async def test_a_later_start_finds_the_same_and_makes_nothing(data_dir: Path) ->
         first.demo2_key,
     )
     await assert_whole(data_dir, second)
+
+
+async def test_who_works_as_demo_alone_has_nine_tenths_of_the_cache(data_dir: Path) -> None:
+    await ensure_first_start(data_dir, clock=CLOCK)
+    store = SqliteStore(data_dir / STATE_FILE)
+    try:
+        quotas = {tenant.name: tenant.cache for tenant in await store.every(Tenant)}
+    finally:
+        await store.close()
+    assert quotas == {"demo": CacheQuota(), "demo2": CacheQuota(ceiling=0.1)}
+    parts = partition({name: Quota(ceiling=one.ceiling) for name, one in quotas.items()})
+    assert parts == pytest.approx({"demo": 0.9, "demo2": 0.1})
 
 
 async def test_only_the_owner_gets_at_any_of_it(data_dir: Path) -> None:

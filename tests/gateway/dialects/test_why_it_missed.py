@@ -205,10 +205,11 @@ def test_responses(client: openai.OpenAI, engine: FakeEngine) -> None:
 
 
 BILLING = "x-anthropic-billing-header: cc_version=2.1.100.{}; cc_entrypoint=cli; cch=eb6c6;"
+RELEASE = "You answer for release 2.1.100.{}."
 
 
-def system_blocks(build: str) -> list[Any]:
-    texts = (BILLING.format(build), RULES)
+def system_blocks(build: str, first: str = RELEASE) -> list[Any]:
+    texts = (first.format(build), RULES)
     return [{"type": "text", "text": text} for text in texts]
 
 
@@ -248,7 +249,30 @@ def test_anthropics_diagnostics(claude: anthropic.Anthropic) -> None:
 def test_messages_say_more_in_our_own_field(claude: anthropic.Anthropic) -> None:
     message(claude, "7b4")
     miss = miss_of(message(claude, "9d6", WHY))
-    assert (miss["part"], miss["change"]) == ("system[0]", "billing_header")
+    assert (miss["part"], miss["change"]) == ("system[0]", "number")
+
+
+def test_the_billing_header_does_harm_but_in_messages(
+    client: openai.OpenAI, claude: anthropic.Anthropic
+) -> None:
+    chat(client, f"{BILLING.format('7b4')}\n{RULES}")
+    miss = miss_of(chat(client, f"{BILLING.format('9d6')}\n{RULES}", extra=WHY))
+    assert (miss["reason"], miss["change"]) == ("system_changed", "billing_header")
+    assert "/v1/messages" in miss["advice"]
+    asked: dict[str, Any] = {"model": MODEL, "max_tokens": 4, "messages": [said("user", "Who?")]}
+    whole = [BILLING.format(build) + "\n" + RULES for build in ("7b4", "9d6")]
+    pairs: list[list[Any]] = [
+        [system_blocks("7b4", BILLING), system_blocks("9d6", BILLING)],
+        [*whole],
+        [[{"type": "text", "text": text}] for text in whole],
+    ]
+    for first, second in pairs:
+        claude.messages.create(system=first, **asked)
+        miss = miss_of(claude.messages.create(system=second, extra_body=WHY, **asked))
+        assert (miss["reason"], miss["lost_tokens"]) == ("none", 0)
+    edited = whole[1].replace("harbour", "airport")
+    miss = miss_of(claude.messages.create(system=edited, extra_body=WHY, **asked))
+    assert (miss["part"], miss["change"]) == ("system", "text"), "what follows it is shown"
 
 
 def test_diagnostics_of_a_stream_are_in_its_start(claude: anthropic.Anthropic) -> None:

@@ -28,6 +28,7 @@ def send(served: Served, method: str, path: str, key: str | None = None, **body:
         ("/v1/chat/completions", CHAT),
         ("/v1/messages", MESSAGES),
         ("/v1/completions", {"model": MODEL, "prompt": TEXT}),
+        ("/v1/responses", {"model": MODEL, "input": TEXT, "prompt_cache_retention": "24h"}),
     ],
 )
 def test_a_warmed_prompt_is_found_by_a_probe(
@@ -39,11 +40,30 @@ def test_a_warmed_prompt_is_found_by_a_probe(
     assert engine.requests == [], "a probe runs nothing"
     warmed = send(served, "POST", "warm", **asked).json()
     assert warmed["prompt_tokens"] == before["prompt_tokens"]
-    assert (warmed["cache_write_tokens"] > 0) == ("cache_control" in body)
+    is_marked = "cache_control" in body or "prompt_cache_retention" in body
+    assert (warmed["cache_write_tokens"] > 0) == is_marked
     assert engine.requests[-1].sampling.max_tokens == 1
     after = send(served, "POST", "probe", **asked).json()
     assert 16 * (after["prompt_tokens"] // 16 - 1) <= after["cached_tokens"]
     assert after["saved_ms"] == 250.0
+
+
+def test_a_response_s_continuation_is_the_stored_one_s(served: Served, engine: FakeEngine) -> None:
+    """Of another tenant there is none, as at `/v1/responses`, and none is stored."""
+    headers = {"Authorization": f"Bearer {served.key}"}
+    asked = {"model": MODEL, "input": TEXT}
+    first = httpx.post(f"{served.url}/v1/responses", json=asked, headers=headers, timeout=20)
+    body = {"model": MODEL, "input": "And?", "previous_response_id": first.json()["id"]}
+    found = send(served, "POST", "probe", url="/v1/responses", body=body).json()
+    assert found["prompt_tokens"] > len(TEXT)
+    assert found["cached_tokens"] > len(TEXT) - 16
+    other = send(served, "POST", "probe", served.other_key, url="/v1/responses", body=body)
+    assert other.status_code == 400
+    assert other.json()["error"]["code"] == "previous_response_not_found"
+    count = len(engine.requests)
+    warmed = send(served, "POST", "warm", url="/v1/responses", body=body)
+    assert warmed.json()["prompt_tokens"] == found["prompt_tokens"]
+    assert len(engine.requests) == count + 1
 
 
 def test_marked_prefixes_are_listed_and_deleted(served: Served, engine: FakeEngine) -> None:
@@ -73,6 +93,7 @@ def test_an_id_that_is_none_is_not_found(served: Served, engine: FakeEngine, nam
         ({"body": {**CHAT, "messages": []}}, "messages"),
         ({"url": "/v1/completions", "body": {"model": MODEL, "prompt": ["a", "b"]}}, "body.prompt"),
         ({"url": "/v1/messages", "body": CHAT}, "max_tokens"),
+        ({"url": "/v1/responses", "body": {"model": MODEL}}, "input"),
     ],
 )
 def test_what_is_no_request_is_refused(

@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gateway.prompts.canonical import canonical_prompt, canonical_tool, without_billing_header
+from gateway.diagnosis.volatile import without_billing_header
+from gateway.prompts.canonical import canonical_prompt, canonical_tool
 from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.messages import Message, Text
 

@@ -113,6 +113,18 @@ def test_in_a_shared_namespace_others_blocks_are_not_retained() -> None:
     assert len(listed(scene)) == 1, "nothing of it is anna's"
 
 
+def test_in_a_group_another_s_hit_begins_the_time_anew_and_elsewhere_not() -> None:
+    scene, group, ids = two_owners(), path("group"), prompt(1)
+    lease = scene.start(group, ids, "anna")
+    scene.cache.retain(lease, ids, 300.0, now=scene.tick())
+    scene.release(lease)
+    for namespace, least, most in ((BEN, 90, 100), (group, 290, 300)):
+        scene.now += 200.0 if namespace is BEN else 0.0
+        scene.release(scene.start(namespace, ids, "ben"))
+        [one] = scene.cache.retained_prefixes("anna", now=scene.now)
+        assert least < one.left <= most
+
+
 def test_only_whole_blocks_up_to_the_mark_are_retained() -> None:
     scene = two_owners()
     ids = prompt(1, blocks=5)

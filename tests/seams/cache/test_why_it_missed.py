@@ -28,8 +28,8 @@ def chat(server: Server, key: str, system: str, **extra: Any) -> Any:
         )
 
 
-def message(server: Server, key: str, build: str, **extra: Any) -> Any:
-    blocks: list[Any] = [{"type": "text", "text": text} for text in (HEADER.format(build), CODES)]
+def message(server: Server, key: str, first: str, **extra: Any) -> Any:
+    blocks: list[Any] = [{"type": "text", "text": text} for text in (first, CODES)]
     with anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0) as client:
         return client.messages.create(
             model="handbook",
@@ -70,22 +70,33 @@ def test_what_an_operator_flushed_is_evicted(server: Server) -> None:
     assert (miss["reason"], miss["token"], miss["part"]) == ("evicted", 0, None)
 
 
-def test_canonical_prompts_hit_in_spite_of_a_billing_header(server: Server) -> None:
+def test_a_billing_header_keeps_no_message_from_the_cache(server: Server) -> None:
     key = server.new_tenant()
-    first = message(server, key, "7b4")
+    first = message(server, key, "You answer for release 7b4.")
     named = {"diagnostics": {"previous_message_id": first.id}}
-    reason = message(server, key, "8c5", **named).diagnostics.cache_miss_reason
+    changed = message(server, key, "You answer for release 8c5.", **named)
+    reason = changed.diagnostics.cache_miss_reason
     assert reason.type == "system_changed", "the control"
     assert reason.cache_missed_input_tokens > 50
+    first = message(server, key, HEADER.format("9d6"))
+    named = {"diagnostics": {"previous_message_id": first.id}}
+    second = message(server, key, HEADER.format("1e7"), **named)
+    assert second.diagnostics is None
+    assert second.usage.input_tokens == 1, "the last token of a prompt is always computed"
+
+
+def test_canonical_prompts_hit_in_spite_of_a_billing_header(server: Server) -> None:
+    key = server.new_tenant()
+    chat(server, key, f"{HEADER.format('7b4')}\n{CODES}")
+    miss = chat(server, key, f"{HEADER.format('8c5')}\n{CODES}", **WHY).ratoon["cache_miss"]
+    assert (miss["reason"], miss["change"]) == ("system_changed", "billing_header"), "the control"
     with server.client(server.admin_key) as client:
         tenant = client.get("/admin/tenants").json()["tenants"][-1]["id"]
         body = {"canonical_prompts": True}
         client.patch(f"/admin/tenants/{tenant}", json=body).raise_for_status()
-    first = message(server, key, "9d6")
-    named = {"diagnostics": {"previous_message_id": first.id}}
-    second = message(server, key, "1e7", **named)
-    assert second.diagnostics is None
-    assert second.usage.input_tokens == 1, "the last token of a prompt is always computed"
+    chat(server, key, f"{HEADER.format('9d6')}\n{CODES}")
+    miss = chat(server, key, f"{HEADER.format('1e7')}\n{CODES}", **WHY).ratoon["cache_miss"]
+    assert (miss["reason"], miss["lost_tokens"]) == ("none", None)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])

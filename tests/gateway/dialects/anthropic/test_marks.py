@@ -46,6 +46,19 @@ def test_a_mark_covers_all_up_to_its_block(claude: anthropic.Anthropic, engine: 
     assert seconds(engine) == [3600.0, 3600.0, 300.0, 300.0]
 
 
+def test_marks_stand_behind_what_is_shown(claude: anthropic.Anthropic, engine: FakeEngine) -> None:
+    header = "x-anthropic-billing-header: cc_version=2.1.100.7b4; cc_entrypoint=cli;"
+    ask(
+        claude,
+        system=[text(header), text("rules", HOUR)],
+        messages=[user([text("one", FIVE), text("two")])],
+    )
+    system, one = covered(engine)
+    assert header not in shown(engine)
+    assert system.endswith("|system:rules")
+    assert one.endswith("|user:one")
+
+
 def test_without_a_mark_nothing_is_marked_and_nothing_created(
     claude: anthropic.Anthropic, engine: FakeEngine
 ) -> None:

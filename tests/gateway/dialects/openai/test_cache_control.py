@@ -42,7 +42,7 @@ def marks(engine: FakeEngine) -> list[tuple[int, float]]:
     ("fields", "expected"),
     [
         ({}, []),
-        ({"prompt_cache_key": "k"}, []),
+        ({"prompt_cache_key": "k" * 64}, []),
         ({"prompt_cache_retention": "in_memory"}, [(0, 300.0)]),
         ({"prompt_cache_retention": "in-memory"}, [(0, 300.0)]),
         ({"prompt_cache_retention": "24h"}, [(0, 86400.0)]),
@@ -108,6 +108,7 @@ def test_of_many_breakpoints_the_last_ones_count(served: Served, engine: FakeEng
     ("fields", "param"),
     [
         ({"prompt_cache_retention": "7d"}, "prompt_cache_retention"),
+        ({"prompt_cache_key": "k" * 65}, "prompt_cache_key"),
         ({"prompt_cache_options": {"ttl": "1h"}}, "prompt_cache_options.ttl"),
         (
             {"prompt_cache_options": {"ttl": "30m"}, "prompt_cache_retention": "24h"},

@@ -1,6 +1,8 @@
 """The operator's and the tenants' questions to the engine, with a deadline.
 
 An engine that hangs must not hang the routes that would show that it does.
+
+Knows: queries, and how long they may take. Does not know: who may ask what (`admin`, `prefixes`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import EngineUnavailable
-from gateway.admin.bounded_engine import BoundedEngine
+from gateway.bounded_engine import BoundedEngine
 from tests.gateway.support.operated_engine import OperatedEngine
 
 

@@ -1,0 +1,55 @@
+"""The rules of Anthropic's mark, `cache_control`, in every dialect whose clients send it.
+
+A request has at most four marks, those for an hour before those for five minutes. What a mark
+covers is all up to its block: tools, the system and the turns, in this order.
+
+Knows: how many marks there may be, in which order, and for how long. Does not know: where a dialect
+has them, or what each covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gateway.errors import BadRequest
+from gateway.prompts.chat_json import CacheControl
+
+MOST = 4  # marks of a request
+FIVE_MINUTES, AN_HOUR = 300.0, 3600.0
+_SECONDS = {None: FIVE_MINUTES, "5m": FIVE_MINUTES, "1h": AN_HOUR}
+
+
+class Marked(NamedTuple):
+    """A mark, and its field as an error names it."""
+
+    param: str
+    control: CacheControl
+
+
+def seconds_of(control: CacheControl) -> float:
+    """For how long what is marked is retained after each use."""
+    return _SECONDS[control.ttl]
+
+
+def check(marks: Sequence[Marked], most: int = MOST) -> None:
+    """BadRequest for more than `most` marks, and for an hour after five minutes."""
+    if len(marks) > most:
+        raise BadRequest(
+            f"at most {most} blocks may have `cache_control`, and {len(marks)} have",
+            param=marks[most].param,
+        )
+    shortest = AN_HOUR
+    for param, control in marks:
+        if seconds_of(control) > shortest:
+            raise BadRequest(
+                "a `cache_control` with a `ttl` of 1h must not come after one of 5m",
+                param=f"{param}.ttl",
+            )
+        shortest = seconds_of(control)
+
+
+def check_text(text: str, param: str) -> None:
+    """BadRequest for a mark on a text that is empty: there is nothing to find again."""
+    if not text:
+        raise BadRequest("an empty text cannot be marked", param=param)

@@ -1,0 +1,109 @@
+"""The marks of a chat: OpenAI's own, and Anthropic's, which many clients send in OpenAI's chats.
+
+    prompt_cache_breakpoint   on a part of a message that the assistant did not say
+    cache_control             on a part, on a message, on a tool or on its function
+
+Anthropic's have the rules that they have at `/v1/messages`. A chat has marks of one kind; beside
+either the end of the prompt may be marked, which then is one of the four.
+
+Knows: where a chat has marks, and what each covers. Does not know: tokens, or the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import NamedTuple
+
+from msgspec import structs
+
+from gateway.dialects.cache_control import MOST, Marked, check, check_text, seconds_of
+from gateway.dialects.openai.schema import ChatRequest
+from gateway.dialects.openai_cache import marks_of
+from gateway.errors import BadRequest
+from gateway.prompts.chat_json import ChatMessage, TextPart, marked_tools, message_of
+from gateway.prompts.generation_request import CacheMark, ChatPrompt
+
+
+class _Place(NamedTuple):
+    """Behind a message, or behind so many parts of it; or behind so many tools and the system."""
+
+    message: int = 0
+    parts: int | None = None
+    tools: int | None = None
+
+
+def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
+    """The marks of `wire`, of which `prompt` was made, in order; BadRequest for those not allowed.
+
+    Each comes with what it covers.
+    """
+    points = [*_breakpoints(wire.messages)][-MOST:]
+    own = [_covered(place, wire, prompt) for place in points]
+    marks = marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, own)
+    controls = [*_controls(wire)]
+    if not controls:
+        return marks
+    if own:
+        raise BadRequest(
+            "`cache_control` and `prompt_cache_breakpoint` exclude each other",
+            param=controls[0][0].param,
+        )
+    check([mark for mark, _ in controls], MOST - len(marks))
+    controlled = (
+        CacheMark(seconds_of(mark.control), _covered(place, wire, prompt))
+        for mark, place in controls
+    )
+    return (*controlled, *marks)
+
+
+def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[_Place]:
+    """BadRequest for one on what the assistant said."""
+    for place, message in enumerate(messages):
+        for at, part in enumerate(_parts(message)):
+            if part.prompt_cache_breakpoint is None:
+                continue
+            if message.role == "assistant":
+                raise BadRequest(
+                    "what the assistant said cannot have a breakpoint",
+                    param=f"messages[{place}].content[{at}].prompt_cache_breakpoint",
+                )
+            yield _Place(place, at + 1)
+
+
+def _controls(wire: ChatRequest) -> Iterator[tuple[Marked, _Place]]:
+    for at, control in marked_tools(wire.tools):
+        yield Marked(f"tools[{at}].cache_control", control), _Place(tools=at + 1)
+    for place, message in enumerate(wire.messages):
+        where, on_message = f"messages[{place}]", message.cache_control
+        for at, part in enumerate(_parts(message)):
+            if part.cache_control is None:
+                continue
+            param = f"{where}.content[{at}].cache_control"
+            check_text(part.text, param)
+            if at == len(_parts(message)) - 1:
+                on_message = None  # both say the same
+            yield Marked(param, part.cache_control), _Place(place, at + 1)
+        if on_message is not None:
+            yield Marked(f"{where}.cache_control", on_message), _Place(place)
+
+
+def _covered(place: _Place, wire: ChatRequest, prompt: ChatPrompt) -> ChatPrompt | None:
+    """The chat up to the mark; None: all of it."""
+    if place.tools is not None:
+        system = takewhile(lambda one: one.role == "system", prompt.messages)
+        return replace(prompt, messages=tuple(system), tools=(prompt.tools or [])[: place.tools])
+    message = wire.messages[place.message]
+    is_whole = place.parts in (None, len(_parts(message)))
+    if is_whole and place.message == len(wire.messages) - 1:
+        return None
+    said = prompt.messages[place.message]
+    if not is_whole:
+        cut = structs.replace(message, content=list(_parts(message)[: place.parts]))
+        said = message_of(cut, place.message)
+    return replace(prompt, messages=(*prompt.messages[: place.message], said))
+
+
+def _parts(message: ChatMessage) -> Sequence[TextPart]:
+    return message.content if isinstance(message.content, list) else ()

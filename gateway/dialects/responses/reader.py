@@ -1,0 +1,52 @@
+"""From a parsed request to what it asks for, with the stored items that it continues or names.
+
+Knows: in which order a request is checked, looked up and understood. Does not know: routes, or what
+is kept of an answer (`routes.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.dialects.dialect import RouteParts
+from gateway.dialects.exchange import BYTES_PER_CHARACTER
+from gateway.dialects.responses.items import input_items
+from gateway.dialects.responses.reading import Understood, check_fields, understood
+from gateway.dialects.responses.schema import ResponsesRequest
+from gateway.dialects.responses.stored import Content, StoredResponses, items_of, resolved
+from gateway.limits.permits import Permit
+from gateway.prompts.fair_executor import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesReader:
+    """Understands requests, and looks up what they continue."""
+
+    parts: RouteParts
+    stored: StoredResponses
+
+    async def understood(
+        self, wire: ResponsesRequest, permit: Permit, request_id: str
+    ) -> Understood:
+        """What `wire` asks for; a GatewayError for what is wrong, unknown or not supported."""
+        parts, tenant_id = self.parts, permit.caller.tenant_id
+        parts.card.check(wire.model)
+        check_fields(wire)
+        previous = None
+        if wire.previous_response_id is not None:
+            previous = await self.stored.continued(tenant_id, wire.previous_response_id)
+        sent = input_items(wire.input)
+        found = await self.stored.referred(tenant_id, sent)
+
+        def work() -> Steps[Understood]:
+            before = [] if previous is None else items_of(previous)
+            yield
+            items, name = resolved(sent, found), parts.card.name
+            return understood(wire, before, items, request_id, name, parts.bounds)
+
+        size = (permit.body.size + _size(previous)) // BYTES_PER_CHARACTER
+        return await parts.answering.admission.off_the_loop(permit.caller, work(), size)
+
+
+def _size(content: Content | None) -> int:
+    return 0 if content is None else len(bytes(content.input)) + len(bytes(content.response))

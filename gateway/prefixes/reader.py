@@ -1,0 +1,106 @@
+"""A request that is not to be answered as it is: read as its own route would, for one token.
+
+Knows: which dialect reads which route's body. Does not know: what is done with it (`routes.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import msgspec
+from fastapi import Request
+
+from engine.link.messages import SamplingParams
+from gateway.dialects.anthropic.reading import generation_request as request_of_messages
+from gateway.dialects.anthropic.schema import MessagesRequest
+from gateway.dialects.dialect import RouteParts
+from gateway.dialects.exchange import BYTES_PER_CHARACTER, read_wire
+from gateway.dialects.openai.chat import request_of_chat
+from gateway.dialects.openai.completions import request_of_completion
+from gateway.dialects.openai.schema import ChatRequest, CompletionRequest
+from gateway.dialects.responses.reader import ResponsesReader
+from gateway.dialects.responses.schema import ResponsesRequest
+from gateway.dialects.responses.stored import StoredResponses
+from gateway.errors import BadRequest
+from gateway.http.body import parse_part
+from gateway.http.request_head import request_id_of
+from gateway.limits.permits import Permit
+from gateway.prefixes.views import RequestOf
+from gateway.prompts.fair_executor import Steps
+from gateway.prompts.generation_request import AnswerForm, GenerationRequest, TextRules
+
+_REQUEST = msgspec.json.Decoder(RequestOf)
+_CHAT = msgspec.json.Decoder(ChatRequest)
+_COMPLETION = msgspec.json.Decoder(CompletionRequest)
+_MESSAGES = msgspec.json.Decoder(MessagesRequest)
+_RESPONSES = msgspec.json.Decoder(ResponsesRequest)
+
+# One token is sampled, and dropped. With stop strings shown it is remembered as nobody's turn.
+_ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+_UNSEEN = TextRules(include_stop=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReader:
+    """Reads the bodies of `/v1/cache/probe` and `/v1/cache/warm`."""
+
+    parts: RouteParts
+    responses: ResponsesReader
+
+    @classmethod
+    def of(cls, parts: RouteParts) -> RequestReader:
+        """A reader that knows of the same stored responses as `/v1/responses`."""
+        stored = StoredResponses(parts.responses, parts.bounds, time.time)
+        return cls(parts, ResponsesReader(parts, stored))
+
+    async def wanted(self, request: Request, permit: Permit) -> GenerationRequest:
+        """The request in the body, as its route reads it, to be answered with one token.
+
+        A GatewayError for what the route would refuse, and for several prompts.
+        """
+        admission = self.parts.answering.admission
+        wire = await read_wire(request, permit, _REQUEST, self.parts.bounds, admission)
+        request_id = request_id_of(request.scope)
+        context = (await admission.engine()).max_model_len
+
+        def work() -> Steps[GenerationRequest | ResponsesRequest]:
+            yield from ()
+            return self._understood(wire, request_id, context)
+
+        size = permit.body.size // BYTES_PER_CHARACTER
+        wanted = await admission.off_the_loop(permit.caller, work(), size)
+        if isinstance(wanted, ResponsesRequest):
+            asked = await self.responses.understood(wanted, permit, request_id)
+            wanted = asked.generation_request
+        if len(wanted.prompts) > 1:
+            raise BadRequest("there is more than one prompt", param="body.prompt")
+        return replace(
+            wanted,
+            choices=1,
+            sampling=_ONE_TOKEN,
+            max_tokens_may_shrink=True,
+            text=_UNSEEN,
+            form=AnswerForm(),
+        )
+
+    def _understood(
+        self, wire: RequestOf, request_id: str, context: int
+    ) -> GenerationRequest | ResponsesRequest:
+        """What the body asks for, or the body where stored responses have a part in that."""
+        bounds, card, body = self.parts.bounds, self.parts.card, bytes(wire.body)
+        match wire.url:
+            case "/v1/chat/completions":
+                chat = parse_part(_CHAT, body)
+                card.check(chat.model)
+                return request_of_chat(chat, request_id, bounds)
+            case "/v1/completions":
+                text = parse_part(_COMPLETION, body)
+                card.check(text.model)
+                return request_of_completion(text, request_id, bounds, context)
+            case "/v1/messages":
+                messages = parse_part(_MESSAGES, body)
+                card.check(messages.model)
+                return request_of_messages(messages, request_id, bounds)
+            case "/v1/responses":
+                return parse_part(_RESPONSES, body)
