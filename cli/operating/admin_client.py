@@ -16,13 +16,16 @@ import aiohttp
 import msgspec
 
 from cli.errors import BadSetting, NotRatoon, ServerRefused, ServerUnreachable
+from cli.options.gateway_options import GATEWAY_DEFAULTS
 from cli.options.options import AdminFlags, TargetFlags
 from cli.output import print_answer
+from cli.serving.address import ServerAddress, running_server
 from cli.serving.compose import admin_url, base_url
 from gateway.auth.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
 from gateway.auth.private_file import PrivateFileError
 
 _TIMEOUT_S = 30.0
+_WHERE = "--data-dir or DATA_DIR names the directory of its server"
 Answer = TypeVar("Answer")
 
 
@@ -172,16 +175,46 @@ PREFIXES = ResourceKind("prefix", "prefixes")
 
 def admin_target(flags: AdminFlags) -> tuple[str, str]:
     """URL and key of the admin routes; BadSetting if there is no key or the URL is malformed."""
-    url = flags.url or admin_url(flags.host, flags.port, flags.admin_host, flags.admin_port)
+    url = flags.url or _admin_url(flags)
     key = flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
     return checked_url(url), _checked_key("--admin-key", key)
 
 
 def load_target(flags: TargetFlags) -> tuple[str, str]:
     """URL and key of the server to load; BadSetting if there is no key or the URL is malformed."""
-    url = flags.url or base_url(flags.host, flags.port)
+    url = flags.url or _base_url(flags)
     key = flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
     return checked_url(url), _checked_key("--key", key)
+
+
+def _admin_url(flags: AdminFlags) -> str:
+    """Where the variables of a server say that it listens; if none does, where one runs."""
+    given = (flags.host, flags.port, flags.admin_host, flags.admin_port)
+    if given == (None,) * 4 and (running := _running(flags.data_dir)):
+        return running.admin_url
+    return admin_url(
+        flags.host or GATEWAY_DEFAULTS.host,
+        flags.port or GATEWAY_DEFAULTS.port,
+        flags.admin_host or GATEWAY_DEFAULTS.admin_host,
+        flags.admin_port,
+    )
+
+
+def _base_url(flags: TargetFlags) -> str:
+    if (flags.host, flags.port) == (None, None) and (running := _running(flags.data_dir)):
+        return running.url
+    return base_url(
+        flags.host or GATEWAY_DEFAULTS.host,
+        flags.port or GATEWAY_DEFAULTS.port,
+    )
+
+
+def _running(data_dir: Path) -> ServerAddress | None:
+    """The server that runs in the data directory; BadSetting if that cannot be trusted."""
+    try:
+        return running_server(data_dir)
+    except PrivateFileError as error:
+        raise BadSetting("--url", f"not given, and {error}") from error
 
 
 def checked_url(url: str) -> str:
@@ -206,7 +239,7 @@ def _key_of(flag: str, name: str, data_dir: Path) -> str:
     try:
         keys = read_keys(path)
     except (PrivateFileError, OSError) as error:
-        raise BadSetting(flag, f"not given, and {error}; --data-dir names its directory") from error
+        raise BadSetting(flag, f"not given, and {error}; {_WHERE}") from error
     if name not in keys:
         raise BadSetting(flag, f"not given, and {path} has no {name}")
     return keys[name]

@@ -88,9 +88,9 @@ def greeting(url: str, model: str, keys_file: Path) -> str:
 Ratoon serves {model} at {url}/v1
 The keys are in {keys_file}: the admin key and those of two demo tenants.
 
-Ask it something:
+Ask it something, from any directory:
 
-. {_sourced(keys_file)}
+. {shlex.quote(str(keys_file.absolute()))}
 {first}
 
 Ask again under the same system prompt. usage.prompt_tokens_details.cached_tokens counts the
@@ -123,9 +123,3 @@ def curl(url: str, body: str) -> str:
         "  -H 'Content-Type: application/json' \\\n"
         f"  -d {shlex.quote(body)}"
     )
-
-
-def _sourced(path: Path) -> str:
-    """The path as the shell's `.` needs it: with a slash, or it would be searched in PATH."""
-    text = str(path)
-    return shlex.quote(text if "/" in text else f"./{text}")
