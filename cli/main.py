@@ -42,6 +42,7 @@ TENANTS = CommandGroup(
     {
         "create": "cli.operating.tenants:create",
         "list": "cli.operating.tenants:list_all",
+        "show": "cli.operating.tenant_view:show",
         "limits": "cli.operating.tenants:limits",
         "quota": "cli.operating.tenants:quota",
         "usage-tiers": "cli.operating.tenants:usage_tiers",

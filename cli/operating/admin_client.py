@@ -130,6 +130,10 @@ class ResourceKind:
         hint = f"see 'ratoon {self.plural} list'"
         raise BadSetting(self.word.upper(), f"there is no {self.word} '{name_or_id}'; {hint}")
 
+    async def names(self, client: AdminClient) -> dict[str, str]:
+        """The name of each, by its id."""
+        return {one["id"]: one["name"] for one in await client.rows(self.path, self.plural)}
+
     def all(self, admin: AdminFlags) -> list[dict[str, Any]]:
         """All of them, as the server lists them."""
         return with_admin(admin, lambda client: client.rows(self.path, self.plural))

@@ -163,7 +163,9 @@ def test_the_directory_is_named_as_make_names_it(console: Console, data_dir: Pat
 
 
 def test_no_key_anywhere_names_the_flag_and_the_file(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match=r"--admin-key: not given, and .*keys\.env is missing; .*DATA_DIR"):
+    with pytest.raises(
+        BadSetting, match=r"--admin-key: not given, and .*keys\.env is missing; .*DATA_DIR"
+    ):
         admin_target(AdminFlags(data_dir=tmp_path))
     with pytest.raises(BadSetting, match=r"--key: not given"):
         load_target(TargetFlags(data_dir=tmp_path))

@@ -61,9 +61,7 @@ def test_a_server_is_found_while_it_runs(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_of_a_killed_server_is_stale(
-    tmp_path: Path, other: subprocess.Popen[str]
-) -> None:
+def test_the_file_of_a_killed_server_is_stale(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     found = running_server(tmp_path)
     assert found is not None
     assert (found.url, found.pid) == ("http://127.0.0.1:6", other.pid)
@@ -115,5 +113,5 @@ def test_a_damaged_file_is_reported_and_a_place_without_files_is_not(tmp_path: P
 def test_a_directory_that_cannot_be_written_is_an_error_that_leaves_nothing(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(OSError), address_told(tmp_path / "nowhere", HERE):  # noqa: PT011
+    with pytest.raises(OSError), address_told(tmp_path / "nowhere", HERE):
         raise AssertionError("the block must not run")
