@@ -179,6 +179,14 @@ COMMANDS: Mapping[str, Commands] = {
         ),
     },
     "Operate": {
+        "status": Command(
+            "cli.watching.status:status",
+            "Show whether the server, its engine and each tier of the cache work.",
+        ),
+        "top": Command(
+            "cli.watching.top:top",
+            "Watch hit rates by tier, tokens a second, the queue, and each tenant, until Ctrl-C.",
+        ),
         "usage": Command(
             "cli.operating.usage:usage",
             "Show what tenants used, by key and day (UTC), and in all; by default of the "

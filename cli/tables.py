@@ -39,14 +39,16 @@ class TableText:
     def write(self, console: Console) -> None:
         """On the console, as it is a terminal or not."""
         if not console.is_terminal:
-            lines = self.plain_lines()
-        elif (widths := fitting(self._extents(), console.width)) is not None:
-            console.print(self._drawn(widths))
-            return
+            _write(console, self.plain_lines())
+        elif (table := self.drawn(console.width)) is not None:
+            console.print(table)
         else:
-            lines = self.record_lines()
-        for line in lines:
-            console.file.write(f"{line}\n")  # as it is: rich would expand tabs
+            _write(console, self.record_lines())
+
+    def drawn(self, width: int) -> Table | None:
+        """For a terminal of this width; None where its words do not fit."""
+        widths = fitting(self._extents(), width)
+        return None if widths is None else self._drawn(widths)
 
     def plain_lines(self) -> Iterator[str]:
         """The title as a comment, the heads if any, and the rows, with tabs between cells."""
@@ -96,6 +98,12 @@ class TableText:
         for row in self.rows:
             table.add_row(*map(Text, row))
         return table
+
+
+def _write(console: Console, lines: Iterable[str]) -> None:
+    """Lines as they are: rich would expand tabs."""
+    for line in lines:
+        console.file.write(f"{line}\n")
 
 
 def fitting(extents: Sequence[tuple[int, int]], width: int) -> list[int] | None:

@@ -32,15 +32,14 @@ Answer = TypeVar("Answer")
 class AdminClient:
     """The admin routes of one server. For one event loop; used inside `async with`."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._url = url
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._headers = {"Authorization": f"Bearer {key}"}
         self.beside_a_tenants_key = {"X-Ratoon-Operator": key}  # makes a request the operator's
 
     async def __aenter__(self) -> AdminClient:
-        self._session = aiohttp.ClientSession(
-            headers=self._headers, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)
-        )
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=self._timeout)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -51,17 +50,31 @@ class AdminClient:
 
         Raises ServerRefused, ServerUnreachable or NotRatoon.
         """
-        try:
-            async with self._session.request(method, self._url + path, json=body) as response:
-                content = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise unreachable(self._url, error) from error
-        if response.status >= 400:
-            raise ServerRefused(error_message(content, response.status), status=response.status)
+        status, content = await self._exchange(method, path, body)
+        if status >= 400:
+            raise ServerRefused(error_message(content, status), status=status)
         answer = _decoded(content)
         if content and not isinstance(answer, dict):  # as all answers of the admin routes are
             raise NotRatoon(self._url)
         return answer
+
+    async def health(self) -> dict[str, Any]:
+        """What `/readyz` says, whichever it is; raises ServerUnreachable or NotRatoon."""
+        _, content = await self._exchange("GET", "/readyz", None)
+        answer = _decoded(content)
+        if not isinstance(answer, dict) or "status" not in answer:
+            raise NotRatoon(self._url)
+        return answer
+
+    async def _exchange(
+        self, method: str, path: str, body: dict[str, Any] | None
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer; raises ServerUnreachable."""
+        try:
+            async with self._session.request(method, self._url + path, json=body) as response:
+                return response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise unreachable(self._url, error) from error
 
     async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
         """The list `name` of the server's answer; raises as `call`."""

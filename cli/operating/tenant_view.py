@@ -7,15 +7,13 @@ from typing import Any
 
 import typer
 
-from cli.errors import ServerRefused
 from cli.operating.admin_client import GROUPS, TENANTS, AdminClient, with_admin
+from cli.operating.engine_stats import stats_of
 from cli.operating.tenant_keys import KEY_COLUMNS, key_row
 from cli.operating.tenants import TenantArgument, described, quota_of, state_of
 from cli.operating.usage import show_usage
 from cli.options.options import AdminFlags
 from cli.output import moment, print_result, print_table
-
-STATS = "/admin/cache/stats"
 
 
 def show(admin: AdminFlags, tenant: TenantArgument) -> None:
@@ -31,26 +29,17 @@ def show(admin: AdminFlags, tenant: TenantArgument) -> None:
         path = TENANTS.path_of(tenant_id)
         record = await client.call("GET", path)
         groups = await GROUPS.names(client) if record.get("group_id") else {}
+        stats = await stats_of(client)
+        flows = [] if stats is None else [one for one in stats["tenants"] if one["id"] == tenant_id]
         return {
             "tenant": record,
             "group": groups.get(record.get("group_id")),
             "keys": await client.rows(f"{path}/keys", "keys"),
             "usage": await client.rows(f"/admin/usage?tenant={tenant_id}", "usage"),
-            "cache": await _in_cache(client, tenant_id),
+            "cache": flows[0] if flows else None,  # None, too, before its first request
         }
 
     print_result(with_admin(admin, use), _show, as_json=admin.json)
-
-
-async def _in_cache(client: AdminClient, tenant_id: str) -> dict[str, Any] | None:
-    """The tenant's part of the engine's counters; None before its first request, or without one."""
-    try:
-        stats = await client.call("GET", STATS)
-    except ServerRefused as refused:
-        if refused.status != 503:  # no engine is connected: the rest is known all the same
-            raise
-        return None
-    return next((one for one in stats["tenants"] if one["id"] == tenant_id), None)
 
 
 def _show(found: dict[str, Any]) -> None:
