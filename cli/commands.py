@@ -156,6 +156,14 @@ CACHE = CommandGroup(
             "List the last evictions between tenants: whose blocks were evicted, for whom, "
             "and why.",
         ),
+        "probe": Command(
+            "cli.asking.cached:probe",
+            "Show how much of a request's prompt is in the cache; nothing is computed.",
+        ),
+        "warm": Command(
+            "cli.asking.cached:warm",
+            "Compute a request's prompt into the cache, without an answer.",
+        ),
         "flush": Command(
             "cli.operating.cache:flush",
             "Forget cached prefixes, and compiled grammars, of one tenant or of all.",
@@ -179,6 +187,10 @@ COMMANDS: Mapping[str, Commands] = {
         ),
     },
     "Operate": {
+        "chat": Command(
+            "cli.asking.chat:chat",
+            "Talk to the model; after each turn it says what came from the cache, and how fast.",
+        ),
         "status": Command(
             "cli.watching.status:status",
             "Show whether the server, its engine and each tier of the cache work.",

@@ -141,7 +141,7 @@ async def run_load(server: LoadTarget, load: LoadFlags, seed: int) -> LoadReport
 async def first_model(url: str, key: str) -> str:
     """The name of the model that the server serves; raises as `AdminClient.call`."""
     async with AdminClient(url, key) as client:
-        return str((await client.rows("/v1/models", "data"))[0]["id"])
+        return await client.first_model()
 
 
 def draw_bodies(load: LoadFlags, model: str, seed: int) -> list[Body]:

@@ -66,6 +66,10 @@ class AdminClient:
             raise NotRatoon(self._url)
         return answer
 
+    async def first_model(self) -> str:
+        """The name of the model that the server serves; raises as `call`."""
+        return str((await self.rows("/v1/models", "data"))[0]["id"])
+
     async def _exchange(
         self, method: str, path: str, body: dict[str, Any] | None
     ) -> tuple[int, bytes]:
@@ -199,7 +203,7 @@ def admin_target(flags: AdminFlags) -> tuple[str, str]:
 
 def load_target(flags: TargetFlags) -> tuple[str, str]:
     """URL and key of the server to load; BadSetting if there is no key or the URL is malformed."""
-    url = flags.url or _base_url(flags)
+    url = flags.url or service_url(flags)
     key = flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
     return checked_url(url), _checked_key("--key", key)
 
@@ -217,7 +221,8 @@ def _admin_url(flags: AdminFlags) -> str:
     )
 
 
-def _base_url(flags: TargetFlags) -> str:
+def service_url(flags: TargetFlags | AdminFlags) -> str:
+    """Where tenants reach the server: as its variables say; if none does, where one runs."""
     if (flags.host, flags.port) == (None, None) and (running := _running(flags.data_dir)):
         return running.url
     return base_url(

@@ -11,6 +11,7 @@ from cli.operating.admin_client import (
     checked_url,
     error_message,
     load_target,
+    service_url,
     with_admin,
 )
 from cli.options.options import AdminFlags, TargetFlags
@@ -138,7 +139,7 @@ def test_a_server_that_runs_in_the_data_directory_is_found(data_dir: Path) -> No
     admin, target = AdminFlags(data_dir=data_dir), TargetFlags(data_dir=data_dir)
     with address_told(data_dir, told):
         assert admin_target(admin)[0] == told.admin_url
-        assert load_target(target)[0] == told.url
+        assert load_target(target)[0] == service_url(admin) == told.url
         assert admin_target(replace(admin, port=83))[0] == "http://127.0.0.1:83"
         assert load_target(replace(target, host="10.0.0.1"))[0] == "http://10.0.0.1:8000"
         assert admin_target(replace(admin, url="http://x"))[0] == "http://x"
