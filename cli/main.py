@@ -1,113 +1,35 @@
-"""The `ratoon` command: which sub-commands there are.
+"""The `ratoon` command line.
 
-Each is named as `module:function` and imported only when it is asked for. The libraries of all
-commands together take more than a second to load, and `ratoon serve` is to start its engine at
-once.
+A command is imported only when it is asked for: the libraries of all together take more than a
+second to load, and `ratoon serve` is to start its engine at once. The help lists commands by their
+summaries and imports none.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version as distribution_version
+from collections.abc import Sequence
 from pkgutil import resolve_name
+from typing import Annotated
 
 import typer
 
+from cli.commands import COMMANDS, CommandGroup, Commands
 from cli.options.flags import flattened
-
-
-@dataclass(frozen=True, slots=True)
-class CommandGroup:
-    """Commands that begin with the same word."""
-
-    help_text: str
-    commands: Commands
-
-
-Commands = Mapping[str, str | CommandGroup]
-
-KEYS = CommandGroup(
-    "A tenant's keys. An issued key is shown once.",
-    {
-        "create": "cli.operating.tenant_keys:create",
-        "list": "cli.operating.tenant_keys:list_all",
-        "rotate": "cli.operating.tenant_keys:rotate",
-        "revoke": "cli.operating.tenant_keys:revoke",
-    },
-)
-TENANTS = CommandGroup(
-    "Tenants of a running server, their keys, limits and cache quotas.",
-    {
-        "create": "cli.operating.tenants:create",
-        "list": "cli.operating.tenants:list_all",
-        "limits": "cli.operating.tenants:limits",
-        "quota": "cli.operating.tenants:quota",
-        "usage-tiers": "cli.operating.tenants:usage_tiers",
-        "canonical-prompts": "cli.operating.tenants:canonical_prompts",
-        "disable": "cli.operating.tenants:disable",
-        "enable": "cli.operating.tenants:enable",
-        "delete": "cli.operating.tenants:delete",
-        "keys": KEYS,
-    },
-)
-GROUPS = CommandGroup(
-    "Groups of tenants that trust each other and share the cache.",
-    {
-        "create": "cli.operating.groups:create",
-        "list": "cli.operating.groups:list_all",
-        "join": "cli.operating.groups:join",
-        "leave": "cli.operating.groups:leave",
-        "delete": "cli.operating.groups:delete",
-    },
-)
-PREFIXES = CommandGroup(
-    "Published prefixes: prompts that many tenants begin with.",
-    {
-        "create": "cli.operating.prefixes:create",
-        "list": "cli.operating.prefixes:list_all",
-        "show": "cli.operating.prefixes:show",
-        "delete": "cli.operating.prefixes:delete",
-    },
-)
-CACHE = CommandGroup(
-    "The prefix cache of a running server.",
-    {
-        "stats": "cli.operating.cache:stats",
-        "evictions": "cli.operating.cache:evictions",
-        "flush": "cli.operating.cache:flush",
-    },
-)
-# By the panel of the help in which they are listed.
-COMMANDS: Mapping[str, Commands] = {
-    "Serve": {
-        "serve": "cli.serving.serve:serve",
-        "gateway": "cli.serving.serve:gateway",
-        "engine": "cli.serving.serve:engine",
-    },
-    "Operate": {
-        "usage": "cli.operating.usage:usage",
-        "audit": "cli.operating.usage:audit",
-        "verify-isolation": "cli.isolation.verify_isolation:verify_isolation",
-        "tenants": TENANTS,
-        "groups": GROUPS,
-        "prefixes": PREFIXES,
-        "cache": CACHE,
-    },
-    "Measure": {
-        "bench": "cli.load.bench:bench",
-        "simulate": "cli.simulation.simulate:simulate",
-        "plan": "cli.simulation.plan:plan",
-        "lint": "cli.lint.lint:lint",
-        "version": "cli.main:version",
-    },
-}
 
 
 def main() -> None:
     """Entry point of the `ratoon` script."""
-    build_app(sys.argv[1:])()
+    build_app(_words())()
+
+
+def _words() -> list[str]:
+    """What is typed after `ratoon`; where a shell asks for completions, what is typed so far."""
+    if "_RATOON_COMPLETE" not in os.environ:
+        return sys.argv[1:]
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    return typed.split()[1:]
 
 
 def version() -> None:
@@ -117,14 +39,17 @@ def version() -> None:
 
         ratoon version
     """
+    from importlib.metadata import version as distribution_version  # slow to load
+
     typer.echo(f"ratoon {distribution_version('ratoon')}")
 
 
-def build_app(words: Sequence[str] = ()) -> typer.Typer:
-    """The command line that understands `words`.
+def build_app(words: Sequence[str] | None = None) -> typer.Typer:
+    """The command line that understands `words`; every one, if there are none.
 
-    If they begin with a command, it has no other. If not, it has all: they are to be listed, to be
-    completed, or to be compared with a word that is misspelt.
+    If they begin with a command, it has no other. If not, it has all, but only by name and
+    summary: they are to be listed, to be completed, or to be compared with a word that is
+    misspelt.
     """
     app = _typer(
         "A multi-tenant inference gateway that treats the prompt cache as its product.\n\n"
@@ -132,28 +57,44 @@ def build_app(words: Sequence[str] = ()) -> typer.Typer:
         "flag can be given as a variable, named in [yellow]\\[env var][/yellow] beside it."
     )
     app.callback()(_before_any_command)
-    for panel, commands in _asked_for(words).items():
-        _add(app, commands, panel)
+    if words and words[0] == "--":
+        words = words[1:]
+    asked = _begun({name: one for panel in COMMANDS.values() for name, one in panel.items()}, words)
+    for panel, commands in COMMANDS.items():
+        _add(app, {name: asked[name] for name in commands if name in asked}, words, panel)
     return app
 
 
-def _asked_for(words: Sequence[str]) -> Mapping[str, Commands]:
-    """The command that `words` begin with, in its panel; all, if they begin with none."""
-    for panel, commands in COMMANDS.items():
-        if words and words[0] in commands:
-            return {panel: {words[0]: commands[words[0]]}}
-    return COMMANDS
+def _begun(commands: Commands, words: Sequence[str] | None) -> Commands:
+    """The command that `words` begin with; all, if they begin with none."""
+    return {words[0]: commands[words[0]]} if words and words[0] in commands else commands
 
 
-def _add(app: typer.Typer, commands: Commands, panel: str | None = None) -> None:
-    """Add commands to `app`, listed in its help under `panel`."""
+def _add(
+    app: typer.Typer, commands: Commands, words: Sequence[str] | None, panel: str | None = None
+) -> None:
+    """Add commands to `app`, listed in its help under `panel`; see `build_app`."""
     for name, command in commands.items():
+        below = _after(name, words)
         if isinstance(command, CommandGroup):
             group = _typer(command.help_text)
-            _add(group, command.commands)
+            _add(group, _begun(command.commands, below), below, panel=None)
             app.add_typer(group, name=name, rich_help_panel=panel)
+        elif below is None or (words and words[0] == name):
+            app.command(name, rich_help_panel=panel)(flattened(resolve_name(command.function)))
         else:
-            app.command(name, rich_help_panel=panel)(flattened(resolve_name(command)))
+            app.command(name, rich_help_panel=panel, help=command.summary)(_only_listed)
+
+
+def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:
+    """The words after the command `name`; none where another is asked for, None for all."""
+    if words is None:
+        return None
+    return words[1:] if words and words[0] == name else ()
+
+
+def _only_listed() -> None:
+    """Nothing: a command whose name the words do not begin with is not run."""
 
 
 def _typer(help_text: str) -> typer.Typer:
@@ -165,5 +106,18 @@ def _typer(help_text: str) -> typer.Typer:
     )
 
 
-def _before_any_command() -> None:
-    """Nothing. An app without a callback would take its only command for itself: no `ratoon X`."""
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+def _before_any_command(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """What stands before a command."""

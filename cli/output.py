@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -10,7 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
+
+from cli.tables import TableText
 
 Shown = TypeVar("Shown")
 
@@ -35,12 +37,9 @@ def print_answer(answer: Any, words: str, *, as_json: bool) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     """A table on standard output; every row has a cell for each column."""
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*map(str, row))
-    Console().print(table, markup=False)
+    # In a pipe it is plain, also where FORCE_COLOR makes rich take it for a terminal.
+    console = Console(force_terminal=sys.stdout.isatty())
+    TableText.of(title, columns, rows).write(console)
 
 
 def print_rows(

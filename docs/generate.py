@@ -18,7 +18,8 @@ import typer
 from prometheus_client.parser import text_string_to_metric_families
 from rich.text import Text
 
-from cli.main import COMMANDS, build_app
+from cli.commands import COMMANDS
+from cli.main import build_app
 from engine.link import stats_messages as counted
 from gateway.admin.routes import admin_router
 from gateway.composition import DIALECTS

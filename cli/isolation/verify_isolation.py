@@ -22,11 +22,10 @@ from cli.isolation.report import Record, markdown, show
 from cli.isolation.server import ServerUnderTest
 from cli.isolation.timing import time_tenants
 from cli.isolation.verdict import Finding, Outcome, eviction_outcome, overall, timing_outcome
-from cli.operating.admin_client import AdminClient, admin_target, checked_url
+from cli.operating.admin_client import AdminClient, admin_target, checked_url, service_url
 from cli.options.flags import plain_field
 from cli.options.options import AdminFlags, server_field
 from cli.output import print_result, utc_now
-from cli.serving.compose import base_url
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
 _TIERS = [TierCase.DEVICE, TierCase.HOST, TierCase.DISK, TierCase.EVICTED]
@@ -112,7 +111,7 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
 
 async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...]) -> Record:
     _stop_on_sigterm()
-    url = checked_url(flags.service_url or admin.url or base_url(admin.host, admin.port))
+    url = checked_url(flags.service_url or admin.url or service_url(admin))
     async with (
         AdminClient(*admin_target(admin)) as client,
         aiohttp.ClientSession(timeout=_TIMEOUT) as session,

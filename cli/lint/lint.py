@@ -5,17 +5,15 @@ Knows: files and tables. Does not know: what is wrong with a request (`findings.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
-from cli.errors import CliError
 from cli.lint.findings import Finding, lint_against
 from cli.lint.findings import lint as findings_of
 from cli.output import print_result, print_table
+from cli.request_file import read_request
 
 _COLUMNS = ("part", "character", "what", "excerpt", "what to do")
 
@@ -41,26 +39,13 @@ def lint(
 
         ratoon lint request.json --against earlier.json --json
     """
-    sent = _read(request)
+    sent = read_request(request)
     found = findings_of(sent, block_size)
     if against is not None:
-        found = [*lint_against(sent, _read(str(against))), *found]
+        found = [*lint_against(sent, read_request(str(against))), *found]
     print_result(found, _show, as_json=as_json)
     if found:
         raise typer.Exit(1)
-
-
-def _read(path: str) -> dict[str, Any]:
-    try:
-        body = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        value = msgspec.json.decode(body)
-    except OSError as error:
-        raise CliError(f"{path}: {error.strerror}") from None
-    except (msgspec.DecodeError, RecursionError):
-        raise CliError(f"{path} is not JSON") from None
-    if not isinstance(value, dict):
-        raise CliError(f"{path} is not a JSON object")
-    return value
 
 
 def _show(found: list[Finding]) -> None:

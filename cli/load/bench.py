@@ -25,7 +25,7 @@ from cli.load.load import (
     load_session,
     stream_body,
 )
-from cli.load.phases import SMALL, SPECIAL_IDS, WorkloadName, WorkloadSizes, draw_phases
+from cli.load.phases import SMALL, SPECIAL_IDS, WorkloadName, WorkloadSizes, draw_phases, longest
 from cli.load.report import LoadReport, make_report, show
 from cli.operating.admin_client import AdminClient, load_target
 from cli.options.flags import field
@@ -90,10 +90,10 @@ def bench(target: TargetFlags, load: LoadFlags) -> None:
     """
     url, key = load_target(target)
     seed = secrets.randbits(32) if load.seed is None else load.seed
-    model = target.served_model or asyncio.run(first_model(url, key))
+    model, context = asyncio.run(_served(url, key, target.served_model))
     server = LoadTarget(url, key, model, load.timeout_s)
     if load.workload is not None:
-        run_workload(load.workload, server, load, seed)
+        run_workload(load.workload, server, load, seed, context)
         return
     report = asyncio.run(run_load(server, load, seed))
     print_result(report, show, as_json=load.json)
@@ -109,10 +109,22 @@ class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):
     report: LoadReport
 
 
-def run_workload(name: WorkloadName, server: LoadTarget, load: LoadFlags, seed: int) -> None:
-    """Run a workload's phases and print each when it has ended: a table, or a line of JSON."""
-    failed = []
-    for phase in draw_phases(name, SMALL if load.small else WorkloadSizes(), load.vocab, seed):
+def run_workload(
+    name: WorkloadName, server: LoadTarget, load: LoadFlags, seed: int, context: int | None
+) -> None:
+    """Run a workload's phases and print each when it has ended: a table, or a line of JSON.
+
+    BadSetting, before a request is sent, if one would be longer than the model's `context`.
+    """
+    phases = draw_phases(name, SMALL if load.small else WorkloadSizes(), load.vocab, seed)
+    needed, failed = longest(phases), []
+    if context is not None and needed > context:
+        hint = "another workload" if load.small else "--small or another workload"
+        raise BadSetting(
+            "--workload",
+            f"{name} has requests of {needed} tokens, and {server.model} takes {context}: {hint}",
+        )
+    for phase in phases:
         outcomes, wall_s = drive(phase, server, load.processes)
         report = make_report(outcomes, wall_s, seed)
         if load.json:
@@ -138,10 +150,15 @@ async def run_load(server: LoadTarget, load: LoadFlags, seed: int) -> LoadReport
             return make_report(outcomes, time.perf_counter() - started_at, seed)
 
 
-async def first_model(url: str, key: str) -> str:
-    """The name of the model that the server serves; raises as `AdminClient.call`."""
+async def _served(url: str, key: str, name: str | None) -> tuple[str, int | None]:
+    """The model of this name, or the first one, and its context if the server says it.
+
+    Raises as `AdminClient.call`.
+    """
     async with AdminClient(url, key) as client:
-        return str((await client.rows("/v1/models", "data"))[0]["id"])
+        models = await client.rows("/v1/models", "data")
+    found = next((one for one in models if one["id"] == name), models[0] if name is None else {})
+    return name or str(found["id"]), found.get("max_model_len")
 
 
 def draw_bodies(load: LoadFlags, model: str, seed: int) -> list[Body]:

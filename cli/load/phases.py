@@ -16,7 +16,7 @@ made up, so that every server gets the same requests.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
@@ -137,6 +137,12 @@ def draw_phases(name: WorkloadName, sizes: WorkloadSizes, vocab: int, seed: int)
     """The phases of a workload; equal arguments give equal phases. `vocab` is at least 21."""
     draw = RandomIds(random.Random(f"{seed} {name}"), vocab)
     return _DRAWN[name](draw, sizes)
+
+
+def longest(phases: Sequence[LoadPhase]) -> int:
+    """Tokens of the longest prompt with its answer."""
+    chains = (chain for phase in phases for chain in phase.chains)
+    return max(sum(len(turn.ids) + turn.output for turn in chain) for chain in chains)
 
 
 def prompts_of(chain: Chain) -> Iterator[tuple[list[int], int]]:

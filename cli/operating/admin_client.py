@@ -16,28 +16,30 @@ import aiohttp
 import msgspec
 
 from cli.errors import BadSetting, NotRatoon, ServerRefused, ServerUnreachable
+from cli.options.gateway_options import GATEWAY_DEFAULTS
 from cli.options.options import AdminFlags, TargetFlags
 from cli.output import print_answer
+from cli.serving.address import ServerAddress, running_server
 from cli.serving.compose import admin_url, base_url
 from gateway.auth.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
 from gateway.auth.private_file import PrivateFileError
 
 _TIMEOUT_S = 30.0
+_WHERE = "--data-dir or DATA_DIR names the directory of its server"
 Answer = TypeVar("Answer")
 
 
 class AdminClient:
     """The admin routes of one server. For one event loop; used inside `async with`."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._url = url
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._headers = {"Authorization": f"Bearer {key}"}
         self.beside_a_tenants_key = {"X-Ratoon-Operator": key}  # makes a request the operator's
 
     async def __aenter__(self) -> AdminClient:
-        self._session = aiohttp.ClientSession(
-            headers=self._headers, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S)
-        )
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=self._timeout)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -48,17 +50,35 @@ class AdminClient:
 
         Raises ServerRefused, ServerUnreachable or NotRatoon.
         """
-        try:
-            async with self._session.request(method, self._url + path, json=body) as response:
-                content = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise unreachable(self._url, error) from error
-        if response.status >= 400:
-            raise ServerRefused(error_message(content, response.status), status=response.status)
+        status, content = await self._exchange(method, path, body)
+        if status >= 400:
+            raise ServerRefused(error_message(content, status), status=status)
         answer = _decoded(content)
         if content and not isinstance(answer, dict):  # as all answers of the admin routes are
             raise NotRatoon(self._url)
         return answer
+
+    async def health(self) -> dict[str, Any]:
+        """What `/readyz` says, whichever it is; raises ServerUnreachable or NotRatoon."""
+        _, content = await self._exchange("GET", "/readyz", None)
+        answer = _decoded(content)
+        if not isinstance(answer, dict) or "status" not in answer:
+            raise NotRatoon(self._url)
+        return answer
+
+    async def first_model(self) -> str:
+        """The name of the model that the server serves; raises as `call`."""
+        return str((await self.rows("/v1/models", "data"))[0]["id"])
+
+    async def _exchange(
+        self, method: str, path: str, body: dict[str, Any] | None
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer; raises ServerUnreachable."""
+        try:
+            async with self._session.request(method, self._url + path, json=body) as response:
+                return response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise unreachable(self._url, error) from error
 
     async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
         """The list `name` of the server's answer; raises as `call`."""
@@ -127,6 +147,10 @@ class ResourceKind:
         hint = f"see 'ratoon {self.plural} list'"
         raise BadSetting(self.word.upper(), f"there is no {self.word} '{name_or_id}'; {hint}")
 
+    async def names(self, client: AdminClient) -> dict[str, str]:
+        """The name of each, by its id."""
+        return {one["id"]: one["name"] for one in await client.rows(self.path, self.plural)}
+
     def all(self, admin: AdminFlags) -> list[dict[str, Any]]:
         """All of them, as the server lists them."""
         return with_admin(admin, lambda client: client.rows(self.path, self.plural))
@@ -172,16 +196,47 @@ PREFIXES = ResourceKind("prefix", "prefixes")
 
 def admin_target(flags: AdminFlags) -> tuple[str, str]:
     """URL and key of the admin routes; BadSetting if there is no key or the URL is malformed."""
-    url = flags.url or admin_url(flags.host, flags.port, flags.admin_host, flags.admin_port)
+    url = flags.url or _admin_url(flags)
     key = flags.admin_key or _key_of("--admin-key", ADMIN_KEY, flags.data_dir)
     return checked_url(url), _checked_key("--admin-key", key)
 
 
 def load_target(flags: TargetFlags) -> tuple[str, str]:
     """URL and key of the server to load; BadSetting if there is no key or the URL is malformed."""
-    url = flags.url or base_url(flags.host, flags.port)
+    url = flags.url or service_url(flags)
     key = flags.key or _key_of("--key", DEMO_KEY, flags.data_dir)
     return checked_url(url), _checked_key("--key", key)
+
+
+def _admin_url(flags: AdminFlags) -> str:
+    """Where the variables of a server say that it listens; if none does, where one runs."""
+    given = (flags.host, flags.port, flags.admin_host, flags.admin_port)
+    if given == (None,) * 4 and (running := _running(flags.data_dir)):
+        return running.admin_url
+    return admin_url(
+        flags.host or GATEWAY_DEFAULTS.host,
+        flags.port or GATEWAY_DEFAULTS.port,
+        flags.admin_host or GATEWAY_DEFAULTS.admin_host,
+        flags.admin_port,
+    )
+
+
+def service_url(flags: TargetFlags | AdminFlags) -> str:
+    """Where tenants reach the server: as its variables say; if none does, where one runs."""
+    if (flags.host, flags.port) == (None, None) and (running := _running(flags.data_dir)):
+        return running.url
+    return base_url(
+        flags.host or GATEWAY_DEFAULTS.host,
+        flags.port or GATEWAY_DEFAULTS.port,
+    )
+
+
+def _running(data_dir: Path) -> ServerAddress | None:
+    """The server that runs in the data directory; BadSetting if that cannot be trusted."""
+    try:
+        return running_server(data_dir)
+    except PrivateFileError as error:
+        raise BadSetting("--url", f"not given, and {error}") from error
 
 
 def checked_url(url: str) -> str:
@@ -206,7 +261,7 @@ def _key_of(flag: str, name: str, data_dir: Path) -> str:
     try:
         keys = read_keys(path)
     except (PrivateFileError, OSError) as error:
-        raise BadSetting(flag, f"not given, and {error}; --data-dir names its directory") from error
+        raise BadSetting(flag, f"not given, and {error}; {_WHERE}") from error
     if name not in keys:
         raise BadSetting(flag, f"not given, and {path} has no {name}")
     return keys[name]

@@ -53,6 +53,7 @@ def flush(
     tenant: Annotated[
         str | None, typer.Option(help="Only those of this tenant, by name or id.")
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Forget cached prefixes, and compiled grammars, of one tenant or of all.
 
@@ -62,6 +63,9 @@ def flush(
 
         ratoon cache flush --tenant acme
     """
+
+    if tenant is None and not yes:
+        typer.confirm("Forget what is cached of every tenant?", abort=True, err=True)
 
     async def use(client: AdminClient) -> Any:
         body = {} if tenant is None else {"tenant": await TENANTS.find(client, tenant)}

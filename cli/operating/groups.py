@@ -24,14 +24,20 @@ def create(admin: AdminFlags, name: NewName) -> None:
 
 
 def list_all(admin: AdminFlags) -> None:
-    """List the groups.
+    """List the groups and their members.
 
     Example:
 
         ratoon groups list --json
     """
-    columns = ("name", "id", "created")
-    print_rows("Groups", columns, GROUPS.all(admin), _row, as_json=admin.json)
+
+    async def use(client: AdminClient) -> list[dict[str, Any]]:
+        groups = await client.rows(GROUPS.path, GROUPS.plural)
+        tenants = await client.rows(TENANTS.path, TENANTS.plural)
+        return [{**group, "members": _members(group["id"], tenants)} for group in groups]
+
+    columns = ("name", "id", "members", "created")
+    print_rows("Groups", columns, with_admin(admin, use), _row, as_json=admin.json)
 
 
 def delete(admin: AdminFlags, group: GroupArgument) -> None:
@@ -73,4 +79,11 @@ def leave(admin: AdminFlags, tenant: TenantArgument) -> None:
 
 
 def _row(group: dict[str, Any]) -> tuple[str, ...]:
-    return group["name"], group["id"], moment(group["created_at"])
+    members = ", ".join(member["name"] for member in group["members"])
+    return group["name"], group["id"], members, moment(group["created_at"])
+
+
+def _members(group_id: str, tenants: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Id and name of each tenant that is in the group."""
+    members = (one for one in tenants if one.get("group_id") == group_id)
+    return [{"id": one["id"], "name": one["name"]} for one in members]

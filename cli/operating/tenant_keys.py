@@ -19,6 +19,7 @@ from cli.options.options import AdminFlags, argument
 from cli.output import moment, print_json, print_rows
 
 KeyArgument = Annotated[str, argument("KEY_ID", "See 'keys list'.")]
+KEY_COLUMNS = ("id", "key", "state", "created", "expires")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -49,8 +50,8 @@ def list_all(admin: AdminFlags, tenant: TenantArgument) -> None:
         ratoon tenants keys list acme
     """
     keys = TENANTS.call(admin, "GET", tenant, "keys")["keys"]
-    row, columns = partial(_row, now=time.time()), ("id", "key", "state", "created", "expires")
-    print_rows(f"Keys of {tenant}", columns, keys, row, as_json=admin.json)
+    row = partial(key_row, now=time.time())
+    print_rows(f"Keys of {tenant}", KEY_COLUMNS, keys, row, as_json=admin.json)
 
 
 def rotate(
@@ -100,7 +101,8 @@ def _show_issued(admin: AdminFlags, issued: dict[str, Any]) -> None:
     typer.echo(issued["key"])
 
 
-def _row(key: dict[str, Any], now: float) -> tuple[str, ...]:
+def key_row(key: dict[str, Any], now: float) -> tuple[str, ...]:
+    """A key as the server lists it, under `KEY_COLUMNS`, at `now` in seconds since the epoch."""
     return (
         key["id"],
         key.get("hint", ""),

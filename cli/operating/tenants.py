@@ -79,18 +79,32 @@ def list_all(admin: AdminFlags) -> None:
 
         ratoon tenants list --json
     """
-    columns = ("name", "id", "state", "weight", "created")
+    columns = ("name", "id", "state", "priority", "weight", "created")
     print_rows("Tenants", columns, TENANTS.all(admin), _row, as_json=admin.json)
 
 
 def disable(admin: AdminFlags, tenant: TenantArgument) -> None:
-    """Refuse a tenant's requests (403) until it is enabled again; its keys stay.
+    """Refuse a tenant's requests (403) until it is enabled again; its cache is dropped.
+
+    Its keys stay, but none works; its running requests end within five seconds.
 
     Example:
 
         ratoon tenants disable acme
     """
-    TENANTS.change(admin, "POST", tenant, "disable", said=f"Disabled tenant {tenant}.")
+
+    async def use(client: AdminClient) -> tuple[Any, int]:
+        path = TENANTS.path_of(await TENANTS.find(client, tenant))
+        keys = await client.rows(f"{path}/keys", "keys")
+        return await client.call("POST", f"{path}/disable"), sum(key["live"] for key in keys)
+
+    answer, live = with_admin(admin, use)
+    said = (
+        f"Disabled tenant {tenant}.\n"
+        f"Keys that stop working until it is enabled: {live}.\n"
+        "Running requests end within five seconds. What it had in the cache is dropped."
+    )
+    print_answer(answer, said, as_json=admin.json)
 
 
 def enable(admin: AdminFlags, tenant: TenantArgument) -> None:
@@ -240,12 +254,16 @@ def quota(
         return {"cache": {**record.get("cache", {}), **wanted}} if wanted else {}
 
     record = _changed(admin, tenant, change)
+    print_answer(record, f"Tenant {record['name']}: {quota_of(record)}", as_json=admin.json)
+
+
+def quota_of(record: dict[str, Any]) -> str:
+    """A tenant's share of the cache in words."""
     now = record.get("cache", {})
-    words = (
-        f"Tenant {record['name']}: floor {now.get('floor', 0.0):g}, "
-        f"ceiling {now.get('ceiling', 1.0):g}, weight {record.get('weight', 1.0):g}"
+    return (
+        f"floor {now.get('floor', 0.0):g}, ceiling {now.get('ceiling', 1.0):g}, "
+        f"weight {record.get('weight', 1.0):g}"
     )
-    print_answer(record, words, as_json=admin.json)
 
 
 def _changed(
@@ -262,11 +280,17 @@ def _changed(
     return with_admin(admin, use)
 
 
+def state_of(tenant: dict[str, Any]) -> str:
+    """Whether the tenant's requests are served, in a word."""
+    return "disabled" if tenant.get("disabled") else "enabled"
+
+
 def _row(tenant: dict[str, Any]) -> tuple[str, ...]:
     return (
         tenant["name"],
         tenant["id"],
-        "disabled" if tenant.get("disabled") else "enabled",
+        state_of(tenant),
+        tenant.get("priority", "interactive"),
         f"{tenant.get('weight', 1.0):g}",
         moment(tenant.get("created_at")),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -13,16 +13,23 @@ from cli.operating.admin_client import TENANTS, AdminClient, with_admin
 from cli.options.options import AdminFlags
 from cli.output import moment, print_result, print_rows, print_table
 
-# The ids and the two counts of the cache are one above the other: so all fits 100 columns.
+# Some are one above the other: so all fits 80 columns.
 _USAGE_COLUMNS = (
     "day",
     "tenant\nkey",
-    "requests",
-    "computed",
-    "cached",
+    "requests\nsaved s",
+    "computed\ncached",
     "generated",
-    "saved s",
     "written\nunread",
+)
+_COUNTED = (
+    "requests",
+    "computed_tokens",
+    "cached_tokens",
+    "generated_tokens",
+    "saved_ms",
+    "cache_written_tokens",
+    "cache_unread_tokens",
 )
 _UNITS = ("", "k", "M", "G", "T")
 Day = Annotated[
@@ -38,7 +45,7 @@ def usage(
     first: Day = None,
     last: Day = None,
 ) -> None:
-    """Show what tenants used, by key and day (UTC); by default of the last 31 days.
+    """Show what tenants used, by key and day (UTC), and in all; by default of the last 31 days.
 
     Tokens are computed, cached (and the seconds saved so), generated, written into the cache, and
     of those unread: no request has found them to this day. --json has exact numbers.
@@ -48,20 +55,37 @@ def usage(
         ratoon usage --tenant acme --first 2026-01-01 --last 2026-01-31
     """
 
-    async def use(client: AdminClient) -> list[dict[str, Any]]:
+    async def use(client: AdminClient) -> tuple[list[dict[str, Any]], dict[str, str]]:
         wanted = {"from": first, "to": last}
         if tenant is not None:
             wanted["tenant"] = await TENANTS.find(client, tenant)
         given = {name: value for name, value in wanted.items() if value is not None}
-        return await client.rows(f"/admin/usage?{urlencode(given)}", "usage")
+        rows = await client.rows(f"/admin/usage?{urlencode(given)}", "usage")
+        return rows, await TENANTS.names(client)
 
-    rows = with_admin(admin, use)
-    print_result(rows, show_usage, as_json=admin.json)
+    rows, names = with_admin(admin, use)
+    print_result(rows, lambda rows: show_usage(rows, names), as_json=admin.json)
 
 
-def show_usage(rows: Iterable[dict[str, Any]]) -> None:
-    """The rows of GET /admin/usage as a table of 100 columns, with large numbers in short."""
-    print_table("Usage in tokens, large numbers rounded", _USAGE_COLUMNS, map(_usage, rows))
+def show_usage(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> None:
+    """The rows of GET /admin/usage as a table of 80 columns, with large numbers in short.
+
+    `names` are the tenants' by their ids; one that has none was deleted.
+    """
+    cells = [_usage(row["day"], f"{_named(row, names)}\n{row['key_id']}", row) for row in rows]
+    if rows:
+        cells.append(_usage("all days", "all keys", totals(rows)))
+    print_table("Usage in tokens, large numbers rounded", _USAGE_COLUMNS, cells)
+
+
+def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The sums of all counts; of those that were not measured in any row, None."""
+    return {
+        name: sum(counts)
+        if (counts := [c for row in rows if (c := row[name]) is not None])
+        else None
+        for name in _COUNTED
+    }
 
 
 def audit(
@@ -81,18 +105,21 @@ def audit(
     print_rows("Audit log", columns, entries, _entry, as_json=admin.json)
 
 
-def _usage(row: dict[str, Any]) -> tuple[str, ...]:
-    saved_ms = row["saved_ms"]
+def _named(row: dict[str, Any], names: Mapping[str, str]) -> str:
+    return names.get(row["tenant_id"]) or f"{row['tenant_id']} (deleted)"
+
+
+def _usage(day: str, whose: str, counts: dict[str, Any]) -> tuple[str, ...]:
+    saved_ms = counts["saved_ms"]
+    # Nothing where it was not measured.
+    saved_s = "" if saved_ms is None else _short(round(saved_ms / 1000, 3))
     return (
-        row["day"],
-        f"{row['tenant_id']}\n{row['key_id']}",
-        _short(row["requests"]),
-        _short(row["computed_tokens"]),
-        _short(row["cached_tokens"]),
-        _short(row["generated_tokens"]),
-        # Nothing where it was not measured.
-        "" if saved_ms is None else _short(round(saved_ms / 1000, 3)),
-        f"{_short(row['cache_written_tokens'])}\n{_short(row['cache_unread_tokens'])}",
+        day,
+        whose,
+        f"{_short(counts['requests'])}\n{saved_s}",
+        f"{_short(counts['computed_tokens'])}\n{_short(counts['cached_tokens'])}",
+        _short(counts["generated_tokens"]),
+        f"{_short(counts['cache_written_tokens'])}\n{_short(counts['cache_unread_tokens'])}",
     )
 
 

@@ -13,14 +13,16 @@ from typing import Annotated, Any
 import typer
 
 from cli.options.flags import field, flag
-from cli.options.gateway_options import GATEWAY_DEFAULTS
 
 DEFAULT_DATA_DIR = Path(".ratoon")
 EMBEDDED = "handbook"  # the model that comes with Ratoon
 MODEL = "Model"
 SERVER = "Where the server is"
 
-DataDir = Annotated[Path, flag("Where keys, tenants and secrets are kept.", panel=MODEL)]
+# `make serve` calls it DATA_DIR.
+_data_dir = partial(flag, "Where keys, tenants and secrets are kept.", also="DATA_DIR")
+DataDir = Annotated[Path, _data_dir(panel=MODEL)]
+ServersDataDir = Annotated[Path, _data_dir(panel=SERVER)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 server_field = partial(field, panel=SERVER, show_default=False)  # the help says what stands in
@@ -64,15 +66,16 @@ class AdminFlags:
     url: str | None = server_field(
         None,
         "URL of the admin routes. [dim]\\[default: http://RATOON_HOST:RATOON_PORT, or "
-        "RATOON_ADMIN_HOST:RATOON_ADMIN_PORT where that is set][/dim]",
+        "RATOON_ADMIN_HOST:RATOON_ADMIN_PORT where that is set; where none is, the server that "
+        "runs in DATA_DIR][/dim]",
     )
     admin_key: str | None = server_field(
         None, "The admin key. [dim]\\[default: RATOON_ADMIN_KEY in DATA_DIR/keys.env][/dim]"
     )
-    data_dir: DataDir = DEFAULT_DATA_DIR
-    host: str = hidden_field(GATEWAY_DEFAULTS.host)
-    port: int = hidden_field(GATEWAY_DEFAULTS.port)
-    admin_host: str = hidden_field(GATEWAY_DEFAULTS.admin_host)
+    data_dir: ServersDataDir = DEFAULT_DATA_DIR
+    host: str | None = hidden_field(None)
+    port: int | None = hidden_field(None)
+    admin_host: str | None = hidden_field(None)
     admin_port: int | None = hidden_field(None)
     json: Json = False
 
@@ -82,7 +85,9 @@ class TargetFlags:
     """Which server, model and key a load run uses."""
 
     url: str | None = server_field(
-        None, "URL of the server. [dim]\\[default: http://RATOON_HOST:RATOON_PORT][/dim]"
+        None,
+        "URL of the server. [dim]\\[default: http://RATOON_HOST:RATOON_PORT; where neither is "
+        "set, the server that runs in DATA_DIR][/dim]",
     )
     key: str | None = server_field(
         None, "A tenant's key. [dim]\\[default: RATOON_DEMO_KEY in DATA_DIR/keys.env][/dim]"
@@ -90,6 +95,6 @@ class TargetFlags:
     served_model: str | None = server_field(
         None, "The model's name. [dim]\\[default: the first of /v1/models][/dim]"
     )
-    data_dir: DataDir = DEFAULT_DATA_DIR
-    host: str = hidden_field(GATEWAY_DEFAULTS.host)
-    port: int = hidden_field(GATEWAY_DEFAULTS.port)
+    data_dir: ServersDataDir = DEFAULT_DATA_DIR
+    host: str | None = hidden_field(None)
+    port: int | None = hidden_field(None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import typer
@@ -83,21 +84,32 @@ def greeting(url: str, model: str, keys_file: Path) -> str:
     system, questions = (
         (HANDBOOK, HANDBOOK_QUESTIONS) if model == EMBEDDED else (ASSISTANT, ASSISTANT_QUESTIONS)
     )
+    data_dir = shlex.quote(str(keys_file.absolute().parent))
     first, second = (curl(url, chat(model, system, question)) for question in questions)
     return f"""
 Ratoon serves {model} at {url}/v1
 The keys are in {keys_file}: the admin key and those of two demo tenants.
 
-Ask it something:
+Ask it something, from any directory:
 
-. {_sourced(keys_file)}
+. {shlex.quote(str(keys_file.absolute()))}
 {first}
 
 Ask again under the same system prompt. usage.prompt_tokens_details.cached_tokens counts the
 tokens that were not computed again; with $RATOON_DEMO2_KEY, another tenant's, it is 0:
 
 {second}
+
+See whether all works, and what the cache does, as the operator:
+
+{_command()} status --data-dir {data_dir}
+{_command()} top --data-dir {data_dir}
 """
+
+
+def _command() -> str:
+    """The path of `ratoon`, which may not be in PATH."""
+    return shlex.quote(str(Path(sys.executable).with_name("ratoon")))
 
 
 def chat(model: str, system: str, question: str) -> str:
@@ -123,9 +135,3 @@ def curl(url: str, body: str) -> str:
         "  -H 'Content-Type: application/json' \\\n"
         f"  -d {shlex.quote(body)}"
     )
-
-
-def _sourced(path: Path) -> str:
-    """The path as the shell's `.` needs it: with a slash, or it would be searched in PATH."""
-    text = str(path)
-    return shlex.quote(text if "/" in text else f"./{text}")

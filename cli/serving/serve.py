@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 import msgspec
+import typer
 
 from cli.options.engine_options import EngineFlags, LoneEngineFlags
 from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
 from cli.options.options import ModelFlags, SocketFlags
+from cli.serving.address import ServerAddress, address_told
 from cli.serving.child import python_command, python_environment
 from cli.serving.compose import admin_url, base_url, engine_config, gateway_config
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
@@ -57,7 +61,7 @@ def serve(
     """
     source = resolve(model.model, engine.load_format)
     check_ports(gateway)
-    url = base_url(gateway.host, gateway.port)
+    address = address_of(gateway)
     with runtime_directory() as directory:
         socket = directory / SOCKET_NAME
         config = gateway_config(source, model.data_dir, socket, gateway, bounds, prices)
@@ -67,9 +71,11 @@ def serve(
             probe=partial(probe, readiness_url(gateway)),
             policy=patience(gateway, engine),
         )
-        screen = StderrScreen(f"loading {source.name}", greeting(url, source.name, made.keys_file))
+        hello = greeting(address.url, source.name, made.keys_file)
+        screen = StderrScreen(f"loading {source.name}", hello)
         try:
-            asyncio.run(Watch(watched, screen).run())
+            with found_by_commands(model.data_dir, address):
+                asyncio.run(Watch(watched, screen).run())
         finally:
             screen.close()
 
@@ -95,7 +101,8 @@ def gateway(
     place = meeting_place(model, socket)
     config = gateway_config(source, model.data_dir, place, gateway, bounds, prices)
     first_start(model.data_dir, start.admin_key, config, new_state=start.new_state)
-    become("gateway", config)
+    with found_by_commands(model.data_dir, address_of(gateway)):
+        become("gateway", config)
 
 
 def engine(model: ModelFlags, socket: SocketFlags, engine: LoneEngineFlags) -> None:
@@ -128,6 +135,28 @@ def check_ports(gateway: GatewayFlags) -> None:
     check_port_free("--port", gateway.host, gateway.port)
     if gateway.admin_port is not None:
         check_port_free("--admin-port", gateway.admin_host, gateway.admin_port)
+
+
+def address_of(gateway: GatewayFlags) -> ServerAddress:
+    """Where the server of this process is reached."""
+    url = base_url(gateway.host, gateway.port)
+    admin = admin_url(gateway.host, gateway.port, gateway.admin_host, gateway.admin_port)
+    return ServerAddress(url=url, admin_url=admin, pid=os.getpid())
+
+
+@contextmanager
+def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
+    """Commands that name this data directory find the server, also after `become`.
+
+    One that cannot write there, on a full disk, serves all the same.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(address_told(data_dir, address))
+        except OSError as error:
+            words = f"ratoon: commands will need --url {address.url}: {error}"
+            typer.echo(words, err=True)
+        yield
 
 
 def readiness_url(gateway: GatewayFlags) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cli.options.engine_options import ENGINE_DEFAULTS
 from cli.options.flags import ConfigFlags, field, flag, plain_field
 from cli.options.options import Json
 from cli.simulation.machine import MachineModel, ModelShape
@@ -31,7 +32,9 @@ class TierTokenFlags:
     device_tokens: int = cache_field(500_000, "Tokens in the device tier.", min=1)
     host_tokens: int = cache_field(0, "Tokens in the host tier; 0: none.", min=0)
     disk_tokens: int = cache_field(0, "Tokens in the disk tier; 0: none.", min=0)
-    policy: PolicyName = cache_field("value", "Which blocks are evicted first.")
+    policy: PolicyName = cache_field(
+        ENGINE_DEFAULTS.cache_policy, "Which blocks are evicted first."
+    )
     block_size: int = plain_field(
         512,
         "--block-size",

@@ -127,7 +127,7 @@ def load_admin_key(data_dir: Path) -> str:
 
 
 def read_keys(path: Path) -> dict[str, str]:
-    """The `NAME=value` lines of `keys.env`.
+    """The `export NAME=value` lines of `keys.env`; older files have no `export`.
 
     PrivateFileDamaged when the operator's key is not there.
     """
@@ -216,4 +216,4 @@ async def _demo_key(
 
 
 def _format_keys(keys: dict[str, str]) -> bytes:
-    return "".join(f"{name}={value}\n" for name, value in keys.items()).encode()
+    return "".join(f"export {name}={value}\n" for name, value in keys.items()).encode()

@@ -16,7 +16,7 @@ from tests.doubles.gateway.served import Served, config_of, serving
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No RATOON_* variable of whoever runs the tests reaches them; help is wide and plain."""
     for name in list(os.environ):
-        if name.startswith("RATOON_"):
+        if name.startswith("RATOON_") or name == "DATA_DIR":
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")

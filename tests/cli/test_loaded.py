@@ -63,4 +63,20 @@ def test_state_in_redis_loads_its_client(tmp_path: Path, model_dir: Path) -> Non
 def test_commands_that_need_the_others_load_them(tmp_path: Path) -> None:
     assert {"cli.load.bench", "aiohttp"} <= loaded_by(tmp_path, "bench", "--help")
     assert {"cli.simulation.simulate", "numpy"} <= loaded_by(tmp_path, "simulate", "--help")
-    assert loaded_by(tmp_path, "--help") >= OTHERS
+    assert "cli.operating.tenants" in loaded_by(tmp_path, "tenants", "list", "--help")
+    assert "cli.simulation.plan" in loaded_by(tmp_path, "plan", "--help")
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("--version",), ("tenants",), ("no-such",)])
+def test_what_only_lists_commands_loads_none(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Nor what it would take long to load: so the help is there at once."""
+    assert not (OTHERS | LATER | {"cli.serving.serve"}) & loaded_by(tmp_path, *words)
+
+
+@pytest.mark.parametrize("typed", ["ratoon se", "ratoon tenants keys r"])
+def test_completing_a_command_loads_none(typed: str, tmp_path: Path) -> None:
+    """A shell asks at each key; the control is a flag, which only the command knows."""
+    asked = {"_RATOON_COMPLETE": "complete_bash", "COMP_CWORD": str(typed.count(" "))}
+    assert not (OTHERS | LATER) & loaded_by(tmp_path, COMP_WORDS=typed, **asked)
+    flag = {**asked, "COMP_CWORD": "3", "COMP_WORDS": "ratoon tenants list --js"}
+    assert "cli.operating.tenants" in loaded_by(tmp_path, **flag)

@@ -1,24 +1,36 @@
+import inspect
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from cli import main
+from cli.commands import COMMANDS as COMMANDS_BY_PANEL
+from cli.commands import Command, CommandGroup, Commands
 from cli.main import build_app
 from tests.cli.console import Console
 from tests.cli.fresh import loaded_by
 
 
-def named(commands: main.Commands, before: str = "") -> Iterator[str]:
+def named(commands: Commands, before: str = "") -> Iterator[str]:
     """The words of every command, those of groups included."""
     for name, command in commands.items():
-        if isinstance(command, main.CommandGroup):
+        if isinstance(command, CommandGroup):
             yield from named(command.commands, f"{before}{name} ")
         else:
             yield f"{before}{name}"
+
+
+def summarised(commands: Commands, before: str = "") -> Iterator[tuple[str, Command]]:
+    """Every command with its words."""
+    for name, command in commands.items():
+        if isinstance(command, CommandGroup):
+            yield from summarised(command.commands, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
 
 
 def added(app: typer.Typer, before: str = "") -> Iterator[str]:
@@ -29,8 +41,9 @@ def added(app: typer.Typer, before: str = "") -> Iterator[str]:
         yield from added(group.typer_instance, f"{before}{group.name} ")
 
 
-COMMANDS = [name for commands in main.COMMANDS.values() for name in named(commands)]
-FIRST_WORDS = [name for commands in main.COMMANDS.values() for name in commands]
+COMMANDS = [name for commands in COMMANDS_BY_PANEL.values() for name in named(commands)]
+SUMMARISED = [one for commands in COMMANDS_BY_PANEL.values() for one in summarised(commands)]
+FIRST_WORDS = [name for commands in COMMANDS_BY_PANEL.values() for name in commands]
 
 
 def test_commands_are_found() -> None:
@@ -40,15 +53,30 @@ def test_commands_are_found() -> None:
     }
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("no-such-command",), ("--", "serve")])
-def test_without_a_command_the_command_line_has_them_all(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [None, (), ("--help",), ("no-such-command",), ("--version",)])
+def test_without_a_command_the_command_line_has_them_all(words: tuple[str, ...] | None) -> None:
     assert sorted(added(build_app(words))) == sorted(COMMANDS)
 
 
+@pytest.mark.parametrize("before", [(), ("--",)])
 @pytest.mark.parametrize("word", FIRST_WORDS)
-def test_a_command_is_all_that_its_command_line_has(word: str) -> None:
+def test_a_command_is_all_that_its_command_line_has(word: str, before: tuple[str, ...]) -> None:
     below = [name for name in COMMANDS if name == word or name.startswith(f"{word} ")]
-    assert sorted(added(build_app((word, "serve")))) == sorted(below)
+    assert sorted(added(build_app((*before, word, "serve")))) == sorted(below)
+
+
+@pytest.mark.parametrize(("name", "command"), SUMMARISED)
+def test_a_command_is_listed_by_what_it_says_of_itself(name: str, command: Command) -> None:
+    help_text = inspect.getdoc(resolve_name(command.function)) or ""
+    assert command.summary == help_text.split("\n\n")[0].replace("\n", " "), name
+
+
+@pytest.mark.parametrize("group", ["", "tenants", "tenants keys", "cache"])
+def test_a_listing_without_imports_reads_as_one_with_them(group: str) -> None:
+    runner, words = CliRunner(), [*group.split(), "--help"]
+    listed, imported = (runner.invoke(build_app(known), words) for known in (words, None))
+    assert listed.output == imported.output
+    assert "Usage" in listed.output
 
 
 @pytest.mark.parametrize(
@@ -96,11 +124,11 @@ def test_the_panels_are_in_order_and_so_are_their_commands(console: Console) -> 
     told = [line.strip("│╭╮─ ").split(" ")[0] for line in console.type("--help").out.splitlines()]
     expected = [
         ["Serve", "serve", "gateway", "engine"],
-        ["Operate", "usage", "audit", "verify-isolation"],
+        ["Operate", "chat", "status", "top", "usage", "audit", "verify-isolation"],
         ["tenants", "groups", "prefixes", "cache"],
         ["Measure", "bench", "simulate", "plan", "lint", "version"],
     ]
-    panels = [word for word in told if word in (*main.COMMANDS, *FIRST_WORDS)]
+    panels = [word for word in told if word in (*COMMANDS_BY_PANEL, *FIRST_WORDS)]
     assert panels == [word for row in expected for word in row]
 
 
@@ -169,11 +197,13 @@ def test_a_bad_environment_variable_is_named(console: Console) -> None:
     assert "integer" in printed.err
 
 
-def test_the_version_is_the_distributions(console: Console) -> None:
-    assert console.type("version").out == f"ratoon {version('ratoon')}\n"
+@pytest.mark.parametrize("words", [("version",), ("--version",), ("--version", "serve")])
+def test_the_version_is_the_distributions(words: tuple[str, ...], console: Console) -> None:
+    assert console.type(*words).out == f"ratoon {version('ratoon')}\n"
 
 
-def test_the_command_line_needs_no_torch(tmp_path: Path) -> None:
-    loaded = loaded_by(tmp_path, "--help")
-    assert "cli.load.bench" in loaded, "the control: the commands were imported"
+@pytest.mark.parametrize("command", ["serve", "bench", "tenants list", "simulate"])
+def test_the_command_line_needs_no_torch(command: str, tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, *command.split(), "--help")
+    assert "cli.options.options" in loaded, "the control: the command was imported"
     assert not {"torch", "fastapi"} & loaded

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from cli.serving.address import ADDRESS_FILE, running_server
 from cli.serving.child import python_environment
 from gateway.auth.first_start import DEMO2_KEY, DEMO_KEY, read_keys
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
@@ -81,6 +83,19 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
         process.communicate()
 
 
+def typed(*words: str, said: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, with variables of the shell's."""
+    return subprocess.run(
+        [sys.executable, "-c", SERVE, *words],
+        env={**python_environment(), **variables},
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def cached(answer: dict[str, Any]) -> int:
     return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
 
@@ -94,6 +109,12 @@ def test_from_the_greeting_to_the_last_signal(serving: Serving) -> None:
     assert cached(serving.ask(bodies[1])) >= 256, "the system prompt's blocks"
     assert cached(serving.ask(bodies[1], DEMO2_KEY)) == 0, "another tenant's"
 
+    status = typed("status", "--json", DATA_DIR=str(serving.data_dir))
+    assert status.returncode == 0, status.stderr
+    assert msgspec.json.decode(status.stdout)["url"] == serving.url, "nobody named the port"
+    told = typed("chat", DATA_DIR=str(serving.data_dir), said="Hello\n")
+    assert re.search(r"\[cached \d+ of \d+ prompt tokens, ", told.stderr), told.stderr
+
     before = serving.ask(bodies[0])["choices"]
     os.kill(serving.engine_pid(), signal.SIGKILL)
     serving.read_until("killed by signal 9; starting it again")
@@ -104,3 +125,5 @@ def test_from_the_greeting_to_the_last_signal(serving: Serving) -> None:
 
     serving.process.send_signal(signal.SIGTERM)
     assert serving.process.wait(30) == 0
+    assert running_server(serving.data_dir) is None
+    assert not (serving.data_dir / ADDRESS_FILE).exists()

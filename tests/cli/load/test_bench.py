@@ -154,6 +154,17 @@ def test_a_workload_is_reported_phase_by_phase(
     assert [told["report"]["hit_rate"] > 0 for told in phases] == [False, True] * 2
 
 
+def test_a_workload_that_the_model_has_no_room_for_is_not_begun(
+    console: Console, gateway: Served
+) -> None:
+    words = ["bench", "--url", gateway.url, "--key", gateway.key, "--workload", "ttft-hot"]
+    printed = console.type(*words)
+    assert printed.status == 2
+    assert printed.out == ""
+    assert "--workload: ttft-hot has requests of " in printed.err
+    assert "tiny takes 4096: --small" in printed.err
+
+
 def test_a_chain_ends_where_a_turn_fails(console: Console) -> None:
     with served(OpenAIDouble([Script(), Script(status=503)]).app) as url:
         words = ["bench", "--url", url, "--key", "secret", "--small", "--json", "--processes", "1"]

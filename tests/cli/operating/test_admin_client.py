@@ -11,10 +11,13 @@ from cli.operating.admin_client import (
     checked_url,
     error_message,
     load_target,
+    service_url,
     with_admin,
 )
 from cli.options.options import AdminFlags, TargetFlags
+from cli.serving.address import ADDRESS_FILE, ServerAddress, address_told
 from cli.serving.installation import first_start
+from tests.cli.console import Console
 from tests.cli.http_double import served
 
 
@@ -114,7 +117,7 @@ def test_keys_come_from_the_data_directory(data_dir: Path) -> None:
     )
     url, key = load_target(TargetFlags(data_dir=data_dir))
     assert url == "http://127.0.0.1:8000"
-    assert f"RATOON_DEMO_KEY={key}\n" in (data_dir / "keys.env").read_text()
+    assert f"export RATOON_DEMO_KEY={key}\n" in (data_dir / "keys.env").read_text()
 
 
 def test_flags_come_before_the_file(data_dir: Path) -> None:
@@ -131,8 +134,39 @@ def test_clients_use_the_server_s_listen_address(data_dir: Path) -> None:
     assert load_target(TargetFlags(data_dir=data_dir, port=9000))[0] == "http://127.0.0.1:9000"
 
 
+def test_a_server_that_runs_in_the_data_directory_is_found(data_dir: Path) -> None:
+    told = ServerAddress(url="http://127.0.0.1:81", admin_url="http://127.0.0.1:82", pid=1)
+    admin, target = AdminFlags(data_dir=data_dir), TargetFlags(data_dir=data_dir)
+    with address_told(data_dir, told):
+        assert admin_target(admin)[0] == told.admin_url
+        assert load_target(target)[0] == service_url(admin) == told.url
+        assert admin_target(replace(admin, port=83))[0] == "http://127.0.0.1:83"
+        assert load_target(replace(target, host="10.0.0.1"))[0] == "http://10.0.0.1:8000"
+        assert admin_target(replace(admin, url="http://x"))[0] == "http://x"
+    assert admin_target(admin)[0] == "http://127.0.0.1:8000", "it runs no more"
+
+
+def test_a_file_that_others_may_change_sends_no_key_anywhere(data_dir: Path) -> None:
+    told = ServerAddress(url="http://127.0.0.1:81", admin_url="http://127.0.0.1:82", pid=1)
+    with address_told(data_dir, told):
+        (data_dir / ADDRESS_FILE).chmod(0o666)
+        with pytest.raises(BadSetting, match=r"--url: not given, and .*not private"):
+            admin_target(AdminFlags(data_dir=data_dir, admin_key="given-otherwise"))
+
+
+def test_the_directory_is_named_as_make_names_it(console: Console, data_dir: Path) -> None:
+    told = ServerAddress(url="http://127.0.0.1:1", admin_url="http://127.0.0.1:1", pid=1)
+    with address_told(data_dir, told):
+        named = console.type("tenants", "list", env={"DATA_DIR": str(data_dir)})
+        assert "no answer from http://127.0.0.1:1 " in named.err
+        other = {"DATA_DIR": str(data_dir), "RATOON_DATA_DIR": "elsewhere"}
+        assert "elsewhere/keys.env is missing" in console.type("tenants", "list", env=other).err
+
+
 def test_no_key_anywhere_names_the_flag_and_the_file(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match=r"--admin-key: not given, and .*keys\.env is missing"):
+    with pytest.raises(
+        BadSetting, match=r"--admin-key: not given, and .*keys\.env is missing; .*DATA_DIR"
+    ):
         admin_target(AdminFlags(data_dir=tmp_path))
     with pytest.raises(BadSetting, match=r"--key: not given"):
         load_target(TargetFlags(data_dir=tmp_path))

@@ -1,5 +1,6 @@
 """The tables are made of what the gateway's own code makes of an engine's counters."""
 
+import sys
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ def answer() -> dict[str, Any]:
 
 def row(out: str, *first: str) -> list[str]:
     """The cells of the row that begins with `first`."""
-    rows = ([cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines())
+    rows = (line.split("\t") for line in out.splitlines())
     return next(cells for cells in rows if tuple(cells[: len(first)]) == first)
 
 
@@ -59,6 +60,7 @@ def test_the_tables_fit_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     show(answer)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -81,3 +83,15 @@ def test_an_eviction_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for cell in ("1970-01-01", "7", "tn_a", "tn_b", "host", "no_room"):
         assert cell in printed
+
+
+@pytest.mark.parametrize("line", ["cache flush", "cache flush --json"])
+def test_forgetting_everything_is_confirmed(ratoon: Ratoon, line: str) -> None:
+    refused = ratoon(line, answer="n\n")
+    assert refused.status == 1
+    assert "orgot" not in refused.out
+    assert "flushed" not in refused.out
+    assert "every tenant" in refused.err
+    assert ratoon(line, answer="y\n").status == 0
+    assert ratoon(f"{line} --yes").status == 0
+    assert "every tenant" not in ratoon("cache flush --tenant demo").err, "one is not asked for"

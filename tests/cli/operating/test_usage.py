@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ from gateway.state.records import Counters, UsageRow
 from gateway.usage.routes import UsageView
 from tests.cli.console import Ratoon
 
+NAMES = {f"tn_{'0' * 16}": "acme"}
 LARGEST = 987_654_321_987
 
 
@@ -28,10 +31,13 @@ def usage_row(**counted: float) -> dict[str, Any]:
 
 
 def shown_of(row: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """The lines of the row as it is shown, without those of the head; cells as they stand."""
-    show_usage([row])
-    lines = (line for line in capsys.readouterr().out.splitlines() if line.startswith("│"))
-    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
+    """The cells of the row, and of the totals, as they are shown in a pipe."""
+    show_usage([row], NAMES)
+    return [line.split("\t") for line in capsys.readouterr().out.splitlines()[2:]]
+
+
+def unstyled(out: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", out)
 
 
 def test_a_group_lives_and_ends(ratoon: Ratoon) -> None:
@@ -41,6 +47,9 @@ def test_a_group_lives_and_ends(ratoon: Ratoon) -> None:
     assert ratoon("groups join research demo").out == "Tenant demo is now in group research.\n"
     demo = next(t for t in ratoon("tenants list --json").json if t["name"] == "demo")
     assert demo["group_id"] == group["id"]
+    assert "\tdemo\t" in ratoon("groups list").out
+    [group] = ratoon("groups list --json").json
+    assert group["members"] == [{"id": demo["id"], "name": "demo"}]
     refused = ratoon("groups delete research")
     assert refused.status == 1
     assert "(409)" in refused.err
@@ -89,15 +98,24 @@ def test_every_number_of_usage_is_in_its_place(capsys: pytest.CaptureFixture[str
         cache_written_tokens=60,
         cache_read_tokens=53,
     )
+    counts = ["1", "5", "2", "3", "4", "60", "7"]
     assert shown_of(row, capsys) == [
-        [row["day"], row["tenant_id"], "1", "2", "3", "4", "5", "60"],
-        ["", row["key_id"], "", "", "", "", "", "7"],
+        [row["day"], "acme", row["key_id"], *counts],
+        ["all days", "all keys", "", *counts],
     ]
+
+
+def test_totals_are_sums_of_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    measured, other = usage_row(requests=2, saved_ms=3000.0), usage_row(requests=5)
+    show_usage([measured, other, {**other, "tenant_id": "tn_gone"}], NAMES)
+    lines = capsys.readouterr().out.splitlines()
+    assert "\ttn_gone (deleted)\t" in lines[-2]
+    assert lines[-1].split("\t")[3:5] == ["12", "3"]
 
 
 def test_what_was_not_measured_is_left_empty(capsys: pytest.CaptureFixture[str]) -> None:
     (_, *cells), _ = shown_of(usage_row(requests=1), capsys)
-    assert cells[-2:] == ["", "0"]
+    assert cells[2:5] == ["1", "", "0"]
 
 
 @pytest.mark.parametrize(
@@ -116,21 +134,23 @@ def test_large_numbers_are_shown_to_three_digits(
     tokens: int, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (first, _) = shown_of(usage_row(computed_tokens=tokens), capsys)
-    assert first[3] == shown
+    assert first[5] == shown
 
 
-def test_usage_fits_100_columns_with_no_word_cut(
+def test_usage_fits_80_columns_with_no_word_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counters = msgspec.structs.fields(Counters)
     row = usage_row(**{counter.name: LARGEST for counter in counters})
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    show_usage([row])
-    wide = capsys.readouterr().out
-    assert max(map(len, (line.rstrip() for line in wide.splitlines()))) <= 100
-    monkeypatch.setenv("COLUMNS", "100")
-    show_usage([row])
-    narrow = capsys.readouterr().out
+    show_usage([row], NAMES)
+    wide = unstyled(capsys.readouterr().out)
+    assert max(map(len, (line.rstrip() for line in wide.splitlines()))) <= 80
+    monkeypatch.setenv("COLUMNS", "80")
+    show_usage([row], NAMES)
+    narrow = unstyled(capsys.readouterr().out)
     assert [line.rstrip() for line in narrow.splitlines()] == [
         line.rstrip() for line in wide.splitlines()
     ]

@@ -40,7 +40,7 @@ def run_in_shell(shell: str, text: str, directory: Path) -> list[list[str]]:
     subprocess.run(
         [shell, "-eu", "-c", typed(text)],
         env={"PATH": f"{tools}:/usr/bin:/bin", "NOTES": str(notes)},
-        cwd=directory,
+        cwd="/",
         check=True,
         timeout=30,
     )
@@ -50,11 +50,14 @@ def run_in_shell(shell: str, text: str, directory: Path) -> list[list[str]]:
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 @pytest.mark.parametrize("model", ["handbook", "owner/it's-a-model"])
 @pytest.mark.parametrize("data_dir", [".ratoon", ".", "with space's"])
-def test_the_calls_work_as_typed(shell: str, model: str, data_dir: str, tmp_path: Path) -> None:
+def test_the_calls_work_as_typed(
+    shell: str, model: str, data_dir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = shutil.which(shell)
     if path is None:
         pytest.skip(f"no {shell} here")
     key = first_start(tmp_path / data_dir, None).demo_key
+    monkeypatch.chdir(tmp_path)
     text = greeting(URL, model, Path(data_dir) / "keys.env")
     calls = run_in_shell(path, text, tmp_path)
     assert len(calls) == 2
@@ -89,7 +92,9 @@ def test_the_greeting_says_where_things_are() -> None:
     text = greeting(URL, "handbook", Path(".ratoon/keys.env"))
     assert f"handbook at {URL}/v1" in text
     assert "The keys are in .ratoon/keys.env" in text
-    assert "\n. .ratoon/keys.env\n" in text
+    assert f"\n. {Path.cwd()}/.ratoon/keys.env\n" in text
+    for command in ("status", "top"):
+        assert f"/ratoon {command} --data-dir {Path.cwd()}/.ratoon\n" in text
 
 
 def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,3 +126,17 @@ def test_a_terminal_gets_the_same_words(
     assert "engine| [bold]not markup[/bold] " + "x" * 40 in said, "wrapped or read as markup"
     assert "ratoon: the engine is back" in said
     assert capsys.readouterr().out == "hello " * 20 + "\n", "what is copied is not wrapped"
+
+
+def test_what_the_greeting_reads_is_there_for_programs_too(tmp_path: Path) -> None:
+    """keys.env exports: a program that is started after it has the keys."""
+    start = first_start(tmp_path, None)
+    told = subprocess.run(
+        ["sh", "-eu", "-c", f". {start.keys_file}; env"],
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert f"RATOON_DEMO_KEY={start.demo_key}\n" in told
+    assert f"RATOON_ADMIN_KEY={start.admin_key}\n" in told

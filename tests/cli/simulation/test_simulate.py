@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from cli.options.engine_options import ENGINE_DEFAULTS
 from tests.cli.console import Console
 from tests.cli.simulation.checkpoint import config
 from tests.cli.simulation.traces import row, write
@@ -37,7 +38,11 @@ def test_json_is_one_object_with_the_rates(console: Console, trace: str) -> None
         "a": pytest.approx(70 / 120),
         "b": 0.0,
     }
-    assert (report["policy"], report["requests"], report["too_long"]) == ("value", 4, 0)
+    assert (report["policy"], report["requests"], report["too_long"]) == (
+        ENGINE_DEFAULTS.cache_policy,
+        4,
+        0,
+    ), "the default forecast is of the default server"
     assert report["tokens"] == {"device": 500_000, "host": 0, "disk": 0}
     assert report["moved_bytes"]["host"] == {"written": 0, "loaded": 0}
     assert 0 < report["compute_saved"] < 1

@@ -92,6 +92,14 @@ async def assert_whole(data_dir: Path, start: FirstStart) -> None:
     assert hidden == []
 
 
+async def test_keys_of_an_older_file_are_read(data_dir: Path) -> None:
+    first = await ensure_first_start(data_dir, clock=CLOCK)
+    path = data_dir / KEYS_FILE
+    assert path.read_text().startswith("export RATOON_ADMIN_KEY=")
+    path.write_text(path.read_text().replace("export ", ""))
+    await assert_whole(data_dir, first)
+
+
 async def test_a_fresh_directory_gets_everything(data_dir: Path) -> None:
     start = await ensure_first_start(data_dir, clock=CLOCK)
     assert start.created

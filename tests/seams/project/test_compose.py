@@ -111,7 +111,7 @@ def test_the_state_is_in_redis_and_both_gateways_have_it(
     deployment: Composed, tenant: httpx.Client
 ) -> None:
     files = deployment.compose("exec", "-T", "gateway-1", "ls", "/var/lib/ratoon").split()
-    assert files == ["ballast", "keys.env", "state.id"]
+    assert files == ["ballast", "keys.env", "server.json", "state.id"]
     lists = {
         deployment.compose("exec", "-T", service, "ratoon", "tenants", "list", "--json")
         for service in ("gateway-1", "gateway-2")

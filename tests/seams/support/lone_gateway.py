@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from gateway.auth.first_start import KEYS_FILE
+from gateway.auth.first_start import KEYS_FILE, read_keys
 from tests.doubles.ports import free_port
 from tests.doubles.waiting import wait_for
 
@@ -29,8 +29,7 @@ class Gateway:
         self.data_dir = data_dir
 
     def key(self, name: str = "RATOON_DEMO_KEY") -> str:
-        lines = (self.data_dir / KEYS_FILE).read_text().splitlines()
-        return dict(line.split("=", 1) for line in lines)[name]
+        return read_keys(self.data_dir / KEYS_FILE)[name]
 
     def ask(self, path: str, key: str | None = None) -> httpx.Response:
         headers = {"authorization": f"Bearer {key or self.key()}"}

@@ -1,0 +1,99 @@
+"""`ratoon chat`: a conversation, with what the cache did after each turn."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import suppress
+from typing import Annotated, Any
+
+import aiohttp
+import msgspec
+import typer
+
+from cli.asking.turn import Turn
+from cli.errors import ServerRefused
+from cli.operating.admin_client import AdminClient, error_message, load_target, unreachable
+from cli.options.options import TargetFlags
+
+EXIT = "/exit"
+_PATH = "/v1/chat/completions"
+_SILENT_S = 120.0  # until a server that sends nothing is given up
+
+
+def chat(
+    target: TargetFlags,
+    system: Annotated[
+        str | None, typer.Option(help="The system message.", show_default=False)
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)] = 512,
+) -> None:
+    """Talk to the model; after each turn it says what came from the cache, and how fast.
+
+    Each line of standard input is a turn; /exit or the end of the input ends the conversation.
+    Answers are on standard output, numbers and the prompt on standard error.
+
+    Example:
+
+        ratoon chat --system "The door code for Oslo is 9062."
+    """
+    url, key = load_target(target)
+    messages = [{"role": "system", "content": system}] if system else []
+    # Ctrl-C reaches the prompt at once only outside of an event loop.
+    with asyncio.Runner() as runner, suppress(KeyboardInterrupt):
+        model = target.served_model or runner.run(_first_model(url, key))
+        common = {"model": model, "max_tokens": max_tokens}
+        while (said := _next_line()) is not None:
+            asked = [*messages, {"role": "user", "content": said}]
+            try:
+                turn = runner.run(_answer(url, key, {**common, "messages": asked}))
+            except ServerRefused as refused:  # such as a limit: the next turn may be served
+                typer.echo(f"ratoon: {refused.message}", err=True)
+                continue
+            typer.echo(turn.numbers(), err=True)
+            messages = [*asked, {"role": "assistant", "content": turn.text}]
+
+
+async def _first_model(url: str, key: str) -> str:
+    async with AdminClient(url, key) as client:
+        return await client.first_model()
+
+
+def _next_line() -> str | None:
+    """The next line that says something; None at the end. At a terminal it is asked for."""
+    while True:
+        if sys.stdin.isatty():
+            typer.echo("> ", nl=False, err=True)
+        line = sys.stdin.readline()
+        if not line or line.strip() == EXIT:
+            return None
+        if line.strip():
+            return line.strip()
+
+
+async def _answer(url: str, key: str, body: dict[str, Any]) -> Turn:
+    """Stream an answer to standard output.
+
+    Raises ServerRefused, also for an error within the stream, or ServerUnreachable.
+    """
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=_SILENT_S)
+    headers = {"Authorization": f"Bearer {key}"}
+    streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    turn = Turn(sent_at=time.monotonic())
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+            session.post(url + _PATH, json=streamed) as response,
+        ):
+            if response.status != 200:
+                message = error_message(await response.read(), response.status)
+                raise ServerRefused(message, status=response.status)
+            async for line in response.content:
+                typer.echo(turn.hear(line, time.monotonic()), nl=False)
+    except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, ValueError) as error:
+        raise unreachable(url, error) from error
+    finally:
+        if turn.text:
+            typer.echo()
+    return turn

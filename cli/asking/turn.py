@@ -1,0 +1,54 @@
+"""One streamed answer: its text, and what its stream says of the cache.
+
+Pure: lines and times come from outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from cli.errors import ServerRefused
+
+_DATA = b"data:"
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one event stream has sent so far. Times are seconds of one clock."""
+
+    sent_at: float
+    text: str = ""
+    first_at: float | None = None
+    usage: dict[str, Any] = field(default_factory=dict)
+
+    def hear(self, line: bytes, at: float) -> str:
+        """The text that a line of the stream adds; ServerRefused where it is an error.
+
+        Raises msgspec.DecodeError for what is not JSON.
+        """
+        data = line.removeprefix(_DATA).strip()
+        if not line.startswith(_DATA) or data == b"[DONE]":
+            return ""
+        event = msgspec.json.decode(data)
+        if error := event.get("error"):
+            raise ServerRefused(str(error.get("message") or "the answer failed"), status=200)
+        self.usage = event.get("usage") or self.usage
+        said = "".join((one.get("delta") or {}).get("content") or "" for one in event["choices"])
+        if said and self.first_at is None:
+            self.first_at = at
+        self.text += said
+        return said
+
+    def numbers(self) -> str:
+        """What came from the cache, and when the first token came, in a line."""
+        prompt = self.usage.get("prompt_tokens", 0)
+        cached = (self.usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        first = (
+            "no token came"
+            if self.first_at is None
+            else f"first token after {1000 * (self.first_at - self.sent_at):.0f} ms"
+        )
+        return f"[cached {cached} of {prompt} prompt tokens, {first}]"

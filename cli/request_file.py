@@ -1,0 +1,27 @@
+"""A request's body in a file, or on standard input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cli.errors import CliError
+
+STANDARD_INPUT = "-"
+
+
+def read_request(path: str) -> dict[str, Any]:
+    """The JSON object in the file, `-` for standard input; CliError if there is none."""
+    try:
+        body = sys.stdin.buffer.read() if path == STANDARD_INPUT else Path(path).read_bytes()
+        value = msgspec.json.decode(body)
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise CliError(f"{path} is not JSON") from None
+    if not isinstance(value, dict):
+        raise CliError(f"{path} is not a JSON object")
+    return value

@@ -1,0 +1,101 @@
+"""Where a running server is: a private file in its data directory, which the server keeps locked.
+
+The lock (flock) tells a server that runs from one that was killed: the kernel releases it with the
+process, and a file that nobody has locked is stale. A server that starts in the same directory
+replaces the file, so that the last one is found.
+
+Does not know: whether the server answers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from gateway.auth.private_file import PrivateFileDamaged, PrivateFileError, require_private
+
+ADDRESS_FILE = "server.json"
+
+
+class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """The URLs at which a server is reached from its own machine."""
+
+    url: str
+    admin_url: str
+    pid: int
+
+
+class AnothersFile(PrivateFileError):
+    """The file was written by another user: keys must not be sent to where it points."""
+
+
+@contextmanager
+def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
+    """The file is there, and locked, while the block runs; OSError if it cannot be written."""
+    file = tell_address(data_dir, address)
+    try:
+        yield
+    finally:
+        path = data_dir / ADDRESS_FILE
+        with suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                path.unlink()
+        file.close()
+
+
+def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
+    """Write the file; it counts until what is returned is closed, also by the process's end.
+
+    Raises OSError. The file is locked before it gets its name: nobody ever sees it without.
+    """
+    path = data_dir / ADDRESS_FILE
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    file = open(fresh, "xb", opener=_private)  # noqa: SIM115 (the caller closes it)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.set_inheritable(file.fileno(), True)  # for a process that becomes another program
+        file.write(msgspec.json.encode(address))
+        file.flush()
+        fresh.rename(path)
+    except OSError:
+        file.close()
+        fresh.unlink(missing_ok=True)
+        raise
+    return file
+
+
+def running_server(data_dir: Path) -> ServerAddress | None:
+    """The server that runs in this directory; None if there is none, or only a stale file.
+
+    Raises FileExposed, AnothersFile or PrivateFileDamaged where the file cannot be trusted.
+    """
+    path = data_dir / ADDRESS_FILE
+    try:
+        file = path.open("rb")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError as error:
+        raise AnothersFile(f"{path} belongs to another user") from error
+    with file:
+        found = os.fstat(file.fileno())
+        if found.st_uid != os.geteuid():
+            raise AnothersFile(f"{path} belongs to another user")
+        require_private(path, found.st_mode)
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        try:
+            return msgspec.json.decode(file.read(), type=ServerAddress)
+        except msgspec.DecodeError as error:
+            raise PrivateFileDamaged(f"{path} does not name a server") from error
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

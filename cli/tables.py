@@ -1,0 +1,122 @@
+"""Tables: for people at a terminal, and plain lines for whatever reads a pipe.
+
+At a terminal no word is ever cut: an id can be copied. Cells wrap between words; a table whose
+words do not fit its width is written as records, a field a line. In a pipe a row is a line, its
+cells are separated by tabs, and there is neither a box nor a colour.
+
+A cell, like a head, may have parts one above the other. In a pipe they stand side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 3  # columns between two cells
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableText:
+    """A titled table of text; every row has a cell for each head."""
+
+    title: str
+    heads: Row
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def of(cls, title: str, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> TableText:
+        """From cells of any type, as `str` writes them."""
+        return cls(title, tuple(heads), tuple(tuple(map(str, row)) for row in rows))
+
+    def write(self, console: Console) -> None:
+        """On the console, as it is a terminal or not."""
+        if not console.is_terminal:
+            _write(console, self.plain_lines())
+        elif (table := self.drawn(console.width)) is not None:
+            console.print(table)
+        else:
+            _write(console, self.record_lines())
+
+    def drawn(self, width: int) -> Table | None:
+        """For a terminal of this width; None where its words do not fit."""
+        widths = fitting(self._extents(), width)
+        return None if widths is None else self._drawn(widths)
+
+    def plain_lines(self) -> Iterator[str]:
+        """The title as a comment, the heads if any, and the rows, with tabs between cells."""
+        yield f"# {self.title}"
+        for row in (self.heads, *self.rows) if any(self.heads) else self.rows:
+            yield "\t".join(self._parts(row))
+
+    def record_lines(self) -> Iterator[str]:
+        """The title, and for each row its fields, a line each."""
+        yield self.title
+        names = self._parts(self.heads)
+        width = max(map(cell_len, names), default=0)
+        for row in self.rows:
+            yield ""
+            for name, value in zip(names, self._parts(row), strict=True):
+                yield f"  {name:<{width}}  {value}".rstrip()
+
+    def _parts(self, row: Row) -> list[str]:
+        """A row's cells, those that are one above the other side by side, and none with a tab."""
+        parts: list[str] = []
+        for head, cell in zip(self.heads, row, strict=True):
+            wanted = head.count("\n") + 1
+            found = cell.split("\n", wanted - 1)
+            parts += (" ".join(part.split()) for part in [*found, *[""] * (wanted - len(found))])
+        return parts
+
+    def _extents(self) -> list[tuple[int, int]]:
+        """Of each column the width of its longest word and of its longest line."""
+        return [
+            (
+                max(cell_len(word) for cell in cells for word in (*cell.split(), "")),
+                max(cell_len(line) for cell in cells for line in cell.split("\n")),
+            )
+            for cells in zip(self.heads, *self.rows, strict=True)
+        ]
+
+    def _drawn(self, widths: Sequence[int]) -> Table:
+        table = Table(
+            title=Text(self.title),
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+        )
+        for head, width in zip(self.heads, widths, strict=True):
+            table.add_column(Text(head), width=width)
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        return table
+
+
+def _write(console: Console, lines: Iterable[str]) -> None:
+    """Lines as they are: rich would expand tabs."""
+    for line in lines:
+        console.file.write(f"{line}\n")
+
+
+def fitting(extents: Sequence[tuple[int, int]], width: int) -> list[int] | None:
+    """Widths of columns that together fit `width`; None where the longest words do not.
+
+    `extents` are of each column its narrowest and its natural width. What is too much is taken
+    from where there is most to take.
+    """
+    widths = [natural for _, natural in extents]
+    excess = sum(widths) + _GAP * (len(widths) - 1) - width
+    for _ in range(excess):
+        slack = [now - narrowest for now, (narrowest, _) in zip(widths, extents, strict=True)]
+        if max(slack, default=0) <= 0:
+            return None
+        widths[slack.index(max(slack))] -= 1
+    return widths

@@ -1,0 +1,93 @@
+"""What an engine did between two readings of its counters, as tables.
+
+Pure. Does not know: where readings come from, nor when to take the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cli.tables import TableText
+from cli.watching.fill import TIER_COLUMNS, tier_rows
+
+Stats = Mapping[str, Any]
+_TENANT_COUNTS = ("requests", "prompt_tokens", "hit_tokens", "generated_tokens")
+_MAX_TENANTS = 20  # more than a screen has lines
+
+
+def tables(now: Stats, before: Stats | None) -> list[TableText]:
+    """Tables of the time between two answers of GET /admin/cache/stats.
+
+    Without an earlier one, or one of another engine, the time is that since the engine's start.
+    """
+    if before is not None and before["engine_id"] != now["engine_id"]:
+        before = None
+    seconds = now["uptime_s"] - (before["uptime_s"] if before else 0.0)
+    since = "since its start" if before is None else f"in {seconds:.1f} s"
+    return [
+        TableText.of(f"Engine {since}", ("", ""), _engine_rows(now, before, seconds)),
+        TableText.of("Cache (blocks)", (*TIER_COLUMNS, "hit rate"), _tier_rows(now, before)),
+        TableText.of(
+            "Tenants",
+            ("tenant", "requests/s", "prompt tokens/s", "hit rate", "generated/s", "blocks"),
+            _tenant_rows(now, before, seconds),
+        ),
+    ]
+
+
+def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple[object, ...]]:
+    window, earlier = now["windows"].get("all", {}), before and before["windows"].get("all", {})
+    computed = _grown("computed_tokens", window, earlier)
+    generated = _grown("generated_tokens", now, before)
+    queue = now["queue"]
+    return [
+        ("generated tokens/s", _per_s(generated, seconds)),
+        ("computed prompt tokens/s", _per_s(computed, seconds)),
+        ("running", queue["running"]),
+        ("waiting", queue["waiting"]),
+    ]
+
+
+def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:
+    """How full a tier is, and the share of prompt tokens that were found in it."""
+    window, earlier = now["windows"].get("all", {}), before and before["windows"].get("all", {})
+    queried = _grown("queried_tokens", window, earlier)
+    hits, hits_before = now["tiers"]["hit_tokens"], before and before["tiers"]["hit_tokens"]
+    return [
+        (*row, _share(_grown(str(row[0]), hits, hits_before), queried))
+        for row in tier_rows(dict(now))
+    ]
+
+
+def _tenant_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple[object, ...]]:
+    """The tenants that asked most, the busiest first."""
+    earlier = {one["id"]: one for one in before["tenants"]} if before else {}
+    rows = []
+    for tenant in now["tenants"]:
+        grown = [_grown(name, tenant, earlier.get(tenant["id"])) for name in _TENANT_COUNTS]
+        rows.append((grown, tenant))
+    rows.sort(key=lambda row: (-row[0][1], -row[0][0], row[1]["id"]))
+    return [
+        (
+            tenant["name"] or f"{tenant['id']} (deleted)",
+            _per_s(requests, seconds),
+            _per_s(prompt, seconds),
+            _share(hit, prompt),
+            _per_s(generated, seconds),
+            tenant["blocks_held"],
+        )
+        for (requests, prompt, hit, generated), tenant in rows[:_MAX_TENANTS]
+    ]
+
+
+def _grown(name: str, now: Stats, before: Stats | None) -> int:
+    return int(now.get(name, 0)) - int(before.get(name, 0) if before else 0)
+
+
+def _per_s(count: int, seconds: float) -> str:
+    return f"{count / seconds:.1f}" if seconds > 0 else "-"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole > 0 else "-"

@@ -1,0 +1,83 @@
+"""The tables are made of what the gateway's own code makes of an engine's counters."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from cli.watching.rates import tables
+from engine.link.stats_messages import EngineStats, FlowStats, TierTokens, WindowStats
+from gateway.admin.cache_views import cache_stats
+from tests.gateway.support.operated_engine import some_stats, some_tiers
+
+
+def stats_at(uptime_s: float, *, asked: int, found: TierTokens, generated: int) -> EngineStats:
+    window = WindowStats(queried_tokens=asked, hit_tokens=found.total, computed_tokens=asked // 2)
+    flow = FlowStats(
+        requests=asked // 10,
+        prompt_tokens=asked,
+        cached_tokens=found.total,
+        generated_tokens=generated,
+        blocks_held=7,
+    )
+    return replace(
+        some_stats(flows={"tn_1": flow, "tn_2": FlowStats()}),
+        uptime_s=uptime_s,
+        generated_tokens=generated,
+        windows={"all": window},
+        tiers=replace(some_tiers(), found=found),
+    )
+
+
+def told(stats: EngineStats) -> dict[str, Any]:
+    answer: dict[str, Any] = msgspec.to_builtins(cache_stats(stats, {"tn_1": "acme"}))
+    return answer
+
+
+EARLIER = told(stats_at(10.0, asked=1000, found=TierTokens(100, 50, 0), generated=40))
+LATER = told(stats_at(14.0, asked=1800, found=TierTokens(300, 50, 80), generated=440))
+
+
+def test_rates_are_of_the_time_between_two_readings() -> None:
+    engine, tiers, tenants = tables(LATER, EARLIER)
+    assert engine.title == "Engine in 4.0 s"
+    assert engine.rows == (
+        ("generated tokens/s", "100.0"),
+        ("computed prompt tokens/s", "100.0"),
+        ("running", "3"),
+        ("waiting", "4"),
+    )
+    assert tiers.rows == (
+        ("device", "40", "100", "40%", "25.0%"),
+        ("host", "4", "9", "44%", "0.0%"),
+    )
+    assert tenants.rows == (
+        ("acme", "20.0", "200.0", "35.0%", "100.0", "7"),
+        ("tn_2 (deleted)", "0.0", "0.0", "-", "0.0", "0"),
+    )
+
+
+@pytest.mark.parametrize("before", [None, {**EARLIER, "engine_id": "one before it"}])
+def test_without_an_earlier_reading_rates_are_since_the_start(
+    before: dict[str, Any] | None,
+) -> None:
+    engine, tiers, tenants = tables(EARLIER, before)
+    assert engine.title == "Engine since its start"
+    assert engine.rows[0] == ("generated tokens/s", "4.0")
+    assert tiers.rows[0][-1] == "10.0%"
+    assert tenants.rows[0][:3] == ("acme", "10.0", "100.0")
+
+
+def test_where_nothing_happened_nothing_is_divided() -> None:
+    engine, tiers, _ = tables(EARLIER, EARLIER)
+    assert engine.rows[0][1] == "-"
+    assert tiers.rows[0][-1] == "-"
+
+
+def test_only_the_busiest_tenants_are_shown() -> None:
+    flows = {f"tn_{n:03}": FlowStats(prompt_tokens=n) for n in range(100)}
+    answer = told(some_stats(flows=flows))
+    *_, tenants = tables(answer, None)
+    assert len(tenants.rows) == 20
+    assert tenants.rows[0][0] == "tn_099 (deleted)"

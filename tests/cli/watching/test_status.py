@@ -1,0 +1,43 @@
+"""`ratoon status` against a real gateway (its engine is a double)."""
+
+import pytest
+
+from engine.errors import EngineUnavailable
+from engine.link.stats_messages import EngineStats
+from tests.cli.console import Console, Ratoon
+from tests.doubles.engine.fake_engine import FakeEngine
+from tests.doubles.gateway.served import Served
+
+
+def test_a_server_that_works_is_shown_in_one_screen(ratoon: Ratoon, gateway: Served) -> None:
+    printed = ratoon("status")
+    assert printed.status == 0
+    lines = [line.split("\t") for line in printed.out.splitlines()]
+    assert ["server", "ready", gateway.url] in lines
+    assert ["engine", "answers", "0 running, 0 waiting, up for 1 s"] in lines
+    assert ["device", "0", "1", "0%"] in lines
+    found = ratoon("status --json").json
+    assert found["health"]["status"] == "ready"
+    assert found["cache"]["engine_id"] == "fake"
+
+
+def test_without_an_engine_it_says_so_and_exits_with_1(
+    ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*, evictions: int = 0) -> EngineStats:
+        raise EngineUnavailable("none")
+
+    monkeypatch.setattr(engine, "welcome", None)
+    monkeypatch.setattr(engine, "stats", refuse)
+    printed = ratoon("status")
+    assert printed.status == 1
+    lines = [line.split("\t") for line in printed.out.splitlines()]
+    assert ["server", "not_ready", "no engine is connected"] in lines
+    assert ["engine", "no answer", ""] in lines
+
+
+def test_a_server_that_is_not_there_is_one_line(console: Console) -> None:
+    printed = console.type("status", "--url", "http://127.0.0.1:1", "--admin-key", "k" * 16)
+    assert printed.status == 1
+    assert printed.out == ""
+    assert "no answer from http://127.0.0.1:1" in printed.err

@@ -1,0 +1,40 @@
+"""`ratoon top`: once against a real gateway (its engine is a double), and again and again."""
+
+from collections.abc import AsyncIterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console as Terminal
+
+from cli.watching.top import watch
+from tests.cli.console import Ratoon
+from tests.cli.watching.test_rates import EARLIER, LATER
+
+
+@pytest.mark.parametrize("line", ["top --once", "top"])
+def test_a_pipe_gets_one_reading(ratoon: Ratoon, line: str) -> None:
+    printed = ratoon(line)
+    assert printed.status == 0
+    lines = printed.out.splitlines()
+    assert "# Engine since its start" in lines
+    assert "running\t0" in lines
+    assert "tenant\trequests/s\tprompt tokens/s\thit rate\tgenerated/s\tblocks" in lines
+    assert ratoon("top --json").json["engine_id"] == "fake"
+
+
+@pytest.mark.parametrize("width", [100, 40])
+async def test_a_terminal_gets_each_reading_in_place_of_the_one_before(width: int) -> None:
+    out = StringIO()
+    terminal = Terminal(
+        file=out, force_terminal=True, width=width, height=80, _environ={"TERM": "xterm"}
+    )
+
+    async def readings() -> AsyncIterator[dict[str, Any]]:
+        for one in (EARLIER, LATER):
+            yield one
+
+    await watch(terminal, readings())
+    shown = out.getvalue()
+    assert shown.index("since its start") < shown.index("\x1b[1A") < shown.index("in 4.0 s")
+    assert "acme" in shown
