@@ -25,6 +25,12 @@ NUM_REMEMBERED = 8  # launches, for how long one takes
 MARGIN_S = 0.001  # beyond the time that a launch takes
 SHORT = 4  # times as long as a launch: a step that takes no longer is not worth a delay
 
+# How long a step waits for masks: while the device needs nothing of the host, and at least for a
+# small part of what the step takes, since a row that is left out loses one step or two.
+PATIENT_PART = 1 / 8
+UNKNOWN_S = 0.005  # as long as nothing is known of what steps take
+MOST_PATIENCE_S = 0.05
+
 
 class Launches:
     """The launched steps of one engine. One owner thread."""
@@ -78,11 +84,12 @@ class Launches:
             return []
         settler, failing = self._components.settler, None
         try:
-            left_out = masked.sample()
+            left_out = masked.sample(self._patience())
         except self._components.out_of_memory:
             left_out, failing = masked.refuse()
         for row in left_out:
             settler.leave_out(row)
+        self._components.counters.rows_left_out += len(left_out)
         if failing is None or failing.is_over:
             return []
         error = EngineFailure("the device has no memory left for this request's grammar")
@@ -107,7 +114,7 @@ class Launches:
         takes = self._components.times.least(StepShape.of(scheduled.step.rows))
         if started_at is None or takes is None:
             return None
-        ahead = median(self._launches) + MARGIN_S
+        ahead = self._ahead()
         return started_at + takes - ahead if takes > SHORT * ahead else None
 
     def settle_next(self) -> list[AddressedEvent]:
@@ -149,6 +156,21 @@ class Launches:
             return []
         error = EngineFailure("the device has no memory left for this request")
         return [self._components.settler.fail(largest, error, now)]
+
+    def _patience(self) -> float:
+        """Seconds to wait for the masks of the step launched last, whose sampling is next."""
+        scheduled, _, launched_at = self._under_way[-1]
+        times, shape = self._components.times, StepShape.of(scheduled.step.rows)
+        takes = times.least(shape) or times.seconds(shape)
+        if not takes:
+            return UNKNOWN_S
+        started_at, now = self._started_at(launched_at), self._components.clock()
+        idle_at = takes + (launched_at if started_at is None else started_at)
+        return min(max(idle_at - self._ahead() - now, PATIENT_PART * takes), MOST_PATIENCE_S)
+
+    def _ahead(self) -> float:
+        """How long before the device is done the host has to begin with the next step."""
+        return median(self._launches) + MARGIN_S if self._launches else MARGIN_S
 
     def _started_at(self, launched_at: float) -> float | None:
         """When the device began a step; None: when the step before ended, a time unknown here."""

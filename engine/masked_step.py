@@ -3,11 +3,12 @@
     host    | launch forward n+1 | settle n | masks of n+1, replies | launch sampling n+1 | ...
     device  |  forward, sampling n ...| forward n+1 ....................| sampling n+1 | ...
 
-Masks are waited for while the device computes, and not for long: a row whose mask is not there is
-left out, so that it holds up nobody else. It samples in a later step.
+Masks are waited for while the device computes, and hardly longer (`launches.py`): a row whose mask
+is not there is left out, so that it holds up nobody else. It samples in a later step.
 
 Knows: which rows have masks, and which are left out. Does not know: how masks are made
-(`engine.grammars`), or what being left out means for a sequence (`settle`).
+(`engine.grammars`), how long to wait for them (`launches.py`), or what being left out means for a
+sequence (`settle`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from engine.scheduling.step_builder import Scheduled, ScheduledRow, unsent
 from engine.scheduling.token_constraint import Making, MaskMaker
 from engine.step import Bitmask, Forward, Launched, Sampled
 
-PATIENCE_S = 0.005  # less than what the forward pass of a model that needs a GPU takes
 LEFT_OUT = Sampled(None, is_left_out=True)
 
 
@@ -38,15 +38,17 @@ class MaskedStep:
         lacking = [one for one in alive if one is not None and not one.has_mask]
         self._making = self._masks.make(lacking)
 
-    def sample(self) -> frozenset[ScheduledRow]:
+    def sample(self, patience_s: float) -> frozenset[ScheduledRow]:
         """Wait for the masks and launch the sampling; returns the rows that are left out of it.
+
+        Those are the ones whose masks are not there after `patience_s`.
 
         What the runner raises is raised, and `refuse` follows.
         """
         if self._making is None:
             self.ask()
         assert self._making is not None
-        self._making.wait(PATIENCE_S)
+        self._making.wait(patience_s)
         left_out = frozenset(
             row for row in self._masked if row.sequence.awaits_mask and not row.is_over
         )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.errors import EngineFailure
+from engine.launches import MARGIN_S, MOST_PATIENCE_S, PATIENT_PART, UNKNOWN_S
 from engine.link.messages import Cancel, Generate, Grammar, SamplingParams
 from engine.scheduling.token_constraint import TokenConstraint
 from tests.doubles.constraints import HeldMasks, steps_allow, steps_of
@@ -186,6 +187,43 @@ class TestAnswers:
         rig.expect_nothing_left()
 
 
+class TestPatience:
+    """Masks are waited for as long as the device needs nothing of the host."""
+
+    @staticmethod
+    def patience(takes_s: float, asking_s: float = 0.0) -> list[float]:
+        """Seconds for each step, where a step takes the device `takes_s`; a turn, 1 ms more."""
+        masks = HeldMasks()
+        rig = rig_of(masks, overlap_scheduling=True, num_blocks=256)
+        rig.runner.waits = lambda: rig.wait(takes_s)
+        make = masks.make
+
+        def made(constraints: Iterable[TokenConstraint]) -> HeldMasks:
+            rig.wait(asking_s)
+            return make(constraints)
+
+        masks.make = made  # type: ignore[method-assign]
+        rig.submit(bound("a", range(6), 40))
+        rig.run()
+        return masks.patience
+
+    def test_nothing_is_known_of_the_first_step(self) -> None:
+        assert self.patience(0.02)[0] == UNKNOWN_S
+
+    @pytest.mark.parametrize("takes_s", [0.003, 0.008, 0.03])
+    def test_ends_before_the_device_waits_for_the_next_step(self, takes_s: float) -> None:
+        later = self.patience(takes_s)[20:]
+        assert later == pytest.approx([takes_s + 0.001 - MARGIN_S] * len(later), rel=0.05)
+
+    def test_where_the_device_is_done_it_is_a_small_part_of_a_step(self) -> None:
+        later = self.patience(0.001, asking_s=0.05)[20:]
+        takes_s = 0.05 + 0.001 + 0.001
+        assert later == pytest.approx([PATIENT_PART * takes_s] * len(later), rel=0.05)
+
+    def test_has_a_bound(self) -> None:
+        assert max(self.patience(2.0)) == MOST_PATIENCE_S
+
+
 class TestLeftOut:
     @both
     @pytest.mark.parametrize("held", [0, 1, 3])
@@ -203,6 +241,7 @@ class TestLeftOut:
         assert len(rig.link.tokens("free")) == (9 if overlap_scheduling else 10), "in each step"
         rows = sum(len(step.rows) for step in rig.runner.steps[-4:])
         assert rows == 4, "it is in no step until its mask is there"
+        assert rig.core.components.counters.rows_left_out == 1
         masks.release()
         rig.run()
         assert rig.link.tokens("slow") == answer(prompt, 6)
