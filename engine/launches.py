@@ -25,10 +25,8 @@ NUM_REMEMBERED = 8  # launches, for how long one takes
 MARGIN_S = 0.001  # beyond the time that a launch takes
 SHORT = 4  # times as long as a launch: a step that takes no longer is not worth a delay
 
-# How long a step waits for masks: while the device needs nothing of the host, and at least for a
-# small part of what the step takes, since a row that is left out loses one step or two.
-PATIENT_PART = 1 / 8
-UNKNOWN_S = 0.005  # as long as nothing is known of what steps take
+# Seconds that a step waits for masks: as long as nothing is known of what steps take, and at most.
+UNKNOWN_S = 0.005
 MOST_PATIENCE_S = 0.05
 
 
@@ -84,7 +82,7 @@ class Launches:
             return []
         settler, failing = self._components.settler, None
         try:
-            left_out = masked.sample(self._patience())
+            left_out = masked.sample(*self._patience())
         except self._components.out_of_memory:
             left_out, failing = masked.refuse()
         for row in left_out:
@@ -157,16 +155,16 @@ class Launches:
         error = EngineFailure("the device has no memory left for this request")
         return [self._components.settler.fail(largest, error, now)]
 
-    def _patience(self) -> float:
-        """Seconds to wait for the masks of the step launched last, whose sampling is next."""
+    def _patience(self) -> tuple[float, float]:
+        """Of the step launched last: seconds until the device needs the host, and what it takes."""
         scheduled, _, launched_at = self._under_way[-1]
         times, shape = self._components.times, StepShape.of(scheduled.step.rows)
         takes = times.least(shape) or times.seconds(shape)
         if not takes:
-            return UNKNOWN_S
+            return UNKNOWN_S, 0.0
         started_at, now = self._started_at(launched_at), self._components.clock()
         idle_at = takes + (launched_at if started_at is None else started_at)
-        return min(max(idle_at - self._ahead() - now, PATIENT_PART * takes), MOST_PATIENCE_S)
+        return min(max(idle_at - self._ahead() - now, 0.0), MOST_PATIENCE_S), takes
 
     def _ahead(self) -> float:
         """How long before the device is done the host has to begin with the next step."""

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from engine.errors import EngineFailure
-from engine.launches import MARGIN_S, MOST_PATIENCE_S, PATIENT_PART, UNKNOWN_S
+from engine.launches import MARGIN_S, MOST_PATIENCE_S, UNKNOWN_S
 from engine.link.messages import Cancel, Generate, Grammar, SamplingParams
+from engine.masked_step import LONGEST_PART, LOST_STEPS
 from engine.scheduling.token_constraint import TokenConstraint
 from tests.doubles.constraints import HeldMasks, steps_allow, steps_of
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, next_kv, next_token
@@ -191,10 +192,12 @@ class TestPatience:
     """Masks are waited for as long as the device needs nothing of the host."""
 
     @staticmethod
-    def patience(takes_s: float, asking_s: float = 0.0) -> list[float]:
+    def patience(
+        takes_s: float, asking_s: float = 0.0, late: int | None = None, others: int = 0
+    ) -> list[float]:
         """Seconds for each step, where a step takes the device `takes_s`; a turn, 1 ms more."""
-        masks = HeldMasks()
-        rig = rig_of(masks, overlap_scheduling=True, num_blocks=256)
+        masks = HeldMasks(held=set() if late is None else {late})
+        rig = rig_of(masks, overlap_scheduling=True, num_blocks=512, max_running=1 + others)
         rig.runner.waits = lambda: rig.wait(takes_s)
         make = masks.make
 
@@ -204,7 +207,9 @@ class TestPatience:
 
         masks.make = made  # type: ignore[method-assign]
         rig.submit(bound("a", range(6), 40))
-        rig.run()
+        for number in range(others):
+            rig.submit(generate(str(number), [number], max_tokens=50))
+        rig.step(40)
         return masks.patience
 
     def test_nothing_is_known_of_the_first_step(self) -> None:
@@ -215,10 +220,17 @@ class TestPatience:
         later = self.patience(takes_s)[20:]
         assert later == pytest.approx([takes_s + 0.001 - MARGIN_S] * len(later), rel=0.05)
 
-    def test_where_the_device_is_done_it_is_a_small_part_of_a_step(self) -> None:
-        later = self.patience(0.001, asking_s=0.05)[20:]
-        takes_s = 0.05 + 0.001 + 0.001
-        assert later == pytest.approx([PATIENT_PART * takes_s] * len(later), rel=0.05)
+    def test_is_what_is_left_of_the_step(self) -> None:
+        later = self.patience(0.005, asking_s=0.05)[20:]
+        assert later == pytest.approx([0.005] * len(later), rel=0.05)
+
+    @pytest.mark.parametrize(("others", "part"), [(0, LONGEST_PART), (15, LOST_STEPS / 16)])
+    def test_who_is_late_is_worth_as_much_of_a_step_as_there_are_such(
+        self, others: int, part: float
+    ) -> None:
+        [in_time, late] = self.patience(0.02, late=25, others=others)[-2:]
+        assert in_time == pytest.approx(0.02, rel=0.05)
+        assert late == pytest.approx(part * 0.021, rel=0.05)
 
     def test_has_a_bound(self) -> None:
         assert max(self.patience(2.0)) == MOST_PATIENCE_S
