@@ -127,7 +127,9 @@ class Launches:
         started_at = self._started_at(launched_at)
         # Without a step ahead the host did nothing else since the launch.
         is_end_seen = now - looked >= OVER_S or not self._components.overlap_scheduling
-        if started_at is not None:
+        # What a step took that was held up says nothing of the device, and would hold up the next.
+        is_held = isinstance(launched, MaskedStep) and launched.is_held
+        if started_at is not None and not is_held:
             learn = self._components.times.settled if is_end_seen else self._components.times.missed
             learn(StepShape.of(step.rows), now - started_at)
         seconds = now - max(launched_at, self._settled_at)

@@ -33,6 +33,7 @@ class MaskedStep:
         self._making: Making | None = None
         self._launched: Launched | None = None
         self._left_out: frozenset[ScheduledRow] = frozenset()
+        self.is_held = False  # all its rows waited for those whose masks were late
 
     def ask(self) -> None:
         """Begin to make the masks, once the values of the step before are settled."""
@@ -53,6 +54,7 @@ class MaskedStep:
         self._making.wait(spare_s)
         left_out = self._late()
         if left_out:
+            self.is_held = True
             part = LOST_STEPS * len(left_out) / len(self._scheduled.rows)
             self._making.wait(min(part, LONGEST_PART) * step_s)
             left_out = self._late()

@@ -11,6 +11,7 @@ from engine.errors import EngineFailure
 from engine.launches import MARGIN_S, MOST_PATIENCE_S, UNKNOWN_S
 from engine.link.messages import Cancel, Generate, Grammar, SamplingParams
 from engine.masked_step import LONGEST_PART, LOST_STEPS
+from engine.scheduling.step_times import StepShape
 from engine.scheduling.token_constraint import TokenConstraint
 from tests.doubles.constraints import HeldMasks, steps_allow, steps_of
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, next_kv, next_token
@@ -231,6 +232,25 @@ class TestPatience:
         [in_time, late] = self.patience(0.02, late=25, others=others)[-2:]
         assert in_time == pytest.approx(0.02, rel=0.05)
         assert late == pytest.approx(part * 0.021, rel=0.05)
+
+    @pytest.mark.parametrize("late", [25, None])
+    def test_is_not_learned_from_a_step_that_was_held_up(self, late: int | None) -> None:
+        """Else masks that are always late would make every step wait longer than the one before."""
+        masks = HeldMasks(held=set() if late is None else {late})
+        rig = rig_of(masks, overlap_scheduling=True, num_blocks=512)
+        is_slow = iter([*[False] * 24, *[True] * 4])
+        rig.runner.waits = lambda: rig.wait(0.2 if next(is_slow, False) and late is None else 0.01)
+        wait = masks.wait
+
+        def waited(seconds: float) -> None:
+            rig.wait(0.2 if masks.busy else 0.0)  # longer than it may, to be seen
+            wait(seconds)
+
+        masks.wait = waited  # type: ignore[method-assign]
+        rig.submit(bound("a", range(6), 40))
+        rig.submit(generate("free", range(9), max_tokens=40))
+        rig.step(30)
+        assert (rig.core.components.times.seconds(StepShape(1, 30)) < 0.02) is (late is not None)
 
     def test_has_a_bound(self) -> None:
         assert max(self.patience(2.0)) == MOST_PATIENCE_S
