@@ -55,8 +55,7 @@ ROOMS = (
     BenchmarkPart(
         "constrained",
         "engine.constrained",
-        "--device cpu --rows 4 --prompt 16 --output 24 --rounds 1",
-        takes_model=True,
+        "--device paced --rows 4 --prompt 16 --output 24 --rounds 1",
     ),
     BenchmarkPart("tiers", "engine.tiers", "--blocks 16 --block-kib 128"),
     BenchmarkPart("restart", "restart", "--gib 0.1 --block-kib 128 --device-gib 0.05", 600),

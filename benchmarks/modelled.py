@@ -36,8 +36,9 @@ from cli.options.flags import flattened
 from engine.link.messages import Event, Failed, Finished
 from engine.main import CUDA_MAX_STEP_MS
 from engine.scheduling.step_builder import StepLimits
+from tests.doubles.modelled.device import StepModel
 from tests.doubles.modelled.products import ProductModel
-from tests.doubles.modelled.replay import VOCAB, Replay, StepModel, request
+from tests.doubles.modelled.replay import VOCAB, Replay, request
 
 NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
 # Of the keys that decodes of *tenants* read 1,024 are all rows' and 3,072 those of some four rows:

@@ -16,26 +16,17 @@ take (`launches.py`), how copies run beside them (`copies.py`), or how it all en
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterable
 
+from engine.cache_orders import divide, flush
 from engine.components import Components
 from engine.copies import COPY_WAIT_S
 from engine.errors import EngineError, EngineUnavailable, InvalidRequest
 from engine.launches import Launches
-from engine.link.messages import (
-    Cancel,
-    Event,
-    FromEngine,
-    Generate,
-    Hello,
-    Partition,
-    StepReply,
-)
+from engine.link.messages import Cancel, Event, FromEngine, Generate, Hello, Partition, StepReply
 from engine.link.query_messages import (
     Flush,
-    Flushed,
     ForgetMarked,
     ListMarked,
     Pin,
@@ -47,19 +38,17 @@ from engine.link.query_messages import (
 )
 from engine.link.socket_link import Incoming
 from engine.link.stats_messages import EngineStats
-from engine.scheduling.intake import partition_of, quota_of
+from engine.scheduling.intake import quota_of
 from engine.scheduling.pins import OURSELVES, PinReply
 from engine.scheduling.sequence import Sequence
 from engine.scheduling.settle import AddressedEvent, failed
 from engine.scheduling.step_builder import Scheduled
+from engine.scheduling.unready import Unready
 from engine.stats.report import report
-from prefix_cache.namespace import Namespace
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256  # blocks whose copies one turn of `spill` starts
 RETRY_AFTER_S = 2.0  # sent to clients of an engine that drains: its successor is up by then
-
-_log = logging.getLogger(__name__)
 
 
 class EngineCore:
@@ -71,7 +60,7 @@ class EngineCore:
         self._scheduler = components.scheduler
         self._settler = components.settler
         self._alive: dict[tuple[bytes, str], Sequence] = {}
-        self._unready: list[Sequence] = []  # their constraints are being made
+        self._unready = Unready()
         self._launches = Launches(components)
         self._clock = components.clock
         self._outbox: list[AddressedEvent] = []
@@ -168,7 +157,7 @@ class EngineCore:
         for client, message in incoming:
             match message:
                 case Partition():
-                    self._partition(message)
+                    divide(self.components, message)
                 case Generate():
                     self._accept(client, message)
                 case Cancel():
@@ -176,7 +165,7 @@ class EngineCore:
                 case Hello():
                     self._tell(client, self.components.welcome)
                 case Flush():
-                    self._tell(client, self._flush(message))
+                    self._tell(client, flush(self.components, message, self._alive.values()))
                 case Pin():
                     self._answer(self.components.pins.ask(client, message, self._clock()))
                 case Unpin():
@@ -208,38 +197,12 @@ class EngineCore:
         self._is_awaited = self._is_awaited or is_alone
         self._alive[client, request.request_id] = sequence
         if sequence.awaits_constraint:
-            self._unready.append(sequence)
+            self._unready.add(sequence)
 
     def _cancel(self, client: bytes, request_id: str) -> None:
         sequence = self._alive.get((client, request_id))
         if sequence is not None:  # else it ended while the cancel was on its way
             self._post([self._settler.cancel(sequence, self._clock())])
-
-    def _partition(self, message: Partition) -> None:
-        cache = self.components.cache
-        longest = cache.blocks_for(self.components.welcome.max_model_len)
-        most = min(longest, cache.capacity.pool().total // 2)
-        try:
-            cache.quotas.partition(partition_of(message), most)
-        except InvalidRequest as error:
-            _log.error("the cache is not divided anew: %s", error.message)
-
-    def _flush(self, message: Flush) -> Flushed:
-        namespace = None if message.namespace is None else Namespace(message.namespace)
-        blocks = self.components.cache.flush(namespace=namespace, owner=message.flow)
-        if message.flow is not None and namespace is None:
-            self._forget_flow(message.flow)
-        if namespace is None:
-            self.components.intake.forget_grammars(message.flow)
-        return Flushed(query_id=message.query_id, blocks=blocks)
-
-    def _forget_flow(self, flow: str) -> None:
-        """Make its records on disk unreadable, and keep what still runs of it out of the cache."""
-        for sequence in self._alive.values():
-            if sequence.flow == flow:
-                self._scheduler.sequence_cache.keep_out(sequence)
-        self.components.copies.forget_owner(flow)
-        self.components.cache.quotas.forget(flow)
 
     def _unpin(self, message: Unpin) -> Unpinned:
         blocks, request_id, answers = self.components.pins.let_go(message.pin_id, self._clock())
@@ -256,17 +219,8 @@ class EngineCore:
 
     def _take_constraints(self) -> None:
         """Let sequences start whose constraints are made, and end those whose cannot be."""
-        unready, self._unready = self._unready, []
-        for sequence in unready:
-            constraint = sequence.constraint
-            if constraint is None or not self._is_alive(sequence):
-                continue
-            if constraint.error is not None:
-                self._post([self._settler.fail(sequence, constraint.error, self._clock())])
-            elif constraint.is_ready:
-                sequence.awaits_constraint = False
-            else:
-                self._unready.append(sequence)
+        for sequence, error in self._unready.take(self._is_alive):
+            self._post([self._settler.fail(sequence, error, self._clock())])
 
     def _is_alive(self, sequence: Sequence) -> bool:
         return self._alive.get((sequence.client, sequence.request_id)) is sequence

@@ -25,6 +25,10 @@ NUM_REMEMBERED = 8  # launches, for how long one takes
 MARGIN_S = 0.001  # beyond the time that a launch takes
 SHORT = 4  # times as long as a launch: a step that takes no longer is not worth a delay
 
+# Seconds that a step waits for masks: as long as nothing is known of what steps take, and at most.
+UNKNOWN_S = 0.005
+MOST_PATIENCE_S = 0.05
+
 
 class Launches:
     """The launched steps of one engine. One owner thread."""
@@ -78,11 +82,12 @@ class Launches:
             return []
         settler, failing = self._components.settler, None
         try:
-            left_out = masked.sample()
+            left_out = masked.sample(*self._patience())
         except self._components.out_of_memory:
             left_out, failing = masked.refuse()
         for row in left_out:
             settler.leave_out(row)
+        self._components.counters.rows_left_out += len(left_out)
         if failing is None or failing.is_over:
             return []
         error = EngineFailure("the device has no memory left for this request's grammar")
@@ -107,7 +112,7 @@ class Launches:
         takes = self._components.times.least(StepShape.of(scheduled.step.rows))
         if started_at is None or takes is None:
             return None
-        ahead = median(self._launches) + MARGIN_S
+        ahead = self._ahead()
         return started_at + takes - ahead if takes > SHORT * ahead else None
 
     def settle_next(self) -> list[AddressedEvent]:
@@ -122,7 +127,9 @@ class Launches:
         started_at = self._started_at(launched_at)
         # Without a step ahead the host did nothing else since the launch.
         is_end_seen = now - looked >= OVER_S or not self._components.overlap_scheduling
-        if started_at is not None:
+        # What a step took that was held up says nothing of the device, and would hold up the next.
+        is_held = isinstance(launched, MaskedStep) and launched.is_held
+        if started_at is not None and not is_held:
             learn = self._components.times.settled if is_end_seen else self._components.times.missed
             learn(StepShape.of(step.rows), now - started_at)
         seconds = now - max(launched_at, self._settled_at)
@@ -149,6 +156,21 @@ class Launches:
             return []
         error = EngineFailure("the device has no memory left for this request")
         return [self._components.settler.fail(largest, error, now)]
+
+    def _patience(self) -> tuple[float, float]:
+        """Of the step launched last: seconds until the device needs the host, and what it takes."""
+        scheduled, _, launched_at = self._under_way[-1]
+        times, shape = self._components.times, StepShape.of(scheduled.step.rows)
+        takes = times.least(shape) or times.seconds(shape)
+        if not takes:
+            return UNKNOWN_S, 0.0
+        started_at, now = self._started_at(launched_at), self._components.clock()
+        idle_at = takes + (launched_at if started_at is None else started_at)
+        return min(max(idle_at - self._ahead() - now, 0.0), MOST_PATIENCE_S), takes
+
+    def _ahead(self) -> float:
+        """How long before the device is done the host has to begin with the next step."""
+        return median(self._launches) + MARGIN_S if self._launches else MARGIN_S
 
     def _started_at(self, launched_at: float) -> float | None:
         """When the device began a step; None: when the step before ended, a time unknown here."""

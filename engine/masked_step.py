@@ -3,11 +3,12 @@
     host    | launch forward n+1 | settle n | masks of n+1, replies | launch sampling n+1 | ...
     device  |  forward, sampling n ...| forward n+1 ....................| sampling n+1 | ...
 
-Masks are waited for while the device computes, and not for long: a row whose mask is not there is
+Masks are waited for while the device computes, and hardly longer: a row whose mask is not there is
 left out, so that it holds up nobody else. It samples in a later step.
 
 Knows: which rows have masks, and which are left out. Does not know: how masks are made
-(`engine.grammars`), or what being left out means for a sequence (`settle`).
+(`engine.grammars`), how long the device computes (`launches.py`), or what being left out means for
+a sequence (`settle`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from engine.scheduling.step_builder import Scheduled, ScheduledRow, unsent
 from engine.scheduling.token_constraint import Making, MaskMaker
 from engine.step import Bitmask, Forward, Launched, Sampled
 
-PATIENCE_S = 0.005  # less than what the forward pass of a model that needs a GPU takes
+LOST_STEPS = 2  # by a row that is left out: it has no row in the next, and then the same one again
+LONGEST_PART = 1 / 4  # of a step that the rows are held up for those whose masks are late
 LEFT_OUT = Sampled(None, is_left_out=True)
 
 
@@ -31,6 +33,7 @@ class MaskedStep:
         self._making: Making | None = None
         self._launched: Launched | None = None
         self._left_out: frozenset[ScheduledRow] = frozenset()
+        self.is_held = False  # all its rows waited for those whose masks were late
 
     def ask(self) -> None:
         """Begin to make the masks, once the values of the step before are settled."""
@@ -38,22 +41,32 @@ class MaskedStep:
         lacking = [one for one in alive if one is not None and not one.has_mask]
         self._making = self._masks.make(lacking)
 
-    def sample(self) -> frozenset[ScheduledRow]:
+    def sample(self, spare_s: float, step_s: float) -> frozenset[ScheduledRow]:
         """Wait for the masks and launch the sampling; returns the rows that are left out of it.
 
+        The device needs nothing for `spare_s`. Then rows whose masks are late are worth a part of
+        `step_s`, what a step takes, as large as their part of the rows.
         What the runner raises is raised, and `refuse` follows.
         """
         if self._making is None:
             self.ask()
         assert self._making is not None
-        self._making.wait(PATIENCE_S)
-        left_out = frozenset(
-            row for row in self._masked if row.sequence.awaits_mask and not row.is_over
-        )
+        self._making.wait(spare_s)
+        left_out = self._late()
+        if left_out:
+            self.is_held = True
+            part = LOST_STEPS * len(left_out) / len(self._scheduled.rows)
+            self._making.wait(min(part, LONGEST_PART) * step_s)
+            left_out = self._late()
         allowed = [None if row in left_out else _mask(row) for row in self._masked]
         self._launched = self._forward.sample(allowed)
         self._left_out = left_out
         return left_out
+
+    def _late(self) -> frozenset[ScheduledRow]:
+        return frozenset(
+            row for row in self._masked if row.sequence.awaits_mask and not row.is_over
+        )
 
     def refuse(self) -> tuple[frozenset[ScheduledRow], ScheduledRow]:
         """Sample nothing: the device had no memory for it.

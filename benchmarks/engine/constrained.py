@@ -1,67 +1,67 @@
 """What rows with a JSON schema cost a batch: of 64 rows none has one, or one, or all.
 
     python -m benchmarks.engine.constrained --device cuda [--model llama-3.1-8b]
+    python -m benchmarks.engine.constrained --device paced
     python -m benchmarks.engine.constrained --device modelled
 
 An engine in this process answers the same prompts each time, with answers of the same length: the
 schema wants more items than an answer can hold. Weights are random and tokens are drawn, so a
-vocabulary of random words is written beside them. Prefills are not counted: the time is that from
-when every row has some tokens to when the first has all. Rounds of the three kinds take turns, and
-the best of each kind counts. Prints a line of JSON a kind: tokens a second, the share lost to the
-batch without a schema, and the share that rows without one lost.
+vocabulary of random words is written beside them: most tokens are words of long texts, as in JSON
+that a model was trained to write, but numbers are longer, and hardly any token ends a text.
+Prefills are not counted: the time is that from when every row has some tokens to when the first has
+all. Rounds of the three kinds take turns, and the best of each kind counts.
 
-Without a GPU, `modelled` puts the engine's core before a device that only takes time, with masks
-that take `--mask-us` each in `--mask-threads` threads.
+Prints a line of JSON a kind: tokens a second, the share lost to the batch without a schema, the
+share that rows without one lost; what of the loss is masks' (milliseconds until a mask is made by a
+thread that has begun with it, and that a step waited for masks), and the share of rows that were
+left out of a step, each of which loses a step or two.
+
+Without a GPU, `paced` has real masks and threads before a device that sleeps, in real time: what
+the host does is measured, on a machine with cores to spare. `modelled` is a simulation all through,
+with masks that take `--mask-us` each in `--mask-threads` threads.
 """
 
 from __future__ import annotations
 
-import gc
 import json
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import product
-from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import typer
 
-from benchmarks.engine.grammars import write_tokenizer
+from benchmarks.engine.constrained_engines import (
+    BLOCK_SIZE,
+    Engine,
+    ModelledEngine,
+    Sizes,
+    paced_engine,
+    real_engine,
+)
 from benchmarks.record import emit, progress
-from engine.config import DeviceName, EngineConfig
-from engine.core import EngineCore
 from engine.link.messages import (
     Event,
     Failed,
     Finished,
-    FromEngine,
     Generate,
     Grammar,
     SamplingParams,
-    StepReply,
     Tokens,
     pack_token_ids,
 )
-from engine.link.socket_link import Incoming
-from engine.main import CUDA_MAX_STEP_MS, build_core
+from engine.main import CUDA_MAX_STEP_MS
 from engine.scheduling.step_builder import StepLimits
-from engine.startup.loading import open_model
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
-from tests.doubles.engine.shapes import SHAPES, model_directory
 from tests.doubles.modelled.products import ProductModel
 from tests.doubles.modelled.replay import Replay
 
 PATH = NamespacePath.single(Namespace(b"benchmarks......"))
-BLOCK_SIZE = 16
-CLIENT = b"benchmark"
 SETTLED = 8  # tokens that every row has when the time begins
 KINDS = ("none", "one", "all")
 _ITEM = {
@@ -78,96 +78,8 @@ class Device(Enum):
 
     CUDA = "cuda"
     CPU = "cpu"
+    PACED = "paced"
     MODELLED = "modelled"
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Rows of a batch, tokens of each prompt and answer."""
-
-    rows: int
-    prompt: int
-    output: int
-
-
-class Engine(Protocol):
-    """An engine that can be asked, on its own clock."""
-
-    def now(self) -> float:
-        """Seconds."""
-        ...
-
-    def say(self, request: Generate, hear: Callable[[Event], None]) -> None:
-        """Ask."""
-        ...
-
-    def step(self) -> None:
-        """Let it do a step."""
-        ...
-
-
-@dataclass
-class LocalLink:
-    """A link within this process that calls who asked."""
-
-    dropped_frames: int = 0
-    hears: dict[str, Callable[[Event], None]] = field(default_factory=dict)
-    incoming: list[Incoming] = field(default_factory=list)
-
-    def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """What was asked; nothing comes while it waits."""
-        if timeout_s and not self.incoming:
-            time.sleep(min(timeout_s, 0.001))
-        incoming, self.incoming = self.incoming, []
-        return incoming
-
-    def send(self, client: bytes, message: FromEngine) -> bool:
-        """Tell who asked."""
-        del client
-        if isinstance(message, StepReply):
-            for event in message.events:
-                self.hears[event.request_id](event)
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class RealEngine:
-    """A model with random weights."""
-
-    core: EngineCore
-    link: LocalLink
-
-    def now(self) -> float:
-        """Seconds of this machine's clock."""
-        return time.perf_counter()
-
-    def say(self, request: Generate, hear: Callable[[Event], None]) -> None:
-        """Ask."""
-        self.link.hears[request.request_id] = hear
-        self.link.incoming.append(Incoming(CLIENT, request))
-
-    def step(self) -> None:
-        """A step."""
-        self.core.step()
-
-
-@dataclass(frozen=True, slots=True)
-class ModelledEngine:
-    """The same before a device that only takes time."""
-
-    replay: Replay
-
-    def now(self) -> float:
-        """Seconds of the simulated clock."""
-        return self.replay.time.now
-
-    def say(self, request: Generate, hear: Callable[[Event], None]) -> None:
-        """Ask."""
-        self.replay.link.say(request, hear)
-
-    def step(self) -> None:
-        """A step."""
-        self.replay.core.step()
 
 
 @dataclass
@@ -234,51 +146,47 @@ def _request(
     )
 
 
-@contextmanager
-def real_engine(model: str, device: DeviceName, sizes: Sizes) -> Iterator[RealEngine]:
-    """One with room for the batch, and a vocabulary that spells JSON."""
-    tokens = sizes.rows * (sizes.prompt + sizes.output + 2 * BLOCK_SIZE)
-    with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
-        directory = model_directory(model, Path(scratch))
-        if model in SHAPES:
-            write_tokenizer(directory, SHAPES[model]["vocab_size"])
-            ends = SHAPES[model] | {"eos_token_id": SHAPES[model]["vocab_size"] - 1}
-            (directory / "config.json").write_text(json.dumps(ends))
-        config = EngineConfig(
-            model_dir=str(directory),
-            socket="",
-            load_format="dummy",
-            device=device,
-            cache_tokens=tokens,
-            max_running=sizes.rows,
-            max_model_len=sizes.prompt + sizes.output + BLOCK_SIZE,
-            block_size=BLOCK_SIZE,
-        )
-        opened, link = open_model(config), LocalLink()
-    with closing(opened.grammars):
-        core = build_core(config, opened, link)
-        gc.collect()
-        gc.freeze()
-        yield RealEngine(core, link)
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Tokens a second of each row, and what the masks took."""
+
+    speeds: npt.NDArray[np.float64]
+    of_masks: dict[str, float]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of all rows."""
+        return float(self.speeds.sum())
+
+
+def run_round(engine: Engine, sizes: Sizes, masked: int, name: str) -> Round:
+    """Answer all prompts once."""
+    before = engine.begin_round()
+    speeds = Batch(engine, sizes, masked).run(name)
+    left_out = (engine.rows_left_out - before) / (sizes.rows * sizes.output)
+    return Round(speeds, {"left_out": left_out, **engine.masks.told()} if masked else {})
 
 
 def measure(engine: Engine, sizes: Sizes, rounds: int) -> None:
     """Run the kinds in turn, and print the best of each."""
-    best: dict[str, npt.NDArray[np.float64]] = {}
+    best: dict[str, Round] = {}
     masked = dict(zip(KINDS, (0, 1, sizes.rows), strict=True))
     for number, kind in product(range(rounds + 1), KINDS):
-        speeds = Batch(engine, sizes, masked[kind]).run(f"{number}/{kind}")
-        progress(f"{kind}: {speeds.sum():.0f} tokens/s" + ("" if number else " (warm-up)"))
-        if number and (kind not in best or speeds.sum() > best[kind].sum()):
-            best[kind] = speeds
+        done = run_round(engine, sizes, masked[kind], f"{number}/{kind}")
+        of_masks = "".join(f", {name} {value:.3g}" for name, value in done.of_masks.items())
+        warming = "" if number else " (warm-up)"
+        progress(f"{kind}: {done.tokens_per_s:.0f} tokens/s{of_masks}{warming}")
+        if number and (kind not in best or done.tokens_per_s > best[kind].tokens_per_s):
+            best[kind] = done
     usual = best["none"]
-    for kind, speeds in best.items():
-        free, of_free = speeds[masked[kind] :], usual[masked[kind] :]
+    for kind, done in best.items():
+        free, of_free = done.speeds[masked[kind] :], usual.speeds[masked[kind] :]
         emit(
             f"{masked[kind]} of {sizes.rows} rows with a schema",
-            tokens_per_s=float(speeds.sum()),
-            lost=float(1 - speeds.sum() / usual.sum()),
+            tokens_per_s=done.tokens_per_s,
+            lost=1 - done.tokens_per_s / usual.tokens_per_s,
             lost_by_others=float(1 - free.sum() / of_free.sum()) if len(free) else None,
+            **done.of_masks,
         )
 
 
@@ -302,6 +210,10 @@ def main(
         price = ProductModel()
         replay = Replay(limits, model=price, mask_s=mask_us * 1e-6, mask_threads=mask_threads)
         measure(ModelledEngine(replay), sizes, 1)
+        return
+    if device is Device.PACED:
+        with paced_engine(sizes) as paced:
+            measure(paced, sizes, rounds)
         return
     with real_engine(model, "cuda" if device is Device.CUDA else "cpu", sizes) as engine:
         measure(engine, sizes, rounds)

@@ -52,7 +52,7 @@ class Grammars:
             self._cache.keep(flow, grammar, compilation)
         if compilation.error is not None:
             raise compilation.error
-        return GrammarConstraint(compilation)
+        return GrammarConstraint(compilation, flow)
 
     def forget(self, flow: str | None) -> None:
         """Drop what was compiled for a flow, or for all; what is in use stays until its end."""

@@ -3,16 +3,22 @@
 A constraint is handed to a thread and back by its `is_busy`. A mask cannot be interrupted: one that
 takes long keeps its thread until it is made, and whoever asked for it goes on without it.
 
-Knows: threads. Does not know: what a mask is made of (`token_mask.py`), or who waits for how long.
+A thread that is free takes one mask, of the flow with the fewest threads at work, in turns. No flow
+has all threads. So however slow a flow's masks are, another flow waits for none of them as long as
+a thread is free, and else for at most the one that each thread is making.
+
+Knows: threads, turns. Does not know: what a mask is made of (`token_mask.py`), or who waits for how
+long.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from engine.grammars.limits import COMPILE_STACK_BYTES
 from engine.scheduling.token_constraint import TokenConstraint
@@ -33,15 +39,20 @@ class Batch:
             self.made.wait(seconds)
 
 
+_Asked: TypeAlias = tuple[TokenConstraint, Batch]
+
+
 class MaskThreads:
     """A `MaskMaker` whose threads start with the first mask, and end with `close`."""
 
     def __init__(self, num_threads: int | None = None) -> None:
-        """As many threads as cores, at most `MOST_THREADS`, if not told."""
-        self._num_threads = num_threads or min(len(os.sched_getaffinity(0)), MOST_THREADS)
+        """If not told, one more than cores, at most `MOST_THREADS`: a flow has all but one."""
+        self._num_threads = num_threads or min(len(os.sched_getaffinity(0)) + 1, MOST_THREADS)
+        self._most_of_a_flow = max(self._num_threads - 1, 1)
         self._threads: list[threading.Thread] = []
-        self._waiting: deque[tuple[TokenConstraint, Batch]] = deque()
         self._changed = threading.Condition()
+        self._waiting: OrderedDict[str, deque[_Asked]] = OrderedDict()  # flows, in order of turn
+        self._at_work: Counter[str] = Counter()  # threads, by flow
         self._is_closed = False
 
     def make(self, constraints: Iterable[TokenConstraint]) -> Batch:
@@ -56,7 +67,7 @@ class MaskThreads:
         with self._changed:
             for one in asked:
                 one.is_busy = True
-                self._waiting.append((one, batch))
+                self._waiting.setdefault(one.flow, deque()).append((one, batch))
             self._changed.notify(len(asked))
         return batch
 
@@ -85,16 +96,45 @@ class MaskThreads:
                 constraint.allowed()
             finally:  # what it raises is raised again where the mask is used
                 constraint.is_busy = False
-                self._done(batch)
+                self._done(constraint.flow, batch)
 
-    def _take(self) -> tuple[TokenConstraint, Batch] | None:
+    def _take(self) -> _Asked | None:
+        """The next mask of the flow whose turn it is; waits for one. None: the end."""
         with self._changed:
-            while not self._waiting and not self._is_closed:
+            while not self._is_closed:
+                flow = self._next_flow()
+                if flow is not None:
+                    return self._taken(flow)
                 self._changed.wait()
-            return None if self._is_closed else self._waiting.popleft()
+        return None
 
-    def _done(self, batch: Batch) -> None:
+    def _next_flow(self) -> str | None:
+        """Of those with the fewest threads the first in turn; None: nobody may have one more."""
+        fewest, chosen = self._most_of_a_flow, None
+        for flow in self._waiting:
+            at_work = self._at_work[flow]
+            if at_work < fewest:
+                fewest, chosen = at_work, flow
+            if not fewest:
+                break
+        return chosen
+
+    def _taken(self, flow: str) -> _Asked:
+        asked = self._waiting[flow].popleft()
+        if self._waiting[flow]:
+            self._waiting.move_to_end(flow)
+        else:
+            del self._waiting[flow]
+        self._at_work[flow] += 1
+        return asked
+
+    def _done(self, flow: str, batch: Batch) -> None:
         with self._changed:
+            self._at_work[flow] -= 1
+            if not self._at_work[flow]:
+                del self._at_work[flow]
+            if flow in self._waiting:  # who came while it was being made goes first
+                self._waiting.move_to_end(flow)
             batch.left -= 1
             if not batch.left:
                 batch.made.set()

@@ -16,7 +16,7 @@ from llguidance import LLMatcher
 
 from engine.errors import ConstraintUnsatisfied, EngineError, InvalidGrammar
 from engine.grammars.limits import MASK_S, parser_limits
-from engine.grammars.vocabulary import Vocabulary
+from engine.grammars.vocabulary import WORD_BITS, Vocabulary
 from engine.scheduling.token_constraint import Bitmask, TokenConstraint
 
 
@@ -56,11 +56,14 @@ def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
 class GrammarConstraint(TokenConstraint):
     """One sequence's place in a grammar."""
 
-    def __init__(self, compilation: Compilation, mask_s: float = MASK_S) -> None:
+    def __init__(self, compilation: Compilation, flow: str = "", mask_s: float = MASK_S) -> None:
         """A mask that takes more than `mask_s` seconds is its last."""
+        self.flow = flow
         self._compilation = compilation
         self._mask_s = mask_s
         self._matcher: LLMatcher | None = None  # once it is asked
+        self._words = np.zeros(0, np.int32)  # what every mask of it is written into
+        self._address = 0  # of these
         self._mask: Bitmask | None = None  # at its present place, once made
         self._error: EngineError | None = None
 
@@ -86,7 +89,10 @@ class GrammarConstraint(TokenConstraint):
         return self._error or self._compilation.error
 
     def allowed(self) -> Bitmask:
-        """The tokens that may be next, ends of sequence among them where the grammar may end."""
+        """The tokens that may be next, ends of sequence among them where the grammar may end.
+
+        Valid until `advance`: the next mask is written over it.
+        """
         if self._mask is None:
             self._mask = self._next_mask()
         return self._mask
@@ -100,20 +106,27 @@ class GrammarConstraint(TokenConstraint):
         if self._matcher is None:
             assert self._compilation.grammar is not None
             self._matcher = self._compilation.grammar.matcher.deep_copy()
+            num_tokens = self._compilation.grammar.vocabulary.tokens.vocab_size
+            self._words = np.zeros(-(-num_tokens // WORD_BITS), np.int32)
+            self._address = self._words.ctypes.data
         return self._matcher
 
     def _next_mask(self) -> Bitmask:
-        matcher, began = self._own(), time.thread_time()
-        mask = np.frombuffer(matcher.compute_bitmask(), np.int32)
+        """Little but the library's call holds the interpreter, which other masks wait for."""
+        matcher, words = self._own(), self._words
+        began = time.thread_time()
+        matcher.unsafe_compute_mask_ptr(self._address, words.nbytes)
+        took = time.thread_time() - began
         if matcher.is_error():
             self._error = ConstraintUnsatisfied(
                 f"the grammar cannot be followed here: {_first_line(matcher.get_error())}"
             )
-        elif time.thread_time() - began > self._mask_s:
+        elif took > self._mask_s:
             self._error = ConstraintUnsatisfied("the grammar takes too long for each token")
+        if self._error is not None:
+            words[:] = 0
         assert self._compilation.grammar is not None
-        words = self._compilation.grammar.vocabulary.num_words
-        return mask[:words] if self._error is None else np.zeros(words, np.int32)
+        return words[: self._compilation.grammar.vocabulary.num_words]
 
 
 def _first_line(message: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from llguidance import LLTokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
-_BITS = 32  # of a mask's word
+WORD_BITS = 32  # of a mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, 
         tokens = _read(path, vocab_size, list(eos_token_ids))
     except ValueError as error:
         raise NoVocabulary(f"{TOKENIZER_FILE}: {error}") from error
-    return Vocabulary(tokens, -(-vocab_size // _BITS))
+    return Vocabulary(tokens, -(-vocab_size // WORD_BITS))
 
 
 def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:

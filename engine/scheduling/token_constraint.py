@@ -23,6 +23,7 @@ class TokenConstraint(Protocol):
     """
 
     is_busy: bool = False  # its mask is being made
+    flow: str = ""  # whose it is; flows have their masks made in turns
 
     @property
     def is_ready(self) -> bool:

@@ -86,6 +86,7 @@ class HeldMasks:
     held: set[int] = field(default_factory=set)  # how many tokens a constraint has whose mask waits
     busy: list[Steps] = field(default_factory=list)
     num_made: int = 0
+    patience: list[float] = field(default_factory=list)  # seconds that each step would have waited
 
     def make(self, constraints: Iterable[TokenConstraint]) -> HeldMasks:
         self.events.append("make")
@@ -98,6 +99,7 @@ class HeldMasks:
 
     def wait(self, seconds: float) -> None:
         self.events.append("made")
+        self.patience.append(seconds)
 
     def release(self) -> None:
         """The masks that were held are there."""

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from engine.errors import EngineFailure
+from engine.launches import MARGIN_S, MOST_PATIENCE_S, UNKNOWN_S
 from engine.link.messages import Cancel, Generate, Grammar, SamplingParams
+from engine.masked_step import LONGEST_PART, LOST_STEPS
+from engine.scheduling.step_times import StepShape
 from engine.scheduling.token_constraint import TokenConstraint
 from tests.doubles.constraints import HeldMasks, steps_allow, steps_of
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, next_kv, next_token
@@ -186,6 +189,73 @@ class TestAnswers:
         rig.expect_nothing_left()
 
 
+class TestPatience:
+    """Masks are waited for as long as the device needs nothing of the host."""
+
+    @staticmethod
+    def patience(
+        takes_s: float, asking_s: float = 0.0, late: int | None = None, others: int = 0
+    ) -> list[float]:
+        """Seconds for each step, where a step takes the device `takes_s`; a turn, 1 ms more."""
+        masks = HeldMasks(held=set() if late is None else {late})
+        rig = rig_of(masks, overlap_scheduling=True, num_blocks=512, max_running=1 + others)
+        rig.runner.waits = lambda: rig.wait(takes_s)
+        make = masks.make
+
+        def made(constraints: Iterable[TokenConstraint]) -> HeldMasks:
+            rig.wait(asking_s)
+            return make(constraints)
+
+        masks.make = made  # type: ignore[method-assign]
+        rig.submit(bound("a", range(6), 40))
+        for number in range(others):
+            rig.submit(generate(str(number), [number], max_tokens=50))
+        rig.step(40)
+        return masks.patience
+
+    def test_nothing_is_known_of_the_first_step(self) -> None:
+        assert self.patience(0.02)[0] == UNKNOWN_S
+
+    @pytest.mark.parametrize("takes_s", [0.003, 0.008, 0.03])
+    def test_ends_before_the_device_waits_for_the_next_step(self, takes_s: float) -> None:
+        later = self.patience(takes_s)[20:]
+        assert later == pytest.approx([takes_s + 0.001 - MARGIN_S] * len(later), rel=0.05)
+
+    def test_is_what_is_left_of_the_step(self) -> None:
+        later = self.patience(0.005, asking_s=0.05)[20:]
+        assert later == pytest.approx([0.005] * len(later), rel=0.05)
+
+    @pytest.mark.parametrize(("others", "part"), [(0, LONGEST_PART), (15, LOST_STEPS / 16)])
+    def test_who_is_late_is_worth_as_much_of_a_step_as_there_are_such(
+        self, others: int, part: float
+    ) -> None:
+        [in_time, late] = self.patience(0.02, late=25, others=others)[-2:]
+        assert in_time == pytest.approx(0.02, rel=0.05)
+        assert late == pytest.approx(part * 0.021, rel=0.05)
+
+    @pytest.mark.parametrize("late", [25, None])
+    def test_is_not_learned_from_a_step_that_was_held_up(self, late: int | None) -> None:
+        """Else masks that are always late would make every step wait longer than the one before."""
+        masks = HeldMasks(held=set() if late is None else {late})
+        rig = rig_of(masks, overlap_scheduling=True, num_blocks=512)
+        is_slow = iter([*[False] * 24, *[True] * 4])
+        rig.runner.waits = lambda: rig.wait(0.2 if next(is_slow, False) and late is None else 0.01)
+        wait = masks.wait
+
+        def waited(seconds: float) -> None:
+            rig.wait(0.2 if masks.busy else 0.0)  # longer than it may, to be seen
+            wait(seconds)
+
+        masks.wait = waited  # type: ignore[method-assign]
+        rig.submit(bound("a", range(6), 40))
+        rig.submit(generate("free", range(9), max_tokens=40))
+        rig.step(30)
+        assert (rig.core.components.times.seconds(StepShape(1, 30)) < 0.02) is (late is not None)
+
+    def test_has_a_bound(self) -> None:
+        assert max(self.patience(2.0)) == MOST_PATIENCE_S
+
+
 class TestLeftOut:
     @both
     @pytest.mark.parametrize("held", [0, 1, 3])
@@ -203,6 +273,7 @@ class TestLeftOut:
         assert len(rig.link.tokens("free")) == (9 if overlap_scheduling else 10), "in each step"
         rows = sum(len(step.rows) for step in rig.runner.steps[-4:])
         assert rows == 4, "it is in no step until its mask is there"
+        assert rig.core.components.counters.rows_left_out == 1
         masks.release()
         rig.run()
         assert rig.link.tokens("slow") == answer(prompt, 6)

@@ -11,7 +11,8 @@ import pytest
 
 from engine.scheduling.step_builder import StepLimits
 from engine.step import is_prefill
-from tests.doubles.modelled.replay import Replay, StepModel, Stream
+from tests.doubles.modelled.device import StepModel
+from tests.doubles.modelled.replay import Replay, Stream
 
 WHOLE = 8192
 SMALL = 512  # tokens: what others have of a step for which a visitor may have to wait

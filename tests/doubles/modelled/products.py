@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.step import Step, count_decodes
 from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, filled, places_for
-from tests.doubles.modelled.replay import StepModel
+from tests.doubles.modelled.device import StepModel
 
 # Microseconds of a layer's four products: what is left of the steps of *multiturn*, eight times
 # with several bounds, once the rest of this model is taken away. For seconds on end the machine

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from engine.scheduling.step_times import StepShape
 from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS
-from tests.doubles.modelled.replay import StepModel
+from tests.doubles.modelled.device import StepModel
 
 
 def seconds_of(model: StepModel, shape: StepShape) -> float:

@@ -327,7 +327,7 @@ def test_a_damaged_tokenizer_serves_no_grammar(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mask_s", [MASK_S, 0.0])
 def test_masks_that_take_too_long_end_their_sequence(vocabulary: Vocabulary, mask_s: float) -> None:
     compilation = Compilation(compiled(prepared(Grammar("regex", "[ab]+")), vocabulary))
-    constraint = GrammarConstraint(compilation, mask_s)
+    constraint = GrammarConstraint(compilation, mask_s=mask_s)
     assert constraint.allowed().any() == (mask_s > 0)
     assert isinstance(constraint.error, ConstraintUnsatisfied if mask_s == 0 else type(None))
 

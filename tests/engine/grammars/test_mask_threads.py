@@ -1,4 +1,4 @@
-"""Masks in threads: handed over and back, one slow one beside others, and the end."""
+"""Masks in threads: handed over and back, slow ones beside others, flows in turns, and the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LONG_S = 30.0  # nothing takes that long, unless it hangs
 class Gated(TokenConstraint):
     """Makes its mask once its gate is open, and notes in which thread."""
 
-    def __init__(self, *, is_open: bool = True) -> None:
+    def __init__(self, flow: str = "flow", *, is_open: bool = True) -> None:
+        self.flow = flow
         self.gate = threading.Event()
         self.begun = threading.Event()
         self.made_in: list[str] = []
@@ -35,9 +36,24 @@ class Gated(TokenConstraint):
         """It is always the same."""
 
 
+class Noted(TokenConstraint):
+    """Notes whose mask was made when."""
+
+    def __init__(self, flow: str, order: list[str]) -> None:
+        self.flow = flow
+        self._order = order
+
+    def allowed(self) -> Bitmask:
+        self._order.append(self.flow)
+        return bitmask([1], 64)
+
+    def advance(self, token_id: int) -> None:
+        """It is always the same."""
+
+
 @pytest.fixture
 def threads() -> Iterator[MaskThreads]:
-    with closing(MaskThreads(2)) as threads:
+    with closing(MaskThreads(3)) as threads:
         yield threads
 
 
@@ -73,6 +89,51 @@ def test_who_is_busy_is_not_asked_again(threads: MaskThreads) -> None:
     slow.gate.set()
     first.wait(LONG_S)
     assert len(slow.made_in) == 1
+
+
+class TestFlows:
+    def test_they_take_turns_and_each_flow_has_its_own_in_order(self) -> None:
+        order = list[str]()
+        with closing(MaskThreads(1)) as threads:
+            first = Gated("first", is_open=False)
+            threads.make([first])
+            assert first.begun.wait(LONG_S)
+            flows = "aaaabbc"
+            making = threads.make([Noted(flow, order) for flow in flows])
+            first.gate.set()
+            making.wait(LONG_S)
+        assert order == [*"abcabaa"]
+
+    def test_slow_masks_of_one_keep_all_threads_but_one(self, threads: MaskThreads) -> None:
+        slow = [Gated("slow", is_open=False) for _ in range(5)]
+        making = threads.make(slow)
+        assert all(one.begun.wait(LONG_S) for one in slow[:2])
+        others = [Gated("other") for _ in range(8)]
+        threads.make(others).wait(LONG_S)
+        assert all(one.made_in for one in others)
+        assert not any(one.begun.is_set() for one in slow[2:])
+        for one in slow:
+            one.gate.set()
+        making.wait(LONG_S)
+        assert all(one.made_in for one in slow)
+
+    def test_while_slow_masks_keep_all_threads_a_newcomer_waits_for_one_of_them(self) -> None:
+        with closing(MaskThreads(2)) as threads:
+            a, b = ([Gated(flow, is_open=False) for _ in range(3)] for flow in "ab")
+            threads.make([*a, *b])
+            assert a[0].begun.wait(LONG_S)
+            assert b[0].begun.wait(LONG_S)
+            threads.make([newcomer := Gated("newcomer", is_open=False)])
+            a[0].gate.set()
+            assert newcomer.begun.wait(LONG_S)
+            assert not a[1].begun.is_set()
+            for one in (newcomer, *a, *b):
+                one.gate.set()
+
+    def test_a_lone_thread_is_everybodys(self) -> None:
+        with closing(MaskThreads(1)) as threads:
+            threads.make(both := [Gated("a"), Gated("a")]).wait(LONG_S)
+        assert all(one.made_in for one in both)
 
 
 def test_closing_waits_for_what_is_under_way_and_drops_the_rest() -> None:

@@ -1,0 +1,227 @@
+"""The engines that `constrained` measures: a real one, one before a device that sleeps, a model.
+
+Knows: how each is built, and its clock. Does not know: what is asked of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.engine.grammars import write_tokenizer
+from benchmarks.engine.timed_masks import MaskTimes
+from engine.config import DeviceName, EngineConfig
+from engine.core import EngineCore
+from engine.grammars.grammars import open_grammars
+from engine.link.messages import Event, FromEngine, Generate, StepReply
+from engine.link.socket_link import Incoming
+from engine.main import CUDA_MAX_STEP_MS, build_core
+from engine.scheduling.queue import QueueLimits
+from engine.scheduling.step_builder import StepLimits
+from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
+from engine.startup.loading import open_model
+from tests.doubles.engine.shapes import SHAPES, model_directory
+from tests.doubles.engine.welcomes import welcome_of
+from tests.doubles.modelled.paced import PacedRunner
+from tests.doubles.modelled.products import ProductModel
+from tests.doubles.modelled.replay import Replay
+
+BLOCK_SIZE = 16
+CLIENT = b"benchmark"
+PACED_SHAPE = "llama-3.1-8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Rows of a batch, tokens of each prompt and answer."""
+
+    rows: int
+    prompt: int
+    output: int
+
+
+class Engine(Protocol):
+    """An engine that can be asked, on its own clock."""
+
+    @property
+    def masks(self) -> MaskTimes:
+        """What masks took since the round began."""
+        ...
+
+    @property
+    def rows_left_out(self) -> int:
+        """Rows whose masks came too late, since the start."""
+        ...
+
+    def begin_round(self) -> int:
+        """Forget what masks took; returns how many rows were left out before."""
+        ...
+
+    def now(self) -> float:
+        """Seconds."""
+        ...
+
+    def say(self, request: Generate, hear: Callable[[Event], None]) -> None:
+        """Ask."""
+        ...
+
+    def step(self) -> None:
+        """Let it do a step."""
+        ...
+
+
+@dataclass
+class LocalLink:
+    """A link within this process that calls who asked."""
+
+    dropped_frames: int = 0
+    hears: dict[str, Callable[[Event], None]] = field(default_factory=dict)
+    incoming: list[Incoming] = field(default_factory=list)
+
+    def receive(self, *, timeout_s: float) -> list[Incoming]:
+        """What was asked; nothing comes while it waits."""
+        if timeout_s and not self.incoming:
+            time.sleep(min(timeout_s, 0.001))
+        incoming, self.incoming = self.incoming, []
+        return incoming
+
+    def send(self, client: bytes, message: FromEngine) -> bool:
+        """Tell who asked."""
+        del client
+        if isinstance(message, StepReply):
+            for event in message.events:
+                self.hears[event.request_id](event)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class RealEngine:
+    """An engine on this machine's clock."""
+
+    core: EngineCore
+    link: LocalLink
+    masks: MaskTimes
+
+    @property
+    def rows_left_out(self) -> int:
+        """Rows whose masks came too late, since the start."""
+        return self.core.components.counters.rows_left_out
+
+    def begin_round(self) -> int:
+        """Forget what masks took; returns how many rows were left out before."""
+        self.masks.clear()
+        return self.rows_left_out
+
+    def now(self) -> float:
+        """Seconds of this machine's clock."""
+        return time.perf_counter()
+
+    def say(self, request: Generate, hear: Callable[[Event], None]) -> None:
+        """Ask."""
+        self.link.hears[request.request_id] = hear
+        self.link.incoming.append(Incoming(CLIENT, request))
+
+    def step(self) -> None:
+        """A step."""
+        self.core.step()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledEngine:
+    """The same before a device that only takes time, and masks that do."""
+
+    replay: Replay
+    masks: MaskTimes = field(default_factory=MaskTimes)
+
+    @property
+    def rows_left_out(self) -> int:
+        """Rows whose masks came too late, since the start."""
+        return self.replay.core.components.counters.rows_left_out
+
+    def begin_round(self) -> int:
+        """Returns how many rows were left out before."""
+        return self.rows_left_out
+
+    def now(self) -> float:
+        """Seconds of the simulated clock."""
+        return self.replay.time.now
+
+    def say(self, request: Generate, hear: Callable[[Event], None]) -> None:
+        """Ask."""
+        self.replay.link.say(request, hear)
+
+    def step(self) -> None:
+        """A step."""
+        self.replay.core.step()
+
+
+@contextmanager
+def real_engine(model: str, device: DeviceName, sizes: Sizes) -> Iterator[RealEngine]:
+    """A model with random weights, room for the batch, and a vocabulary that spells JSON."""
+    with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
+        directory = model_directory(model, Path(scratch))
+        if model in SHAPES:
+            write_tokenizer(directory, SHAPES[model]["vocab_size"])
+            ends = SHAPES[model] | {"eos_token_id": SHAPES[model]["vocab_size"] - 1}
+            (directory / "config.json").write_text(json.dumps(ends))
+        config = EngineConfig(
+            model_dir=str(directory),
+            socket="",
+            load_format="dummy",
+            device=device,
+            cache_tokens=_tokens(sizes),
+            max_running=sizes.rows,
+            max_model_len=sizes.prompt + sizes.output + BLOCK_SIZE,
+            block_size=BLOCK_SIZE,
+        )
+        opened, link, times = open_model(config), LocalLink(), MaskTimes()
+    with closing(opened.grammars):
+        constraint_of, masks = times.constraint_of(opened.constraint_of), times.maker(opened.masks)
+        core = build_core(config, replace(opened, constraint_of=constraint_of, masks=masks), link)
+        gc.collect()
+        gc.freeze()
+        yield RealEngine(core, link, times)
+
+
+@contextmanager
+def paced_engine(sizes: Sizes) -> Iterator[RealEngine]:
+    """Real masks of the vocabulary of an 8B, before a device that sleeps as long as one takes."""
+    num_tokens = SHAPES[PACED_SHAPE]["vocab_size"]
+    with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
+        write_tokenizer(Path(scratch), num_tokens)
+        grammars = open_grammars(Path(scratch), num_tokens, (num_tokens - 1,))
+    with closing(grammars):
+        times, link, blocks = MaskTimes(), LocalLink(), _tokens(sizes) // BLOCK_SIZE
+        welcome = welcome_of(
+            num_tokens,
+            sizes.prompt + sizes.output + BLOCK_SIZE,
+            (num_tokens - 1,),
+            block_size=BLOCK_SIZE,
+            num_blocks=blocks,
+            device="cuda",
+            dtype="bfloat16",
+        )
+        loaded = LoadedRunner(
+            PacedRunner(ProductModel()),
+            welcome,
+            blocks,
+            MemoryError,
+            times.constraint_of(grammars.constraint_of),
+            masks=times.maker(grammars.masks),
+        )
+        limits = StepLimits(8192, sizes.rows, CUDA_MAX_STEP_MS / 1e3)
+        core = assemble(loaded, link, EngineLimits(limits, QueueLimits(), 10.0, True))
+        gc.collect()
+        gc.freeze()
+        yield RealEngine(core, link, times)
+
+
+def _tokens(sizes: Sizes) -> int:
+    return sizes.rows * (sizes.prompt + sizes.output + 2 * BLOCK_SIZE)

@@ -1,0 +1,51 @@
+"""What operators and gateways order of the whole cache: dividing it anew, dropping parts of it.
+
+Knows: whose blocks are dropped, and where else traces of them are. Does not know: prefixes of a
+single tenant (`prefix_queries.py`), pins, or who sent an order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from engine.components import Components
+from engine.errors import InvalidRequest
+from engine.link.messages import Partition
+from engine.link.query_messages import Flush, Flushed
+from engine.scheduling.intake import partition_of
+from engine.scheduling.sequence import Sequence
+from prefix_cache.namespace import Namespace
+
+_log = logging.getLogger(__name__)
+
+
+def divide(components: Components, message: Partition) -> None:
+    """Divide the cache among flows; what cannot be divided so stays as it was."""
+    cache = components.cache
+    longest = cache.blocks_for(components.welcome.max_model_len)
+    most = min(longest, cache.capacity.pool().total // 2)
+    try:
+        cache.quotas.partition(partition_of(message), most)
+    except InvalidRequest as error:
+        _log.error("the cache is not divided anew: %s", error.message)
+
+
+def flush(components: Components, message: Flush, alive: Iterable[Sequence]) -> Flushed:
+    """Drop a flow's blocks, or a namespace's, or all; what is in use stays until its end."""
+    namespace = None if message.namespace is None else Namespace(message.namespace)
+    blocks = components.cache.flush(namespace=namespace, owner=message.flow)
+    if message.flow is not None and namespace is None:
+        _forget_flow(components, message.flow, alive)
+    if namespace is None:
+        components.intake.forget_grammars(message.flow)
+    return Flushed(query_id=message.query_id, blocks=blocks)
+
+
+def _forget_flow(components: Components, flow: str, alive: Iterable[Sequence]) -> None:
+    """Make its records on disk unreadable, and keep what still runs of it out of the cache."""
+    for sequence in alive:
+        if sequence.flow == flow:
+            components.scheduler.sequence_cache.keep_out(sequence)
+    components.copies.forget_owner(flow)
+    components.cache.quotas.forget(flow)

@@ -1,0 +1,41 @@
+"""Sequences that wait in the queue until their constraints are made.
+
+Knows: who waits. Does not know: how constraints are made (`engine.grammars`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.errors import EngineError
+from engine.scheduling.sequence import Sequence
+
+
+class Unready:
+    """Of one engine, each of them alive when it was added. One owner thread."""
+
+    def __init__(self) -> None:
+        self._sequences: list[Sequence] = []
+
+    def add(self, sequence: Sequence) -> None:
+        """It waits from now on."""
+        self._sequences.append(sequence)
+
+    def take(self, is_alive: Callable[[Sequence], bool]) -> list[tuple[Sequence, EngineError]]:
+        """Let those start whose constraints are made; returns those whose cannot be, and why.
+
+        Who is not alive any more waits no longer.
+        """
+        waiting, self._sequences = self._sequences, []
+        failed = list[tuple[Sequence, EngineError]]()
+        for sequence in waiting:
+            constraint = sequence.constraint
+            if constraint is None or not is_alive(sequence):
+                continue
+            if constraint.error is not None:
+                failed.append((sequence, constraint.error))
+            elif constraint.is_ready:
+                sequence.awaits_constraint = False
+            else:
+                self._sequences.append(sequence)
+        return failed

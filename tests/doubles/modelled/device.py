@@ -1,0 +1,128 @@
+"""A modelled H200: a runner that computes nothing, but takes as long as an 8B on one H200.
+
+Knows: seconds of steps. Does not know: clients, or how steps are scheduled (`replay.py`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from engine.scheduling.sequence import Sequence
+from engine.step import Bitmask, Sampled, Step, count_decodes
+from tests.doubles.modelled.clock import Time
+from tests.doubles.row_owners import Running, owners_of
+
+
+@dataclass(frozen=True, slots=True)
+class StepModel:
+    """Seconds of a step of an 8B on one H200, fitted to `benchmarks.engine.step`."""
+
+    of_itself: float = 4.0e-3
+    token: float = 17.9e-6  # of a prompt: its products
+    pair: float = 1.2e-9  # of a prompt's token and a key before it
+    decode_key: float = 31e-9
+    read_once: float = 0.0  # share of the decodes' keys that are read together with others'
+    replayed: int = 1024  # tokens of prompts in a step that the host launches at once
+    launch: float = 1.0e-3  # of the host, and of one that is not replayed
+    eager_launch: float = 6.0e-3
+    # Of a step with masks; not fitted, but counted: launches, and bytes of logits and of bits.
+    late_launch: float = 0.6e-3  # of the host, for the sampling
+    masked: float = 60e-6  # of the device: short kernels
+    mask: float = 1.5e-6  # of the device, for each row
+
+    def seconds(self, step: Step) -> float:
+        """How long the device takes."""
+        decodes = count_decodes(step.rows)
+        chunks = step.rows[decodes:]
+        pairs = sum(row.num_new * (row.start + row.num_new / 2) for row in chunks)
+        keys = sum(row.end for row in step.rows[:decodes]) * (1 - self.read_once)
+        new = sum(row.num_new for row in chunks)
+        products = self.products(len(step.rows) - len(chunks), new)
+        return self.of_itself + products + self.pair * pairs + self.decode_key * keys
+
+    def products(self, decodes: int, new: int) -> float:
+        """Seconds of what is done for each token alone; that of decodes is in `of_itself`."""
+        del decodes
+        return self.token * new
+
+    def launch_seconds(self, step: Step) -> float:
+        """How long the host takes to launch it."""
+        is_replayed = step.num_tokens - count_decodes(step.rows) <= self.replayed
+        return self.launch if is_replayed else self.eager_launch
+
+
+@dataclass(frozen=True, slots=True)
+class OnItsWay:
+    """A step that the device computes until `over`."""
+
+    time: Time
+    over: float
+    sampled: list[Sampled]
+
+    def collect(self) -> list[Sampled]:
+        """Wait for it."""
+        self.time.move(self.over)
+        return self.sampled
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardOnItsWay:
+    """A step that the device computes, and whose sampling it waits for."""
+
+    device: ModelledDevice
+    num_samples: int
+
+    def sample(self, allowed: Iterable[Bitmask | None]) -> OnItsWay:
+        """The device begins once its forward pass is over and the host has launched it."""
+        return self.device.sampled_late(self.num_samples, sum(1 for _ in allowed))
+
+    def skip(self) -> OnItsWay:
+        """The device has the memory for everything."""
+        raise AssertionError("nothing is skipped here")
+
+
+@dataclass
+class ModelledDevice:
+    """A runner that computes nothing, one step after the other, for as long as the model says."""
+
+    time: Time
+    model: StepModel
+    noise: float = 0.0  # largest random delay of a step, as a share
+    idle: float = 0.0  # seconds in which it had no step
+    steps: list[tuple[float, Step]] = field(default_factory=list)  # when it was begun
+    running: Running = list  # who has the seats, for `owners`
+    owners: list[list[Sequence]] = field(default_factory=list)  # of the rows of each step
+    launched_at: list[float] = field(default_factory=list)  # the same steps
+    _over: float = 0.0
+    _dice: random.Random = field(default_factory=lambda: random.Random(5))
+
+    def launch(self, step: Step) -> OnItsWay:
+        """Begin after the step before it."""
+        self._compute(step)
+        return OnItsWay(self.time, self._over, [Sampled(1) for row in step.rows if row.samples])
+
+    def launch_forward(self, step: Step) -> ForwardOnItsWay:
+        """The same, up to the sampling."""
+        self._compute(step)
+        return ForwardOnItsWay(self, sum(row.samples for row in step.rows))
+
+    def sampled_late(self, num_samples: int, num_masked: int) -> OnItsWay:
+        """Sample after the forward pass."""
+        self.time.move(self.time.now + self.model.late_launch)
+        self.idle += max(self.time.now - self._over, 0.0)
+        begun = max(self.time.now, self._over)
+        self._over = begun + self.model.masked + num_masked * self.model.mask
+        return OnItsWay(self.time, self._over, [Sampled(1)] * num_samples)
+
+    def _compute(self, step: Step) -> None:
+        self.launched_at.append(self.time.now)
+        begun = max(self.time.now + self.model.launch, self._over)
+        if self._over:
+            self.idle += begun - self._over
+        self.time.move(self.time.now + self.model.launch_seconds(step))
+        seconds = self.model.seconds(step) * (1 + self.noise * self._dice.random())
+        self._over = max(begun + seconds, self.time.now)
+        self.steps.append((begun, step))
+        self.owners.append(owners_of(step, self.running()))
