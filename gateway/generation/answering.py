@@ -73,10 +73,11 @@ class Answering:
             admitted = await self.admission.admit(generation_request, caller, writer)
             del generation_request  # only its token ids are kept while it is answered
             trace.admitted()
+            admitted = await permit.extend(admitted)
             request_metrics = RequestMetrics(
                 self._metrics, route, admitted, running.arrived, time.monotonic, trace
             )
-            await permit.extend(admitted, request_metrics.worked)
+            permit.settles(request_metrics.worked)
             try:
                 with self._charged(caller, request_metrics), request_metrics.measured():
                     decoder = self.admission.decoder(admitted)
