@@ -79,7 +79,7 @@ class Answering:
             )
             permit.settles(request_metrics.worked)
             try:
-                with self._charged(caller, request_metrics), request_metrics.measured():
+                with self._charged(caller, request_metrics, running), request_metrics.measured():
                     decoder = self.admission.decoder(admitted)
                     on_end = partial(self._count_end, caller, writer)
                     see = self._seeing(admitted, request_metrics)
@@ -112,11 +112,14 @@ class Answering:
         return see
 
     @contextmanager
-    def _charged(self, caller: Caller, request_metrics: RequestMetrics) -> Iterator[None]:
+    def _charged(
+        self, caller: Caller, request_metrics: RequestMetrics, running: RunningRequest
+    ) -> Iterator[None]:
         """Add what the request used to its caller's usage, however it ends."""
         try:
             yield
         finally:
+            running.used = request_metrics.use()
             used = request_metrics.worked()
             self._aggregator.add(
                 caller,

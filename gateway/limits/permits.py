@@ -41,7 +41,7 @@ PER_S = 20.0  # refusals of a tenant that are answered at once
 BURST_S = 1.0  # after a pause, the refusals of this many seconds
 LONGEST_S = 2.0  # that one is held back
 _MAX_TENANTS = 10_000
-_SHORT = 64  # tokens; an answer that may have no more says nothing of how long others are
+_SHORT = 64  # tokens; an answer that may have fewer is short enough as it is
 
 
 class Permits:
@@ -160,7 +160,6 @@ class Permit:
         self._hold: Hold | None = None  # nothing, if the tenant has no limits
         self._used: Callable[[], TokenCounts] = TokenCounts
         self._unset = 0  # answers whose length the request has left open
-        self._is_learned_from = False
 
     def choose(self, choices: int) -> None:
         """Count the request's choices; TooManyRequests if the tenant would have too many."""
@@ -182,12 +181,11 @@ class Permit:
         if self._hold is None or not _counts_tokens(self._hold.demand):
             return admitted
         limits, answers = self._hold.demand.limits, len(admitted.generates)
-        if admitted.max_tokens_may_shrink:
+        longest = max(generate.sampling.max_tokens for generate in admitted.generates)
+        if admitted.max_tokens_may_shrink and longest >= _SHORT:
             fits = within_rate(limits, admitted.prompt_tokens, answers)
             admitted = admitted if fits is None else admitted.shortened(fits)
             self._unset = answers
-            longest = max(generate.sampling.max_tokens for generate in admitted.generates)
-            self._is_learned_from = longest >= _SHORT
         verdict = await self._asked_on(admitted)
         if isinstance(verdict, Denied) and verdict.reason == "budget" and self._unset:
             fits = within_budget(
@@ -218,7 +216,7 @@ class Permit:
         hold, self._hold = self._hold, None
         if hold is not None:
             used = self._used()
-            if self._is_learned_from and used.generated:
+            if self._unset and used.generated:
                 self._permits.lengths.add(self.caller.tenant_id, used.generated // self._unset)
             await self._permits.charge(hold, self._amount(used))
 
