@@ -67,7 +67,8 @@ class AccessLog:
         self._render = _json if form == "json" else _line
         self._write = write or _to_stdout
         self._waiting: deque[Entry] = deque()
-        self._dropped = 0
+        self._dropped = 0  # ever, by `add`
+        self._told = 0  # of these, by the writer
         self._due = threading.Event()
         self._ends = threading.Event()
 
@@ -100,17 +101,19 @@ class AccessLog:
             self._ends.wait(_TOGETHER_S)
             self._due.clear()
             self._write_waiting()
+        self._write_waiting()
 
     def _write_waiting(self) -> None:
         some = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        dropped = self._dropped
+        lost, self._told = dropped - self._told, dropped
         for piece in pieces([self._render(entry) for entry in some]):
             try:
                 self._write(piece)
             except OSError:
-                self._dropped += piece.count(b"\n")
-        dropped, self._dropped = self._dropped, 0
-        if dropped:
-            _LOG.warning("%d lines of the access log were not written", dropped)
+                lost += piece.count(b"\n")
+        if lost:
+            _LOG.warning("%d lines of the access log were not written", lost)
 
 
 def pieces(lines: Sequence[bytes], size: int = _AT_ONCE) -> Iterator[bytes]:
