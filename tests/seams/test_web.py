@@ -55,9 +55,9 @@ def test_a_default_chat_passes_a_small_limit_which_still_ends_in_429(web: Server
 
 def test_a_request_that_can_never_pass_is_not_sent_again(web: Server) -> None:
     """Also by a client that may retry."""
-    sent = []
+    sent: list[object] = []
     with (
-        httpx.Client(event_hooks={"request": [sent.append]}) as http,
+        openai.DefaultHttpxClient(event_hooks={"request": [sent.append]}) as http,
         openai.OpenAI(
             base_url=web.url + "/v1", api_key=limited(web), max_retries=2, http_client=http
         ) as client,
