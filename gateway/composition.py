@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -33,10 +34,13 @@ from gateway.dialects.openai.dialect import OpenAI
 from gateway.dialects.responses.dialect import Responses
 from gateway.generation.answering import Answering
 from gateway.generation.open_streams import OpenStreams
-from gateway.http.app import UNKNOWN_ROUTE, build_app
+from gateway.http.about import about_router
+from gateway.http.app import build_app
 from gateway.http.body_memory import BodyMemory
+from gateway.http.cors import Cors, origins_in
 from gateway.http.error_dialect import Dialects
 from gateway.http.health import health_router
+from gateway.http.request_head import UNKNOWN_ROUTE
 from gateway.http.server import Bind
 from gateway.limits.home import LimitsHome, open_limits
 from gateway.limits.permits import Permits, RefusalThrottle
@@ -56,6 +60,7 @@ from gateway.state.expiry import dropped_when_expired
 from gateway.state.faults import FaultWatch
 from gateway.state.home import Home, open_home
 from gateway.state.reserved_room import ReservedRoom
+from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.tracing import Tracing, collector, exporting
 from gateway.usage.aggregator import UsageAggregator
@@ -91,6 +96,15 @@ class _Sharing:
     namespaces: Namespaces
     published: Published
     partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    """What all applications have in common."""
+
+    metrics: GatewayMetrics
+    dialects: Dialects
+    access_log: AccessLog | None
 
 
 @asynccontextmanager
@@ -166,8 +180,9 @@ async def composed(
             turns,
             open_metrics=config.admin_port is not None,
         )
-        health = health_router(engine, watch.worst)
-        binds = _binds(config, tenants, admin, health, metrics, most, Dialects(*dialects))
+        shown = [health_router(engine, watch.worst), about_router(version("ratoon"))]
+        front = _Front(metrics, Dialects(*dialects), _access_log(config, stack))
+        binds = _binds(config, tenants, admin, shown, front, most)
         yield Gateway(binds, streams)
 
 
@@ -207,24 +222,36 @@ def _binds(
     config: GatewayConfig,
     tenants: Sequence[APIRouter],
     operator: APIRouter,
-    health: APIRouter,
-    metrics: GatewayMetrics,
+    shown: Sequence[APIRouter],
+    front: _Front,
     most: int,
-    dialects: Dialects,
 ) -> tuple[Bind, ...]:
-    """One address for everything, or two when the operator's is apart; both tell their health."""
+    """One address for everything, or two when the operator's is apart; both have what is `shown`.
 
-    def bind(routers: Sequence[APIRouter], host: str, port: int, connections: int) -> Bind:
-        refused = partial(metrics.refused, UNKNOWN_ROUTE)
-        app = build_app([*routers, health], metrics, dialects)
-        return Bind(app, dialects, host, port, connections, refused)
+    Pages of other origins may read what the tenants' address answers.
+    """
+    cors = Cors(origins_in(config.cors_origins))
+
+    def bind(
+        routers: Sequence[APIRouter], host: str, port: int, connections: int, allows: Cors
+    ) -> Bind:
+        refused = partial(front.metrics.refused, UNKNOWN_ROUTE)
+        app = build_app([*routers, *shown], front.metrics, front.dialects, allows, front.access_log)
+        return Bind(app, front.dialects, host, port, connections, refused, allows)
 
     if config.admin_port is None:
-        return (bind([*tenants, operator], config.host, config.port, most),)
+        return (bind([*tenants, operator], config.host, config.port, most, cors),)
     return (
-        bind(tenants, config.host, config.port, most),
-        bind([operator], config.admin_host, config.admin_port, OPERATOR),
+        bind(tenants, config.host, config.port, most, cors),
+        bind([operator], config.admin_host, config.admin_port, OPERATOR, Cors()),
     )
+
+
+def _access_log(config: GatewayConfig, stack: AsyncExitStack) -> AccessLog | None:
+    """What is written of each request; None for nothing."""
+    if config.access_log == "off":
+        return None
+    return stack.enter_context(AccessLog(config.access_log).written())
 
 
 def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing | None:

@@ -14,6 +14,7 @@ lines like all else.
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class Options:
     tokens: Annotated[int, typer.Option(help="Of each answer.")] = 16
     port: Annotated[int, typer.Option(help="Of the gateways.")] = 8099
     gateways: Annotated[int, typer.Option(help="On that one port.")] = 1
+    access_log: Annotated[str, typer.Option(help="lines, json or off; into a file.")] = "off"
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,9 @@ async def measure(options: Options, pids: Sequence[int], key: str) -> None:
 def main(options: Options) -> None:
     """Measure."""
     with (
-        first_started(options.port) as (config, key),
-        gateways(config, options.gateways) as pids,
+        first_started(options.port, access_log=options.access_log) as (config, key),
+        tempfile.TemporaryFile() as log,
+        gateways(config, options.gateways, log) as pids,
     ):
         uvloop.run(measure(options, pids, key))
 

@@ -79,6 +79,15 @@ GATEWAY_FLAGS = {
     ),
     "grace_s": gateway_flag("Seconds that open streams may run on after SIGTERM.", min=0.0),
     "log_level": gateway_flag("How much is logged."),
+    "access_log": gateway_flag(
+        "A line for each request, on standard output: lines, json or off. It has ids, counts and "
+        "times, never a prompt or a key."
+    ),
+    "cors_origins": gateway_flag(
+        "Origins whose pages may read answers (CORS), with commas: https://chat.example.com, or "
+        "* for all. [dim]\\[default: none][/dim]",
+        show_default=False,
+    ),
     "otlp_endpoint": gateway_flag(
         "URL of an OpenTelemetry collector for traces (OTLP over HTTP); "
         "OTEL_EXPORTER_OTLP_ENDPOINT names one too. Left out: no traces.",

@@ -15,6 +15,7 @@ from cli.options.gateway_options import PriceFlags
 from cli.serving.model_source import ModelSource
 from engine.config import EngineConfig
 from gateway.config import Bounds, GatewayConfig
+from gateway.http.cors import origins_in
 from gateway.limits.limits import Prices
 
 # sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
@@ -57,6 +58,7 @@ def gateway_config(
             "--admin-port", f"{flags.port} is also --port; leave --admin-port out to use one port"
         )
     check_endpoint(flags.otlp_endpoint)
+    check_origins(flags.cors_origins)
     checked_redis_url(flags)
     return replace(
         flags,
@@ -108,6 +110,14 @@ def check_endpoint(url: str | None) -> None:
         raise BadSetting(
             "--otlp-endpoint", "it must not contain credentials: use OTEL_EXPORTER_OTLP_HEADERS"
         )
+
+
+def check_origins(text: str | None) -> None:
+    """BadSetting if one of the origins is none."""
+    try:
+        origins_in(text)
+    except ValueError as error:
+        raise BadSetting("--cors-origins", str(error)) from error
 
 
 def checked_redis_url(flags: GatewayConfig) -> None:

@@ -111,12 +111,19 @@ class Publishing:
         self._audit = audit
         self._turn = asyncio.Lock()
 
-    async def publish(self, body: NewPrefix, now: float) -> PublishedPrefix:
-        """Store a new version and put it in force; older versions of the name are deleted."""
+    async def publish(self, body: NewPrefix, now: float) -> tuple[PublishedPrefix, bool]:
+        """Store a new version and put it in force; older versions of the name are deleted.
+
+        What is published already stays as it is: its record, and that it is not new.
+        """
         source = source_of(body)
         async with self._turn:
             tokens = await self._published.tokens_of(source)
             records = await self._store.every(PublishedPrefix)
+            for live in in_force(records):
+                if (live.name, live.scope, live.source) == (body.name, body.scope, source):
+                    await self._put_in_force()
+                    return live, False
             await self._check(body.name, len(tokens), records)
             new = PublishedPrefix.new(
                 body.name,
@@ -137,7 +144,7 @@ class Publishing:
                 tokens=len(tokens),
             )
             await self._put_in_force()
-            return new
+            return new, True
 
     async def delete(self, prefix_id: str, now: float) -> None:
         """Withdraw a prefix and all older versions of its name; NotFound if it already was."""
@@ -246,13 +253,13 @@ def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], fl
     router = APIRouter(prefix="/admin/prefixes")
 
     @router.post(
-        "", openapi_extra=described(PrefixView, NewPrefix, statuses=(201,)), status_code=201
+        "", openapi_extra=described(PrefixView, NewPrefix, statuses=(200, 201)), status_code=201
     )
     async def create(request: Request) -> Response:
         body = await read_body(request, NewPrefix, max_bytes=MAX_BYTES)
-        record = await publishing.publish(body, clock())
+        record, is_new = await publishing.publish(body, clock())
         [view] = await publishing.views([record])
-        return json_response(view, 201)
+        return json_response(view, 201 if is_new else 200)
 
     @router.get("", openapi_extra=described(PrefixList))
     async def list_all() -> Response:

@@ -1,7 +1,8 @@
 """FastAPI dependencies that authenticate a request: as a tenant, or as the operator.
 
-A credential is `Authorization: Bearer KEY` or `x-api-key: KEY`. A request with two different
-ones is refused: which of them counts must not depend on the code that reads first.
+A credential is `Authorization: Bearer KEY`, `x-api-key: KEY` or, as Azure's clients send it,
+`api-key: KEY`. A request with two different ones is refused: which of them counts must not depend
+on the code that reads first.
 
 The operator's key is valid on the admin routes only; on tenants' routes it gets 401. A tenant's
 key on an admin route gets 401 too, not 403: the answer must not reveal whether a stolen string
@@ -49,7 +50,9 @@ class Authenticator:
         key = credential(request)
         caller = await self._keyring.identify(key)
         if self._running is not None:
-            self._running.add(self._keyring.digest(key), running_request(request.scope))
+            running = running_request(request.scope)
+            running.tenant_id, running.key_id = caller.tenant_id, caller.key_id
+            self._running.add(self._keyring.digest(key), running)
         is_operator = self._operator is not None and self._operator.vouches_for(request)
         return replace(caller, is_operator=True) if is_operator else caller
 
@@ -82,7 +85,7 @@ class AdminAuthenticator:
 
 def credential(request: Request) -> str:
     """The request's credential; Unauthenticated if there is none or more than one."""
-    given = {*request.headers.getlist("x-api-key")}
+    given = {*request.headers.getlist("x-api-key"), *request.headers.getlist("api-key")}
     given.update(_bearer(value) for value in request.headers.getlist("authorization"))
     if len(given) != 1:
         raise Unauthenticated(REFUSED)

@@ -50,6 +50,8 @@ class ErrorReply(msgspec.Struct, frozen=True):
 def error_reply(error: GatewayError) -> RenderedError:
     """The answer to a request that failed, with what is left of a limit where one is reached."""
     headers = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
+    if error.status == 429 and error.retry_after_s is None:
+        headers["x-should-retry"] = "false"  # else OpenAI's clients send every 429 again
     return RenderedError(error.status, headers, msgspec.json.encode(error_body(error)))
 
 

@@ -73,12 +73,13 @@ class Answering:
             admitted = await self.admission.admit(generation_request, caller, writer)
             del generation_request  # only its token ids are kept while it is answered
             trace.admitted()
+            admitted = await permit.extend(admitted)
             request_metrics = RequestMetrics(
                 self._metrics, route, admitted, running.arrived, time.monotonic, trace
             )
-            await permit.extend(admitted, request_metrics.worked)
+            permit.settles(request_metrics.worked)
             try:
-                with self._charged(caller, request_metrics), request_metrics.measured():
+                with self._charged(caller, request_metrics, running), request_metrics.measured():
                     decoder = self.admission.decoder(admitted)
                     on_end = partial(self._count_end, caller, writer)
                     see = self._seeing(admitted, request_metrics)
@@ -111,11 +112,14 @@ class Answering:
         return see
 
     @contextmanager
-    def _charged(self, caller: Caller, request_metrics: RequestMetrics) -> Iterator[None]:
+    def _charged(
+        self, caller: Caller, request_metrics: RequestMetrics, running: RunningRequest
+    ) -> Iterator[None]:
         """Add what the request used to its caller's usage, however it ends."""
         try:
             yield
         finally:
+            running.used = request_metrics.use()
             used = request_metrics.worked()
             self._aggregator.add(
                 caller,

@@ -22,12 +22,13 @@ from starlette.types import ASGIApp
 
 from engine.errors import EngineError
 from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, from_engine
+from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects, error_response
 from gateway.http.openapi import JSON, complete, flattened
-from gateway.http.request_head import ClientGone, RequestHead, request_id_of
+from gateway.http.request_head import ClientGone, RequestHead, route_of, running_request
+from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics
 
-UNKNOWN_ROUTE = "unknown"  # for metrics
 _LOG = logging.getLogger(__name__)
 _INTERNAL = GatewayError("internal error of the gateway")
 _CLIENT_CLOSED = 499  # nginx's status for a client that has gone, and does not read it
@@ -36,8 +37,12 @@ _CLIENT_CLOSED = 499  # nginx's status for a client that has gone, and does not 
 class GatewayApp(FastAPI):
     """FastAPI without docs pages and redirects, and with an id for every request."""
 
-    def __init__(self, dialects: Dialects) -> None:
+    def __init__(
+        self, dialects: Dialects, cors: Cors | None = None, access_log: AccessLog | None = None
+    ) -> None:
         self._dialects = dialects
+        self._cors = cors
+        self._access_log = access_log
         super().__init__(
             title="Ratoon",
             openapi_url=None,  # it would be rendered for every request
@@ -49,7 +54,8 @@ class GatewayApp(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """FastAPI's stack, inside the middleware that gives a request its id and may cut it off."""
-        return RequestHead(super().build_middleware_stack(), self._dialects)
+        inner = super().build_middleware_stack()
+        return RequestHead(inner, self._dialects, self._cors, self._access_log)
 
     def openapi(self) -> dict[str, Any]:
         """The description of all routes, with the schemas of bodies that FastAPI does not see."""
@@ -66,10 +72,14 @@ class GatewayApp(FastAPI):
 
 
 def build_app(
-    routers: Sequence[APIRouter], metrics: GatewayMetrics, dialects: Dialects
+    routers: Sequence[APIRouter],
+    metrics: GatewayMetrics,
+    dialects: Dialects,
+    cors: Cors | None = None,
+    access_log: AccessLog | None = None,
 ) -> GatewayApp:
     """One application of these routers; every exception they raise becomes one typed answer."""
-    app = GatewayApp(dialects)
+    app = GatewayApp(dialects, cors, access_log)
     for router in routers:
         app.include_router(router)
     _speak_errors(app, metrics)
@@ -79,25 +89,28 @@ def build_app(
 def _methods_of(app: FastAPI, path: str) -> str:
     """All methods of a path, for `Allow`; the framework knows those of one route."""
     found = (route.methods for route in flattened(app.routes) if route.path_regex.match(path))
-    return ", ".join(sorted(set().union(*found)))
+    methods = set().union(*found)
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 def _speak_errors(app: FastAPI, metrics: GatewayMetrics) -> None:
     async def refused(request: Request, error: Exception) -> Response:
-        refusal = _as_gateway_error(request, error)
-        metrics.refused(_route(request), refusal.code)
+        refusal = _noted(request, error)
+        metrics.refused(route_of(request.scope), refusal.code)
         allow = {"allow": _methods_of(app, request.url.path)} if refusal.status == 405 else None
         return error_response(request.scope, refusal, allow)
 
     async def broke_off(request: Request, error: Exception) -> Response:
         # The request metrics has counted it: the request had started.
-        return error_response(request.scope, _as_gateway_error(request, error))
+        return error_response(request.scope, _noted(request, error))
 
     async def gone(_: Request, __: Exception) -> Response:
         return Response(status_code=_CLIENT_CLOSED)
 
     async def unforeseen(request: Request, _: Exception) -> Response:
-        _LOG.error("request %s broke the gateway", request_id_of(request.scope))
+        running = running_request(request.scope)
+        running.refusal = _INTERNAL.code
+        _LOG.error("request %s (%s) broke the gateway", running.id, running.shown_id)
         return error_response(request.scope, _INTERNAL)
 
     for kind in (GatewayError, HTTPException, RequestValidationError):
@@ -106,6 +119,13 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics) -> None:
     app.add_exception_handler(ClientGone, gone)
     app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(Exception, unforeseen)
+
+
+def _noted(request: Request, error: Exception) -> GatewayError:
+    """What is answered to `error`, for the access log too."""
+    refusal = _as_gateway_error(request, error)
+    running_request(request.scope).refusal = refusal.code
+    return refusal
 
 
 def _as_gateway_error(request: Request, error: Exception) -> GatewayError:
@@ -123,7 +143,9 @@ def _from_http(request: Request, error: HTTPException) -> GatewayError:
     if error.status_code == 404:
         return NotFound("there is no such route", code="unknown_url")
     if error.status_code == 405:
-        return MethodNotAllowed(f"this route does not support {request.method}")
+        return MethodNotAllowed(
+            f"this route does not support {running_request(request.scope).method}"
+        )
     if error.status_code < 500:
         return BadRequest("the request cannot be read")
     return _INTERNAL
@@ -133,9 +155,3 @@ def _parameter(error: Exception) -> str | None:
     """The first parameter that the framework could not read."""
     found = error.errors() if isinstance(error, RequestValidationError) else ()
     return next((str(one["loc"][-1]) for one in found), None)
-
-
-def _route(request: Request) -> str:
-    """The route's template. A raw path could be anything, so it is no label for metrics."""
-    route = request.scope.get("route")
-    return getattr(route, "path", UNKNOWN_ROUTE)

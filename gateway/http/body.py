@@ -43,6 +43,7 @@ _AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 _ENTRY = re.compile(r"\[\.\.\.\].*")  # of an object: which one msgspec does not say
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"contains unknown field `(?P<name>[^`]*)`")
+_PART_TYPE = re.compile(r"\bcontent\[[^\]]*\]\.type$")
 _QUOTED_INPUT = re.compile(r"^Invalid (?:enum )?value .*", re.DOTALL)
 
 
@@ -235,6 +236,8 @@ def _invalid(message: str) -> BadRequest:
         return BadRequest(what, code="missing_required_parameter", param=_below(at, missing))
     if unknown is not None:
         return BadRequest(what, param=_below(at, unknown))
+    if _PART_TYPE.search(at) and what.startswith("Invalid"):
+        what = "a part of this type is not supported: the model reads no images, audio or files"
     return BadRequest(_QUOTED_INPUT.sub("Invalid value", what), param=at or None)
 
 

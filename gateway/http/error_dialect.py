@@ -11,7 +11,6 @@ any dialect (`gateway/dialects`).
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Mapping
 from http.client import responses
 from typing import ClassVar, NamedTuple, Protocol
@@ -21,6 +20,8 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from gateway.errors import GatewayError, Unauthenticated
+from gateway.http.cors import Cors
+from gateway.http.request_id import client_id_of, new_id
 
 _KEY = "ratoon.dialect"
 _ID = "ratoon.request_id"
@@ -95,12 +96,19 @@ def error_response(
     )
 
 
-def error_message(dialect: ErrorDialect, error: GatewayError) -> bytes:
-    """The last message of a connection, for a request that the application does not answer."""
-    request_id = uuid.uuid4().hex  # it never became a request that has one
+def error_message(
+    dialect: ErrorDialect, error: GatewayError, scope: Scope | None = None, cors: Cors | None = None
+) -> bytes:
+    """The last message of a connection, for a request that the application does not answer.
+
+    `scope` has its head, if that has come.
+    """
+    request_id = (None if scope is None else client_id_of(scope)) or new_id()
     reply = dialect.error_reply(error, request_id)
-    head = {name.decode(): value.decode() for name, value in dialect.head_fields(request_id, 0)}
-    fields = _retry_after(error) | reply.headers | head
+    origin = [] if scope is None or cors is None else cors.fields(scope)
+    head = [*dialect.head_fields(request_id, 0), *origin]
+    named = {name.decode(): value.decode("latin-1") for name, value in head}
+    fields = _retry_after(error) | reply.headers | named
     lines = [
         f"HTTP/1.1 {reply.status} {responses.get(reply.status, '')}",
         f"content-type: {reply.media_type}",

@@ -54,7 +54,7 @@ class EventStream(Response):
 
     async def _send(self, scope: Scope, send: Send) -> None:
         send_body, running = body_send(scope), running_request(scope)
-        own = partial(dialect_of(scope).error_event, request_id=running.id)
+        own = partial(dialect_of(scope).error_event, request_id=running.shown_id)
         error_event = self._error_event or own
         async with aclosing(self._frames) as frames:
             first = await anext(frames)

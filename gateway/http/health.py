@@ -28,14 +28,17 @@ class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
 def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRouter:
     """`/healthz`: 200 as long as the process answers. `/readyz`: 200 where all is well.
 
-    That is, with an engine that runs, and without a fault of what the gateway keeps.
+    That is, with an engine that runs, and without a fault of what the gateway keeps. Under the
+    names that other servers have: `/livez` is the first, `/health`, as in vLLM, the second.
     """
     router = APIRouter()
 
     @router.get("/healthz", openapi_extra=described(HealthReply))
+    @router.get("/livez", openapi_extra=described(HealthReply))
     async def healthz() -> Response:
         return _told(HealthReply("ok"), 200)
 
+    @router.get("/health", openapi_extra=described(HealthReply, statuses=(200, 503)))
     @router.get("/readyz", openapi_extra=described(HealthReply, statuses=(200, 503)))
     async def readyz() -> Response:
         if engine.welcome is None:

@@ -5,7 +5,9 @@ grace period ends, or the request's key does. If nothing was sent yet, the error
 answer that has begun is a stream, whose last event is the error (`event_stream.py`).
 
 W3C Trace Context's `traceparent` is read, and if there is a trace the answer has its
-`traceresponse`.
+`traceresponse`. The client's `x-request-id` is repeated. A HEAD is answered like a GET (the server
+leaves the body out), and a path with a `/` at its end like one without. Each request leaves an
+entry in the access log.
 
 Knows: ASGI's scope, response start and disconnect. Does not know: routes, or when and why a request
 is cut off (`server`, `running_requests`). It is the outermost middleware, so that the answer to an
@@ -16,34 +18,66 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Coroutine
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import GatewayError, shutting_down
+from gateway.http.cors import Cors, one_field
 from gateway.http.error_dialect import Dialects, error_response
+from gateway.http.request_id import client_id_of, new_id
+from gateway.telemetry.access_log import AccessLog, Entry
 
 T = TypeVar("T")
 
 _KEY = "ratoon.running"
 _SEND = "ratoon.send"
+_CLIENT_CLOSED = 499  # nginx's status for a client that has gone, and does not read it
+UNKNOWN_ROUTE = "unknown"  # for metrics and the access log
 
 
 class ClientGone(Exception):
     """The client closed the connection; an answer would not be read."""
 
 
-class RunningRequest:
-    """A request that is being answered by `task`, with its trace headers if it is traced."""
+@dataclass(frozen=True, slots=True)
+class RequestUse:
+    """What a request used that was admitted, and how it ended."""
 
-    def __init__(self, task: asyncio.Task[object] | None, traceparent: str | None = None) -> None:
+    outcome: str
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    first_token_s: float | None
+
+
+class RunningRequest:
+    """A request that is being answered by `task`, and what is known of it by then.
+
+    `id` is its own, `shown_id` the one that its answer has: the client's, if it sent one.
+    """
+
+    def __init__(
+        self,
+        task: asyncio.Task[object] | None,
+        traceparent: str | None = None,
+        client_id: str | None = None,
+        method: str = "GET",
+    ) -> None:
         self._task = task
         self.traceparent = traceparent
         self.traceresponse: str | None = None
-        self.id = uuid.uuid4().hex
+        self.id = new_id()
+        self.client_id = client_id
+        self.shown_id = client_id or self.id
+        self.method = method
+        self.tenant_id: str | None = None
+        self.key_id: str | None = None
+        self.refusal: str | None = None  # an error's code
+        self.used: RequestUse | None = None
         self.arrived = time.monotonic()
         self.error: GatewayError = shutting_down()  # of a cancellation that comes from elsewhere
         self.at_end = ExitStack()  # closed when the request is over
@@ -58,38 +92,99 @@ class RunningRequest:
 class RequestHead:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, dialects: Dialects) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        dialects: Dialects,
+        cors: Cors | None = None,
+        access_log: AccessLog | None = None,
+    ) -> None:
         self._app = app
         self._dialects = dialects
+        self._cors = cors or Cors()
+        self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run as an ASGI application; a cancellation ends here."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        running = scope[_KEY] = RunningRequest(asyncio.current_task(), _traceparent(scope))
+        method, path = scope["method"], scope["path"]
+        if path.endswith("/") and path != "/":
+            scope["path"] = path[:-1]
+        if method == "HEAD":
+            scope = {**scope, "method": "GET"}
+        running = scope[_KEY] = RunningRequest(
+            asyncio.current_task(), _traceparent(scope), client_id_of(scope), method
+        )
         scope[_SEND] = send
-        dialect = self._dialects.enter(scope, running.id)
-        has_begun = False
+        dialect = self._dialects.enter(scope, running.shown_id)
+        cors = self._cors.fields(scope)
+        status: int | None = None
 
         async def send_with_head(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 spent_ms = (time.monotonic() - running.arrived) * 1000
-                fields = dialect.head_fields(running.id, spent_ms)
-                message["headers"] = [*message["headers"], *fields]
+                fields = dialect.head_fields(running.shown_id, spent_ms)
+                message["headers"] = [*message["headers"], *fields, *cors]
                 if running.traceresponse is not None:
                     message["headers"].append((b"traceresponse", running.traceresponse.encode()))
             await send(message)
 
         with running.at_end:
             try:
-                await self._app(scope, receive, send_with_head)
+                preflight = self._cors.preflight(scope)
+                app = self._app if preflight is None else _Allowed(preflight)
+                await app(scope, receive, send_with_head)
             except asyncio.CancelledError:
-                if not has_begun:
+                running.refusal = running.error.code
+                if status is None:
                     answer = error_response(scope, running.error)
                     await answer(scope, receive, send_with_head)
+            finally:
+                if self._access_log is not None:
+                    self._access_log.add(_entry(scope, running, status))
+
+
+class _Allowed:
+    """Answers a preflight."""
+
+    def __init__(self, fields: list[tuple[bytes, bytes]]) -> None:
+        self._fields = fields
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 204, "headers": self._fields})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _entry(scope: Scope, running: RunningRequest, status: int | None) -> Entry:
+    """What the access log says of a request that has ended."""
+    used = running.used
+    first_s = None if used is None else used.first_token_s
+    return Entry(
+        time=time.time(),
+        id=running.id,
+        client_id=running.client_id,
+        tenant=running.tenant_id,
+        key=running.key_id,
+        method=running.method,
+        route=route_of(scope),
+        status=status or _CLIENT_CLOSED,
+        outcome=running.refusal if used is None else used.outcome,
+        prompt_tokens=None if used is None else used.prompt_tokens,
+        cached_tokens=None if used is None else used.cached_tokens,
+        generated_tokens=None if used is None else used.generated_tokens,
+        first_token_ms=None if first_s is None else round(first_s * 1000),
+        ms=round((time.monotonic() - running.arrived) * 1000),
+    )
+
+
+def route_of(scope: Scope) -> str:
+    """The route's template. A raw path could be anything, so it is no label and in no log."""
+    return getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
 
 
 def running_request(scope: Scope) -> RunningRequest:
@@ -114,8 +209,8 @@ def request_id_of(scope: Scope) -> str:
 
 
 def _traceparent(scope: Scope) -> str | None:
-    parents = [value for name, value in scope["headers"] if name == b"traceparent"]
-    return parents[0].decode("latin-1") if len(parents) == 1 else None
+    parent = one_field(scope, b"traceparent")
+    return None if parent is None else parent.decode("latin-1")
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

@@ -21,6 +21,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gateway.config import Bounds
+from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.connection import connection_within
 from gateway.http.protocol.counted_connection import uncounted
@@ -40,6 +41,7 @@ class Bind:
     port: int  # 0: any free one
     max_connections: int = sys.maxsize
     refused: Callable[[str], None] = uncounted  # codes of errors that reached no application
+    cors: Cors | None = None  # None: no page of another origin may read an answer
 
 
 class Server(uvicorn.Server):
@@ -86,7 +88,9 @@ def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool
             bind.app,
             host=bind.host,
             port=bind.port,
-            http=connection_within(bounds, bind.dialects, bind.max_connections, bind.refused),
+            http=connection_within(
+                bounds, bind.dialects, bind.max_connections, bind.refused, bind.cors
+            ),
             ws="none",
             lifespan="off",
             log_config=None,

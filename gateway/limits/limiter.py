@@ -2,7 +2,8 @@
 
     reserve(demand) -> Granted(hold) | Denied         before the work; from all limits or none
     reserve(demand, begun) -> ...                     once more, when it is known what it may use
-    charge(hold, used)                                once after the work, however it ended
+    charge(hold, used)                                once after the work, however it ended; more
+                                                      tokens than were reserved count too
     renew(holds)                                      during the work, before HOLD_S have passed
 
 A hold that is neither charged nor renewed lapses, so the requests and tokens of a killed gateway
@@ -63,11 +64,15 @@ class Granted(msgspec.Struct, frozen=True):
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """The request may not run. `retry_after_s` is None if waiting does not help, or not soon."""
+    """The request may not run. `retry_after_s` is None if waiting does not help, or not soon.
+
+    `budget_left`: micro-units that a request may still cost, where it is the budget that denies.
+    """
 
     reason: Reason
     standing: RateStatus
     retry_after_s: float | None
+    budget_left: int = 0
 
 
 Verdict = Granted | Denied

@@ -29,7 +29,9 @@ from gateway.errors import (
 )
 from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyLease, BodyMemory
-from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Limiter
+from gateway.limits.answer_lengths import AnswerLengths
+from gateway.limits.fitting import advice, within_budget, within_rate
+from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Limiter, Verdict
 from gateway.limits.limits import Prices, RateStatus, TokenCounts
 from gateway.periodic import repeated
 from gateway.prompts.generation_request import AdmittedRequest
@@ -39,6 +41,7 @@ PER_S = 20.0  # refusals of a tenant that are answered at once
 BURST_S = 1.0  # after a pause, the refusals of this many seconds
 LONGEST_S = 2.0  # that one is held back
 _MAX_TENANTS = 10_000
+_SHORT = 64  # tokens; an answer that may have fewer is short enough as it is
 
 
 class Permits:
@@ -57,6 +60,7 @@ class Permits:
         self._limiter = limiter
         self._bodies = bodies
         self._throttle = throttle
+        self.lengths = AnswerLengths()
         self._holds: dict[str, Hold] = {}
         self._settling: set[asyncio.Task[None]] = set()
         self._name = secrets.token_hex(8)
@@ -89,6 +93,13 @@ class Permits:
 
     async def reserve(self, demand: Demand) -> Granted:
         """Have the limiter grant `demand`, and renew it from now on; raises as `taken`."""
+        verdict = await self.asked(demand)
+        if isinstance(verdict, Denied):
+            raise refusal(verdict, demand)
+        return verdict
+
+    async def asked(self, demand: Demand) -> Verdict:
+        """The limiter's verdict; what it grants is renewed from now on. Raises Unavailable."""
         try:
             verdict = await self._limiter.reserve(demand)
         except (StateLost, StateDiskFull):
@@ -99,16 +110,14 @@ class Permits:
                 code="limits_unavailable",
                 retry_after_s=1.0,
             ) from error
-        if isinstance(verdict, Denied):
-            raise refusal(verdict, demand)
-        self._holds[demand.id] = verdict.hold
+        if isinstance(verdict, Granted):
+            self._holds[demand.id] = verdict.hold
         return verdict
 
     async def charge(self, hold: Hold, used: Amount) -> None:
         """Settle, even if the caller is cancelled meanwhile."""
         del self._holds[hold.demand.id]
-        most = hold.demand.most
-        used = Amount(min(used.tokens, most.tokens), min(used.cost, most.cost))
+        used = Amount(used.tokens, min(used.cost, hold.demand.most.cost))
         task = asyncio.create_task(self._charge_now(hold, used))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
@@ -150,6 +159,7 @@ class Permit:
         self._choices = 0
         self._hold: Hold | None = None  # nothing, if the tenant has no limits
         self._used: Callable[[], TokenCounts] = TokenCounts
+        self._unset = 0  # answers whose length the request has left open
 
     def choose(self, choices: int) -> None:
         """Count the request's choices; TooManyRequests if the tenant would have too many."""
@@ -160,23 +170,41 @@ class Permit:
         """From now on hold what was granted."""
         self._hold, self.standing = granted.hold, granted.standing
 
-    async def extend(self, admitted: AdmittedRequest, used: Callable[[], TokenCounts]) -> None:
-        """Let go of its body and reserve the most tokens that `admitted` may use.
+    async def extend(self, admitted: AdmittedRequest) -> AdmittedRequest:
+        """Let go of its body and reserve the tokens of `admitted`; what may run of it.
 
-        At the end what `used` returns is settled. Raises as `Permits.taken`; what the request held
-        until then it still holds.
+        Where the request sets no `max_tokens`, its answers may be as long as the limits have room
+        for, and what they are likely to need is reserved of the rate; of a budget, what they may
+        cost. Raises as `Permits.taken`; what the request held until then it still holds.
         """
         self.body.release()
         if self._hold is None or not _counts_tokens(self._hold.demand):
-            return
-        demand = self._hold.demand
-        generated = sum(generate.sampling.max_tokens for generate in admitted.generates)
-        most = self._amount(TokenCounts(computed=admitted.prompt_tokens, generated=generated))
-        self.hold(
-            await self._permits.reserve(
-                msgspec.structs.replace(demand, most=most, begun=demand.most)
+            return admitted
+        limits, answers = self._hold.demand.limits, len(admitted.generates)
+        longest = max(generate.sampling.max_tokens for generate in admitted.generates)
+        if admitted.max_tokens_may_shrink and longest >= _SHORT:
+            fits = within_rate(limits, admitted.prompt_tokens, answers)
+            admitted = admitted if fits is None else admitted.shortened(fits)
+            self._unset = answers
+        verdict = await self._asked_on(admitted)
+        if isinstance(verdict, Denied) and verdict.reason == "budget" and self._unset:
+            fits = within_budget(
+                verdict.budget_left,
+                self._permits.prices,
+                admitted.prompt_tokens,
+                answers,
+                self._expected,
             )
-        )
+            if fits is not None:
+                admitted = admitted.shortened(fits)
+                verdict = await self._asked_on(admitted)
+        if isinstance(verdict, Denied):
+            raise refusal(verdict, self._demand(admitted), admitted)
+        self.hold(verdict)
+        return admitted
+
+    def settles(self, used: Callable[[], TokenCounts]) -> None:
+        """At the end, settle what `used` returns."""
         self._used = used
 
     async def give_back(self) -> None:
@@ -187,7 +215,29 @@ class Permit:
         self.body.release()
         hold, self._hold = self._hold, None
         if hold is not None:
-            await self._permits.charge(hold, self._amount(self._used()))
+            used = self._used()
+            if self._unset and used.generated:
+                self._permits.lengths.add(self.caller.tenant_id, used.generated // self._unset)
+            await self._permits.charge(hold, self._amount(used))
+
+    async def _asked_on(self, admitted: AdmittedRequest) -> Verdict:
+        return await self._permits.asked(self._demand(admitted))
+
+    def _demand(self, admitted: AdmittedRequest) -> Demand:
+        """What `admitted` is to hold instead of what the request has begun with."""
+        assert self._hold is not None
+        begun = self._hold.demand
+        longest = [generate.sampling.max_tokens for generate in admitted.generates]
+        likely = sum(min(one, self._expected) for one in longest) if self._unset else sum(longest)
+        computed = admitted.prompt_tokens
+        most = Amount(
+            computed + likely, self._amount(TokenCounts(computed, generated=sum(longest))).cost
+        )
+        return msgspec.structs.replace(begun, most=most, begun=begun.most)
+
+    @property
+    def _expected(self) -> int:
+        return self._permits.lengths.expected(self.caller.tenant_id)
 
     def _amount(self, tokens: TokenCounts) -> Amount:
         """What tokens count as."""
@@ -230,15 +280,20 @@ def _counts_tokens(demand: Demand) -> bool:
     return limits.tokens_per_minute is not None or limits.budget is not None
 
 
-def refusal(refused: Denied, demand: Demand) -> GatewayError:
-    """The error for a refusal."""
+def refusal(
+    refused: Denied, demand: Demand, admitted: AdmittedRequest | None = None
+) -> GatewayError:
+    """The error for a refusal; it says what lets a request pass that would never do so."""
     if refused.reason == "budget":
         return BudgetSpent("the tenant's remaining budget does not cover this request")
     limits = demand.limits
+    more = ""
+    if refused.retry_after_s is None and admitted is not None:
+        more = advice(limits, admitted.prompt_tokens, len(admitted.generates), demand.most.tokens)
     texts = {
         "requests": f"limited to {limits.requests_per_minute} requests a minute",
         "tokens": f"limited to {limits.tokens_per_minute} tokens a minute; this request may need "
-        f"{demand.most.tokens}",
+        f"{demand.most.tokens}{more}",
         "concurrent": f"limited to {limits.max_concurrent} requests at once",
     }
     return LimitReached(

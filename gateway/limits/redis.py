@@ -20,7 +20,7 @@ import msgspec
 from gateway.limits import scripts
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, Verdict, by_tenant
 from gateway.limits.limits import MICRO, Limits
-from gateway.limits.token_bucket import HOLD_US, Levels, capacity, refusal_of, status_of
+from gateway.limits.token_bucket import HOLD_US, MAX_LEVEL, Levels, capacity, refusal_of, status_of
 from gateway.state.redis.link import RedisLink
 
 _RENEWED_AT_ONCE = 500
@@ -93,7 +93,8 @@ class RedisLimiter:
         await self._charge(
             _keys(demand.tenant_id),
             [
-                *_rate(demand.limits.tokens_per_minute, demand.limits),
+                _or_none(demand.limits.tokens_per_minute),
+                MAX_LEVEL,
                 _member(demand),
                 used.tokens,
                 used.cost,

@@ -145,7 +145,7 @@ return reply
 """
 
 # Lets go of a hold and counts what was used.
-# ARGV 1 tokens a minute, 2 their room, 3 id|tokens|cost|period, 4 tokens and 5 cost used,
+# ARGV 1 tokens a minute, 2 the highest level, 3 id|tokens|cost|period, 4 tokens and 5 cost used,
 # 6 hold in us, 7 epoch of the hold, 8 a new epoch
 CHARGE = """
 local token_rate, used = tonumber(ARGV[1]), tonumber(ARGV[5])

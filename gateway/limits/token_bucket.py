@@ -6,8 +6,9 @@
     holds      the running requests, each with the time at which it lapses
     budgets    by period: what is spent, and what is reserved of it
 
-So the tokens that are settled within any time t are at most rate * t + burst, whatever was asked
-for; and what is spent is never more than the budget.
+So the tokens that are settled within any time t are at most rate * t + burst, and what running
+requests needed beyond their reservations. The bucket is then more than full: no request begins
+until that has drained too. What is spent is never more than the budget.
 
 Times are microseconds of a monotonic clock; `month` counts calendar months. `scripts` has the same
 decisions in Lua.
@@ -32,6 +33,7 @@ from gateway.limits.limiter import (
 from gateway.limits.limits import MICRO, Allowance, Limits, RateStatus
 
 ONE = 60_000_000  # the level of a single request or token
+MAX_LEVEL = 9_000_000_000_000_000  # of a bucket that is more than full: exact in a double
 HOLD_US = int(HOLD_S * 1_000_000)
 CONCURRENT_RETRY_S = 1.0  # the end of a request is not known
 
@@ -58,7 +60,7 @@ class Bucket(msgspec.Struct, frozen=True):
         return Bucket(max(0, self.level - elapsed * rate), now)
 
     def filled(self, amount: int, capacity: int) -> Bucket:
-        """The bucket with `amount` more in it, at most full."""
+        """The bucket with `amount` more in it, at most up to `capacity`."""
         return Bucket(min(self.level + amount * ONE, max(capacity, self.level)), self.at)
 
 
@@ -128,9 +130,8 @@ class Account(msgspec.Struct):
         limits = hold.demand.limits
         self._bring_up(limits, moment)
         self._release(hold.demand.id, used.cost)
-        rate = limits.tokens_per_minute
-        if rate is not None:
-            self.tokens = self.tokens.filled(used.tokens, capacity(rate, limits.burst_s))
+        if limits.tokens_per_minute is not None:
+            self.tokens = self.tokens.filled(used.tokens, MAX_LEVEL)
 
     def renew(self, holds: Sequence[Hold], moment: Moment) -> None:
         """Postpone the time at which holds lapse."""
@@ -238,7 +239,8 @@ def refusal_of(demand: Demand, levels: Levels) -> Denied | None:
         return Denied(reason, standing, retry_after_s)
 
     if limits.budget is not None and levels.budget + demand.most.cost > limits.budget.units * MICRO:
-        return refused("budget", None)
+        left = int(limits.budget.units * MICRO) - levels.budget
+        return Denied("budget", standing, None, max(0, left))
     begins = demand.begun is None
     rates: tuple[tuple[Reason, int | None, int, int], ...] = (
         ("requests", limits.requests_per_minute if begins else None, levels.requests, ONE),

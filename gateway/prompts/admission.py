@@ -178,6 +178,7 @@ class Admission:
             self._forms.grammar_param(wanted.form),
             prepared[0].seen if len(prepared) == 1 else None,
             prepared[0].comparison,
+            wanted.max_tokens_may_shrink,
         )
 
     def computed(self, admitted: AdmittedRequest) -> None:

@@ -9,8 +9,10 @@ needs neither the tokenizer nor the engine's limits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from engine.link.messages import Generate, Grammar, Loads, Priority, SamplingParams
 from gateway.diagnosis.comparison import Comparison, Explain
@@ -120,3 +122,17 @@ class AdmittedRequest:
     grammar_param: str | None = None  # the field of the request that its grammars come from
     seen: SeenPrompt | None = None  # to be remembered; None for several prompts
     comparison: Comparison | None = None  # with an earlier prompt, if that was asked for
+    max_tokens_may_shrink: bool = False  # as in `GenerationRequest`
+
+    def shortened(self, most: int) -> AdmittedRequest:
+        """The same with answers of `most` tokens at most."""
+        return replace(self, generates=tuple(_shortened(one, most) for one in self.generates))
+
+
+def _shortened(generate: Generate, most: int) -> Generate:
+    sampling = generate.sampling
+    if sampling.max_tokens <= most:
+        return generate
+    least = min(sampling.min_tokens, most)
+    sampling = msgspec.structs.replace(sampling, max_tokens=most, min_tokens=least)
+    return msgspec.structs.replace(generate, sampling=sampling)

@@ -10,8 +10,9 @@ first token came first; the others share its prompt. The time between the end of
 beginning of `stream` is the way from the engine to the gateway. Spans are created when their times
 are known, so a streaming answer has no open span but the root.
 
-A trace contains names, counts and times: no text of a prompt or an answer, no key, no tenant. Of
-the caller's trace context only `traceparent` is read: `tracestate` and baggage are free text.
+A trace contains names, counts and times, and the client's id of the request if it sent one: no text
+of a prompt or an answer, no key, no tenant. Of the caller's trace context only `traceparent` is
+read: `tracestate` and baggage are free text.
 
 Spans go to a collector: OTLP over HTTP, from a thread of its own. A collector that is slow, hangs
 or is down delays no request: spans wait in a bounded queue, which drops the oldest when it is full,
@@ -60,6 +61,7 @@ CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 ROUTE = "http.route"
 ERROR = "error.type"
+CLIENT_ID = "http.request.header.x-request-id"
 
 _PARENT = TraceContextTextMapPropagator()
 _FINISHED = ("stop", "length")
@@ -200,6 +202,7 @@ class Tracing:
                 REQUEST_MODEL: self._model,
                 RESPONSE_MODEL: self._model,
                 ROUTE: route,
+                **({} if running.client_id is None else {CLIENT_ID: [running.client_id]}),
                 **_settings(generation_request),
             },
             start_time=_nanoseconds(running.arrived),

@@ -13,6 +13,7 @@ from engine.link.messages import Reused
 from engine.link.stats_messages import TierTokens
 from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.generation.choice import Delta, Event
+from gateway.http.request_head import RequestUse
 from gateway.limits.limits import TokenCounts
 from gateway.prompts.generation_request import AdmittedRequest
 from gateway.telemetry.metrics import GatewayMetrics
@@ -60,6 +61,7 @@ class RequestMetrics:
         self._cached: dict[int, Reused] = {}  # by prompt
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
+        self._first_token_s: float | None = None  # since it arrived
         self._prefill_s: float | None = None  # of the first choice that has a token
         self._outcome = "internal_error"
 
@@ -111,6 +113,17 @@ class RequestMetrics:
         saved = [one.saved_seconds for one in self._cached.values()]
         known = [seconds for seconds in saved if seconds is not None]
         return sum(known) * 1000 if known else None
+
+    def use(self) -> RequestUse:
+        """How it ended, or stands; for the access log."""
+        usage = self.usage()
+        return RequestUse(
+            self._outcome,
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.completion_tokens,
+            self._first_token_s,
+        )
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -171,7 +184,8 @@ class RequestMetrics:
         if event.timing is not None:
             self._metrics.queued(event.timing.queue)
         if not self._last_token_at:
-            self._metrics.first_token(now - self._arrived)
+            self._first_token_s = now - self._arrived
+            self._metrics.first_token(self._first_token_s)
             self._trace.first_token(event.timing)
             self._prefill_s = None if event.timing is None else event.timing.prefill
         before = self._last_token_at.get(index)

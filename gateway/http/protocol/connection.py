@@ -16,12 +16,14 @@ import asyncio
 import sys
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import httptools
+from starlette.types import Scope
 
 from gateway.config import Bounds
 from gateway.errors import GatewayError, RequestTimeout
+from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.counted_connection import CountedConnection, Timer, uncounted
 from gateway.http.protocol.framing import FRAMING_TOO_LARGE, UNREADABLE, BodyFraming, HeadFraming
@@ -241,7 +243,9 @@ class BoundedConnection(CountedConnection):
         if self.state is State.ENDED or self.transport.is_closing():
             return
         dialect = self.dialects.default
+        scope: Scope | None = None
         if self.state is not State.HEAD:
+            scope = cast("Scope", self.scope)
             dialect = self.dialects.of(self.scope["path"])
             if self.cycle.response_started:
                 self.state = State.ENDED
@@ -249,7 +253,7 @@ class BoundedConnection(CountedConnection):
                 return
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        self._say(error, dialect)
+        self._say(error, dialect, scope)
         self._enter(State.ENDED, _LINGER_S)
         self._end(_LINGER_BYTES)
 
@@ -294,7 +298,13 @@ def connection_within(
     dialects: Dialects,
     max_connections: int = sys.maxsize,
     refused: Callable[[str], None] = uncounted,
+    cors: Cors | None = None,
 ) -> type[BoundedConnection]:
     """The connection class for uvicorn, which makes the instances itself."""
-    given = {"bounds": bounds, "dialects": dialects, "max_connections": max_connections}
+    given = {
+        "bounds": bounds,
+        "dialects": dialects,
+        "max_connections": max_connections,
+        "cors": cors or Cors(),
+    }
     return type("Connection", (BoundedConnection,), {**given, "refused": staticmethod(refused)})

@@ -12,11 +12,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from starlette.types import Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.config import Bounds
 from gateway.errors import GatewayError, Unavailable
+from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects, ErrorDialect, error_message
 from gateway.http.protocol.coalesced_head import CoalescedHead
 
@@ -69,6 +71,7 @@ class CountedConnection(HttpToolsProtocol):
     bounds: ClassVar[Bounds]
     dialects: ClassVar[Dialects]
     max_connections: ClassVar[int] = sys.maxsize  # of the server
+    cors: ClassVar[Cors] = Cors()
     refused = staticmethod(uncounted)  # is given the code of each error sent from here
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -99,9 +102,9 @@ class CountedConnection(HttpToolsProtocol):
             self._write_deadline.restart(None)
         super().resume_writing()
 
-    def _say(self, error: GatewayError, dialect: ErrorDialect) -> None:
+    def _say(self, error: GatewayError, dialect: ErrorDialect, scope: Scope | None = None) -> None:
         self.refused(error.code)
-        self.transport.write(error_message(dialect, error))
+        self.transport.write(error_message(dialect, error, scope, self.cors))
 
     def _close(self) -> None:
         """Close once what was written has been sent; a client that does not read is cut off."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO
 
 import msgspec
 import uvloop
@@ -42,11 +43,13 @@ class Schedule:
 
 
 @contextmanager
-def gateways(config: GatewayConfig, count: int) -> Iterator[list[int]]:
-    """Processes of gateways on the config's port; their ids."""
+def gateways(
+    config: GatewayConfig, count: int, output: IO[bytes] | None = None
+) -> Iterator[list[int]]:
+    """Processes of gateways on the config's port; their ids. `output`: where theirs goes."""
     command = [sys.executable, "-m", "tests.doubles.gateway.gateway_process"]
     command.append(msgspec.json.encode(config).decode())
-    processes = [subprocess.Popen(command) for _ in range(count)]
+    processes = [subprocess.Popen(command, stdout=output) for _ in range(count)]
     try:
         yield [process.pid for process in processes]
     finally:

@@ -1,4 +1,4 @@
-"""Bytes to a port, in packets as they are given, and the statuses that come back."""
+"""Bytes to a port, in packets as they are given, and what comes back."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 
 
 def statuses(port: int, *packets: bytes, timeout_s: float = 5.0) -> list[int]:
+    """The statuses of all answers to these packets; raises as `exchange`."""
+    answers = exchange(port, *packets, timeout_s=timeout_s)
+    return [int(found) for found in _STATUS.findall(answers)]
+
+
+def exchange(port: int, *packets: bytes, timeout_s: float = 5.0) -> bytes:
     """Send these packets and read until the other end closes; TimeoutError if it does not."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -20,4 +26,4 @@ def statuses(port: int, *packets: bytes, timeout_s: float = 5.0) -> list[int]:
         data = b""
         while piece := connection.recv(65536):
             data += piece
-    return [int(found) for found in _STATUS.findall(data)]
+    return data

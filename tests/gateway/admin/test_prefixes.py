@@ -76,6 +76,16 @@ async def test_a_new_version_takes_the_place_of_the_old_one(office: Office) -> N
     assert (await publish(office, text=RULES))["version"] == 3
 
 
+async def test_what_is_published_already_is_said_and_makes_no_version(office: Office) -> None:
+    first = await publish(office, text=RULES)
+    body = {"name": "rules", "text": RULES}
+    again = await office.operator.post("/admin/prefixes", json=body)
+    assert (again.status_code, again.json()["id"], again.json()["version"]) == (200, first["id"], 1)
+    assert (await office.operator.get("/admin/audit")).text.count("prefix.create") == 1
+    changed = await office.operator.post("/admin/prefixes", json=body | {"text": RULES + "Now."})
+    assert (changed.status_code, changed.json()["version"]) == (201, 2)
+
+
 async def test_what_was_said_goes_with_the_prefix(office: Office) -> None:
     made = await publish(office, text=RULES)
     assert (await office.store.get(PublishedPrefix, made["id"])).source.text == RULES

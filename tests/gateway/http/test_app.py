@@ -24,7 +24,10 @@ from tests.doubles.engine.fake_engine import FakeEngine, hanging_at
 from tests.doubles.gateway.served import MODEL, Served, config_of
 from tests.gateway.http.protocol.exchange import DIALECTS
 
-PUBLIC = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/openapi.json")}
+PUBLIC = {
+    ("GET", path)
+    for path in ("/", "/version", "/healthz", "/readyz", "/health", "/livez", "/openapi.json")
+}
 CANARY = "canary-8c1d"
 
 
@@ -87,8 +90,7 @@ def test_a_tenant_is_no_operator_and_the_other_way_round(
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/", 404, "unknown_url"),
-        ("POST", "/v1/chat/completions/", 404, "unknown_url"),
+        ("POST", "/v1/chat/completions//", 404, "unknown_url"),
         ("GET", "/docs", 404, "unknown_url"),
         ("POST", "/v1/embeddings", 404, "unknown_url"),
         ("GET", "/v1/chat/completions", 405, "method_not_allowed"),

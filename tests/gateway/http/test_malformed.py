@@ -6,6 +6,7 @@ import gzip
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.doubles.engine.fake_engine import FakeEngine
@@ -452,3 +453,16 @@ def test_a_wrong_key_is_401_before_the_body_is_read(
         answer = read_answer(connection)
     assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
     assert answer.headers["www-authenticate"] == "bearer"
+
+
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "file"])
+def test_what_no_model_here_reads_is_said(served: Served, kind: str) -> None:
+    headers = {"authorization": f"Bearer {served.key}"}
+    parts = [{"type": "text", "text": "what is this?"}, {"type": kind, kind: {}}]
+    answer = httpx.post(
+        f"{served.url}/v1/chat/completions", headers=headers, content=chat_saying(parts)
+    )
+    error = answer.json()["error"]
+    assert answer.status_code == 400
+    assert "no images, audio or files" in error["message"]
+    assert error["param"].endswith(".type")

@@ -249,4 +249,4 @@ def test_a_405_names_every_method_of_the_path(served: Served) -> None:
     headers = {"authorization": f"Bearer {served.admin_key}"}
     answer = httpx.put(f"{served.url}/admin/tenants", headers=headers)
     assert answer.status_code == 405
-    assert answer.headers["allow"] == "GET, POST"
+    assert answer.headers["allow"] == "GET, HEAD, POST"

@@ -71,6 +71,24 @@ async def test_what_is_reserved_does_not_drain_but_what_was_computed_does(home: 
     assert await home.grants(TOKENS, Amount(tokens=300), name="b")
 
 
+async def test_what_was_used_beyond_what_was_reserved_is_paid_back_in_full(home: Home) -> None:
+    granted = await home.granted(TOKENS, Amount(tokens=100), name="a")
+    await home.limiter.charge(granted.hold, Amount(tokens=900))
+    refused = await home.refused(TOKENS, Amount(tokens=1), name="b")
+    assert refused.retry_after_s == pytest.approx(30.1)
+    home.advance(30)
+    assert await home.refuses(TOKENS, Amount(tokens=1), name="c")
+    home.advance(0.1)
+    assert await home.grants(TOKENS, Amount(tokens=1), name="d")
+
+
+async def test_a_refusal_for_the_budget_says_what_is_left_of_it(home: Home) -> None:
+    await home.granted(UNITS, units(0.9), name="a")
+    assert (await home.refused(UNITS, units(0.2), name="b")).budget_left == units(0.1).cost
+    assert await home.grants(UNITS, units(0.1), name="c")
+    assert (await home.refused(UNITS, units(0.2), name="d")).budget_left == 0
+
+
 async def test_a_request_larger_than_the_burst_gets_no_retry_after(home: Home) -> None:
     refused = await home.refused(TOKENS, Amount(tokens=601), name="a")
     assert (refused.reason, refused.retry_after_s) == ("tokens", None)

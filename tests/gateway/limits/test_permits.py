@@ -98,7 +98,8 @@ async def held(
 ) -> AsyncIterator[RateStatus]:
     """What a request does: it begins, it is tokenised, it ends."""
     async with permits.taken(caller) as permit:
-        await permit.extend(admitted, used)
+        await permit.extend(admitted)
+        permit.settles(used)
         yield permit.standing
 
 
@@ -121,11 +122,13 @@ async def test_the_most_is_reserved_and_what_was_used_is_settled(limiter: Noting
     assert limiter.held == {}
 
 
-async def test_no_more_is_settled_than_was_reserved(limiter: NotingLimiter) -> None:
+async def test_no_more_is_spent_than_was_reserved_and_all_tokens_count(
+    limiter: NotingLimiter,
+) -> None:
     permits = some_permits(limiter, PRICES)
     async with held(permits, LIMITED, ADMITTED, used(TokenCounts(computed=500, generated=500))):
         pass
-    assert limiter.used == [MOST]
+    assert limiter.used == [Amount(tokens=1000, cost=MOST.cost)]
 
 
 async def test_a_request_that_fails_is_settled_by_what_it_had_used(limiter: NotingLimiter) -> None:

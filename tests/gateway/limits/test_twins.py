@@ -63,8 +63,7 @@ class Player:
         if what == "ask on":
             return self._said(await self.limiter.reserve(asks_on(hold, Amount(tokens, cost))))
         if what == "settle":
-            most = hold.demand.most
-            used = Amount(min(tokens, most.tokens), min(cost, most.cost))
+            used = Amount(tokens, min(cost, hold.demand.most.cost))  # perhaps more than it reserved
             await self.limiter.charge(hold, used)
         elif what == "renew":
             await self.limiter.renew([hold])

@@ -1,0 +1,117 @@
+"""Which pages of other origins may read answers (CORS): a list of origins, empty by default.
+
+A key is sent in a header, which no browser adds by itself, and there are no cookies. So a listed
+origin gets no right that a key does not give; an origin that is not listed gets no field at all.
+
+Knows: the fields of CORS. Does not know: who may call what.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.types import Scope
+
+Fields = list[tuple[bytes, bytes]]
+
+ANY = "*"
+_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
+_MAX_AGE_S = b"7200"  # browsers keep no preflight for longer
+_MAX_ASKED = 2048  # bytes of the names that a preflight asks for
+_NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:[ \t]*,[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
+# What scripts may read of an answer's head, beyond the few that they always may.
+_EXPOSED = ", ".join(
+    [
+        "x-request-id",
+        "request-id",
+        "retry-after",
+        "x-should-retry",
+        "openai-processing-ms",
+        "traceresponse",
+        *(
+            f"{prefix}-{what}"
+            for what in ("requests", "tokens")
+            for prefix in ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
+        ),
+        *(
+            f"anthropic-ratelimit-{what}-{part}"
+            for what in ("requests", "tokens")
+            for part in ("limit", "remaining", "reset")
+        ),
+    ]
+).encode()
+
+
+class Cors:
+    """The origins whose pages may read answers."""
+
+    def __init__(self, origins: Iterable[str] = ()) -> None:
+        self._origins = frozenset(origin.encode() for origin in origins)
+        self._is_any = ANY.encode() in self._origins
+
+    def fields(self, scope: Scope) -> Fields:
+        """What an answer's head says to the request's origin; nothing to one that is not listed."""
+        if not self._origins:
+            return []
+        if self._is_any:
+            return [
+                (b"access-control-allow-origin", b"*"),
+                (b"access-control-expose-headers", _EXPOSED),
+            ]
+        varies = [(b"vary", b"origin")]  # a cache must not give one origin's answer to another
+        origin = one_field(scope, b"origin")
+        if origin not in self._origins:
+            return varies
+        return [
+            *varies,
+            (b"access-control-allow-origin", origin),
+            (b"access-control-expose-headers", _EXPOSED),
+        ]
+
+    def preflight(self, scope: Scope) -> Fields | None:
+        """What is answered to a preflight of a listed origin, beside `fields`; None: it is none."""
+        if scope["method"] != "OPTIONS" or not self._origins:
+            return None
+        origin = one_field(scope, b"origin")
+        if origin is None or one_field(scope, b"access-control-request-method") is None:
+            return None
+        if not self._is_any and origin not in self._origins:
+            return None
+        answer = [
+            (b"access-control-allow-methods", _METHODS),
+            (b"access-control-max-age", _MAX_AGE_S),
+        ]
+        asked = one_field(scope, b"access-control-request-headers") or b""
+        if len(asked) <= _MAX_ASKED and _NAMES.fullmatch(asked):
+            answer.append((b"access-control-allow-headers", asked))
+        return answer
+
+
+def one_field(scope: Scope, name: bytes) -> bytes | None:
+    """A field's value; None if it is missing or there are several."""
+    found: list[bytes] = [value for key, value in scope["headers"] if key == name]
+    return found[0] if len(found) == 1 else None
+
+
+def origins_in(text: str | None) -> tuple[str, ...]:
+    """The origins of a list with commas; ValueError names the first that is none."""
+    origins = tuple(one.strip() for one in (text or "").split(",") if one.strip())
+    for origin in origins:
+        if origin != ANY and not _is_origin(origin):
+            raise ValueError(
+                f"{origin!r} is no origin, such as https://example.com or http://localhost:3000"
+            )
+    return origins
+
+
+def _is_origin(text: str) -> bool:
+    """Whether it is spelled as browsers spell an origin: in small letters, without a path."""
+    try:
+        parts = urlsplit(text)
+        has_host, _ = bool(parts.hostname), parts.port
+    except ValueError:
+        return False
+    is_whole = text == f"{parts.scheme}://{parts.netloc}" and "@" not in parts.netloc
+    return is_whole and has_host and text == text.lower() and text.isascii()

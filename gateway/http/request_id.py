@@ -1,0 +1,27 @@
+"""The ids of a request: its own, and the client's.
+
+Its own is in no other request, so responses and the engine's requests are named by it. A client's
+`x-request-id` is repeated in the answer's head, in logs and traces, and names nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from starlette.types import Scope
+
+from gateway.http.cors import one_field
+
+_VISIBLE = re.compile(rb"[!-~]{1,128}")
+
+
+def new_id() -> str:
+    """32 hexadecimal digits that no other request has."""
+    return uuid.uuid4().hex
+
+
+def client_id_of(scope: Scope) -> str | None:
+    """The client's id: at most 128 visible characters of ASCII; None for any other."""
+    given = one_field(scope, b"x-request-id")
+    return given.decode() if given is not None and _VISIBLE.fullmatch(given) else None

@@ -1,0 +1,45 @@
+"""How long a tenant's answers are that it has set no length for.
+
+Such a chat may be as long as the context allows, and nearly none is. Reserved by what it may need,
+a few of them would fill a limit of which they use a hundredth. So it reserves what such chats of
+its tenant have needed, and what it uses is settled.
+
+Knows: lengths. Does not know: limits, or how much a tenant has left of them (`fitting.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+
+START = 256  # tokens; of a tenant of which nothing is known yet
+_LAST = 32  # answers of a tenant
+_MAX_TENANTS = 10_000
+
+
+class AnswerLengths:
+    """The last lengths of each tenant's answers, of those tenants that were answered last."""
+
+    def __init__(self, max_tenants: int = _MAX_TENANTS) -> None:
+        self._max_tenants = max_tenants
+        self._lengths: dict[str, deque[int]] = {}
+
+    def expected(self, tenant_id: str) -> int:
+        """Tokens that all but the longest of the last 32 answers had at most.
+
+        As long as there were fewer, the missing ones count as `START`.
+        """
+        lengths = list(self._lengths.get(tenant_id, ()))
+        lengths += [START] * min(2, _LAST - len(lengths))
+        _, second = heapq.nlargest(2, lengths)
+        return second
+
+    def add(self, tenant_id: str, tokens: int) -> None:
+        """An answer of the tenant had so many tokens."""
+        lengths = self._lengths.pop(tenant_id, None)
+        if lengths is None:
+            lengths = deque(maxlen=_LAST)
+            if len(self._lengths) >= self._max_tenants:
+                self._lengths.pop(next(iter(self._lengths)))  # the one that was answered first
+        lengths.append(tokens)
+        self._lengths[tenant_id] = lengths

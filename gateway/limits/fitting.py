@@ -1,0 +1,50 @@
+"""How long an answer may be so that its request fits the tenant's limits: pure.
+
+Knows: rates and prices. Does not know: what is left of a limit at the moment (`limiter.py`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from gateway.limits.limits import Limits, Prices, TokenCounts
+from gateway.limits.token_bucket import ONE, capacity
+
+
+def at_once(limits: Limits) -> int | None:
+    """The most tokens that one request may need; None: any number."""
+    rate = limits.tokens_per_minute
+    return None if rate is None else capacity(rate, limits.burst_s) // ONE
+
+
+def within_rate(limits: Limits, prompt_tokens: int, answers: int) -> int | None:
+    """Tokens that each of `answers` may have, at least 1; None: any number."""
+    room = at_once(limits)
+    return None if room is None else max(1, (room - prompt_tokens) // answers)
+
+
+def within_budget(
+    left: int, prices: Prices, prompt_tokens: int, answers: int, expected: int
+) -> int | None:
+    """Tokens that each of `answers` may have when `left` micro-units are left; None: not one.
+
+    Half of what it could have, if that is as much as is `expected`: others may be asking too.
+    """
+    left -= prices.cost(TokenCounts(computed=prompt_tokens))
+    each = prices.generated * answers
+    if left <= 0 or not each:
+        return None
+    most = math.floor(left / each)
+    return max(most // 2, min(most, expected)) or None
+
+
+def advice(limits: Limits, prompt_tokens: int, answers: int, most: int) -> str:
+    """What lets a request pass that may need `most` tokens, more than ever fit at once."""
+    room = at_once(limits)
+    if room is None:
+        return ""
+    wait = 60.0 if limits.burst_s is None else limits.burst_s
+    needed = math.ceil(most * 60 / wait)
+    each = (room - prompt_tokens) // answers
+    shorter = f"set `max_tokens` to {each} or less, or " if each > 0 else ""
+    return f", and {room} fit at once: {shorter}have a limit of {needed} tokens a minute set"

@@ -1,0 +1,159 @@
+"""The access log: a line for each request when it has ended.
+
+    time=2026-11-23T14:27:10.123Z id=9f.. tenant=tn_.. key=k_.. method=POST
+    route=/v1/chat/completions status=200 outcome=stop prompt_tokens=763 cached_tokens=754
+    generated_tokens=12 first_token_ms=97 ms=367
+
+in one line, without what is not known; or the same as JSON, with every field. It has ids, counts
+and times: no prompt, no answer, no key, no path but a route's template.
+
+Lines are written by a thread, some at a time, so that no request waits for whoever reads the log.
+If that is slow or hangs, lines are dropped beyond a bound and counted.
+
+Knows: how a line is written. Does not know: when a request ends (`gateway/http/request_head.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+Form = Literal["lines", "json", "off"]
+
+PROBES = frozenset({"/healthz", "/readyz", "/health", "/livez"})
+MAX_WAITING = 10_000  # lines, of some 300 bytes
+_TOGETHER_S = 0.1  # lines of this time are written together
+_END_S = 2.0  # for the last lines
+_AT_ONCE = 4096  # bytes: a pipe keeps them together, whoever else writes into it
+_LOG = logging.getLogger(__name__)
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One request. `time` is its end in seconds since the epoch, durations are milliseconds.
+
+    `client_id` is the client's own id; `outcome` a finish reason or an error's code. Fields are
+    None where they are not known or there is nothing to say.
+    """
+
+    time: float
+    id: str
+    client_id: str | None
+    tenant: str | None
+    key: str | None  # its id
+    method: str
+    route: str
+    status: int
+    outcome: str | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    generated_tokens: int | None
+    first_token_ms: int | None
+    ms: int
+
+
+class AccessLog:
+    """Writes lines of `form` to `write`, standard output if none is given."""
+
+    def __init__(self, form: Form, write: Callable[[bytes], object] | None = None) -> None:
+        self._render = _json if form == "json" else _line
+        self._write = write or _to_stdout
+        self._waiting: deque[Entry] = deque()
+        self._dropped = 0  # ever, by `add`
+        self._told = 0  # of these, by the writer
+        self._due = threading.Event()
+        self._ends = threading.Event()
+
+    def add(self, entry: Entry) -> None:
+        """Have `entry` written soon; successful health checks are left out."""
+        if entry.route in PROBES and entry.status < 400:
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            self._dropped += 1
+            return
+        self._waiting.append(entry)
+        if not self._due.is_set():
+            self._due.set()
+
+    @contextmanager
+    def written(self) -> Iterator[AccessLog]:
+        """Write while this is open, and the rest at its end, for which it waits two seconds."""
+        writer = threading.Thread(target=self._run, name="access-log", daemon=True)
+        writer.start()
+        try:
+            yield self
+        finally:
+            self._ends.set()
+            self._due.set()
+            writer.join(_END_S)
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            self._due.wait()
+            self._ends.wait(_TOGETHER_S)
+            self._due.clear()
+            self._write_waiting()
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        some = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        dropped = self._dropped
+        lost, self._told = dropped - self._told, dropped
+        for piece in pieces([self._render(entry) for entry in some]):
+            try:
+                self._write(piece)
+            except OSError:
+                lost += piece.count(b"\n")
+        if lost:
+            _LOG.warning("%d lines of the access log were not written", lost)
+
+
+def pieces(lines: Sequence[bytes], size: int = _AT_ONCE) -> Iterator[bytes]:
+    """Whole lines together, up to `size` bytes."""
+    piece = b""
+    for line in lines:
+        if piece and len(piece) + len(line) > size:
+            yield piece
+            piece = b""
+        piece += line
+    if piece:
+        yield piece
+
+
+def _json(entry: Entry) -> bytes:
+    said = {"time": _time(entry), **{name: getattr(entry, name) for name in _NAMES}}
+    return msgspec.json.encode(said) + b"\n"
+
+
+def _line(entry: Entry) -> bytes:
+    given = ((name, getattr(entry, name)) for name in _NAMES)
+    fields = [f"{name}={_spelled(value)}" for name, value in given if value is not None]
+    return f"time={_time(entry)} {' '.join(fields)}\n".encode()
+
+
+_NAMES = tuple(name for name in Entry.__struct_fields__ if name != "time")
+
+
+def _spelled(value: str | int) -> str:
+    """A value as it is, or in quotes if it could be taken for more than one."""
+    text = str(value)
+    return msgspec.json.encode(text).decode() if set(text) & set('"=\\ ') else text
+
+
+def _time(entry: Entry) -> str:
+    moment = datetime.fromtimestamp(entry.time, UTC)
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def _to_stdout(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(sys.stdout.fileno(), view) :]

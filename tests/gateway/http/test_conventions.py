@@ -1,0 +1,297 @@
+"""What clients expect of any web server, through the real gateway before a fake engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.config import GatewayConfig
+from tests.doubles.engine.fake_engine import FakeEngine, saying
+from tests.doubles.gateway.raw_socket import exchange
+from tests.doubles.gateway.served import MODEL, Served, config_of, serving
+from tests.gateway.conftest import BOUNDS
+
+HERE, THERE = "https://chat.example.com", "https://other.example.com"
+ALLOWED = "access-control-allow-origin"
+CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "secret-5a"}]}
+MESSAGES = CHAT | {"max_tokens": 20}
+
+
+@pytest.fixture(scope="module")
+def config(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> GatewayConfig:
+    return config_of(
+        tiny_model,
+        tmp_path_factory.mktemp("web"),
+        bounds=BOUNDS,
+        cors_origins=f"{HERE},http://localhost:3000",
+        access_log="json",
+    )
+
+
+@pytest.fixture(scope="module")
+def web_engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture(scope="module")
+def web(config: GatewayConfig, web_engine: FakeEngine) -> Iterator[Served]:
+    with serving(config, web_engine) as served:
+        yield served
+
+
+@pytest.fixture
+def http(web: Served, web_engine: FakeEngine) -> Iterator[httpx.Client]:
+    web_engine.reset()
+    web_engine.script = saying("fine")
+    with httpx.Client(base_url=web.url, timeout=20) as client:
+        yield client
+
+
+def bearer(web: Served) -> dict[str, str]:
+    return {"authorization": f"Bearer {web.key}"}
+
+
+def test_other_servers_names_of_the_checks(http: httpx.Client, web_engine: FakeEngine) -> None:
+    for path in ("/health", "/livez", "/healthz", "/readyz"):
+        assert http.get(path).status_code == 200
+    welcome, web_engine.welcome = web_engine.welcome, None
+    assert [http.get(path).status_code for path in ("/health", "/livez")] == [503, 200]
+    web_engine.welcome = welcome
+
+
+def test_the_version_and_a_page_say_what_this_is(http: httpx.Client) -> None:
+    assert http.get("/version").json() == {"version": version("ratoon")}
+    page = http.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "<h1>Ratoon</h1>" in page.text
+    for outside in ("src=", "<script", "style=", "<link", "http://", "https://"):
+        assert outside not in page.text
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/health", "/version", "/openapi.json"])
+def test_head_is_get_without_a_body(http: httpx.Client, path: str) -> None:
+    got, asked = http.get(path), http.head(path)
+    assert (asked.status_code, asked.content) == (got.status_code, b"")
+    for name in ("content-length", "content-type"):
+        assert asked.headers[name] == got.headers[name]
+
+
+def test_head_needs_the_key_that_get_needs(http: httpx.Client, web: Served) -> None:
+    assert http.head("/v1/models").status_code == 401
+    assert http.head("/v1/models", headers=bearer(web)).status_code == 200
+    assert http.head("/v1/models/nothing", headers=bearer(web)).status_code == 404
+
+
+def test_head_of_what_has_no_get_is_refused_by_its_name(http: httpx.Client) -> None:
+    answer = http.head("/v1/chat/completions")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert http.put("/v1/models").headers["allow"] == "GET, HEAD"
+
+
+def test_after_a_head_the_connection_serves_the_next_request(web: Served) -> None:
+    asked = b"HEAD /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+    last = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    answer = exchange(web.port, asked + last)
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    assert answer.count(b'{"status":"ok"}') == 1
+
+
+def test_a_slash_at_the_end_changes_nothing(http: httpx.Client, web: Served) -> None:
+    assert http.get("/healthz/").status_code == 200
+    listed = http.get("/v1/models/", headers=bearer(web))
+    assert listed.json()["object"] == "list"
+    assert http.get(f"/v1/models/{MODEL}/", headers=bearer(web)).json()["id"] == MODEL
+    answer = http.post("/v1/chat/completions/", headers=bearer(web), json=CHAT)
+    assert answer.json()["choices"][0]["message"]["content"] == "fine"
+    refused = http.post("/v1/messages/", headers=bearer(web), json={})
+    assert (refused.status_code, refused.json()["type"]) == (400, "error")
+
+
+@pytest.mark.parametrize("name", ["api-key", "x-api-key"])
+def test_a_key_may_come_as_azures_clients_send_it(
+    http: httpx.Client, web: Served, name: str
+) -> None:
+    assert http.get("/v1/models", headers={name: web.key}).status_code == 200
+    assert http.get("/v1/models", headers={name: web.key + "x"}).status_code == 401
+    both = {name: web.other_key, **bearer(web)}
+    assert http.get("/v1/models", headers=both).status_code == 401
+    assert http.get("/admin/tenants", headers={name: web.admin_key}).status_code == 200
+
+
+class TestRequestIds:
+    def test_the_clients_id_is_in_answers_streams_and_refusals(
+        self, http: httpx.Client, web: Served
+    ) -> None:
+        given = {"x-request-id": "client-7"}
+        answers = [
+            http.post("/v1/chat/completions", headers=bearer(web) | given, json=CHAT),
+            http.post(
+                "/v1/chat/completions", headers=bearer(web) | given, json=CHAT | {"stream": True}
+            ),
+            http.post("/v1/chat/completions", headers=given, json=CHAT),
+            http.get("/nowhere", headers=given),
+        ]
+        assert [answer.status_code for answer in answers] == [200, 200, 401, 404]
+        assert {answer.headers["x-request-id"] for answer in answers} == {"client-7"}
+        assert "client-7" not in answers[0].text, "responses are named by an id that is unique"
+
+    def test_in_anthropics_dialect_too(self, http: httpx.Client) -> None:
+        answer = http.post("/v1/messages", headers={"x-request-id": "client-7"}, json=MESSAGES)
+        assert answer.headers["request-id"] == answer.json()["request_id"] == "client-7"
+
+    @pytest.mark.parametrize("given", [b"a b", b"\xe4", b"x" * 129])
+    def test_one_that_is_long_or_not_visible_is_left_out(
+        self, http: httpx.Client, given: bytes
+    ) -> None:
+        headers = [(b"x-request-id", given)]
+        assert len(http.get("/healthz", headers=headers).headers["x-request-id"]) == 32
+
+    def test_a_connection_that_is_refused_says_it_as_well(self, web: Served) -> None:
+        told = exchange(web.port, broken_body("x-request-id: client-7"))
+        assert told.startswith(b"HTTP/1.1 400")
+        assert b"x-request-id: client-7\r\n" in told
+
+
+def broken_body(*fields: str) -> bytes:
+    """A whole head, and a chunk without a size."""
+    more = "".join(f"{field}\r\n" for field in fields)
+    return (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{more}"
+        "transfer-encoding: chunked\r\n\r\nzz\r\n"
+    ).encode()
+
+
+class TestOrigins:
+    def test_a_preflight_needs_no_key(self, http: httpx.Client) -> None:
+        asked = {
+            "origin": HERE,
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization,content-type,x-stainless-os",
+        }
+        answer = http.options("/v1/chat/completions", headers=asked)
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert answer.headers[ALLOWED] == HERE
+        allowed = answer.headers["access-control-allow-headers"]
+        assert allowed == asked["access-control-request-headers"]
+        other = http.options("/v1/chat/completions", headers=asked | {"origin": THERE})
+        assert other.status_code == 405
+        assert not told_of_cors(other)
+
+    def test_answers_streams_and_refusals_may_be_read(
+        self, http: httpx.Client, web: Served
+    ) -> None:
+        for origin, expected in ((HERE, HERE), (THERE, None), (None, None)):
+            headers = {} if origin is None else {"origin": origin}
+            known = headers | bearer(web)
+            answers = [
+                http.post("/v1/chat/completions", headers=known, json=CHAT),
+                http.post("/v1/chat/completions", headers=known, json=CHAT | {"stream": True}),
+                http.post("/v1/messages", headers=known, json=MESSAGES),
+                http.post("/v1/chat/completions", headers=known, json={}),
+                http.post("/v1/chat/completions", headers=headers, json=CHAT),
+                http.get("/nowhere", headers=headers),
+                http.get("/health", headers=headers),
+            ]
+            statuses = [answer.status_code for answer in answers]
+            assert statuses == [200, 200, 200, 400, 401, 404, 200]
+            assert {answer.headers.get(ALLOWED) for answer in answers} == {expected}
+            assert expected is not None or not any(map(told_of_cors, answers))
+
+    def test_a_refused_connection_may_be_read_too(self, web: Served) -> None:
+        allowed = f"{ALLOWED}: {HERE}\r\n".encode()
+        assert allowed in exchange(web.port, broken_body(f"origin: {HERE}"))
+        assert b"access-control" not in exchange(web.port, broken_body(f"origin: {THERE}"))
+
+    def test_without_a_list_there_is_no_cors(self, served: Served) -> None:
+        asked = {"origin": HERE, "access-control-request-method": "POST"}
+        answer = httpx.options(f"{served.url}/v1/chat/completions", headers=asked)
+        assert answer.status_code == 405
+        assert not told_of_cors(answer)
+        assert "vary" not in answer.headers
+
+
+def told_of_cors(answer: httpx.Response) -> list[str]:
+    return [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_the_operators_own_port_is_for_no_origin(tiny_model: Path, tmp_path: Path) -> None:
+    """Only the tenants' address has CORS, where there are two."""
+    import asyncio
+    import time
+
+    from gateway.auth.first_start import ensure_first_start
+    from gateway.composition import composed
+
+    async def allowed() -> list[bool]:
+        await ensure_first_start(tmp_path, clock=time.time)
+        config = config_of(tiny_model, tmp_path, cors_origins=HERE, admin_port=1)
+        async with composed(config, FakeEngine()) as gateway:
+            found = []
+            for bind in gateway.binds:
+                transport = httpx.ASGITransport(bind.app)
+                async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+                    answer = await client.get("/healthz", headers={"origin": HERE})
+                    found.append(ALLOWED in answer.headers)
+            return found
+
+    assert asyncio.run(allowed()) == [True, False]
+
+
+class TestAccessLog:
+    def test_a_line_for_each_request_without_its_content(
+        self, tiny_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        engine = FakeEngine()
+        engine.script = saying("fine")
+        config = config_of(tiny_model, tmp_path, bounds=BOUNDS, access_log="json")
+        with serving(config, engine) as web, httpx.Client(base_url=web.url) as http:
+            given = bearer(web) | {"x-request-id": "client-7"}
+            http.post("/v1/chat/completions", headers=given, json=CHAT)
+            stream = CHAT | {"stream": True}
+            http.post("/v1/chat/completions", headers=bearer(web), json=stream)
+            http.post("/v1/chat/completions", headers=bearer(web), json={"model": MODEL})
+            http.get("/v1/models", headers={"x-api-key": "sk-secret-77"})
+            http.get("/secret-path")
+            http.get("/healthz")
+            http.head("/v1/models", headers=bearer(web))
+            keys = [web.key, web.admin_key]
+        said = capfd.readouterr().out
+        lines = [json.loads(line) for line in said.splitlines()]
+        shown = [(one["method"], one["route"], one["status"], one["outcome"]) for one in lines]
+        assert shown == [
+            ("POST", "/v1/chat/completions", 200, "stop"),
+            ("POST", "/v1/chat/completions", 200, "stop"),
+            ("POST", "/v1/chat/completions", 400, "missing_required_parameter"),
+            ("GET", "/v1/models", 401, "invalid_api_key"),
+            ("GET", "unknown", 404, "unknown_url"),
+            ("HEAD", "/v1/models", 200, None),
+        ]
+        first, second, bad, unknown, *_ = lines
+        assert first["client_id"] == "client-7"
+        assert len(first["id"]) == 32
+        assert second["client_id"] is None
+        assert first["tenant"] == second["tenant"] == bad["tenant"]
+        assert first["tenant"].startswith("tn_")
+        assert first["key"].startswith("key_")
+        assert unknown["tenant"] is unknown["key"] is None
+        assert first["prompt_tokens"] > 0
+        assert second["cached_tokens"] > first["cached_tokens"] == 0
+        assert first["generated_tokens"] == second["generated_tokens"] > 0
+        assert 0 <= first["first_token_ms"] <= first["ms"]
+        for secret in (*keys, "secret", "fine"):
+            assert secret not in said
+
+    def test_it_can_be_left_out(
+        self, tiny_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        config = config_of(tiny_model, tmp_path, access_log="off")
+        with serving(config, FakeEngine()) as web:
+            httpx.get(f"{web.url}/v1/models", headers=bearer(web))
+        assert capfd.readouterr().out == ""
