@@ -48,6 +48,7 @@ class StderrScreen:
 
     def __init__(self, loading: str, greeting: str, console: Console | None = None) -> None:
         self._greeting = greeting
+        self._lost = 0  # lines that nobody could write
         self._console = console or Console(stderr=True)
         self._status = self._console.status(loading)
         if self._console.is_terminal:
@@ -66,7 +67,7 @@ class StderrScreen:
     def announce(self) -> None:
         """The greeting in place of the spinner; unwrapped, so that it can be copied."""
         self._status.stop()
-        typer.echo(self._greeting)
+        self._write(self._greeting, err=False)
 
     def close(self) -> None:
         """Give the terminal back."""
@@ -75,8 +76,18 @@ class StderrScreen:
     def _print(self, line: str, style: str) -> None:
         if self._console.is_terminal:
             self._console.print(Text(line, style=style), soft_wrap=True)
-        else:
-            typer.echo(line, err=True)
+            return
+        if self._lost and self._write(f"ratoon: {self._lost} lines could not be written"):
+            self._lost = 0
+        self._lost += not self._write(line)
+
+    def _write(self, text: str, *, err: bool = True) -> bool:
+        """Whether it was written: a log on a full disk must not end what it is about."""
+        try:
+            typer.echo(text, err=err)
+        except OSError:
+            return False
+        return True
 
 
 def greeting(url: str, model: str, keys_file: Path) -> str:

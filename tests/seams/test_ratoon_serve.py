@@ -83,11 +83,16 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
         process.communicate()
 
 
+def _nothing_of_ours(environment: dict[str, str]) -> dict[str, str]:
+    """`make` names a data directory and a port for what it starts."""
+    return {name: value for name, value in environment.items() if "RATOON" not in name}
+
+
 def typed(*words: str, said: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     """A command in a process of its own, with variables of the shell's."""
     return subprocess.run(
         [sys.executable, "-c", SERVE, *words],
-        env={**python_environment(), **variables},
+        env={**_nothing_of_ours(python_environment()), **variables},
         input=said,
         capture_output=True,
         text=True,

@@ -38,7 +38,38 @@ SchemaText = Annotated[
 ObjectText = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
 ListText = Annotated[Raw, Meta(extra_json_schema={"type": ["array", "null"]})]
 FORMATS = ["text", "json_object", "json_schema", "structural_tag"]
-ToolChoiceText = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "string", "null"]})]
+_FUNCTION_CHOICE = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": ["function"]},
+        "function": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}},
+            "required": ["name"],
+        },
+    },
+    "required": ["type", "function"],
+}
+_ALLOWED_TOOLS = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": ["allowed_tools"]},
+        "allowed_tools": {
+            "type": "object",
+            "properties": {
+                "mode": {"enum": ["auto", "required"]},
+                "tools": {"type": "array", "items": _FUNCTION_CHOICE},
+            },
+            "required": ["mode", "tools"],
+        },
+    },
+    "required": ["type", "allowed_tools"],
+}
+_WORDS = {"enum": ["none", "auto", "required"]}
+ToolChoiceText = Annotated[
+    Raw,
+    Meta(extra_json_schema={"anyOf": [_WORDS, _FUNCTION_CHOICE, _ALLOWED_TOOLS, {"type": "null"}]}),
+]
 TextOnly = Annotated[str, Meta(extra_json_schema={"enum": ["text"]})]
 
 

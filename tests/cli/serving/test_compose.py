@@ -108,6 +108,8 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         secrets_dir="/run/secrets",
         grace_s=3.0,
         log_level="debug",
+        access_log="json",
+        cors_origins="https://app.example",
         otlp_endpoint="http://collector:4318",
     )
     bounds = Bounds(max_choices=2, stalled_write_s=1.0)

@@ -6,6 +6,7 @@ Its `curl` notes what it is given.
 import re
 import shutil
 import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -140,3 +141,27 @@ def test_what_the_greeting_reads_is_there_for_programs_too(tmp_path: Path) -> No
     ).stdout
     assert f"RATOON_DEMO_KEY={start.demo_key}\n" in told
     assert f"RATOON_ADMIN_KEY={start.admin_key}\n" in told
+
+
+FULL = """
+import os
+from cli.serving.screen import StderrScreen
+screen = StderrScreen("loading", "greeting")
+screen.say("nobody can write this")
+os.dup2(1, 2)
+screen.say("there is room again")
+"""
+
+
+def test_a_log_on_a_full_disk_ends_nothing_and_says_later_what_is_missing() -> None:
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", FULL],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            timeout=60,
+            check=False,
+        )
+    assert ran.returncode == 0
+    told = ran.stdout.decode().splitlines()
+    assert told[-2:] == ["ratoon: 2 lines could not be written", "ratoon: there is room again"]
