@@ -65,7 +65,10 @@ def test_all_are_made_elsewhere_and_handed_back(threads: MaskThreads) -> None:
 
 
 def test_nothing_to_make_is_not_waited_for(threads: MaskThreads) -> None:
-    threads.make([]).wait(LONG_S)
+    making = threads.make([])
+    making.wait(LONG_S)
+    assert not making.made.is_set(), "nobody has set it, so a wait for it would have lasted"
+    assert not making.left
 
 
 def test_a_slow_one_is_busy_and_holds_up_no_other(threads: MaskThreads) -> None:
@@ -150,4 +153,6 @@ def test_closing_waits_for_what_is_under_way_and_drops_the_rest() -> None:
 
 
 def test_threads_that_never_had_anything_to_do_can_be_closed() -> None:
+    before = threading.active_count()
     MaskThreads().close()
+    assert threading.active_count() == before

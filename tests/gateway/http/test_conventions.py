@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -244,6 +245,56 @@ def test_the_operators_own_port_is_for_no_origin(tiny_model: Path, tmp_path: Pat
 
 
 class TestAccessLog:
+    def test_a_line_for_each_request_without_its_content(
+        self, tiny_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        engine = FakeEngine()
+        engine.script = saying("fine")
+        config = config_of(tiny_model, tmp_path, bounds=BOUNDS, access_log="json")
+        with serving(config, engine) as web, httpx.Client(base_url=web.url) as http:
+            given, chat = bearer(web) | {"x-request-id": "client-7"}, "/v1/chat/completions"
+            answers = [
+                http.post(chat, headers=given, json=CHAT),
+                http.post(chat, headers=bearer(web), json=CHAT | {"stream": True}),
+                http.post(chat, headers=bearer(web), json={"model": MODEL}),
+                http.get("/v1/models", headers={"x-api-key": "sk-secret-77"}),
+                http.get("/secret-path"),
+                http.get("/healthz"),
+                http.head("/v1/models", headers=bearer(web)),
+            ]
+            keys = [web.key, web.admin_key]
+        said = capfd.readouterr().out
+        # Servers of other tests may still write their last lines: these here are found by ids.
+        lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        by_id = {one["client_id"] or one["id"]: one for one in lines}
+        ours = [by_id.get(answer.headers["x-request-id"]) for answer in answers]
+        shown = [
+            one and (one["method"], one["route"], one["status"], one["outcome"]) for one in ours
+        ]
+        assert shown == [
+            ("POST", chat, 200, "stop"),
+            ("POST", chat, 200, "stop"),
+            ("POST", chat, 400, "missing_required_parameter"),
+            ("GET", "/v1/models", 401, "invalid_api_key"),
+            ("GET", "unknown", 404, "unknown_url"),
+            None,
+            ("HEAD", "/v1/models", 200, None),
+        ]
+        first, second, bad, unknown = (one for one in ours[:4] if one)
+        assert first["client_id"] == "client-7"
+        assert len(first["id"]) == 32
+        assert second["client_id"] is None
+        assert first["tenant"] == second["tenant"] == bad["tenant"]
+        assert first["tenant"].startswith("tn_")
+        assert first["key"].startswith("key_")
+        assert unknown["tenant"] is unknown["key"] is None
+        assert first["prompt_tokens"] > 0
+        assert second["cached_tokens"] > first["cached_tokens"] == 0
+        assert first["generated_tokens"] == second["generated_tokens"] > 0
+        assert 0 <= first["first_token_ms"] <= first["ms"]
+        for secret in (*keys, "secret", "fine"):
+            assert secret not in said
+
     def test_it_can_be_left_out(
         self, tiny_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
