@@ -136,21 +136,7 @@ async def composed(
         await stack.enter_async_context(running.checked())
         authenticator = Authenticator(sharing.keyring, operator, running)
         streams = OpenStreams(config.bounds.max_streams_per_tenant)
-        turns = TurnMemory(config.bounds, time.monotonic)
-        seen = SeenPrompts(config.bounds, time.monotonic)
-        await stack.enter_async_context(cleaned(turns, state.home.store))
-        await stack.enter_async_context(cleaned(seen, state.home.store))
-        admission = Admission(
-            state.files.tokenizer,
-            state.files.template,
-            sharing.namespaces,
-            lambda: engine.welcome,
-            stack.enter_context(closing(FairExecutor(_threads()))),
-            config.bounds,
-            state.files.forms,
-            VerbatimTurns(turns, state.files.forms, state.files.tokenizer),
-            seen,
-        )
+        admission, turns = await _admission(config, state, sharing, engine, stack)
         answering = Answering(engine, admission, metrics, aggregator, _tracing(config, stack))
         throttle = RefusalThrottle(time.monotonic)
         permits = Permits(state.limits.limiter, config.prices, streams, bodies, throttle)
@@ -216,6 +202,29 @@ async def _sharing(
     await stack.enter_async_context(partitions.kept())
     await stack.enter_async_context(published.kept())
     return _Sharing(keyring, namespaces, published, partitions)
+
+
+async def _admission(
+    config: GatewayConfig, state: _State, sharing: _Sharing, engine: Engine, stack: AsyncExitStack
+) -> tuple[Admission, TurnMemory]:
+    """What makes prompts of requests, and the turns that it remembers."""
+    files, store = state.files, state.home.store
+    turns = TurnMemory(config.bounds, time.monotonic)
+    seen = SeenPrompts(config.bounds, time.monotonic)
+    await stack.enter_async_context(cleaned(turns, store))
+    await stack.enter_async_context(cleaned(seen, store))
+    admission = Admission(
+        files.tokenizer,
+        files.template,
+        sharing.namespaces,
+        lambda: engine.welcome,
+        stack.enter_context(closing(FairExecutor(_threads()))),
+        config.bounds,
+        files.forms,
+        VerbatimTurns(turns, files.forms, files.tokenizer),
+        seen,
+    )
+    return admission, turns
 
 
 def _binds(
