@@ -43,7 +43,8 @@ from gateway.http.health import health_router
 from gateway.http.request_head import UNKNOWN_ROUTE
 from gateway.http.server import Bind
 from gateway.limits.home import LimitsHome, open_limits
-from gateway.limits.permits import Permits, RefusalThrottle
+from gateway.limits.permits import Permits
+from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.max_connections import OPERATOR, max_connections, open_files_limit
 from gateway.prefixes.routes import prefixes_router
 from gateway.prompts.admission import Admission

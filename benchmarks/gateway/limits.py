@@ -26,8 +26,9 @@ from gateway.http.body_memory import BodyMemory
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Limiter
 from gateway.limits.limits import MAX_RATE, Budget, Limits, Prices, TokenCounts
-from gateway.limits.permits import Permits, RefusalThrottle
+from gateway.limits.permits import Permits
 from gateway.limits.redis import RedisLimiter
+from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.limits.sqlite import SqliteLimiter
 from gateway.prompts.generation_request import AdmittedRequest, TextRules
 from gateway.state.records import Tenant

@@ -33,14 +33,11 @@ from gateway.limits.answer_lengths import AnswerLengths
 from gateway.limits.fitting import advice, within_budget, within_rate
 from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Limiter, Verdict
 from gateway.limits.limits import Prices, RateStatus, TokenCounts
+from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.periodic import repeated
 from gateway.prompts.generation_request import AdmittedRequest
 
 RENEW_EVERY_S = HOLD_S / 4
-PER_S = 20.0  # refusals of a tenant that are answered at once
-BURST_S = 1.0  # after a pause, the refusals of this many seconds
-LONGEST_S = 2.0  # that one is held back
-_MAX_TENANTS = 10_000
 _SHORT = 64  # tokens; an answer that may have fewer is short enough as it is
 
 
@@ -242,37 +239,6 @@ class Permit:
     def _amount(self, tokens: TokenCounts) -> Amount:
         """What tokens count as."""
         return Amount(tokens.worked, self._permits.prices.cost(tokens))
-
-
-class RefusalThrottle:
-    """Delays refusals: a client that is refused and retries at once is answered slowly.
-
-    A refused request is cheap, but not free: a tenant at its limits with many connections would
-    keep the event loop busy with nothing else. So a tenant's refusals are answered at once up to a
-    rate, and beyond it in turn, each after a while, in which its connection is not read: a leaky
-    bucket (GCRA) for each tenant.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds, monotonic."""
-        self._clock = clock
-        self._full_until: dict[str, float] = {}
-
-    def delay(self, tenant_id: str) -> float:
-        """After how many seconds to answer this tenant's next refusal; counts it."""
-        now = self._clock()
-        if len(self._full_until) >= _MAX_TENANTS:
-            self._full_until = {t: until for t, until in self._full_until.items() if until > now}
-        latest = now + BURST_S + LONGEST_S
-        until = min(max(self._full_until.get(tenant_id, now), now) + 1 / PER_S, latest)
-        self._full_until[tenant_id] = until
-        return max(0.0, until - now - BURST_S)
-
-    async def wait(self, tenant_id: str) -> None:
-        """Until the tenant's next refusal may be answered."""
-        delay = self.delay(tenant_id)
-        if delay:
-            await asyncio.sleep(delay)
 
 
 def _counts_tokens(demand: Demand) -> bool:

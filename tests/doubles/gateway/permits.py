@@ -9,7 +9,8 @@ from gateway.generation.open_streams import OpenStreams
 from gateway.http.body_memory import BodyMemory
 from gateway.limits.limiter import Limiter
 from gateway.limits.limits import Prices
-from gateway.limits.permits import Permits, RefusalThrottle
+from gateway.limits.permits import Permits
+from gateway.limits.refusal_throttle import RefusalThrottle
 
 
 def some_permits(limiter: Limiter, prices: Prices, *, streams: int = 100) -> Permits:

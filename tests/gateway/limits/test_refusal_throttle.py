@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.limits.permits import BURST_S, LONGEST_S, PER_S, RefusalThrottle
+from gateway.limits.refusal_throttle import BURST_S, LONGEST_S, PER_S, RefusalThrottle
 
 
 class Clock:
