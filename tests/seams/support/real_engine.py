@@ -17,7 +17,7 @@ from engine.link.messages import Finished, Generate, Loads, SamplingParams, pack
 from engine.models.architecture import SERVED, ServedModels
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
-from engine.scheduling.token_constraint import ConstraintOf
+from engine.scheduling.token_constraint import ConstraintOf, MaskMaker
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.loading import OpenedModel, open_model, outline_model
 from engine.startup.lower_tiers import GIB, open_tiers
@@ -76,11 +76,12 @@ class RealEngine:
         disk: Path | None = None,
         fingerprint: bytes | None = None,
         constraint_of: ConstraintOf | None = None,
+        masks: MaskMaker | None = None,
         served: ServedModels = SERVED,
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
-        `constraint_of` takes the place of grammars.
+        `constraint_of` takes the place of grammars, and `masks` that of the threads that make masks.
         `fingerprint` is what the disk is told instead of the model's own. `steps` are the request
         ids of each step's rows.
         """
@@ -97,7 +98,12 @@ class RealEngine:
         runner = NotingRunner(opened.runner)
         self.steps = runner.steps
         self.core: EngineCore = assemble(
-            replace(opened, runner=runner, constraint_of=constraint_of or opened.constraint_of),
+            replace(
+                opened,
+                runner=runner,
+                constraint_of=constraint_of or opened.constraint_of,
+                masks=masks or opened.masks,
+            ),
             self.link,
             EngineLimits(
                 StepLimits(bounds.max_batch_tokens, bounds.max_running),
