@@ -81,7 +81,7 @@ class RealEngine:
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
-        `constraint_of` takes the place of grammars, and `masks` that of the threads that make masks.
+        `constraint_of` takes the place of grammars, and `masks` of the threads that make masks.
         `fingerprint` is what the disk is told instead of the model's own. `steps` are the request
         ids of each step's rows.
         """
