@@ -29,7 +29,7 @@ CLIENTS := build/clients
 NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
 	@anthropic-ai/claude-code
 
-.PHONY: serve test test-clients test-gpu check docs audit sbom lock format clean redis
+.PHONY: serve test test-clients test-gpu check docs audit sbom lock format clean redis chromium
 
 serve: $(STAMP)
 	$(BIN)/ratoon serve
@@ -37,7 +37,7 @@ serve: $(STAMP)
 # Two workers at a time, each with runs of tests that are neighbours and share what they started;
 # who has none left takes half of what the other still has. Tests start some hundred processes:
 # torch has one thread in each, and bytecode is kept even where the environment says not to.
-test: $(STAMP) redis
+test: $(STAMP) redis chromium
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The frameworks that people use before a running gateway: the newest of each, since that is what
@@ -95,6 +95,14 @@ redis:
 		$$as_root apt-get update --quiet >/dev/null && \
 		$$as_root env DEBIAN_FRONTEND=noninteractive \
 			apt-get install --quiet --yes --no-install-recommends redis-server >/dev/null; }
+
+# Tests of the operator's page drive a real Chromium: Debian's package, or what is there already.
+chromium:
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+		as_root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+		$$as_root apt-get update --quiet >/dev/null && \
+		$$as_root env DEBIAN_FRONTEND=noninteractive \
+			apt-get install --quiet --yes --no-install-recommends chromium >/dev/null; }
 
 format: $(STAMP)
 	$(BIN)/ruff format .

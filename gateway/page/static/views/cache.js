@@ -21,9 +21,11 @@ export function Cache({ api, overview }) {
         ${({ tiers }) => html`<div class="tiers">${tiers.map((tier) => html`<${TierFill} key=${tier.tier} tier=${tier} />`)}</div>`}
       <//>
     <//>
-    <${Tree} api=${api} />
-    <${PrefixRanking} api=${api} />
-    <${Evictions} overview=${overview} />
+    <div class="panels lists">
+      <${Tree} api=${api} />
+      <${PrefixRanking} api=${api} />
+      <${Evictions} overview=${overview} />
+    </div>
   `;
 }
 

@@ -73,14 +73,14 @@ function figuresOf(data, samples) {
     { name: "Computed tokens/s", value: short(rate((one) => one.computed_tokens)) },
     { name: "Generated tokens/s", value: short(rate((one) => one.generated_tokens)) },
     {
-      name: "Time to first token",
+      name: "Time to first token, p50",
       value: millis(lastOf((one) => one.ttft_ms?.p50)),
-      note: `latest p50; p99 ${millis(lastOf((one) => one.ttft_ms?.p99))}`,
+      note: `p99 ${millis(lastOf((one) => one.ttft_ms?.p99))}`,
     },
     {
-      name: "Time between tokens",
+      name: "Time between tokens, p50",
       value: millis(lastOf((one) => one.itl_ms?.p50)),
-      note: `latest p50; p99 ${millis(lastOf((one) => one.itl_ms?.p99))}`,
+      note: `p99 ${millis(lastOf((one) => one.itl_ms?.p99))}`,
     },
     { name: "Running", value: count(now?.running), note: `${count(now?.waiting)} waiting` },
   ];

@@ -1,0 +1,52 @@
+"""A real Chromium for the tests of the page, one a module."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.seams.page.support import Visit
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE_MS = 60_000  # two busy cores
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    executable = next(filter(None, map(shutil.which, NAMES)), None)
+    if executable is None:
+        if os.environ.get("CI"):
+            pytest.fail("no Chromium: `make chromium` installs Debian's package")
+        pytest.skip("no Chromium: `make chromium` installs Debian's package")
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
+    """Opens pages; at the end the CSP had refused nothing, and no script had failed."""
+    visits: list[Visit] = []
+
+    def open_page(**options: Any) -> Visit:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        context.set_default_timeout(PATIENCE_MS)
+        visits.append(Visit(context.new_page()))
+        return visits[-1]
+
+    yield open_page
+    for one in visits:
+        one.page.context.close()
+        assert one.failures == []
+
+
+@pytest.fixture
+def page(visit: Callable[..., Visit]) -> Page:
+    return visit().page

@@ -1,0 +1,45 @@
+"""The page's own files: how large they are, and that their CSP can hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import gateway
+
+STATIC = Path(gateway.__file__).parent / "page" / "static"
+MAX_BYTES = 500_000
+OUTSIDE = re.compile(r"""(?:src|href|import|from|fetch|url)\s*[=(]?\s*["'(](?:https?:)?//""")
+INLINE = re.compile(r"""<style|\son\w+="|<script(?![^>]*\ssrc=)|\sstyle=\"""")
+
+
+def files() -> list[Path]:
+    return [path for path in sorted(STATIC.rglob("*")) if path.is_file()]
+
+
+def test_all_files_together_are_small() -> None:
+    assert 50_000 < sum(path.stat().st_size for path in files()) <= MAX_BYTES
+
+
+def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
+    """uPlot and the others name their home pages, in comments only."""
+    for path in files():
+        text = path.read_text()
+        if path.suffix in (".html", ".js", ".css"):
+            assert OUTSIDE.search(text) is None, path
+        if path.suffix == ".html" or (path.suffix == ".js" and path.parent.name != "vendor"):
+            assert INLINE.search(text) is None, path
+
+
+def test_the_search_finds_what_is_forbidden() -> None:
+    assert OUTSIDE.search('<script src="https://cdn.example/x.js">')
+    assert OUTSIDE.search('import x from "//cdn.example/x.js"')
+    assert INLINE.search("<script>alert(1)</script>")
+    assert INLINE.search('<p style="color: red">')
+
+
+def test_every_library_is_named_with_its_licence() -> None:
+    vendor = [path for path in files() if path.parent.name == "vendor"]
+    [licences] = [path for path in vendor if path.name == "LICENSES.md"]
+    named = licences.read_text()
+    assert [path.name for path in vendor if f"`{path.name}`" not in named] == ["LICENSES.md"]
