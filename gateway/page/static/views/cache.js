@@ -23,8 +23,10 @@ export function Cache({ api, overview }) {
     <//>
     <div class="panels lists">
       <${Tree} api=${api} />
-      <${PrefixRanking} api=${api} />
-      <${Evictions} overview=${overview} />
+      <div class="stack">
+        <${PrefixRanking} api=${api} />
+        <${Evictions} overview=${overview} />
+      </div>
     </div>
   `;
 }

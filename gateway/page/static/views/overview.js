@@ -67,18 +67,18 @@ function figuresOf(data, samples) {
     {
       name: "Hit rate",
       value: percent(samplesOf.hitRate(samples)),
-      note: `of ${short(samplesOf.sum(samples, samplesOf.promptTokens))} prompt tokens`,
+      note: `of ${short(samplesOf.sum(samples, samplesOf.promptTokens))} tokens`,
     },
     { name: "Cached tokens/s", value: short(rate(samplesOf.hitTokens)) },
     { name: "Computed tokens/s", value: short(rate((one) => one.computed_tokens)) },
     { name: "Generated tokens/s", value: short(rate((one) => one.generated_tokens)) },
     {
-      name: "Time to first token, p50",
+      name: "First token, p50",
       value: millis(lastOf((one) => one.ttft_ms?.p50)),
       note: `p99 ${millis(lastOf((one) => one.ttft_ms?.p99))}`,
     },
     {
-      name: "Time between tokens, p50",
+      name: "Between tokens, p50",
       value: millis(lastOf((one) => one.itl_ms?.p50)),
       note: `p99 ${millis(lastOf((one) => one.itl_ms?.p99))}`,
     },

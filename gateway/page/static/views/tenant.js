@@ -27,12 +27,10 @@ export function Tenant({ api, id }) {
       <//>
       <${Figures} label="Use since the engine started" of=${figuresOf(used)} />
       <${Keys} api=${api} tenant=${tenant} />
-      <div class="panels">
-        <div class="stack">
-          <${General} key=${`general-${id}`} ...${{ tenant, groups, change }} />
-          <${CacheQuota} key=${`quota-${id}`} ...${{ tenant, change }} />
-        </div>
-        <${Limits} key=${`limits-${id}`} ...${{ tenant, change }} />
+      <div class="panels forms" key=${id}>
+        <${General} ...${{ tenant, groups, change }} />
+        <${Limits} ...${{ tenant, change }} />
+        <${CacheQuota} ...${{ tenant, change }} />
       </div>
     `}
   <//>`;
