@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -22,6 +22,13 @@ from engine.errors import EngineError
 from engine.link.messages import Welcome
 from engine.link.stats_messages import PinStats
 from gateway.admin.audit import AuditTrail
+from gateway.admin.prefix_views import (
+    DeletedPrefix,
+    PrefixList,
+    PrefixView,
+    PrefixWithSource,
+    State,
+)
 from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
@@ -46,8 +53,6 @@ MAX_PUBLISHED = 1000
 
 _GIVEN = {"not": NULL}
 
-State = Literal["warm", "warming", "refused", "no engine"]
-
 
 class NewPrefix(AdminBody, frozen=True, kw_only=True):
     """Body of POST /admin/prefixes: messages, tools or both, or a text; for everyone or a group.
@@ -71,32 +76,6 @@ class NewPrefix(AdminBody, frozen=True, kw_only=True):
     messages: list[SaidMessage] | None = None
     text: str | None = None
     tools: Tools = msgspec.field(default_factory=msgspec.Raw)
-
-
-class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
-    """One published prefix. `blocks` are pinned; the last one need not be full."""
-
-    id: str
-    name: str
-    version: int
-    scope: str
-    created_at: float
-    tokens: int
-    blocks: int | None  # None: no engine says how large a block is
-    state: State
-    reason: str | None  # why it is refused
-
-
-class PrefixList(msgspec.Struct, frozen=True):
-    """Answer of GET /admin/prefixes: the latest version of each."""
-
-    prefixes: list[PrefixView]
-
-
-class DeletedPrefix(msgspec.Struct, frozen=True):
-    """Answer of DELETE."""
-
-    id: str
 
 
 class Publishing:
@@ -266,13 +245,13 @@ def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], fl
         records = in_force(await store.every(PublishedPrefix))
         return json_response(PrefixList(await publishing.views(records)))
 
-    @router.get("/{prefix_id}", openapi_extra=described(PrefixView))
+    @router.get("/{prefix_id}", openapi_extra=described(PrefixWithSource))
     async def show(prefix_id: str) -> Response:
         record = await store.get(PublishedPrefix, prefix_id)
         if record.deleted_at is not None:
             raise NotFound("no such prefix")
         [view] = await publishing.views([record])
-        return json_response(view)
+        return json_response(view_of(PrefixWithSource, record, view))
 
     @router.delete("/{prefix_id}", openapi_extra=described(DeletedPrefix))
     async def delete(prefix_id: str) -> Response:

@@ -130,6 +130,9 @@ def test_only_what_is_published_shows_its_text(operated: Server, page: Page) -> 
     page.get_by_role("button", name="Publish", exact=True).click()
     expect(row(page, "Published prefixes", "house-rules")).to_contain_text("warm")
     assert cached(ask(operated, key, f"{shared} {RULES}")) > 0, "at its first request"
+    page.get_by_role("button", name="Text of house-rules").click()
+    expect(page.get_by_role("dialog")).to_contain_text(shared)
+    page.keyboard.press("Escape")
 
     open_view(page, "Cache")
     seen = _whole_tree(page)
