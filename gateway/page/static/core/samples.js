@@ -30,8 +30,8 @@ export function hitRate(samples) {
 }
 
 /** What `value` names came to, a second. */
-export function perSecond(samples, intervalS, value) {
-  return samples.length === 0 ? null : sum(samples, value) / (samples.length * intervalS);
+export function perSecond(samples, value) {
+  return samples.length === 0 ? null : sum(samples, value) / sum(samples, ({ seconds }) => seconds);
 }
 
 /** The last sample for which `value` is known, as that value. */

@@ -46,6 +46,9 @@ export function TierFill({ tier }) {
       sorted="Blocks"
       empty="Nobody has blocks in this tier."
     />
+    ${tier.num_owners > owners.length && html`<p class="note">
+      The ${count(owners.length)} largest of ${count(tier.num_owners)} owners.
+    </p>`}
   </section>`;
 }
 

@@ -30,7 +30,7 @@ const PROCESSES = [
 ];
 
 function Isolation({ told }) {
-  if (told === null) {
+  if (!told) {
     return html`<${Empty}>No report yet. <code>ratoon verify-isolation</code> makes one and hands it in.<//>`;
   }
   return html`

@@ -22,7 +22,7 @@ export function Overview({ overview }) {
 function Span({ data, span }) {
   const samples = samplesOf.within(data, span);
   const plot = { samples, span };
-  const rate = (value) => (one) => value(one) / data.interval_s;
+  const rate = (value) => (one) => value(one) / one.seconds;
   return html`
     <${Figures} label="Figures" of=${figuresOf(data, samples)} />
     <div class="panels">
@@ -60,7 +60,7 @@ function Span({ data, span }) {
 }
 
 function figuresOf(data, samples) {
-  const rate = (value) => samplesOf.perSecond(samples, data.interval_s, value);
+  const rate = (value) => samplesOf.perSecond(samples, value);
   const lastOf = (value) => samplesOf.lastKnown(samples, value);
   const now = data.samples.at(-1);
   return [

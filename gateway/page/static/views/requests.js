@@ -1,7 +1,7 @@
 // Requests under way, and those that were refused last, by reason. No prompt is shown.
 import { html, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
-import { count, duration, tenantName, time } from "../core/format.js";
+import { count, duration, NOT_KNOWN, tenantName, time } from "../core/format.js";
 import { Panel, ViewHead } from "../parts/panel.js";
 import { Mark, Shown } from "../parts/states.js";
 import { Table } from "../parts/table.js";
@@ -29,7 +29,7 @@ export function Requests({ api }) {
   `;
 }
 
-function Refusals({ refusals, counts }) {
+function Refusals({ refusals, by_code: counts }) {
   const [chosen, setChosen] = useState(null);
   const codes = Object.entries(counts).sort(([, a], [, b]) => b - a);
   const shown = chosen === null ? refusals : refusals.filter(({ code }) => code === chosen);
@@ -61,7 +61,7 @@ const RUNNING = [
   number("Prompt", "prompt_tokens"),
   number("Cached", "cached_tokens"),
   number("Generated", "generated_tokens"),
-  { name: "Route", show: ({ route }) => html`<code>${route}</code>` },
+  { name: "Route", show: ({ route }) => html`<code>${route ?? NOT_KNOWN}</code>` },
   { name: "Model", show: ({ model }) => model },
   ID,
 ];
