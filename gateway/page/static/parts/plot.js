@@ -71,7 +71,7 @@ function drawn(box, { series, stacked, top, whole, shown, setPlace }) {
   return new globalThis.uPlot(
     {
       ...sizeOf(box),
-      padding: [8, 8, 0, 0],
+      padding: [8, 20, 0, 0],
       legend: { show: false },
       cursor: { sync: { key: "time" }, drag: { x: false, y: false }, y: false, points: { show: false } },
       scales: { x: { range: () => rangeOf(shown.current) }, y: { range: (_, low, high) => [0, top ?? headroom(high)] } },

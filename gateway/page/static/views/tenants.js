@@ -83,6 +83,6 @@ function columnsOf(groups) {
     { name: "Priority", by: ({ priority }) => priority, show: ({ priority }) => priority },
     { name: "Group", by: groupName, show: groupName },
     { name: "Quota", show: ({ cache }) => quotaOf(cache) },
-    { name: "Limits", show: ({ limits }) => limitsOf(limits) },
+    { name: "Limits", wide: true, show: ({ limits }) => limitsOf(limits) },
   ];
 }
