@@ -131,7 +131,7 @@ def description() -> dict[str, Any]:
         prefixes_router(parts),
         own_usage_router(_ABSENT, nobody, time.time),
         admin_router(
-            _ABSENT, _ABSENT, _ABSENT, metrics, nobody, _ABSENT, _ABSENT, _ABSENT, _ABSENT
+            _ABSENT, _ABSENT, _ABSENT, metrics, nobody, _ABSENT, _ABSENT, _ABSENT, _ABSENT, _ABSENT
         ),
         health_router(_ABSENT, lambda: None),
     ]

@@ -38,6 +38,7 @@ from engine.link.query_messages import (
 )
 from engine.link.socket_link import Incoming
 from engine.link.stats_messages import EngineStats
+from engine.link.view_messages import View
 from engine.scheduling.intake import quota_of
 from engine.scheduling.pins import OURSELVES, PinReply
 from engine.scheduling.sequence import Sequence
@@ -45,6 +46,7 @@ from engine.scheduling.settle import AddressedEvent, failed
 from engine.scheduling.step_builder import Scheduled
 from engine.scheduling.unready import Unready
 from engine.stats.report import report
+from engine.stats.views import view
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256  # blocks whose copies one turn of `spill` starts
@@ -176,6 +178,8 @@ class EngineCore:
                 case StatsQuery():
                     stats = self.stats(message.evictions)
                     self._tell(client, StatsReply(query_id=message.query_id, stats=stats))
+                case View():
+                    self._tell(client, view(self.components, message, self._alive.values()))
 
     def _accept(self, client: bytes, request: Generate) -> None:
         try:

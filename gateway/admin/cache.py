@@ -15,12 +15,12 @@ from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable, from_engine
 from gateway.http.openapi import described
+from gateway.overview.tenant_names import PUBLISHED
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 
 MAX_EVICTIONS = 1000  # the engine remembers no more
-PUBLISHED = "published"  # the engine's flow that computes and owns published prefixes
 
 
 class FlushOrder(AdminBody, frozen=True, kw_only=True):
