@@ -1,6 +1,8 @@
 // Data that is asked for again and again while its view is shown and the page is visible.
 import { useEffect, useRef, useState } from "./html.js";
 
+const CONNECTION = ["online", "offline"]; // the browser's; then it is known sooner
+
 /**
  * `load(signal, before)` every `everyMs`; what came last is kept when a later call fails.
  * Returns {data, error, at, again}: `at` is when `data` came, in ms; `again()` asks at once.
@@ -38,9 +40,11 @@ export function useLive(load, everyMs, inputs = []) {
 
     askAgain.current = ask;
     document.addEventListener("visibilitychange", shown);
+    for (const change of CONNECTION) addEventListener(change, ask);
     ask();
     return () => {
       document.removeEventListener("visibilitychange", shown);
+      for (const change of CONNECTION) removeEventListener(change, ask);
       clearTimeout(timer);
       running?.abort();
     };

@@ -5,17 +5,29 @@ import { Table } from "./table.js";
 
 const COLOURS = 8; // of --owner-0 and so on; with more owners they come again
 
+const PUBLISHED = "published"; // owns what is pinned, which has no quota
+
+/** A colour for each owner, the same in all tiers. */
+export function coloursOf(tiers) {
+  const owners = new Set(tiers.flatMap((tier) => tier.owners.map(({ tenant }) => tenant)));
+  return new Map([...owners].sort().map((tenant, index) => [tenant, `owner-${index % COLOURS}`]));
+}
+
 /** `tier`: {tier, total_blocks, used_blocks, owners: [{tenant, name, blocks, floor, ceiling}]} */
-export function TierFill({ tier }) {
+export function TierFill({ tier, colours }) {
   const { total_blocks: total, used_blocks: used } = tier;
-  const owners = tier.owners.map((owner, index) => ({ ...owner, colour: `owner-${index % COLOURS}` }));
+  const owners = tier.owners.map((owner) => ({
+    ...owner,
+    ...(owner.tenant === PUBLISHED && { floor: null, ceiling: null }),
+    colour: colours.get(owner.tenant),
+  }));
   const held = owners.filter(({ blocks }) => blocks > 0);
   const shareOf = (blocks) => (total ? blocks / total : 0);
   const columns = [
     {
       name: "Owner",
       by: ({ tenant, name }) => tenantName(tenant, name),
-      show: ({ tenant, name, colour }) => html`<span class="owner">
+      show: ({ tenant, name, colour }) => html`<span class="owner" title=${tenantName(tenant, name)}>
         <i class="dot" style=${{ background: `var(--${colour})` }}></i>${tenantName(tenant, name)}
       </span>`,
     },

@@ -4,7 +4,7 @@ import { count, tenantName, time } from "../core/format.js";
 import { Choice, Panel, ViewHead } from "../parts/panel.js";
 import { Shown } from "../parts/states.js";
 import { Table } from "../parts/table.js";
-import { TierFill } from "../parts/fill.js";
+import { coloursOf, TierFill } from "../parts/fill.js";
 import { PrefixRanking } from "./ranking.js";
 import { Tree } from "./tree.js";
 
@@ -18,7 +18,7 @@ export function Cache({ api, overview }) {
     <${ViewHead} title="Cache" />
     <${Panel} title="Tiers" note=${html`<${TiersNote} />`}>
       <${Shown} live=${overview}>
-        ${({ tiers }) => html`<div class="tiers">${tiers.map((tier) => html`<${TierFill} key=${tier.tier} tier=${tier} />`)}</div>`}
+        ${({ tiers }) => html`<div class="tiers">${tiers.map((tier) => html`<${TierFill} key=${tier.tier} tier=${tier} colours=${coloursOf(tiers)} />`)}</div>`}
       <//>
     <//>
     <div class="panels lists">
