@@ -1,6 +1,7 @@
 // The tree of prefixes as one walks it: namespaces first, and what follows a node when it is opened.
 import { html, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
+import { count } from "../core/format.js";
 import { Panel } from "../parts/panel.js";
 import { Label, NODE_COLUMNS, ownerOf } from "./nodes.js";
 
@@ -35,7 +36,7 @@ function Level({ api, node, depth }) {
     ${error && html`<${Line} depth=${depth}>${error.message} What follows is from before.<//>`}
     ${data.children.map((child) => html`<${Node} key=${child.node} api=${api} node=${child} depth=${depth} />`)}
     ${data.children.length === 0 && html`<${Line} depth=${depth}>Nothing is cached here.<//>`}
-    ${Boolean(data.more) && html`<${Line} depth=${depth}>There are more, which are not shown.<//>`}
+    ${Boolean(data.more) && html`<${Line} depth=${depth}>${count(data.more)} more are not shown.<//>`}
   `;
 }
 
