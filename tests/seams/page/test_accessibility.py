@@ -46,6 +46,8 @@ def test_every_view(server: Server, visit: Callable[..., Visit], look: dict[str,
         open_view(page, name)
         expect(page.get_by_text("Loading…")).to_have_count(0)
         assert (name, serious(page), overflow(page)) == (name, [], 0)
+        if name != "Overview":  # which was open already
+            expect(page.locator("main")).to_be_focused()
 
 
 @look

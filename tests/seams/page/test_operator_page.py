@@ -6,6 +6,7 @@ import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ def test_a_wrong_key_is_refused_and_the_right_one_lasts_until_signing_out(
     expect(page.get_by_label("Operator's key")).to_be_visible()
     page.reload()
     expect(page.get_by_label("Operator's key")).to_be_visible()
+
+
+def test_a_session_that_has_ended_leads_back_to_where_one_was(operated: Server, page: Page) -> None:
+    sign_in(page, operated)
+    page.context.clear_cookies()
+    open_view(page, "Prefixes")
+    expect(page.get_by_text("The session has ended")).to_be_visible()
+    page.get_by_label("Operator's key").fill(operated.admin_key)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Published prefixes")).to_be_visible()
 
 
 def test_a_new_tenant_hits_on_the_second_try(operated: Server, page: Page) -> None:
@@ -170,10 +181,16 @@ def test_no_view_asks_another_host(operated: Server, visit: Callable[..., Visit]
 
 def test_the_page_goes_on_while_the_engine_is_down(operated: Server, page: Page) -> None:
     sign_in(page, operated)
-    os.kill(operated.children()["engine"], signal.SIGKILL)
-    expect(page.get_by_text("engine is down")).to_be_visible()
-    open_view(page, "Tenants")
-    expect(row(page, "All tenants", "demo").first).to_be_visible()
+    engine = operated.children()["engine"]
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        expect(page.get_by_text("engine is down")).to_be_visible()
+        open_view(page, "Tenants")
+        expect(row(page, "All tenants", "demo").first).to_be_visible()
+        expect(page.get_by_text("Figures of the cache are missing")).to_be_visible()
+    finally:
+        with suppress(ProcessLookupError):  # the server may have replaced it
+            os.kill(engine, signal.SIGCONT)
     expect(page.get_by_text("engine is down")).to_have_count(0)
 
 
