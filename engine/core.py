@@ -46,6 +46,7 @@ from engine.scheduling.settle import AddressedEvent, failed
 from engine.scheduling.step_builder import Scheduled
 from engine.scheduling.unready import Unready
 from engine.stats.report import report
+from engine.stats.tree_views import PACE_S
 from engine.stats.views import view
 
 IDLE_WAIT_S = 0.1
@@ -93,6 +94,7 @@ class EngineCore:
         self._reply()
         self._settler.commit(self._clock())
         self._sample()
+        self.components.tree_views.advance()
 
     def spill(self, seconds: float) -> None:
         """Write blocks to disk that are not there, hottest first, for at most `seconds`.
@@ -140,7 +142,7 @@ class EngineCore:
     def _patience(self) -> float:
         """Seconds to wait for messages."""
         if self.is_idle and not self.components.copies.pending:
-            return IDLE_WAIT_S
+            return PACE_S if self.components.tree_views.is_surveying else IDLE_WAIT_S
         return COPY_WAIT_S if self._is_still else self._time_left()
 
     def _time_left(self) -> float:

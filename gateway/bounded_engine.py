@@ -16,7 +16,7 @@ from engine.link.interface import Engine
 from engine.link.messages import Welcome
 from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
-from engine.link.view_messages import Overview, Sequences
+from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
 
 T = TypeVar("T")
 
@@ -51,6 +51,14 @@ class BoundedEngine:
     async def sequences(self, limit: int) -> Sequences:
         """The oldest sequences that are alive."""
         return await self._in_time(self._engine.sequences(limit))
+
+    async def tree(self, node: str | None, limit: int) -> TreeLevel:
+        """What lies below a node of the tree, or the namespaces."""
+        return await self._in_time(self._engine.tree(node, limit))
+
+    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+        """The hottest or the most wasteful prefixes."""
+        return await self._in_time(self._engine.prefixes(order, limit))
 
     async def flush(self, flow: str | None) -> int:
         """Forget the prefixes of a flow, or all; returns the blocks forgotten."""

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from engine.link.messages import Failed, Finished, FlowQuota, Generate, Tokens, Welcome
 from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
-from engine.link.view_messages import Overview, Sequences
+from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
 
 OnEnd: TypeAlias = Callable[[Finished | Failed], None]
 """Called with the engine's end of a request, once, when it comes."""
@@ -72,6 +72,14 @@ class Engine(Protocol):
 
     async def sequences(self, limit: int) -> Sequences:
         """At most `limit` of the sequences that are alive, the oldest first; raises likewise."""
+        ...
+
+    async def tree(self, node: str | None, limit: int) -> TreeLevel:
+        """At most `limit` of what lies below a node of the tree; None: of the namespaces."""
+        ...
+
+    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+        """At most `limit` of the hottest or of the most wasteful prefixes."""
         ...
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:

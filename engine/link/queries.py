@@ -33,7 +33,17 @@ from engine.link.query_messages import (
     Unpinned,
 )
 from engine.link.stats_messages import EngineStats
-from engine.link.view_messages import Overview, OverviewQuery, Sequences, SequencesQuery
+from engine.link.view_messages import (
+    Overview,
+    OverviewQuery,
+    Prefixes,
+    PrefixesQuery,
+    PrefixOrder,
+    Sequences,
+    SequencesQuery,
+    TreeLevel,
+    TreeQuery,
+)
 
 R = TypeVar("R", bound=Reply)
 _QUERIES: dict[type[Any], str] = {
@@ -46,6 +56,8 @@ _QUERIES: dict[type[Any], str] = {
     StatsReply: "a stats query",
     Overview: "an overview query",
     Sequences: "a list of sequences",
+    TreeLevel: "a walk of the tree",
+    Prefixes: "a list of prefixes",
 }
 
 
@@ -73,6 +85,17 @@ class EngineQueries(ABC):
     async def sequences(self, limit: int) -> Sequences:
         """As `Engine.sequences`."""
         return await self._ask(SequencesQuery(query_id=self._new_id(), limit=limit), Sequences)
+
+    async def tree(self, node: str | None, limit: int) -> TreeLevel:
+        """As `Engine.tree`."""
+        return await self._ask(
+            TreeQuery(query_id=self._new_id(), node=node, limit=limit), TreeLevel
+        )
+
+    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+        """As `Engine.prefixes`."""
+        query = PrefixesQuery(query_id=self._new_id(), order=order, limit=limit)
+        return await self._ask(query, Prefixes)
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
         """As `Engine.flush`."""

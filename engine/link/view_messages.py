@@ -100,5 +100,67 @@ class Sequences(msgspec.Struct, frozen=True, kw_only=True, tag="sequences"):
     sequences: list[SequenceView]
 
 
-ViewQuery = OverviewQuery | SequencesQuery
-ViewReply = Overview | Sequences
+PrefixOrder = Literal["hot", "wasteful"]
+
+
+class TreeQuery(View, frozen=True, kw_only=True, tag="tree_query"):
+    """Ask for what lies below a node, or with None for the namespaces."""
+
+    node: str | None
+    limit: int
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of the tree, or a namespace: all that lies in it.
+
+    `node` is a name that this engine made up for it. Blocks are those of the node itself, by the
+    fastest tier that has them; of a namespace as the last survey counted them.
+    """
+
+    node: str
+    parent: str | None  # None: a namespace
+    namespace: bytes
+    flow: str  # who owns it; of a namespace, who owns its first node
+    tokens_before: int
+    tokens: int
+    device: int
+    host: int
+    disk: int
+    hits: int  # requests that found it
+    last_used_s: float  # ago
+    children: int
+    pins: list[str] = []  # the pinned prefixes that it is a part of
+
+
+class TreeLevel(msgspec.Struct, frozen=True, kw_only=True, tag="tree_level"):
+    """The answer to one `TreeQuery`. `is_known`: there is such a node; else it has left the tree.
+
+    Of many children those of the most blocks are listed, of very many those of the newest.
+    """
+
+    query_id: str
+    is_known: bool
+    node: NodeView | None = None  # None for the root
+    children: list[NodeView] = []
+    more: int = 0  # children that are not listed
+
+
+class PrefixesQuery(View, frozen=True, kw_only=True, tag="prefixes_query"):
+    """Ask for nodes with the most hit tokens, or with the most blocks for each use."""
+
+    order: PrefixOrder
+    limit: int
+
+
+class Prefixes(msgspec.Struct, frozen=True, kw_only=True, tag="prefixes"):
+    """The answer to one `PrefixesQuery`, as of the last survey of the tree, or of a part of it."""
+
+    query_id: str
+    prefixes: list[NodeView]
+    surveyed: int  # nodes that it looked at
+    nodes: int  # that there are
+    age_s: float | None  # since it began; None: the first is under way
+
+
+ViewQuery = OverviewQuery | SequencesQuery | TreeQuery | PrefixesQuery
+ViewReply = Overview | Sequences | TreeLevel | Prefixes

@@ -45,7 +45,7 @@ def report(components: Components, evictions: int) -> EngineStats:
         windows=components.counters.windows(now),
         pool=PoolStats(block_size=cache.block_size, **asdict(cache.capacity.pool())),
         tree_nodes=cache.tree.num_nodes,
-        tree_depth=cache.tree.depth,
+        tree_depth=components.tree_views.depth(),
         flows=flows,
         loading=len(components.scheduler.loading),
         failed_loads=components.scheduler.active.num_failed_loads,

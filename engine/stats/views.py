@@ -15,12 +15,14 @@ from engine.link.view_messages import (
     Overview,
     OverviewQuery,
     OwnerView,
+    PrefixesQuery,
     QueueUsage,
     Sequences,
     SequencesQuery,
     SequenceState,
     SequenceView,
     TierUsage,
+    TreeQuery,
     View,
     ViewReply,
 )
@@ -39,6 +41,10 @@ def view(components: Components, query: View, alive: Collection[Sequence]) -> Vi
             now = components.clock()
             listed = [_sequence(one, now) for one in islice(alive, query.limit)]
             return Sequences(query_id=query.query_id, total=len(alive), sequences=listed)
+        case TreeQuery():
+            return components.tree_views.level(query)
+        case PrefixesQuery():
+            return components.tree_views.prefixes(query)
     raise AssertionError(query)
 
 

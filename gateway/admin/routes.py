@@ -22,6 +22,8 @@ from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.http.openapi import described
 from gateway.overview.routes import Watched, overview_router
 from gateway.overview.tenant_names import TenantNames
+from gateway.overview.tree_routes import tree_router
+from gateway.overview.tree_rows import TreeRows
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.published import Published
@@ -61,6 +63,7 @@ def admin_router(
         prefixes_router(Publishing(store, published, bounded, audit), store, clock),
         cache_router(store, bounded, audit, turns, clock),
         overview_router(watched, bounded, names, clock),
+        tree_router(bounded, TreeRows(published, names)),
         usage_router(store, clock),
         audit_router(store),
     ):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gateway.errors import Unavailable
-from gateway.state.records import Tenant
+from gateway.state.records import Group, Tenant
 from gateway.state.store import Records
 
 PUBLISHED = "published"  # the engine's flow that computes and owns published prefixes
@@ -25,6 +25,7 @@ class TenantNames:
         self._clock = clock
         self._names = {PUBLISHED: "(published prefixes)"}
         self._read_at: float | None = None
+        self.groups: dict[str, str] = {}  # the groups' names by id, read along with them
 
     async def known(self, ids: Iterable[str]) -> dict[str, str]:
         """Names by id, of these and others; without those deleted, and any the state withholds."""
@@ -38,7 +39,9 @@ class TenantNames:
         self._read_at = self._clock()
         try:
             tenants = await self._store.every(Tenant)
+            groups = await self._store.every(Group)
         except Unavailable:
             return
         named = {tenant.id: tenant.name for tenant in tenants}
+        self.groups = {group.id: group.name for group in groups}
         self._names = named | {PUBLISHED: self._names[PUBLISHED]}

@@ -31,6 +31,8 @@ LOOKED_AT = (
     "/admin/overview",
     "/admin/requests",
     "/admin/refusals",
+    "/admin/cache/tree",
+    "/admin/cache/prefixes",
 )
 LONG = {"stream": True, "max_tokens": 3000, "ignore_eos": True}
 

@@ -28,7 +28,7 @@ from engine.link.messages import (
 )
 from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats, PinStats, PoolStats, TierTokens
-from engine.link.view_messages import Overview, Sequences
+from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.engine.logprobs import pack_logprobs
@@ -215,6 +215,14 @@ class FakeEngine:
     async def sequences(self, limit: int) -> Sequences:
         """None is listed."""
         return Sequences(query_id="", total=self.running, sequences=[])
+
+    async def tree(self, node: str | None, limit: int) -> TreeLevel:
+        """Nothing is in the tree."""
+        return TreeLevel(query_id="", is_known=node is None)
+
+    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+        """None is listed."""
+        return Prefixes(query_id="", prefixes=[], surveyed=0, nodes=0, age_s=0.0)
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
         """Forget everything, whatever was asked."""

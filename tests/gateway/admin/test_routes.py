@@ -36,6 +36,8 @@ ROUTES = {
     ("GET", "/admin/usage"),
     ("GET", "/admin/cache/stats"),
     ("GET", "/admin/cache/evictions"),
+    ("GET", "/admin/cache/tree"),
+    ("GET", "/admin/cache/prefixes"),
     ("POST", "/admin/cache/flush"),
     ("GET", "/metrics"),
 }

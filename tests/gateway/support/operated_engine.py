@@ -26,7 +26,14 @@ from engine.link.stats_messages import (
     TierTokens,
     WindowStats,
 )
-from engine.link.view_messages import Overview, Sequences, SequenceView
+from engine.link.view_messages import (
+    Overview,
+    Prefixes,
+    PrefixOrder,
+    Sequences,
+    SequenceView,
+    TreeLevel,
+)
 
 WELCOME = Welcome(
     engine_id="engine-1",
@@ -125,6 +132,9 @@ class OperatedEngine:
         self.counters = some_stats()
         self.seen = some_overview()
         self.overview_asks: list[tuple[int, int]] = []
+        self.levels: dict[str | None, TreeLevel] = {}
+        self.listed = Prefixes(query_id="", prefixes=[], surveyed=0, nodes=0, age_s=0.0)
+        self.prefix_asks: list[tuple[str, int]] = []
         self.alive: list[SequenceView] = []
         self.flushes: list[str | None] = []
         self.pinned: dict[str, int] = {}
@@ -155,6 +165,15 @@ class OperatedEngine:
         await self._answer()
         listed = self.alive[:limit]
         return Sequences(query_id="", total=len(self.alive), sequences=listed)
+
+    async def tree(self, node: str | None, limit: int) -> TreeLevel:
+        await self._answer()
+        return self.levels.get(node, TreeLevel(query_id="", is_known=node is None))
+
+    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+        await self._answer()
+        self.prefix_asks.append((order, limit))
+        return self.listed
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
         await self._answer()
