@@ -4,8 +4,9 @@ import { count, duration, tenantName } from "../core/format.js";
 import { Dialog } from "../parts/dialog.js";
 import { Mark } from "../parts/states.js";
 
-/** Who may use what is cached there: a tenant, or whoever a published prefix is for. */
-export const ownerOf = ({ tenant, name }) => tenantName(tenant, name);
+/** Whose it is: a tenant's, or the operator's, who published it. */
+export const ownerOf = ({ tenant, name, published }) =>
+  published === null ? tenantName(tenant, name) : "(published)";
 
 export const NODE_COLUMNS = [
   { name: "Tokens", number: true, by: ({ tokens }) => tokens, show: ({ tokens }) => count(tokens) },
@@ -26,13 +27,13 @@ function Tiers({ tiers }) {
   </span>`;
 }
 
-/** A node's label; of a published prefix its name, and its text on request. */
+/** A node's label; of a published prefix also its text, on request. */
 export function Label({ node }) {
   const [open, setOpen] = useState(false);
-  const title = node.published ?? node.label;
-  return html`<span class="labelled"><span class="label" title=${node.label}>${title}</span>
+  const title = node.label;
+  return html`<span class="labelled"><span class="label" title=${title}>${title}</span>
     ${node.published && html`<${Mark} kind="good">published<//>`}
-    ${node.text !== null && node.text !== undefined && html`
+    ${node.text !== null && html`
       <button type="button" class="quiet" aria-label=${`Text of ${title}`} onClick=${() => setOpen(true)}>Text</button>`}
     </span>
     ${open && html`<${Dialog} title=${title} close=${() => setOpen(false)}>

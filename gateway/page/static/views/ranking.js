@@ -24,18 +24,16 @@ export function PrefixRanking({ api }) {
     actions=${html`<${Choice} label="Order of prefixes" options=${ORDERS} chosen=${order} choose=${setOrder} />`}
   >
     <${Shown} live=${live}>
-      ${(found) => html`<${Table}
+      ${({ prefixes, age_s: age }) => html`<${Table}
         label="Prefixes"
         columns=${COLUMNS}
-        rows=${rowsOf(found)}
+        rows=${prefixes}
         keyOf=${({ node }) => node}
-        empty="No prefix is cached."
+        empty=${age === null ? "The first look at the tree is under way." : "No prefix is cached."}
       />`}
     <//>
   <//>`;
 }
-
-const rowsOf = (found) => (Array.isArray(found) ? found : found.prefixes);
 
 const COLUMNS = [
   { name: "Prefix", show: (node) => html`<${Label} node=${node} />` },

@@ -3,7 +3,7 @@ import { html, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
 import { count } from "../core/format.js";
 import { Panel } from "../parts/panel.js";
-import { Label, NODE_COLUMNS, ownerOf } from "./nodes.js";
+import { Label, NODE_COLUMNS } from "./nodes.js";
 
 const EVERY_MS = 10_000;
 const WIDTH = NODE_COLUMNS.length + 1;
@@ -42,19 +42,18 @@ function Level({ api, node, depth }) {
 
 function Node({ api, node, depth }) {
   const [open, setOpen] = useState(false);
-  const name = node.kind === "namespace" ? ownerOf(node) : node.published ?? node.label;
   return html`
     <tr>
       <td>
         <span class="branch" style=${{ paddingLeft: `${depth * 1.25}rem` }}>
           ${node.children
             ? html`<button type="button" class="turn" aria-expanded=${open ? "true" : "false"}
-                aria-label=${`What follows ${name}`} onClick=${() => setOpen(!open)}>
+                aria-label=${`What follows ${node.label}`} onClick=${() => setOpen(!open)}>
                 <span aria-hidden="true">${open ? "▾" : "▸"}</span>
               </button>`
             : html`<span class="turn" aria-hidden="true"></span>`}
           ${node.kind === "namespace"
-            ? html`<b class="label">${name}</b> <small>${node.label}</small>`
+            ? html`<b class="label" title=${node.label}>${node.label}</b>`
             : html`<${Label} node=${node} />`}
         </span>
       </td>
