@@ -28,6 +28,7 @@ from gateway.auth.keyring import Keyring
 from gateway.auth.running_requests import RunningRequests
 from gateway.bounded_engine import BoundedEngine
 from gateway.config import GatewayConfig, default_workers
+from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompts
 from gateway.dialects.anthropic.dialect import Anthropic
 from gateway.dialects.dialect import Dialect, ModelCard, RouteParts
@@ -50,6 +51,9 @@ from gateway.max_connections import OPERATOR, max_connections, open_files_limit
 from gateway.overview.history import History
 from gateway.overview.refusals import LastRefusals
 from gateway.overview.routes import Watched
+from gateway.page.files import PageFiles
+from gateway.page.routes import SignInParts, operator_page_router, usage_page_router
+from gateway.page.sessions import Sessions, secret_of
 from gateway.prefixes.routes import prefixes_router
 from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import FairExecutor
@@ -104,6 +108,14 @@ class _Sharing:
 
 
 @dataclass(frozen=True, slots=True)
+class _PageSessions:
+    """Who is signed in to the two pages."""
+
+    operator: Sessions
+    tenant: Sessions
+
+
+@dataclass(frozen=True, slots=True)
 class _Front:
     """What all applications have in common."""
 
@@ -137,13 +149,18 @@ async def composed(
         watch = FaultWatch([state.home.watched, *state.limits.watched, state.room], metrics.faults)
         await stack.enter_async_context(watch.kept())
         bodies = BodyMemory(config.bounds)
-        operator = AdminAuthenticator(state.files.secrets.pepper, state.files.admin_digest)
+        pages = _page_sessions(state.files)
+        operator = AdminAuthenticator(
+            state.files.secrets.pepper, state.files.admin_digest, pages.operator
+        )
         running = RunningRequests(sharing.keyring)
         await stack.enter_async_context(running.checked())
         authenticator = Authenticator(sharing.keyring, operator, running)
         streams = OpenStreams(config.bounds.max_streams_per_tenant)
-        admission, turns = await _admission(config, state, sharing, engine, stack)
-        answering = Answering(engine, admission, metrics, aggregator, _tracing(config, stack))
+        misses = LastMisses(time.time)
+        admission, turns = await _admission(config, state, sharing, engine, misses, stack)
+        tracing = _tracing(config, stack)
+        answering = Answering(engine, admission, metrics, aggregator, tracing, misses)
         throttle = RefusalThrottle(time.monotonic)
         permits = Permits(state.limits.limiter, config.prices, streams, bodies, throttle)
         await stack.enter_async_context(permits.kept())
@@ -176,9 +193,15 @@ async def composed(
             watched,
             open_metrics=config.admin_port is not None,
         )
+        admins = [admin]
+        if config.page:
+            signing_in = SignInParts(PageFiles(), bodies, throttle)
+            admins.append(operator_page_router(signing_in, operator, pages.operator))
+            keyring, store = sharing.keyring, state.home.store
+            tenants.append(usage_page_router(signing_in, keyring, pages.tenant, store, misses))
         shown = [health_router(engine, watch.worst), about_router(version("ratoon"))]
         front = _Front(metrics, Dialects(*dialects), _access_log(config, stack), watched.refusals)
-        binds = _binds(config, tenants, admin, shown, front, most)
+        binds = _binds(config, tenants, admins, shown, front, most)
         yield Gateway(binds, streams)
 
 
@@ -215,7 +238,12 @@ async def _sharing(
 
 
 async def _admission(
-    config: GatewayConfig, state: _State, sharing: _Sharing, engine: Engine, stack: AsyncExitStack
+    config: GatewayConfig,
+    state: _State,
+    sharing: _Sharing,
+    engine: Engine,
+    misses: LastMisses,
+    stack: AsyncExitStack,
 ) -> tuple[Admission, TurnMemory]:
     """What makes prompts of requests, and the turns that it remembers."""
     files, store = state.files, state.home.store
@@ -233,14 +261,24 @@ async def _admission(
         files.forms,
         VerbatimTurns(turns, files.forms, files.tokenizer),
         seen,
+        misses,
     )
     return admission, turns
+
+
+def _page_sessions(files: StartFiles) -> _PageSessions:
+    """A changed operator's key ends the operator's sessions; a tenant's end with its own key."""
+    pepper = files.secrets.pepper
+    return _PageSessions(
+        Sessions("ratoon_admin", "/admin", secret_of(pepper, b"operator", files.admin_digest)),
+        Sessions("ratoon_usage", "/usage", secret_of(pepper, b"tenant")),
+    )
 
 
 def _binds(
     config: GatewayConfig,
     tenants: Sequence[APIRouter],
-    operator: APIRouter,
+    operator: Sequence[APIRouter],
     shown: Sequence[APIRouter],
     front: _Front,
     most: int,
@@ -266,10 +304,10 @@ def _binds(
         return Bind(app, front.dialects, host, port, connections, refused, allows)
 
     if config.admin_port is None:
-        return (bind([*tenants, operator], config.host, config.port, most, cors),)
+        return (bind([*tenants, *operator], config.host, config.port, most, cors),)
     return (
         bind(tenants, config.host, config.port, most, cors),
-        bind([operator], config.admin_host, config.admin_port, OPERATOR, Cors()),
+        bind(operator, config.admin_host, config.admin_port, OPERATOR, Cors()),
     )
 
 

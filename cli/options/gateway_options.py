@@ -83,6 +83,9 @@ GATEWAY_FLAGS = {
         "A line for each request, on standard output: lines, json or off. It has ids, counts and "
         "times, never a prompt or a key."
     ),
+    "page": gateway_flag(
+        "Whether the operator's page, /admin/ui, and the tenants', /usage, are served."
+    ),
     "cors_origins": gateway_flag(
         "Origins whose pages may read answers (CORS), with commas: https://chat.example.com, or "
         "* for all. [dim]\\[default: none][/dim]",

@@ -2,7 +2,7 @@
 
 A credential is `Authorization: Bearer KEY`, `x-api-key: KEY` or, as Azure's clients send it,
 `api-key: KEY`. A request with two different ones is refused: which of them counts must not depend
-on the code that reads first.
+on the code that reads first. The operator's page has a cookie in place of its key.
 
 The operator's key is valid on the admin routes only; on tenants' routes it gets 401. A tenant's
 key on an admin route gets 401 too, not 403: the answer must not reveal whether a stolen string
@@ -15,6 +15,7 @@ A route is guarded because it depends on one of these, whatever its path.
 # __call__ and cannot resolve strings on an object that is not a function.
 
 import hmac
+from typing import Protocol
 
 from fastapi import Request
 from msgspec.structs import replace
@@ -26,6 +27,19 @@ from gateway.errors import Unauthenticated
 from gateway.http.request_head import route_of, running_request
 
 OPERATOR_HEADER = "x-ratoon-operator"
+_KEY_HEADERS = ("x-api-key", "api-key", "authorization")
+
+
+class CookieSessions(Protocol):
+    """The signed-in browsers of a page (`gateway.page.sessions`)."""
+
+    def is_given(self, request: Request) -> bool:
+        """Whether the request has a cookie, good or not."""
+        ...
+
+    def of(self, request: Request) -> object:
+        """Raises Unauthenticated or Forbidden unless the cookie lets the request in."""
+        ...
 
 
 class Authenticator:
@@ -61,13 +75,24 @@ class Authenticator:
 class AdminAuthenticator:
     """A dependency that lets only the operator in."""
 
-    def __init__(self, pepper: bytes, admin_digest: bytes) -> None:
+    def __init__(
+        self, pepper: bytes, admin_digest: bytes, sessions: "CookieSessions | None" = None
+    ) -> None:
+        """Whoever has one of the `sessions`, if given, needs no key."""
         self._pepper = pepper
         self._admin_digest = admin_digest
+        self._sessions = sessions
 
     async def __call__(self, request: Request) -> None:
-        """Raises Unauthenticated unless the request bears the admin key."""
-        self._check(credential(request))
+        """Raises Unauthenticated unless the request bears the admin key, or a session's cookie.
+
+        Forbidden for a change that bears a cookie without its token. Of both, the key counts.
+        """
+        sessions = self._sessions
+        if sessions is not None and sessions.is_given(request) and not _has_key(request):
+            sessions.of(request)
+        else:
+            self.check(credential(request))
 
     def vouches_for(self, request: Request) -> bool:
         """Whether a tenant's request has the admin key as well; Unauthenticated if a wrong one."""
@@ -76,10 +101,11 @@ class AdminAuthenticator:
             return False
         if len(given) > 1:
             raise Unauthenticated(REFUSED)
-        self._check(given[0])
+        self.check(given[0])
         return True
 
-    def _check(self, key: str) -> None:
+    def check(self, key: str) -> None:
+        """Raises Unauthenticated for any other key than the operator's."""
         if not hmac.compare_digest(key_digest(self._pepper, key), self._admin_digest):
             raise Unauthenticated(REFUSED)
 
@@ -91,6 +117,10 @@ def credential(request: Request) -> str:
     if len(given) != 1:
         raise Unauthenticated(REFUSED)
     return given.pop()
+
+
+def _has_key(request: Request) -> bool:
+    return any(header in request.headers for header in _KEY_HEADERS)
 
 
 def _bearer(value: str) -> str:

@@ -5,16 +5,14 @@ Knows: the fields of both. Does not know: how a dialect names its parts, or how 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.diagnosis.cache_miss import CacheMiss
 from gateway.diagnosis.comparison import Explain
-from gateway.diagnosis.parts import PartKind, PromptPart
-from gateway.prompts.chat_template import Tool
-from gateway.prompts.messages import Message, ToolCall
+from gateway.diagnosis.parts import PromptPart
 from gateway.usage.request_metrics import Usage
 
 AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -54,18 +52,3 @@ def explain_of(
 def ratoon_reply(usage: Usage) -> RatoonReply | UnsetType:
     """What is said of `usage`, where it was asked for."""
     return UNSET if usage.cache_miss is None else RatoonReply(cache_miss=usage.cache_miss)
-
-
-def tool_parts(tools: Sequence[Tool] | None) -> Iterator[PromptPart]:
-    """The tools of a chat, by their places in the request."""
-    for place, tool in enumerate(tools or ()):
-        yield PromptPart(f"tools[{place}]", "tools", tool["function"]["name"])
-
-
-def message_parts(messages: Sequence[Message]) -> Iterator[PromptPart]:
-    """The messages of a chat, by their places in the request."""
-    for place, message in enumerate(messages):
-        kind: PartKind = "system" if message.role == "system" else "messages"
-        for part in message.parts:
-            text = part.name if isinstance(part, ToolCall) else part.text
-            yield PromptPart(f"messages[{place}]", kind, text)

@@ -12,6 +12,7 @@ from engine.errors import InvalidGrammar
 from engine.link.interface import Engine
 from engine.link.messages import Failed, Finished
 from gateway.auth.caller import Caller
+from gateway.diagnosis.misses import LastMisses
 from gateway.generation.choice import Event
 from gateway.generation.generation import generating
 from gateway.generation.turn_recorder import TurnRecorder
@@ -44,12 +45,15 @@ class Answering:
         metrics: GatewayMetrics,
         aggregator: UsageAggregator,
         tracing: Tracing | None,
+        misses: LastMisses | None = None,
     ) -> None:
+        """Misses are kept in `misses`, if given, for tenants that look at them."""
         self.admission = admission
         self._engine = engine
         self._metrics = metrics
         self._aggregator = aggregator
         self._tracing = tracing
+        self._misses = misses
 
     @asynccontextmanager
     async def answer(
@@ -121,6 +125,9 @@ class Answering:
         finally:
             running.used = request_metrics.use()
             used = request_metrics.worked()
+            missed = request_metrics.missed()
+            if self._misses is not None and missed is not None:
+                self._misses.add(caller.tenant_id, running.shown_id, missed)
             self._aggregator.add(
                 caller,
                 Counters(

@@ -28,6 +28,7 @@ from engine.link.messages import (
 from gateway.auth.caller import Caller
 from gateway.config import Bounds
 from gateway.diagnosis.comparison import Comparison
+from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompt, SeenPrompts
 from gateway.errors import BadRequest, Unavailable
 from gateway.prompts.answer_forms import AnswerForms
@@ -98,11 +99,15 @@ class Admission:
         forms: AnswerForms,
         turns: VerbatimTurns | None = None,
         seen: SeenPrompts | None = None,
+        misses: LastMisses | None = None,
     ) -> None:
-        """Without `turns` no answer is remembered, without `seen` no prompt."""
+        """Without `turns` no answer is remembered, without `seen` no prompt.
+
+        Prompts of tenants that look at their `misses` are compared, too.
+        """
         self.tokenizer = tokenizer
         self._turns = turns
-        self._explaining = Explaining(seen, tokenizer)
+        self._explaining = Explaining(seen, tokenizer, misses)
         self._prompts = PromptTokens(tokenizer, template, turns)
         self._forms = forms
         markers = tokenizer.special_ids(forms.markers)
@@ -178,6 +183,7 @@ class Admission:
             self._forms.grammar_param(wanted.form),
             prepared[0].seen if len(prepared) == 1 else None,
             prepared[0].comparison,
+            wanted.explain is not None,
             wanted.max_tokens_may_shrink,
         )
 
@@ -257,7 +263,7 @@ class Admission:
         keys = block_keys(path, token_ids, size)
         grammar = self._forms.grammar(wanted.form, found.tail)
         seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome)
-        compared = self._explaining.compared(wanted, seen, caller, size)
+        compared = self._explaining.compared(wanted, prompt, seen, caller, size)
         return _Prepared(
             token_ids, path, keys, grammar, found.tail, found.origin, seen, compared, marks
         )

@@ -121,7 +121,8 @@ class AdmittedRequest:
     origin: Origin | None = None  # of answers that are remembered
     grammar_param: str | None = None  # the field of the request that its grammars come from
     seen: SeenPrompt | None = None  # to be remembered; None for several prompts
-    comparison: Comparison | None = None  # with an earlier prompt, if that was asked for
+    comparison: Comparison | None = None  # with an earlier prompt, if somebody wants to know
+    explains: bool = False  # the answer says what came of the comparison
     max_tokens_may_shrink: bool = False  # as in `GenerationRequest`
 
     def shortened(self, most: int) -> AdmittedRequest:

@@ -90,7 +90,7 @@ class RequestMetrics:
             completion_tokens=sum(self._streamed.values()),
             tiers=sum((one.tiers for one in reused), TierTokens()),
             reasoning_tokens=self._reasoning_tokens,
-            cache_miss=self._cache_miss(cached),
+            cache_miss=self._cache_miss(cached) if self._admitted.explains else None,
             written=tuple(map(sum, zip_longest(*(one.written for one in reused), fillvalue=0))),
         )
 
@@ -107,6 +107,11 @@ class RequestMetrics:
             cached=cached,
             generated=sum(self._streamed.values()),
         )
+
+    def missed(self) -> CacheMiss | None:
+        """Why it missed; None unless it was compared and begun."""
+        cached = sum(one.tokens for one in self._cached.values())
+        return self._cache_miss(cached) if self._cached else None
 
     def saved_ms(self) -> float | None:
         """The engine's time that the cache has saved; None: nothing has been measured."""

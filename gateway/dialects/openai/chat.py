@@ -12,7 +12,7 @@ from functools import partial
 
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
-from gateway.dialects.explaining import explain_of, message_parts, tool_parts
+from gateway.dialects.explaining import explain_of
 from gateway.dialects.openai.answer_form import form_of_chat
 from gateway.dialects.openai.marks import marks_of_chat
 from gateway.dialects.openai.sampling import generation_request
@@ -27,6 +27,7 @@ from gateway.prompts.chat_json import (
     unsupported,
 )
 from gateway.prompts.chat_template import Scalar
+from gateway.prompts.explaining import message_parts, tool_parts
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
 
 

@@ -18,7 +18,7 @@ from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
 from gateway.dialects.cache_control import MOST
-from gateway.dialects.explaining import explain_of, tool_parts
+from gateway.dialects.explaining import explain_of
 from gateway.dialects.openai_cache import marks_of
 from gateway.dialects.responses.answer_form import tools_and_form
 from gateway.dialects.responses.items import Placed, checked
@@ -34,6 +34,7 @@ from gateway.dialects.responses.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.chat_json import refuse_unsupported, unsupported
 from gateway.prompts.chat_template import Scalar
+from gateway.prompts.explaining import tool_parts
 from gateway.prompts.generation_request import (
     AnswerForm,
     ChatPrompt,

@@ -76,7 +76,7 @@ function drawn(box, { series, stacked, top, whole, shown, setPlace }) {
       cursor: { sync: { key: "time" }, drag: { x: false, y: false }, y: false, points: { show: false } },
       scales: { x: { range: () => rangeOf(shown.current) }, y: { range: (_, low, high) => [0, top ?? headroom(high)] } },
       axes: [
-        { ...axis, grid: { show: false }, space: 70, size: 24, values: (_, ticks) => ticks.map(clockOf) },
+        { ...axis, grid: { show: false }, space: 70, size: 24, values: (_, ticks) => ticks.map(shown.current.span > DAYS_S ? date : clockOf) },
         {
           ...axis,
           grid: { stroke: line, width: 1 },
@@ -102,7 +102,7 @@ function seriesOf({ colour, dashed }, index, colourOf, stacked) {
     width: 1.5,
     dash: dashed ? [4, 3] : undefined,
     fill: stacked ? `${stroke}66` : undefined,
-    points: { show: false },
+    points: { show: (plot) => plot.data[0].length < FEW },
     spanGaps: false,
   };
 }
@@ -129,6 +129,9 @@ const bare = (text) => text.replace(/\.0+(?!\d)/, "");
 const headroom = (high) => (high > 0 ? high * 1.1 : 1);
 
 const sizeOf = (box) => ({ width: Math.max(200, box.clientWidth), height: box.clientWidth < NARROW ? HEIGHT - 30 : HEIGHT });
+
+const DAYS_S = 2 * 86_400; // from which on the days are told, not the times
+const FEW = 40; // values, which are also shown as points
 
 const clockOf = (seconds) => time(seconds).slice(-8).replace(/:00$/, "");
 

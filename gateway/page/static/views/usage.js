@@ -7,8 +7,6 @@ import { Table } from "../parts/table.js";
 import { ADVICE, REASONS } from "./misses.js";
 import { limitsOf } from "./settings_text.js";
 
-const TIERS = ["device", "host", "disk"];
-
 export function Usage({ data }) {
   const { tenant, window_s: span, samples, misses, limits } = data;
   const plot = { samples, span };
@@ -16,14 +14,14 @@ export function Usage({ data }) {
     <${ViewHead} title=${tenant.name} note=${`The last ${duration(span)}`} />
     <${Figures} label="Figures" of=${figuresOf(data)} />
     <div class="panels">
-      <${Panel} title="Hit rate" note="Share of your prompt tokens that the cache had">
+      <${Panel} title="Hit rate" note="Of each day: the share of your prompt tokens that the cache had">
         <${Plot} label="Hit rate" ...${plot} series=${RATE} format=${percent} top=${1} />
       <//>
-      <${Panel} title="Tokens" note="In each interval: of prompts, cached and computed; of answers, generated">
+      <${Panel} title="Tokens" note="Of each day: of prompts, cached and computed; of answers, generated">
         <${Plot} label="Tokens" ...${plot} series=${TOKENS} format=${short} />
       <//>
     </div>
-    <${Panel} title="Why it missed" note="Your last prompts of which less was cached than could have been">
+    <${Panel} title="Why it missed" note="Since this page is open: prompts of which less was cached than could have been">
       <${Table} label="Why it missed" columns=${MISSES} rows=${misses} keyOf=${(one) => misses.indexOf(one)}
         sorted="At" empty="No prompt has missed in this time." />
     <//>
@@ -32,9 +30,8 @@ export function Usage({ data }) {
 }
 
 function figuresOf(data) {
-  const tiers = TIERS.filter((tier) => data.by_tier[tier] > 0);
   return [
-    { name: "Hit rate", value: percent(data.hit_rate), note: tiers.map((tier) => `${tier} ${short(data.by_tier[tier])}`).join(", ") },
+    { name: "Hit rate", value: percent(data.hit_rate) },
     { name: "Cached tokens", value: short(data.cached_tokens), note: `of ${short(data.prompt_tokens)} in prompts` },
     { name: "Computed tokens", value: short(data.computed_tokens) },
     { name: "Generated tokens", value: short(data.generated_tokens) },

@@ -1,0 +1,79 @@
+"""The last misses of tenants that look at their page, for as long as they look.
+
+Comparing prompts takes time, so it is done for the requests that ask for it and for those of a
+tenant whose page is open: one that has asked for its data within WATCHED_S.
+
+Knows: tenants, times and misses of this process. Does not know: how a miss is found.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gateway.diagnosis.cache_miss import CacheMiss, Reason
+
+WATCHED_S = 60.0
+MOST = 50  # misses of a tenant
+MOST_TENANTS = 1000
+_NOTHING_LOST: tuple[Reason, ...] = ("none", "never_seen", "below_minimum", "unavailable")
+
+
+class Miss(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of which less was cached than could have been; `ms` is None if it is not known."""
+
+    at: float  # seconds since the epoch
+    request_id: str
+    reason: Reason
+    tokens: int
+    ms: float | None
+    part: str | None
+    advice: str | None
+
+
+@dataclass(slots=True)
+class _Seen:
+    until: float
+    misses: deque[Miss] = field(default_factory=lambda: deque(maxlen=MOST))
+
+
+class LastMisses:
+    """Misses by tenant. For any thread; `clock` gives seconds since the epoch."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()  # who looked last is last
+
+    def watch(self, tenant_id: str) -> list[Miss]:
+        """The tenant's misses, the newest first; from now on, for a while, more are found."""
+        seen = self._seen.setdefault(tenant_id, _Seen(0.0))
+        seen.until = self._clock() + WATCHED_S
+        self._seen.move_to_end(tenant_id)
+        while len(self._seen) > MOST_TENANTS:
+            self._seen.popitem(last=False)
+        return list(reversed(seen.misses))
+
+    def is_watched(self, tenant_id: str) -> bool:
+        """Whether the tenant looks at its misses."""
+        seen = self._seen.get(tenant_id)
+        return seen is not None and seen.until > self._clock()
+
+    def add(self, tenant_id: str, request_id: str, miss: CacheMiss) -> None:
+        """Keep a miss of a tenant that looks, if anything was lost."""
+        seen = self._seen.get(tenant_id)
+        if seen is None or miss.reason in _NOTHING_LOST:
+            return
+        seen.misses.append(
+            Miss(
+                at=self._clock(),
+                request_id=request_id,
+                reason=miss.reason,
+                tokens=miss.lost_tokens or 0,
+                ms=miss.lost_ms,
+                part=miss.part,
+                advice=miss.advice,
+            )
+        )

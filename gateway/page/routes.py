@@ -1,0 +1,160 @@
+"""The pages' routes: `/admin/ui` and `/admin/session` for the operator, `/usage` for a tenant.
+
+Files are served without a key. Whoever signs in sends a key once and gets a cookie for it; every
+admin route accepts the operator's (`gateway.auth.auth`), and only `/usage/data` a tenant's.
+"""
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from gateway.admin.wire import json_response, read_body
+from gateway.auth.auth import AdminAuthenticator
+from gateway.auth.caller import Caller
+from gateway.auth.keyring import Keyring
+from gateway.diagnosis.misses import LastMisses
+from gateway.errors import Unauthenticated
+from gateway.http.body_memory import OPERATOR, BodyMemory
+from gateway.http.openapi import described
+from gateway.limits.refusal_throttle import RefusalThrottle
+from gateway.page.files import PageFiles
+from gateway.page.sessions import Session, Sessions
+from gateway.page.usage import UsageData, WhoseUsage, usage_data
+from gateway.state.records import Tenant
+from gateway.state.store import Store
+from gateway.usage.routes import days_of
+
+_FILES = described(None, texts=["text/html", "text/javascript", "text/css", "image/svg+xml"])
+_WRONG_KEYS = "sign-in"  # all of them are throttled together
+
+
+class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a sign-in."""
+
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+
+
+class SignedIn(msgspec.Struct, frozen=True):
+    """That somebody is signed in: the token against CSRF, and when it ends (seconds since 1970)."""
+
+    csrf: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SignInParts:
+    """What both pages sign in with."""
+
+    files: PageFiles
+    bodies: BodyMemory
+    throttle: RefusalThrottle
+
+    async def key(self, request: Request) -> str:
+        """The key that a sign-in bears."""
+        with self.bodies.lease(OPERATOR) as lease:
+            request.state.body = lease
+            return (await read_body(request, SignIn)).key
+
+    async def refuse(self) -> None:
+        """Wait where many keys were wrong of late."""
+        await self.throttle.wait(_WRONG_KEYS)
+
+
+def operator_page_router(
+    parts: SignInParts, operator: AdminAuthenticator, sessions: Sessions
+) -> APIRouter:
+    """`/admin/ui` and `/admin/session`."""
+    router = APIRouter()
+
+    @router.post("/admin/session", openapi_extra=described(SignedIn, SignIn))
+    async def sign_in(request: Request) -> Response:
+        key = await parts.key(request)
+        try:
+            operator.check(key)
+        except Unauthenticated:
+            await parts.refuse()
+            raise
+        return sessions.begin("operator", request, _signed_in)
+
+    @router.get("/admin/session", openapi_extra=described(SignedIn))
+    async def session(request: Request) -> Response:
+        return _signed_in(sessions.of(request))
+
+    @router.delete("/admin/session", status_code=204)
+    async def sign_out(request: Request) -> Response:
+        sessions.of(request)
+        return sessions.end(Response(status_code=204))
+
+    @router.get("/admin/ui", response_class=Response, openapi_extra=_FILES)
+    async def page(request: Request) -> Response:
+        return parts.files.answer("index.html", request)
+
+    @router.get("/admin/ui/{file:path}", response_class=Response, openapi_extra=_FILES)
+    async def file(file: str, request: Request) -> Response:
+        return parts.files.answer(file, request)
+
+    return router
+
+
+def usage_page_router(
+    parts: SignInParts,
+    keyring: Keyring,
+    sessions: Sessions,
+    store: Store,
+    misses: LastMisses,
+    clock: Callable[[], float] = time.time,
+) -> APIRouter:
+    """`/usage` and what is below it. A session is good for as long as its key is."""
+    router = APIRouter()
+
+    async def caller_of(request: Request) -> Caller:
+        return await keyring.check(bytes.fromhex(sessions.of(request).subject))
+
+    @router.post("/usage/session", openapi_extra=described(SignedIn, SignIn))
+    async def sign_in(request: Request) -> Response:
+        key = await parts.key(request)
+        try:
+            caller = await keyring.identify(key)
+        except Unauthenticated:
+            await parts.refuse()
+            raise
+        misses.watch(caller.tenant_id)
+        return sessions.begin(keyring.digest(key).hex(), request, _signed_in)
+
+    @router.get("/usage/session", openapi_extra=described(SignedIn))
+    async def session(request: Request) -> Response:
+        await caller_of(request)
+        return _signed_in(sessions.of(request))
+
+    @router.delete("/usage/session", status_code=204)
+    async def sign_out(request: Request) -> Response:
+        sessions.of(request)
+        return sessions.end(Response(status_code=204))
+
+    @router.get("/usage/data", openapi_extra=described(UsageData))
+    async def data(request: Request) -> Response:
+        caller = await caller_of(request)
+        tenant = await store.get(Tenant, caller.tenant_id)
+        days = days_of(None, None, clock())
+        rows = await store.usage(*days, tenant_id=tenant.id, key_id=None)
+        whose = WhoseUsage(tenant.id, tenant.name)
+        return json_response(usage_data(whose, days, rows, misses.watch(tenant.id), caller.limits))
+
+    @router.get("/usage", response_class=Response, openapi_extra=_FILES)
+    async def page(request: Request) -> Response:
+        return parts.files.answer("usage.html", request)
+
+    @router.get("/usage/{file:path}", response_class=Response, openapi_extra=_FILES)
+    async def file(file: str, request: Request) -> Response:
+        return parts.files.answer(file, request)
+
+    return router
+
+
+def _signed_in(session: Session) -> Response:
+    return json_response(SignedIn(session.csrf, session.expires_at))

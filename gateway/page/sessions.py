@@ -1,0 +1,122 @@
+"""Who is signed in to a page: a signed cookie that scripts cannot read, and a token against CSRF.
+
+The cookie bears what the signer was given, signed with a key of this server, so that every worker
+accepts it and none keeps anything. It is for one path, for the page's own origin (SameSite=Strict),
+and for SESSION_S. Signing out removes the cookie; whoever copied it before could use it until its
+time is over, or until the key with which it was signed changes.
+
+A request that changes something has to bear the CSRF token as a header, which no form and no page
+of another origin can add. The token is made of the cookie, and is given to the page alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi import Request, Response
+from itsdangerous import BadSignature, TimestampSigner, URLSafeTimedSerializer
+
+from gateway.errors import Forbidden, Unauthenticated
+
+CSRF_HEADER = "x-ratoon-csrf"
+SESSION_S = 12 * 3600
+_READS = ("GET", "HEAD")
+_OWN = ("same-origin", "none")  # of `Sec-Fetch-Site`; none: typed into the address bar
+_ENDED = "nobody is signed in"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A signed-in browser: whose it is, its token against CSRF, and when it ends."""
+
+    subject: str
+    csrf: str
+    expires_at: float  # seconds since the epoch
+
+
+class Sessions:
+    """The sessions of one page. `clock` gives seconds since the epoch."""
+
+    def __init__(
+        self, name: str, path: str, secret: bytes, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`name` is the cookie's, which browsers send to `path` and below."""
+        self._name = name
+        self._path = path
+        self._secret = secret
+        self._clock = clock
+        self._signer = URLSafeTimedSerializer(
+            secret,
+            salt=name,
+            signer=_signer(clock),
+            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
+        )
+
+    def begin(
+        self, subject: str, request: Request, answer: Callable[[Session], Response]
+    ) -> Response:
+        """`answer` with a cookie for `subject`; over HTTPS it is never sent without."""
+        cookie = self._signer.dumps(subject)
+        response = answer(Session(subject, self._csrf(cookie), self._clock() + SESSION_S))
+        response.set_cookie(
+            self._name,
+            cookie,
+            max_age=SESSION_S,
+            path=self._path,
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    def end(self, response: Response) -> Response:
+        """`response` with which the browser forgets the cookie."""
+        response.delete_cookie(self._name, path=self._path, httponly=True, samesite="strict")
+        return response
+
+    def is_given(self, request: Request) -> bool:
+        """Whether the request has a cookie of this name, good or not."""
+        return self._name in request.cookies
+
+    def of(self, request: Request) -> Session:
+        """The request's session.
+
+        Raises Unauthenticated for none, Forbidden for a change without the token.
+        """
+        session = self._read(request.cookies.get(self._name, ""))
+        if request.headers.get("sec-fetch-site", "none") not in _OWN:
+            raise Forbidden("this page may be used from its own origin only", code="csrf")
+        if request.method not in _READS:
+            given = request.headers.get(CSRF_HEADER, "")
+            if not hmac.compare_digest(given.encode(), session.csrf.encode()):
+                raise Forbidden(f"the header {CSRF_HEADER} is missing or not valid", code="csrf")
+        return session
+
+    def _read(self, cookie: str) -> Session:
+        try:
+            subject, begun = self._signer.loads(cookie, max_age=SESSION_S, return_timestamp=True)
+        except BadSignature:
+            raise Unauthenticated(_ENDED) from None
+        return Session(subject, self._csrf(cookie), begun.timestamp() + SESSION_S)
+
+    def _csrf(self, cookie: str) -> str:
+        return hmac.digest(self._secret, b"csrf " + cookie.encode(), hashlib.sha256).hex()
+
+
+def secret_of(pepper: bytes, *parts: bytes) -> bytes:
+    """The key of a page's sessions, 32 bytes: another for each page, and for each of `parts`."""
+    return hmac.digest(pepper, b"\0".join((b"page sessions", *parts)), hashlib.sha256)
+
+
+def _signer(clock: Callable[[], float]) -> type[TimestampSigner]:
+    class Signer(TimestampSigner):
+        """A signer of this clock."""
+
+        def get_timestamp(self) -> int:
+            return int(clock())
+
+    return Signer

@@ -1,0 +1,96 @@
+"""What a tenant's page shows: its own use by day, its last misses and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+
+import msgspec
+
+from gateway.diagnosis.misses import Miss
+from gateway.limits.limits import Limits
+from gateway.state.records import Counters, UsageRow
+
+DAY_S = 86_400
+
+
+class WhoseUsage(msgspec.Struct, frozen=True):
+    """The tenant that is signed in."""
+
+    id: str
+    name: str
+
+
+class UsageSample(msgspec.Struct, frozen=True, kw_only=True):
+    """A day in UTC; `t` is its beginning, in seconds since the epoch. The rest are tokens."""
+
+    t: float
+    prompt: int
+    cached: int
+    generated: int
+    requests: int
+
+
+class UsageData(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of GET /usage/data: the last days by all gateways; `misses` are of this worker alone.
+
+    `saved_seconds` is None where the engine has measured nothing.
+    """
+
+    tenant: WhoseUsage
+    window_s: int
+    hit_rate: float | None
+    prompt_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    generated_tokens: int
+    requests: int
+    saved_seconds: float | None
+    samples: list[UsageSample]
+    misses: list[Miss]
+    limits: Limits
+
+
+def usage_data(
+    tenant: WhoseUsage,
+    days: tuple[str, str],
+    rows: Sequence[UsageRow],
+    misses: list[Miss],
+    limits: Limits,
+) -> UsageData:
+    """The page's data of the `rows` of one tenant on `days`, the first and the last."""
+    total, by_day = Counters(), dict.fromkeys(_all_days(*days), Counters())
+    for row in rows:
+        total = total.plus(row.counters)
+        by_day[row.day] = by_day[row.day].plus(row.counters)
+    prompt = total.computed_tokens + total.cached_tokens
+    return UsageData(
+        tenant=tenant,
+        window_s=len(by_day) * DAY_S,
+        hit_rate=total.cached_tokens / prompt if prompt else None,
+        prompt_tokens=prompt,
+        cached_tokens=total.cached_tokens,
+        computed_tokens=total.computed_tokens,
+        generated_tokens=total.generated_tokens,
+        requests=total.requests,
+        saved_seconds=None if total.saved_ms is None else total.saved_ms / 1000,
+        samples=[_sample(day, used) for day, used in by_day.items()],
+        misses=misses,
+        limits=limits,
+    )
+
+
+def _all_days(first: str, last: str) -> list[str]:
+    start = date.fromisoformat(first)
+    count = (date.fromisoformat(last) - start).days + 1
+    return [str(start + timedelta(days=number)) for number in range(count)]
+
+
+def _sample(day: str, used: Counters) -> UsageSample:
+    return UsageSample(
+        t=datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp(),
+        prompt=used.computed_tokens + used.cached_tokens,
+        cached=used.cached_tokens,
+        generated=used.generated_tokens,
+        requests=used.requests,
+    )
