@@ -137,7 +137,7 @@ class MaskThreads:
         return None
 
     def _next_flow(self) -> str | None:
-        """Of those with the fewest threads at work the first in turn; None: nobody may have one more."""
+        """Of those with the fewest threads the first in turn; None: nobody may have one more."""
         fewest, chosen = self._most_of_a_flow, None
         for flow, waiting in self._waiting.items():
             at_work = self._at_work[flow]
