@@ -3,9 +3,11 @@ import json
 import pytest
 
 from cli.errors import BadSetting
-from cli.load.bench import WORDS, Counted, LoadFlags, draw_bodies
-from cli.load.load import RequestOutcome
-from cli.load.phases import SPECIAL_IDS
+from cli.load.options import LoadFlags
+from cli.load.requests.phases import SPECIAL_IDS
+from cli.load.requests.prompts import WORDS, draw_bodies
+from cli.load.runs import Counted
+from cli.load.sending.sender import RequestOutcome
 from tests.cli.console import Console
 from tests.cli.http_double import served
 from tests.cli.openai_double import OpenAIDouble, Script, usage
