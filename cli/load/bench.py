@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from math import isfinite, isnan
+from math import isfinite
 from pathlib import Path
 
 import typer
@@ -83,8 +83,6 @@ def check(load: LoadFlags, arrivals: ArrivalFlags, goal: SloFlags) -> None:
         raise BadSetting("--find-rate", "needs --slo")
     if goal.find_rate and arrivals.batching is not None:
         raise BadSetting("--find-rate", "sends every request when it arrives, without --batching")
-    if arrivals.rate is not None and isnan(arrivals.rate):
-        raise BadSetting("--rate", "is not a number")
     if goal.find_rate and arrivals.rate is not None and not isfinite(arrivals.rate):
         raise BadSetting("--rate", "is where --find-rate begins, and has to be finite")
 

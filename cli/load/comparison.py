@@ -56,10 +56,7 @@ def show_found(found: FoundRate) -> None:
 
 
 def _probe_row(probe: RateProbe) -> tuple[str, ...]:
-    report = probe.report
-    times = (
-        (None, None, None) if report is None else (report.ttft_s, report.tpot_s, report.waited_s)
-    )
+    times = {} if probe.report is None else times_of(probe.report)
     came_to = {True: "enough", False: "too few", None: "out of time"}[probe.attained]
     return (
         f"{probe.rate:.2f}",

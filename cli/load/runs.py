@@ -97,7 +97,7 @@ def run_open(
     load: SizedLoad, name: str, batching: Batching, times: Sequence[float]
 ) -> tuple[list[RequestOutcome], LoadReport]:
     """Requests at these times."""
-    typer.echo(f"{name}: {len(times)} requests arrive in {times[-1]:.1f} s", err=True)
+    typer.echo(f"{name}: {len(times)} requests in {times[-1]:.1f} s", err=True)
     arrivals = tuple(map(Arrival, times, load.bodies(name)))
     opened = _opened(load, arrivals, batching)
     outcomes = drive_open(opened, load.flags.processes)
