@@ -19,7 +19,7 @@ from cli.load.sending.arrivals import POISSON, arrival_times
 from cli.load.sending.batching import Batching, ContinuousBatching, parse_batchings
 from cli.load.sending.closed_loop import closed_loop
 from cli.load.sending.open_loop import Arrival, GiveUp, OpenLoad, drive_open
-from cli.load.sending.processes import wall_seconds
+from cli.load.sending.processes import LoadProcesses, wall_seconds
 from cli.load.sending.sender import PATHS, Body, LoadTarget, RequestOutcome, Sender, load_session
 from cli.load.slo import Slo
 from cli.progress import Advance, progress_bar
@@ -90,17 +90,25 @@ def run_batchings(load: SizedLoad) -> Mapping[str, tuple[list[RequestOutcome], L
     """The arrivals by each way of batching, one after the other; raises BadSetting."""
     batchings = parse_batchings(load.arrivals.batching or "continuous")
     times = _times(load)
-    return {name: run_open(load, name, batching, times) for name, batching in batchings.items()}
+    with LoadProcesses(load.flags.processes) as processes:
+        return {
+            name: run_open(load, name, batching, times, processes)
+            for name, batching in batchings.items()
+        }
 
 
 def run_open(
-    load: SizedLoad, name: str, batching: Batching, times: Sequence[float]
+    load: SizedLoad,
+    name: str,
+    batching: Batching,
+    times: Sequence[float],
+    processes: LoadProcesses,
 ) -> tuple[list[RequestOutcome], LoadReport]:
     """Requests at these times."""
     typer.echo(f"{name}: {len(times)} requests in {times[-1]:.1f} s", err=True)
     arrivals = tuple(map(Arrival, times, load.bodies(name)))
     opened = _opened(load, arrivals, batching)
-    outcomes = drive_open(opened, load.flags.processes)
+    outcomes = drive_open(opened, processes)
     return outcomes, load.report(outcomes, _per_second(times))
 
 
@@ -114,18 +122,19 @@ def run_search(load: SizedLoad, slo: Slo, goal: SloFlags) -> FoundRate:
         arrivals = tuple(map(Arrival, times, load.bodies(f"{plan.rate}", plan.requests)))
         end = GiveUp(slo, plan.most_missed, plan.after_s)
         opened = replace(_opened(load, arrivals, ContinuousBatching()), give_up=end)
-        outcomes = drive_open(opened, load.flags.processes)
+        outcomes = drive_open(opened, processes)
         made = _probe(load, slo, plan, outcomes)
         typer.echo(f"{made.rate:.2f}/s: {made.met} of {made.requests} met it", err=True)
         return made
 
-    return find_rate(
-        probe,
-        start=load.arrivals.rate or 1.0,
-        share=goal.slo_share,
-        seconds=goal.find_seconds,
-        clock=time.perf_counter,
-    )
+    with LoadProcesses(load.flags.processes) as processes:
+        return find_rate(
+            probe,
+            start=load.arrivals.rate or 1.0,
+            share=goal.slo_share,
+            seconds=goal.find_seconds,
+            clock=time.perf_counter,
+        )
 
 
 def _probe(

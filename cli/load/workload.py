@@ -10,6 +10,7 @@ from cli.load.options import LoadFlags
 from cli.load.report import LoadReport, make_report, show
 from cli.load.requests.phases import SMALL, WorkloadName, WorkloadSizes, draw_phases, longest
 from cli.load.sending.closed_loop import drive
+from cli.load.sending.processes import LoadProcesses
 from cli.load.sending.sender import LoadTarget
 
 
@@ -36,15 +37,19 @@ def run_workload(
             "--workload",
             f"{name} has requests of {needed} tokens, and {server.model} takes {context}: {hint}",
         )
-    for phase in phases:
-        outcomes, wall_s = drive(phase, server, load.processes)
-        report = make_report(outcomes, wall_s, seed)
-        if load.json:
-            told = PhaseReport(workload=name, phase=phase.name, report=report)
-            typer.echo(msgspec.json.encode(told))
-        else:
-            typer.echo(phase.name)
-            show(report)
-        failed += [] if report.succeeded else [phase.name]
+    with LoadProcesses(load.processes) as processes:
+        for phase in phases:
+            outcomes, wall_s = drive(phase, server, processes)
+            report = make_report(outcomes, wall_s, seed)
+            _print(PhaseReport(workload=name, phase=phase.name, report=report), as_json=load.json)
+            failed += [] if report.succeeded else [phase.name]
     if failed:
         raise CliError(f"no request succeeded in {', '.join(failed)}")
+
+
+def _print(told: PhaseReport, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.encode(told))
+    else:
+        typer.echo(told.phase)
+        show(told.report)

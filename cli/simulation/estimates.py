@@ -63,8 +63,7 @@ def batch_costs(
 ) -> BatchCosts:
     """The costs of a batch on a machine."""
     batch, prompt, output = requests.batch, requests.prompt_tokens, requests.output_tokens
-    prefill = batch * machine.prefill_seconds(decoder.shape, prompt)
-    ttft_ms = machine.start_ms + 1e3 * prefill
+    ttft_ms = 1e3 * machine.first_tokens_seconds(decoder.shape, batch, prompt)
     tpot_ms = 1e3 * machine.step_seconds(decoder.shape, batch, prompt + output / 2)
     return BatchCosts(
         batch=batch,
@@ -119,7 +118,11 @@ def batch_rows(costs: BatchCosts) -> list[tuple[str, str, str]]:
             f"{costs.batch} x {length:,} tokens x KV of a token",
         ),
         ("FLOPs of a prompt", f"{costs.prompt_flops / 1e12:,.2f} T", "2 n P"),
-        ("TTFT", f"{costs.ttft_ms:,.1f} ms", "start + batch x FLOPs / rate"),
+        (
+            "TTFT",
+            f"{costs.ttft_ms:,.1f} ms",
+            "start + batch x FLOPs / rate, or weights / bandwidth",
+        ),
         ("TPOT", f"{costs.tpot_ms:,.2f} ms", "(weights + KV) / bandwidth"),
         ("a request", f"{costs.request_ms / 1e3:,.3f} s", "TTFT + TPOT x N"),
         ("output tokens/s", f"{costs.output_tokens_per_s:,.0f}", "batch / TPOT"),

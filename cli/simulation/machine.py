@@ -53,6 +53,14 @@ class MachineModel(msgspec.Struct, frozen=True):
         flops = rows * (shape.flops_per_token + context * shape.attention_flops)
         return max(read / (self.device_gb_s * 1e9), flops / (self.tflops * 1e12))
 
+    def first_tokens_seconds(self, shape: ModelShape, prompts: int, tokens: int) -> float:
+        """Seconds until prompts of so many tokens, which arrive together, all have a first token.
+
+        A step reads the weights at least, however few tokens it computes.
+        """
+        compute = prompts * self.prefill_seconds(shape, tokens)
+        return self.start_ms / 1000 + max(compute, shape.step_bytes / (self.device_gb_s * 1e9))
+
     def load_seconds(self, shape: ModelShape, from_host: int, from_disk: int = 0) -> float:
         """Seconds to copy these tokens to the device, one tier after the other."""
         host, disk = from_host / self.host_gb_s, from_disk / self.disk_gb_s

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cli.load.requests.phases import Chain, LoadPhase, prompts_of
-from cli.load.sending.processes import in_processes, wall_seconds
+from cli.load.sending.processes import LoadProcesses, wall_seconds
 from cli.load.sending.sender import (
     PATHS,
     Body,
@@ -48,15 +48,15 @@ async def closed_loop(
 
 
 def drive(
-    phase: LoadPhase, server: LoadTarget, processes: int
+    phase: LoadPhase, server: LoadTarget, processes: LoadProcesses
 ) -> tuple[list[RequestOutcome], float]:
     """Run a phase; its outcomes, and the seconds from the first request to the last end."""
-    count = max(min(processes, phase.concurrency, len(phase.chains)), 1)
+    count = max(min(processes.count, phase.concurrency, len(phase.chains)), 1)
     parts = [
         _Part(server, phase.chains[index::count], (phase.concurrency + count - 1 - index) // count)
         for index in range(count)
     ]
-    outcomes = in_processes(_run, parts)
+    outcomes = processes.run(_run, parts)
     return outcomes, wall_seconds(outcomes)
 
 

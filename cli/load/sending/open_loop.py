@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cli.load.sending.batching import Batching, ContinuousBatching, Waiting
-from cli.load.sending.processes import in_processes
+from cli.load.sending.processes import LoadProcesses
 from cli.load.sending.sender import Body, Clock, LoadTarget, RequestOutcome, Sender, load_session
 from cli.load.slo import Slo
 
@@ -123,15 +123,15 @@ class OpenLoop:
         self._changed.clear()
 
 
-def drive_open(load: OpenLoad, processes: int) -> list[RequestOutcome]:
-    """Run a load in so many processes; one where requests wait for each other in batches.
+def drive_open(load: OpenLoad, processes: LoadProcesses) -> list[RequestOutcome]:
+    """Run a load in these processes; in one where requests wait for each other in batches.
 
     With several, each gives up when it alone has missed too much.
     """
     alone = not isinstance(load.batching, ContinuousBatching)
-    count = 1 if alone else max(min(processes, len(load.arrivals)), 1)
+    count = 1 if alone else max(min(processes.count, len(load.arrivals)), 1)
     parts = [replace(load, arrivals=load.arrivals[index::count]) for index in range(count)]
-    return in_processes(run_part, parts)
+    return processes.run(run_part, parts)
 
 
 def run_part(load: OpenLoad) -> list[RequestOutcome]:

@@ -70,7 +70,7 @@ class Transcript:
     """What one event stream has sent so far, and when.
 
     The chunk of a token that does not complete a character has no text; it counts only with
-    `every_chunk`.
+    `every_chunk`. The last chunk, which only says why the answer ended, is no token's.
     """
 
     sent_at: float
@@ -97,7 +97,7 @@ class Transcript:
         choices = event.get("choices") or ()
         characters = sum(len(_content(choice)) for choice in choices)
         self.characters += characters
-        if choices and (self.every_chunk or characters):
+        if characters or (self.every_chunk and not all(map(_only_ends, choices))):
             self.stamps.append(at)
 
     def outcome(self, at: float) -> RequestOutcome:
@@ -185,6 +185,10 @@ def refusal_code(status: int, content: bytes) -> str:
 
 def _code(error: Any) -> str | None:
     return error.get("code") if isinstance(error, dict) else None
+
+
+def _only_ends(choice: dict[str, Any]) -> bool:
+    return choice.get("finish_reason") is not None and not _content(choice)
 
 
 def _content(choice: dict[str, Any]) -> str:

@@ -57,7 +57,7 @@ def test_chunks_without_text_count_where_every_chunk_does() -> None:
     counts = []
     for every_chunk in (False, True):
         transcript = Transcript(100.0, every_chunk)
-        for line in (ROLE, TEXT, USAGE, DONE):
+        for line in (ROLE, TEXT, END, USAGE, DONE):
             transcript.hear(line, 101.0)
         counts.append(len(transcript.stamps))
     assert counts == [1, 2]
