@@ -153,7 +153,9 @@ def _bursts(bench: Bench, sizes: Sizes) -> Iterator[Figure]:
         report = bench.ran(words)
         theirs = {80: "2 s", 768: "165 ms"}.get(requests, "")
         what = f"{requests} prompts of {tokens:,}, first tokens of all, over HTTP"
-        yield Figure(what, theirs, _ms(report["ttft_s"]["max"]), _command(words))
+        ours = _ms(report["ttft_s"]["max"])
+        ours += f", but failed: {report['errors']}" if report["errors"] else ""
+        yield Figure(what, theirs, ours, _command(words))
 
 
 def _prefills(bench: Bench, sizes: Sizes) -> Iterator[Figure]:

@@ -41,8 +41,12 @@ def main(model: str = "llama-2-7b", quick: bool = False) -> None:
     for new in QUICK_LENGTHS if quick else LENGTHS:
         shape = BenchShape(f"prefill of {new:,}", (), ((new, new),))
         _step(shape, engine.opened, ceilings)
+    context = 64 if quick else CONTEXT
+    room = engine.opened.num_blocks * engine.opened.welcome.block_size
     for rows in QUICK_ROWS if quick else ROWS:
-        context = 64 if quick else CONTEXT
+        if rows * (context + 16) > room:
+            progress(f"decode of {rows} x {context:,} is left out: KV for {room:,} tokens alone")
+            continue
         shape = BenchShape(f"decode of {rows} x {context:,}", (context,) * rows)
         _step(shape, engine.opened, ceilings)
 

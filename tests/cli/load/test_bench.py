@@ -9,6 +9,7 @@ from cli.load.sending.sender import RequestOutcome
 from tests.cli.console import Console
 from tests.cli.http_double import served
 from tests.cli.openai_double import OpenAIDouble, Script, usage
+from tests.doubles.engine.tiny_model import write_tiny_model
 from tests.doubles.gateway.served import Served
 
 
@@ -244,6 +245,19 @@ def test_lengths_come_from_a_data_set_whose_tokens_the_server_counts(
     ).json()
     assert report["errors"] == {}
     assert report["prompt_tokens"] == 6 * asked["count"]
+    model_dir = str(write_tiny_model(tmp_path / "tiny"))  # the gateway's
+    words += ["--dataset", str(tmp_path / "sharegpt.json"), "--tokenizer", model_dir]
+    assert console.type(*words).json["prompt_tokens"] == report["prompt_tokens"]
+
+
+def test_a_tokenizer_that_is_not_there_is_named(
+    console: Console, gateway: Served, tmp_path: Path
+) -> None:
+    (tmp_path / "q.jsonl").write_text('{"turns": ["a"]}\n')
+    words = small(gateway.url, "--key", gateway.key, "--dataset", str(tmp_path / "q.jsonl"))
+    printed = console.type(*words, "--tokenizer", str(tmp_path))
+    assert printed.status == 2
+    assert "--tokenizer: " in printed.err
 
 
 def test_what_the_model_has_no_room_for_is_left_out_and_said(
@@ -260,49 +274,3 @@ def test_what_the_model_has_no_room_for_is_left_out_and_said(
     assert (printed.json["requests"], printed.json["prompt_tokens"]) == (2, 84)
     assert printed.json["hit_rate"] > 0, "the two begin alike"
     assert "1 of 3 requests are left out" in printed.err
-
-
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_workload_is_reported_phase_by_phase(
-    console: Console, gateway: Served, processes: str
-) -> None:
-    words = ["bench", "--url", gateway.url, "--key", gateway.key, "--small", "--json"]
-    printed = console.type(*words, "--workload", "ttft-hot", "--processes", processes)
-    phases = [json.loads(line) for line in printed.out.splitlines()]
-    assert [told["phase"] for told in phases] == [
-        "ttft-cold-64",
-        "ttft-hot-64",
-        "ttft-cold-128",
-        "ttft-hot-128",
-    ]
-    for told in phases:
-        assert told["workload"] == "ttft-hot"
-        assert told["report"]["errors"] == {}
-        assert told["report"]["succeeded"] == told["report"]["requests"] == 2
-        assert told["report"]["wall_s"] > 0
-    assert [told["report"]["hit_rate"] > 0 for told in phases] == [False, True] * 2
-
-
-def test_a_workload_that_the_model_has_no_room_for_is_not_begun(
-    console: Console, gateway: Served
-) -> None:
-    words = ["bench", "--url", gateway.url, "--key", gateway.key, "--workload", "ttft-hot"]
-    printed = console.type(*words)
-    assert printed.status == 2
-    assert printed.out == ""
-    assert "--workload: ttft-hot has requests of " in printed.err
-    assert "tiny takes 4096: --small" in printed.err
-
-
-def test_a_chain_ends_where_a_turn_fails(console: Console) -> None:
-    with served(OpenAIDouble([Script(), Script(status=503)]).app) as url:
-        words = ["bench", "--url", url, "--key", "secret", "--small", "--json", "--processes", "1"]
-        report = console.type(*words, "--workload", "multiturn").json["report"]
-    assert report["requests"] == 3, "two chains: one breaks at its first turn, one at its second"
-    assert report["succeeded"] == 1
-
-
-def test_several_processes_divide_a_workload(console: Console, gateway: Served) -> None:
-    words = ["bench", "--url", gateway.url, "--key", gateway.key, "--small", "--json"]
-    report = console.type(*words, "--workload", "mixed", "--processes", "3").json["report"]
-    assert (report["requests"], report["succeeded"], report["errors"]) == (6, 6, {})
