@@ -1,4 +1,4 @@
-"""How many tokens texts have: by a tokenizer's file, or by the server."""
+"""How many tokens texts have, without special ones: by a tokenizer's file, or by the server."""
 
 from __future__ import annotations
 
@@ -27,5 +27,6 @@ def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
 async def _counted_by(server: LoadTarget, texts: Sequence[str]) -> list[int]:
     """One after the other: a tenant's limits may be low. Raises as `AdminClient.call`."""
     async with AdminClient(server.url, server.key) as client:
-        bodies = [{"model": server.model, "prompt": text} for text in texts]
+        common = {"model": server.model, "add_special_tokens": False}
+        bodies = [{**common, "prompt": text} for text in texts]
         return [(await client.call("POST", "/tokenize", body))["count"] for body in bodies]
