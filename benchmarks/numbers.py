@@ -196,9 +196,8 @@ def _highest_rate(bench: Bench, sizes: Sizes) -> Iterator[Figure]:
     words += f" --rate 8 --prompt-tokens {sizes.prompt} --output-tokens {sizes.output}"
     found = bench.ran(words)
     highest, missed = found["highest"], found["lowest_missed"]
-    ours = f"{highest or 0:.1f}/s meets it, " + (
-        f"{missed:.1f}/s not" if missed else "no limit met"
-    )
+    ours = "none tried" if highest is None else f"{highest:.1f} requests/s"
+    ours += "" if missed is None else f", not {missed:.1f}"
     yield Figure("highest rate with ttft=2s, tpot=50ms for 90 %", "", ours, _command(words))
 
 
