@@ -220,7 +220,7 @@ COMMANDS: Mapping[str, Commands] = {
     "Measure": {
         "bench": Command(
             "cli.load.bench:bench",
-            "Load a running server; report times, tokens/s and the run's cache hit rate.",
+            "Load a running server; report times, tokens/s, goodput and the run's cache hit rate.",
         ),
         "simulate": Command(
             "cli.simulation.simulate:simulate",
@@ -229,7 +229,7 @@ COMMANDS: Mapping[str, Commands] = {
         ),
         "plan": Command(
             "cli.simulation.plan:plan",
-            "Show how many tokens fit each tier, and from what length on loading beats computing.",
+            "Show what a model costs, what fits each tier, and when loading beats computing.",
         ),
         "lint": Command(
             "cli.lint.lint:lint",
