@@ -198,6 +198,7 @@ async def measure(options: Options, pid: int, key: str, admin_key: str) -> None:
     client = Client(options.port, request)
     await until_up(options.port)
     await _until_ready(options.port)
+    await asyncio.sleep(3)  # the engine has taken seconds to be filled, and is believed dead for it
     await load(client, options.rate, 5)
     timings: dict[str, list[GatewayTiming]] = {"without the page": [], "with the page": []}
     spent, polls = dict.fromkeys(timings, 0.0), list[float]()
