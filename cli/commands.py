@@ -156,6 +156,10 @@ CACHE = CommandGroup(
             "List the last evictions between tenants: whose blocks were evicted, for whom, "
             "and why.",
         ),
+        "tree": Command(
+            "cli.operating.cache_tree:tree",
+            "Show the cache's tree: namespaces, and below each the prefixes that lie in it.",
+        ),
         "probe": Command(
             "cli.asking.cached:probe",
             "Show how much of a request's prompt is in the cache; nothing is computed.",

@@ -125,13 +125,23 @@ def description() -> dict[str, Any]:
     nobody: Any = object  # a callable without parameters, where a caller is identified
     answering: Any = SimpleNamespace(admission=SimpleNamespace(tokenizer=None))
     card: Any = SimpleNamespace(name="", engine=_ABSENT)
+    published: Any = SimpleNamespace(namespaces=_ABSENT)
     parts = RouteParts(answering, card, Bounds(), nobody, _ABSENT, _ABSENT)
     routers = [
         *(dialect.router(parts) for dialect in DIALECTS),
         prefixes_router(parts),
         own_usage_router(_ABSENT, nobody, time.time),
         admin_router(
-            _ABSENT, _ABSENT, _ABSENT, metrics, nobody, _ABSENT, _ABSENT, _ABSENT, _ABSENT
+            _ABSENT,
+            _ABSENT,
+            _ABSENT,
+            metrics,
+            nobody,
+            published,
+            _ABSENT,
+            _ABSENT,
+            _ABSENT,
+            _ABSENT,
         ),
         health_router(_ABSENT, lambda: None),
     ]

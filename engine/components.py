@@ -16,6 +16,7 @@ from engine.scheduling.settle import Settler
 from engine.scheduling.step_times import StepTimes
 from engine.scheduling.token_constraint import MaskMaker
 from engine.stats.counters import EngineCounters
+from engine.stats.tree_views import TreeViews
 from engine.step import Runner
 from prefix_cache.cache import PrefixCache
 from prefix_cache.tiers.load_or_recompute import LoadOrRecompute
@@ -34,6 +35,7 @@ class Components:
     cache: PrefixCache
     pins: Pins
     prefix_queries: PrefixQueries
+    tree_views: TreeViews
     copies: TierCopies
     rates: LoadOrRecompute
     times: StepTimes

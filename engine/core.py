@@ -38,6 +38,7 @@ from engine.link.query_messages import (
 )
 from engine.link.socket_link import Incoming
 from engine.link.stats_messages import EngineStats
+from engine.link.view_messages import View
 from engine.scheduling.intake import quota_of
 from engine.scheduling.pins import OURSELVES, PinReply
 from engine.scheduling.sequence import Sequence
@@ -45,6 +46,8 @@ from engine.scheduling.settle import AddressedEvent, failed
 from engine.scheduling.step_builder import Scheduled
 from engine.scheduling.unready import Unready
 from engine.stats.report import report
+from engine.stats.tree_views import PACE_S
+from engine.stats.views import view
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256  # blocks whose copies one turn of `spill` starts
@@ -91,6 +94,7 @@ class EngineCore:
         self._reply()
         self._settler.commit(self._clock())
         self._sample()
+        self.components.tree_views.advance()
 
     def spill(self, seconds: float) -> None:
         """Write blocks to disk that are not there, hottest first, for at most `seconds`.
@@ -138,7 +142,7 @@ class EngineCore:
     def _patience(self) -> float:
         """Seconds to wait for messages."""
         if self.is_idle and not self.components.copies.pending:
-            return IDLE_WAIT_S
+            return PACE_S if self.components.tree_views.is_surveying else IDLE_WAIT_S
         return COPY_WAIT_S if self._is_still else self._time_left()
 
     def _time_left(self) -> float:
@@ -176,6 +180,8 @@ class EngineCore:
                 case StatsQuery():
                     stats = self.stats(message.evictions)
                     self._tell(client, StatsReply(query_id=message.query_id, stats=stats))
+                case View():
+                    self._tell(client, view(self.components, message, self._alive.values()))
 
     def _accept(self, client: bytes, request: Generate) -> None:
         try:

@@ -16,6 +16,7 @@ from engine.link.interface import Engine
 from engine.link.messages import Welcome
 from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
+from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
 
 T = TypeVar("T")
 
@@ -34,9 +35,30 @@ class BoundedEngine:
         """What the connected engine is; None while none is connected."""
         return self._engine.welcome
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the connected engine's process has stopped."""
+        return self._engine.is_stalled
+
     async def stats(self, *, evictions: int = 0) -> EngineStats:
         """The engine's counters, with the last `evictions` evictions; raises EngineError."""
         return await self._in_time(self._engine.stats(evictions=evictions))
+
+    async def overview(self, *, owners: int = 0, evictions: int = 0) -> Overview:
+        """The engine's counters, and what is largest."""
+        return await self._in_time(self._engine.overview(owners=owners, evictions=evictions))
+
+    async def sequences(self, limit: int) -> Sequences:
+        """The oldest sequences that are alive."""
+        return await self._in_time(self._engine.sequences(limit))
+
+    async def tree(self, node: str | None, limit: int) -> TreeLevel:
+        """What lies below a node of the tree, or the namespaces."""
+        return await self._in_time(self._engine.tree(node, limit))
+
+    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+        """The hottest or the most wasteful prefixes."""
+        return await self._in_time(self._engine.prefixes(order, limit))
 
     async def flush(self, flow: str | None) -> int:
         """Forget the prefixes of a flow, or all; returns the blocks forgotten."""

@@ -26,6 +26,7 @@ from gateway.admin.routes import admin_router
 from gateway.auth.auth import AdminAuthenticator, Authenticator
 from gateway.auth.keyring import Keyring
 from gateway.auth.running_requests import RunningRequests
+from gateway.bounded_engine import BoundedEngine
 from gateway.config import GatewayConfig, default_workers
 from gateway.diagnosis.seen import SeenPrompts
 from gateway.dialects.anthropic.dialect import Anthropic
@@ -46,6 +47,9 @@ from gateway.limits.home import LimitsHome, open_limits
 from gateway.limits.permits import Permits
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.max_connections import OPERATOR, max_connections, open_files_limit
+from gateway.overview.history import History
+from gateway.overview.refusals import LastRefusals
+from gateway.overview.routes import Watched
 from gateway.prefixes.routes import prefixes_router
 from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import FairExecutor
@@ -106,6 +110,7 @@ class _Front:
     metrics: GatewayMetrics
     dialects: Dialects
     access_log: AccessLog | None
+    refusals: LastRefusals
 
 
 @asynccontextmanager
@@ -155,6 +160,9 @@ async def composed(
             prefixes_router(parts),
             own_usage_router(state.home.store, authenticator, time.time),
         ]
+        history = History(BoundedEngine(engine), metrics, time.time)
+        await stack.enter_async_context(history.kept())
+        watched = Watched(history, LastRefusals(), running, watch, config.model_name, time.time())
         admin = admin_router(
             state.home.store,
             sharing.keyring,
@@ -165,10 +173,11 @@ async def composed(
             bodies,
             sharing.partitions,
             turns,
+            watched,
             open_metrics=config.admin_port is not None,
         )
         shown = [health_router(engine, watch.worst), about_router(version("ratoon"))]
-        front = _Front(metrics, Dialects(*dialects), _access_log(config, stack))
+        front = _Front(metrics, Dialects(*dialects), _access_log(config, stack), watched.refusals)
         binds = _binds(config, tenants, admin, shown, front, most)
         yield Gateway(binds, streams)
 
@@ -246,7 +255,14 @@ def _binds(
         routers: Sequence[APIRouter], host: str, port: int, connections: int, allows: Cors
     ) -> Bind:
         refused = partial(front.metrics.refused, UNKNOWN_ROUTE)
-        app = build_app([*routers, *shown], front.metrics, front.dialects, allows, front.access_log)
+        app = build_app(
+            [*routers, *shown],
+            front.metrics,
+            front.dialects,
+            allows,
+            front.access_log,
+            front.refusals,
+        )
         return Bind(app, front.dialects, host, port, connections, refused, allows)
 
     if config.admin_port is None:

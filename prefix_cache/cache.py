@@ -33,6 +33,7 @@ from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tree.commit import Committer
 from prefix_cache.tree.invariants import check
 from prefix_cache.tree.restart import Restart
+from prefix_cache.tree.survey import Survey
 from prefix_cache.tree.tree import RadixTree
 from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan
 
@@ -54,6 +55,7 @@ class PrefixCache:
         """`digest` makes the keys of generated blocks; give the one that made the prompts'."""
         self.block_size = block_size
         self.tree = RadixTree(block_size)
+        self.survey = Survey(self.tree)
         self.ref_counts = RefCounts(self.tree, policy or LeastRecentlyUsed(), tiers.present())
         self.in_flight = InFlight()
         self.capacity = Capacity(num_blocks, self.ref_counts, tiers, self.in_flight)

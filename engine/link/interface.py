@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from engine.link.messages import Failed, Finished, FlowQuota, Generate, Tokens, Welcome
 from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats
+from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
 
 OnEnd: TypeAlias = Callable[[Finished | Failed], None]
 """Called with the engine's end of a request, once, when it comes."""
@@ -60,6 +61,25 @@ class Engine(Protocol):
 
         Raises EngineUnavailable while no engine is connected, as `flush` and `unpin` do.
         """
+        ...
+
+    async def overview(self, *, owners: int = 0, evictions: int = 0) -> Overview:
+        """The counters alone, and what is largest: at most `owners` of each tier and flows.
+
+        Costs the engine about as much however many flows there are. Raises as `stats` does.
+        """
+        ...
+
+    async def sequences(self, limit: int) -> Sequences:
+        """At most `limit` of the sequences that are alive, the oldest first; raises likewise."""
+        ...
+
+    async def tree(self, node: str | None, limit: int) -> TreeLevel:
+        """At most `limit` of what lies below a node of the tree; None: of the namespaces."""
+        ...
+
+    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+        """At most `limit` of the hottest or of the most wasteful prefixes."""
         ...
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:

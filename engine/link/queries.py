@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from abc import ABC, abstractmethod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from engine.errors import EngineError, error_from_code
 from engine.link.interface import PinnedPrefix
@@ -33,9 +33,20 @@ from engine.link.query_messages import (
     Unpinned,
 )
 from engine.link.stats_messages import EngineStats
+from engine.link.view_messages import (
+    Overview,
+    OverviewQuery,
+    Prefixes,
+    PrefixesQuery,
+    PrefixOrder,
+    Sequences,
+    SequencesQuery,
+    TreeLevel,
+    TreeQuery,
+)
 
-R = TypeVar("R", Flushed, Pinned, Unpinned, Probed, MarkedPrefixes, MarkedForgotten, StatsReply)
-_QUERIES: dict[type[Reply], str] = {
+R = TypeVar("R", bound=Reply)
+_QUERIES: dict[type[Any], str] = {
     Flushed: "a flush",
     Pinned: "a pin",
     Unpinned: "an unpin",
@@ -43,6 +54,10 @@ _QUERIES: dict[type[Reply], str] = {
     MarkedPrefixes: "a list of marked prefixes",
     MarkedForgotten: "the end of a mark",
     StatsReply: "a stats query",
+    Overview: "an overview query",
+    Sequences: "a list of sequences",
+    TreeLevel: "a walk of the tree",
+    Prefixes: "a list of prefixes",
 }
 
 
@@ -61,6 +76,26 @@ class EngineQueries(ABC):
         """As `Engine.stats`."""
         query = StatsQuery(self._new_id(), evictions)
         return (await self._ask(query, StatsReply)).stats
+
+    async def overview(self, *, owners: int = 0, evictions: int = 0) -> Overview:
+        """As `Engine.overview`."""
+        query = OverviewQuery(query_id=self._new_id(), owners=owners, evictions=evictions)
+        return await self._ask(query, Overview)
+
+    async def sequences(self, limit: int) -> Sequences:
+        """As `Engine.sequences`."""
+        return await self._ask(SequencesQuery(query_id=self._new_id(), limit=limit), Sequences)
+
+    async def tree(self, node: str | None, limit: int) -> TreeLevel:
+        """As `Engine.tree`."""
+        return await self._ask(
+            TreeQuery(query_id=self._new_id(), node=node, limit=limit), TreeLevel
+        )
+
+    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+        """As `Engine.prefixes`."""
+        query = PrefixesQuery(query_id=self._new_id(), order=order, limit=limit)
+        return await self._ask(query, Prefixes)
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
         """As `Engine.flush`."""

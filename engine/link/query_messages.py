@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from engine.link.stats_messages import EngineStats, TierTokens
+from engine.link.view_messages import ViewQuery, ViewReply
 
 
 class Flush(msgspec.Struct, frozen=True, kw_only=True, tag="flush"):
@@ -135,5 +136,7 @@ class StatsReply(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     stats: EngineStats
 
 
-Query = Flush | Pin | Unpin | Probe | ListMarked | ForgetMarked | StatsQuery
-Reply = Flushed | Pinned | Unpinned | Probed | MarkedPrefixes | MarkedForgotten | StatsReply
+Query = Flush | Pin | Unpin | Probe | ListMarked | ForgetMarked | StatsQuery | ViewQuery
+Reply = (
+    Flushed | Pinned | Unpinned | Probed | MarkedPrefixes | MarkedForgotten | StatsReply | ViewReply
+)

@@ -38,6 +38,7 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 from prefix_cache.quotas.shares import PUBLISHED
+from prefix_cache.tree.node import Node
 
 OURSELVES = b""  # no connection has an empty name
 PINNED_PART = 2  # one device block in this many may be pinned
@@ -79,6 +80,15 @@ class Pins:
             if entry.lease is not None and entry.lease.node.attached
         }
         return PinStats(most=self._most_blocks, claimed=self._claimed(), pinned=pinned)
+
+    def by_node(self) -> dict[Node, list[str]]:
+        """The ids of the pinned prefixes by the nodes that they are made of."""
+        found: dict[Node, list[str]] = {}
+        for name, entry in self._entries.items():
+            if entry.lease is not None and entry.lease.node.attached:
+                for node in entry.lease.node.way_up():
+                    found.setdefault(node, []).append(name)
+        return found
 
     def ask(self, client: bytes, pin: Pin, now: float) -> list[PinReply]:
         """Register a pin; the answer may have to wait until its blocks are cached."""

@@ -34,6 +34,7 @@ from engine.scheduling.token_constraint import (
 )
 from engine.startup.lower_tiers import LowerTiers
 from engine.stats.counters import EngineCounters
+from engine.stats.tree_views import TreeViews
 from engine.step import Runner
 from engine.step_sizes import MOST_NEW
 from prefix_cache.cache import PrefixCache
@@ -105,6 +106,7 @@ def assemble(
         FairQueue(limits.queue), sequence_cache, limits.step, times, counters, clock
     )
     most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
+    pins = Pins(cache, most)
     components = Components(
         link=link,
         intake=Intake(
@@ -120,8 +122,9 @@ def assemble(
         runner=loaded_runner.runner,
         masks=loaded_runner.masks,
         cache=cache,
-        pins=Pins(cache, most),
+        pins=pins,
         prefix_queries=PrefixQueries(cache, times),
+        tree_views=TreeViews(cache, pins, welcome.engine_id, clock),
         copies=copies,
         rates=rates,
         times=times,

@@ -87,6 +87,10 @@ class EngineCounters:
         windows = {name: self._windows.window(s, now) for name, s in WINDOWS_S.items()}
         return windows | {"all": self._windows.total()}
 
+    def total(self) -> WindowStats:
+        """Prompt tokens since the start."""
+        return self._windows.total()
+
     def uptime(self, now: float) -> float:
         """Seconds since the start."""
         return now - self._started

@@ -45,7 +45,7 @@ def report(components: Components, evictions: int) -> EngineStats:
         windows=components.counters.windows(now),
         pool=PoolStats(block_size=cache.block_size, **asdict(cache.capacity.pool())),
         tree_nodes=cache.tree.num_nodes,
-        tree_depth=cache.tree.depth,
+        tree_depth=components.tree_views.depth(),
         flows=flows,
         loading=len(components.scheduler.loading),
         failed_loads=components.scheduler.active.num_failed_loads,
@@ -54,7 +54,7 @@ def report(components: Components, evictions: int) -> EngineStats:
         shares=_flow_shares(cache, flows),
         floors_scale={tier.value: by for tier, by in cache.quotas.floors_scale.items()},
         evictions=[
-            _eviction(one, now) for one in cache.eviction_log.entries()[: max(evictions, 0)]
+            eviction_stats(one, now) for one in cache.eviction_log.entries()[: max(evictions, 0)]
         ],
         pins=components.pins.stats(),
     )
@@ -73,7 +73,7 @@ def _tier_stats(components: Components) -> TierStats:
             if (by_reason := cache.eviction_log.by_reason(tier))
         },
         prefill=components.times.tokens_per_second(),
-        disk=None if copies.disk is None else _disk(copies.disk),
+        disk=None if copies.disk is None else disk_stats(copies.disk),
     )
 
 
@@ -103,7 +103,8 @@ def _ways(copies: TierCopies) -> list[DirectionStats]:
     return sorted(ways, key=attrgetter("source", "target"))
 
 
-def _disk(disk: Disk) -> DiskStats:
+def disk_stats(disk: Disk) -> DiskStats:
+    """The disk tier's counts."""
     return msgspec.convert({"state": disk.state.value, **asdict(disk.stats)}, DiskStats)
 
 
@@ -124,7 +125,8 @@ def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowSh
     }
 
 
-def _eviction(entry: EvictionEntry, now: float) -> EvictionStats:
+def eviction_stats(entry: EvictionEntry, now: float) -> EvictionStats:
+    """How an entry of the log is told at `now`, in seconds of the cache's clock."""
     tier, reason, of_owner, for_owner = entry.eviction
     return EvictionStats(
         age_s=now - entry.when,

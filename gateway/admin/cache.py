@@ -15,12 +15,12 @@ from gateway.admin.wire import AdminBody, json_response, read_body
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable, from_engine
 from gateway.http.openapi import described
+from gateway.overview.tenant_names import PUBLISHED
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 
 MAX_EVICTIONS = 1000  # the engine remembers no more
-PUBLISHED = "published"  # the engine's flow that computes and owns published prefixes
 
 
 class FlushOrder(AdminBody, frozen=True, kw_only=True):
@@ -51,13 +51,13 @@ def cache_router(
 
     @router.get("/stats", openapi_extra=described(CacheStats))
     async def stats() -> Response:
-        with _refusing():
+        with refusing():
             counted = await engine.stats()
         return json_response(cache_stats(counted, await _names(store)))
 
     @router.get("/evictions", openapi_extra=described(EvictionList))
     async def evictions() -> Response:
-        with _refusing():
+        with refusing():
             counted = await engine.stats(evictions=MAX_EVICTIONS)
         now = clock()
         return json_response(EvictionList([eviction(one, now) for one in counted.evictions]))
@@ -67,7 +67,7 @@ def cache_router(
         order = await read_body(request, FlushOrder)
         if order.tenant is not None:
             await store.get(Tenant, order.tenant)
-        with _refusing():
+        with refusing():
             flushed = await engine.flush(order.tenant)
         if order.tenant is None:
             turns.forget_all()
@@ -89,7 +89,7 @@ async def _names(store: Store) -> dict[str, str]:
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def refusing() -> Iterator[None]:
     """Raise the engine's errors as the gateway's, so that they are answered and counted as such."""
     try:
         yield

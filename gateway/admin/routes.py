@@ -20,6 +20,11 @@ from gateway.auth.keyring import Keyring
 from gateway.bounded_engine import BoundedEngine
 from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.http.openapi import described
+from gateway.overview.isolation import isolation_router
+from gateway.overview.routes import Watched, overview_router
+from gateway.overview.tenant_names import TenantNames
+from gateway.overview.tree_routes import tree_router
+from gateway.overview.tree_rows import TreeRows
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.published import Published
@@ -38,6 +43,7 @@ def admin_router(
     bodies: BodyMemory,
     partitions: Partitions,
     turns: TurnMemory,
+    watched: Watched,
     *,
     open_metrics: bool = False,
     clock: Callable[[], float] = time.time,
@@ -50,12 +56,16 @@ def admin_router(
     guarded = [Depends(admin_auth), Depends(_with_room(bodies))]
     router = APIRouter()
     audit = AuditTrail(store, clock)
+    names = TenantNames(store, clock)
     for part in (
         tenants_router(store, keyring, bounded, audit, partitions, clock),
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
         prefixes_router(Publishing(store, published, bounded, audit), store, clock),
         cache_router(store, bounded, audit, turns, clock),
+        overview_router(watched, bounded, names, store, clock),
+        isolation_router(store, audit, clock),
+        tree_router(bounded, TreeRows(published, names)),
         usage_router(store, clock),
         audit_router(store),
     ):

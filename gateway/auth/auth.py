@@ -23,7 +23,7 @@ from gateway.auth.caller import Caller
 from gateway.auth.keyring import REFUSED, Keyring, key_digest
 from gateway.auth.running_requests import RunningRequests
 from gateway.errors import Unauthenticated
-from gateway.http.request_head import running_request
+from gateway.http.request_head import route_of, running_request
 
 OPERATOR_HEADER = "x-ratoon-operator"
 
@@ -52,6 +52,7 @@ class Authenticator:
         if self._running is not None:
             running = running_request(request.scope)
             running.tenant_id, running.key_id = caller.tenant_id, caller.key_id
+            running.route = route_of(request.scope)
             self._running.add(self._keyring.digest(key), running)
         is_operator = self._operator is not None and self._operator.vouches_for(request)
         return replace(caller, is_operator=True) if is_operator else caller

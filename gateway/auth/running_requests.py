@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import chain
 
 from gateway.auth.keyring import Keyring
 from gateway.errors import GatewayError
@@ -37,6 +38,10 @@ class RunningRequests:
     def __len__(self) -> int:
         """How many there are."""
         return sum(map(len, self._by_key.values()))
+
+    def __iter__(self) -> Iterator[RunningRequest]:
+        """All of them."""
+        return chain.from_iterable(list(self._by_key.values()))
 
     def add(self, digest: bytes, request: RunningRequest) -> None:
         """From now until it is over, `request` runs under the key with this digest."""

@@ -8,6 +8,7 @@ Knows: what is answered to each kind of exception. Does not know: how the router
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects, error_response
 from gateway.http.openapi import JSON, complete, flattened
 from gateway.http.request_head import ClientGone, RequestHead, route_of, running_request
+from gateway.overview.refusals import LastRefusals, Refusal
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics
 
@@ -77,12 +79,16 @@ def build_app(
     dialects: Dialects,
     cors: Cors | None = None,
     access_log: AccessLog | None = None,
+    refusals: LastRefusals | None = None,
 ) -> GatewayApp:
-    """One application of these routers; every exception they raise becomes one typed answer."""
+    """One application of these routers; every exception they raise becomes one typed answer.
+
+    What is refused, or fails before its answer begins, is noted in `refusals`, if given.
+    """
     app = GatewayApp(dialects, cors, access_log)
     for router in routers:
         app.include_router(router)
-    _speak_errors(app, metrics)
+    _speak_errors(app, metrics, refusals or LastRefusals())
     return app
 
 
@@ -93,23 +99,23 @@ def _methods_of(app: FastAPI, path: str) -> str:
     return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
-def _speak_errors(app: FastAPI, metrics: GatewayMetrics) -> None:
+def _speak_errors(app: FastAPI, metrics: GatewayMetrics, refusals: LastRefusals) -> None:
     async def refused(request: Request, error: Exception) -> Response:
-        refusal = _noted(request, error)
+        refusal = _noted(request, error, refusals)
         metrics.refused(route_of(request.scope), refusal.code)
         allow = {"allow": _methods_of(app, request.url.path)} if refusal.status == 405 else None
         return error_response(request.scope, refusal, allow)
 
     async def broke_off(request: Request, error: Exception) -> Response:
         # The request metrics has counted it: the request had started.
-        return error_response(request.scope, _noted(request, error))
+        return error_response(request.scope, _noted(request, error, refusals))
 
     async def gone(_: Request, __: Exception) -> Response:
         return Response(status_code=_CLIENT_CLOSED)
 
     async def unforeseen(request: Request, _: Exception) -> Response:
         running = running_request(request.scope)
-        running.refusal = _INTERNAL.code
+        _note(request, _INTERNAL, refusals)
         _LOG.error("request %s (%s) broke the gateway", running.id, running.shown_id)
         return error_response(request.scope, _INTERNAL)
 
@@ -121,11 +127,28 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics) -> None:
     app.add_exception_handler(Exception, unforeseen)
 
 
-def _noted(request: Request, error: Exception) -> GatewayError:
-    """What is answered to `error`, for the access log too."""
+def _noted(request: Request, error: Exception, refusals: LastRefusals) -> GatewayError:
+    """What is answered to `error`, for the access log and the operator too."""
     refusal = _as_gateway_error(request, error)
-    running_request(request.scope).refusal = refusal.code
+    _note(request, refusal, refusals)
     return refusal
+
+
+def _note(request: Request, refusal: GatewayError, refusals: LastRefusals) -> None:
+    running = running_request(request.scope)
+    running.refusal = refusal.code
+    refusals.add(
+        Refusal(
+            at=time.time(),
+            request_id=running.id,
+            client_id=running.client_id,
+            tenant=running.tenant_id,
+            route=route_of(request.scope),
+            status=refusal.status,
+            code=refusal.code,
+            message=refusal.message,
+        )
+    )
 
 
 def _as_gateway_error(request: Request, error: Exception) -> GatewayError:

@@ -76,6 +76,7 @@ class RunningRequest:
         self.method = method
         self.tenant_id: str | None = None
         self.key_id: str | None = None
+        self.route: str | None = None  # its template, once it is let in
         self.refusal: str | None = None  # an error's code
         self.used: RequestUse | None = None
         self.arrived = time.monotonic()

@@ -143,6 +143,15 @@ class Namespaces:
         whose = () if scope == EVERYONE else ("group", scope)
         return derive_namespace(self._secret, fingerprint, ("published", *whose))
 
+    def of_tenant(self, tenant_id: str, fingerprint: bytes) -> Namespace:
+        """A tenant's own namespace, without a salt and as if it were in no group."""
+        scope = ("all",) if self._share_all else ("tenant", tenant_id)
+        return derive_namespace(self._secret, fingerprint, scope)
+
+    def of_group(self, group_id: str, fingerprint: bytes) -> Namespace:
+        """The namespace that the tenants of a group share."""
+        return derive_namespace(self._secret, fingerprint, ("group", group_id))
+
     def _scope(self, caller: Caller, salt: str | None) -> tuple[str, ...]:
         if not caller.tenant_id or caller.group_id == "":
             raise ScopeMissing("the caller has no tenant id, or an empty group id")

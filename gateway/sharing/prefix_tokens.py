@@ -38,6 +38,10 @@ class PrefixTokens:
             return self._common([source.text + more for more in _CONTINUATIONS], special=True)
         return self._common(self._rendered(source), special=False)
 
+    def text(self, token_ids: TokenIds) -> str:
+        """What these tokens say, special ones too."""
+        return self._tokenizer.decode(token_ids.tolist(), skip_special_tokens=False)
+
     def _rendered(self, source: PrefixSource) -> list[Rendered]:
         """The chat with each continuation, by all roles that the template accepts next."""
         if self._template is None:

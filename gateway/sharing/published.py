@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ from prefix_cache.namespace import NamespacePath
 REFRESH_S = 2.0
 FILLING = 0  # the token id that fills up the last block
 LOOK_S = 0.25  # how soon a new engine is noticed
+_NONE: TokenIds = np.empty(0, np.int32)
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Published:
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
         self._tokens: dict[str, TokenIds] = {}  # of what is published, by id
+        self._live: dict[str, PublishedPrefix] = {}  # what is published, by id
         self._unusable: dict[str, str] = {}  # ids of prefixes that the model refuses, and why
         self._in_force: tuple[object, ...] = ()  # what the index was made of
 
@@ -79,6 +81,19 @@ class Published:
         """The tokens of a source; BadRequest if the model's template refuses it."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._parts.pool, self._parts.tokens.of, source)
+
+    @property
+    def namespaces(self) -> Namespaces:
+        """Which namespace is whose."""
+        return self._parts.namespaces
+
+    def record(self, prefix_id: str) -> PublishedPrefix | None:
+        """What is published under this id; None: nothing is, any more or yet."""
+        return self._live.get(prefix_id)
+
+    def text(self, prefix_id: str, start: int, end: int) -> str:
+        """What the tokens [start, end) of a published prefix say; "" where there are none."""
+        return self._parts.tokens.text(self._tokens.get(prefix_id, _NONE)[start:end])
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
@@ -143,11 +158,12 @@ class Published:
             return False
         return True
 
-    def _index(self, live: Iterable[PublishedPrefix], welcome: Welcome) -> None:
+    def _index(self, live: Sequence[PublishedPrefix], welcome: Welcome) -> None:
         made_of = (welcome.block_size, *((record.id, record.scope) for record in live))
         if made_of == self._in_force:
             return
         self._tokens = {record.id: self._tokens[record.id] for record in live}
+        self._live = {record.id: record for record in live}
         entries = [(record.scope, self._tokens[record.id]) for record in live]
         self._parts.index.renew(welcome.block_size, entries)
         self._in_force = made_of

@@ -108,13 +108,13 @@ class FaultWatch:
 
     def worst(self) -> Fault | None:
         """The worst fault there is, as far as is known."""
-        return min(self._faults(), key=lambda fault: STATUSES.index(fault.status), default=None)
+        return min(self.faults(), key=lambda fault: STATUSES.index(fault.status), default=None)
 
     async def look(self) -> None:
         """Check everything once."""
         for one in self._watched:
             await one.check()
-        found = self._faults()
+        found = self.faults()
         for fault in found - self._known:
             _LOG.error("%s: %s", fault.status, fault.reason)
         for fault in self._known - found:
@@ -128,7 +128,8 @@ class FaultWatch:
         async with repeated(self._look_and_wait, "fault-watch"):
             yield self
 
-    def _faults(self) -> set[Fault]:
+    def faults(self) -> set[Fault]:
+        """All that are known."""
         return {one.fault for one in self._watched if one.fault is not None}
 
     async def _look_and_wait(self) -> None:

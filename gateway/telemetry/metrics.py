@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -53,12 +54,30 @@ QUEUE_BUCKETS = (0.001, 0.005, *REQUEST_BUCKETS)
 class BulkHistogram(Histogram):
     """A histogram that takes many observations at the cost of a few."""
 
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """The buckets' upper bounds; the last is infinite."""
+        return tuple(self._upper_bounds)
+
+    def counts(self) -> tuple[float, ...]:
+        """What this process has observed, by bucket."""
+        return tuple(bucket.get() for bucket in self._buckets)
+
     def observe_all(self, amounts: Sequence[float]) -> None:
         """What `observe` of each amount does."""
         self._sum.inc(sum(amounts))
         buckets = (bisect_left(self._upper_bounds, amount) for amount in amounts)
         for bucket, count in collections.Counter(buckets).items():
             self._buckets[bucket].inc(count)
+
+
+class Latencies(NamedTuple):
+    """What this process has counted by bucket, whose upper bounds are in seconds."""
+
+    first_token_bounds: tuple[float, ...]
+    first_token: tuple[float, ...]
+    gap_bounds: tuple[float, ...]
+    gap: tuple[float, ...]
 
 
 class GatewayMetrics:
@@ -99,9 +118,10 @@ class GatewayMetrics:
         self._queue = histogram(
             "ratoon_queue_seconds", "Wait in the engine's queue", buckets=QUEUE_BUCKETS
         )
-        self._first_token = histogram(
+        self._first_token = BulkHistogram(
             "ratoon_time_to_first_token_seconds",
             "From the request's arrival to its first token",
+            registry=registry,
             buckets=FIRST_TOKEN_BUCKETS,
         )
         self._gap = BulkHistogram(
@@ -163,6 +183,11 @@ class GatewayMetrics:
     def refused(self, route: str, code: str) -> None:
         """A request was refused before it started."""
         self._refused.labels(route, code).inc()
+
+    def latencies(self) -> Latencies:
+        """Times to the first token and between tokens; of several processes, this one's."""
+        first, gap = self._first_token, self._gap
+        return Latencies(first.bounds, first.counts(), gap.bounds, gap.counts())
 
     def faults(self, statuses: set[str]) -> None:
         """The faults there are now."""

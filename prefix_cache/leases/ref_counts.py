@@ -233,6 +233,7 @@ class RefCounts:
 
     def _leave(self, node: Node) -> None:
         node.attached = False
+        self.tree.left(node)
         self.withdraw(node)
         for noted in self.redundant.values():
             noted.discard(node)

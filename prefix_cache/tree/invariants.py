@@ -41,6 +41,7 @@ def check(
     for lease in leases:
         _check_lease(lease)
     _expect("node count", tree.num_nodes, len(attached))
+    _check_tops(tree, attached)
     _check_ref_counts([tree.root, *attached], detached, leases)
     _check_candidates(tree, ref_counts, attached)
     for tier, allocator in capacity.allocators.items():
@@ -54,6 +55,14 @@ def check(
 def _expect(what: str, kept: object, recomputed: object) -> None:
     if kept != recomputed:
         raise InvariantBroken(f"{what}: kept {kept}, recomputed {recomputed}")
+
+
+def _check_tops(tree: RadixTree, attached: Iterable[Node]) -> None:
+    tops: dict[bytes, set[Node]] = {}
+    for node in attached:
+        if node.parent is not None and node.parent.namespace != node.namespace:
+            tops.setdefault(node.namespace, set()).add(node)
+    _expect("first nodes by namespace", {ns: set(some) for ns, some in tree.tops.items()}, tops)
 
 
 def _detached(leases: list[Lease], in_flight: InFlight) -> list[Node]:

@@ -88,7 +88,7 @@ class Transfer:
         return next(node for node in self.nodes if position < node.end)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Node:
     """A run of blocks after its parent's; identity is the object itself."""
 

@@ -43,6 +43,8 @@ class RadixTree:
             last_used=0.0,
         )
         self.num_nodes = 0  # the root is not counted
+        # The first nodes of each namespace: their parents are in none, or in another one.
+        self.tops: dict[Namespace, dict[Node, None]] = {}
 
     @property
     def depth(self) -> int:
@@ -132,6 +134,9 @@ class RadixTree:
         upper.device_children = upper.upper_children = 0
         if parent is not None:
             parent.children.put(upper.first_key, upper)
+            if node in self.tops.get(node.namespace, ()):
+                self.left(node)
+                self._is_top(upper)
         node.parent, node.start, node.counted_in_parent = upper, node.start + at, NOWHERE
         node.num_read = max(node.num_read - at, 0)
         node.first_key = node.namespace + node.edge.first_block()
@@ -165,9 +170,22 @@ class RadixTree:
             first_key=namespace + edge.first_block(),
         )
         parent.children.put(node.first_key, node)
+        if namespace != parent.namespace:
+            self._is_top(node)
         self.tell(node)
         self.num_nodes += 1
         return node
+
+    def left(self, node: Node) -> None:
+        """A node is no first one of its namespace any more, if it was: it has left the tree."""
+        tops = self.tops.get(node.namespace, {})
+        if node in tops:
+            del tops[node]
+            if not tops:
+                del self.tops[node.namespace]
+
+    def _is_top(self, node: Node) -> None:
+        self.tops.setdefault(node.namespace, {})[node] = None
 
     def tell(self, node: Node) -> bool:
         """Keep the parent's counts right after a node's blocks have changed tiers.

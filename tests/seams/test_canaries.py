@@ -24,6 +24,16 @@ from tests.doubles.waiting import wait_for
 from tests.seams.support.canaries import canary, files_of, finds, forms
 from tests.seams.support.server import Server, running_server
 
+LOOKED_AT = (
+    "/metrics",
+    "/admin/cache/stats",
+    "/admin/tenants",
+    "/admin/overview",
+    "/admin/requests",
+    "/admin/refusals",
+    "/admin/cache/tree",
+    "/admin/cache/prefixes",
+)
 LONG = {"stream": True, "max_tokens": 3000, "ignore_eos": True}
 
 
@@ -56,10 +66,7 @@ class Scene:
     def places(self) -> dict[str, bytes]:
         """Everything that is left behind."""
         with self.server.client(self.server.admin_key) as client:
-            told = {
-                path: client.get(path).content
-                for path in ("/metrics", "/admin/cache/stats", "/admin/tenants")
-            }
+            told = {path: client.get(path).content for path in LOOKED_AT}
         traces = {f"trace {number}": body for number, body in enumerate(self.collector.raw)}
         log = {"log": self.log.read_bytes()}
         files = [item for place in self.kept_in for item in files_of(place).items()]

@@ -28,6 +28,7 @@ from engine.link.messages import (
 )
 from engine.link.query_messages import MarkedPrefix, Probed
 from engine.link.stats_messages import EngineStats, PinStats, PoolStats, TierTokens
+from engine.link.view_messages import Overview, Prefixes, PrefixOrder, Sequences, TreeLevel
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.engine.logprobs import pack_logprobs
@@ -195,6 +196,33 @@ class FakeEngine:
             flows={},
             pins=PinStats(most=1000, claimed=sum(self.pinned.values()), pinned=dict(self.pinned)),
         )
+
+    async def overview(self, *, owners: int = 0, evictions: int = 0) -> Overview:
+        """As many numbers as the double has."""
+        return Overview(
+            query_id="",
+            engine_id="fake",
+            uptime_s=1.0,
+            found=TierTokens(),
+            computed_tokens=0,
+            generated_tokens=0,
+            waiting=0,
+            running=self.running,
+            loads_chosen=0,
+            loads_refused=0,
+        )
+
+    async def sequences(self, limit: int) -> Sequences:
+        """None is listed."""
+        return Sequences(query_id="", total=self.running, sequences=[])
+
+    async def tree(self, node: str | None, limit: int) -> TreeLevel:
+        """Nothing is in the tree."""
+        return TreeLevel(query_id="", is_known=node is None)
+
+    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+        """None is listed."""
+        return Prefixes(query_id="", prefixes=[], surveyed=0, nodes=0, age_s=0.0)
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
         """Forget everything, whatever was asked."""

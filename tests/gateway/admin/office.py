@@ -17,8 +17,13 @@ from gateway.admin.routes import admin_router
 from gateway.auth.auth import AdminAuthenticator, Authenticator
 from gateway.auth.caller import Caller
 from gateway.auth.keyring import Keyring, key_digest
+from gateway.auth.running_requests import RunningRequests
+from gateway.bounded_engine import BoundedEngine
 from gateway.config import Bounds
 from gateway.http.body_memory import BodyMemory
+from gateway.overview.history import History
+from gateway.overview.refusals import LastRefusals
+from gateway.overview.routes import Watched
 from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.tokenizer import Tokenizer
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
@@ -26,6 +31,7 @@ from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.prefix_tokens import PrefixTokens
 from gateway.sharing.published import Published, PublishedParts
+from gateway.state.faults import FaultWatch
 from gateway.state.sqlite.store import SqliteStore
 from gateway.telemetry.metrics import GatewayMetrics
 from tests.doubles.engine.tiny_model import write_tiny_model
@@ -49,6 +55,7 @@ class Office:
     metrics: GatewayMetrics
     clock: ManualClock
     turns: TurnMemory
+    watched: Watched
 
     async def tenant(self, name: str = "acme", **fields: Any) -> dict[str, Any]:
         answer = await self.operator.post("/admin/tenants", json={"name": name, **fields})
@@ -82,6 +89,14 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
         )
     )
     turns = TurnMemory(Bounds(), clock)
+    watched = Watched(
+        History(BoundedEngine(engine), metrics, clock),
+        LastRefusals(),
+        RunningRequests(keyring),
+        FaultWatch([], lambda _: None),
+        "tiny",
+        clock(),
+    )
     app = small_app(
         admin_router(
             store,
@@ -93,13 +108,16 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             BodyMemory(Bounds()),
             Partitions(store, engine, are_wanted=True),
             turns,
+            watched,
             open_metrics=open_metrics,
             clock=clock,
         ),
         _tenant_router(Authenticator(keyring)),
     )
     async with client_of(app, admin_key) as operator:
-        yield Office(app, operator, admin_key, store, keyring, engine, metrics, clock, turns)
+        yield Office(
+            app, operator, admin_key, store, keyring, engine, metrics, clock, turns, watched
+        )
     pool.shutdown()
     await store.close()
 

@@ -30,9 +30,15 @@ ROUTES = {
     ("GET", "/admin/prefixes/{prefix_id}"),
     ("DELETE", "/admin/prefixes/{prefix_id}"),
     ("GET", "/admin/audit"),
+    ("GET", "/admin/overview"),
+    ("PUT", "/admin/isolation/report"),
+    ("GET", "/admin/refusals"),
+    ("GET", "/admin/requests"),
     ("GET", "/admin/usage"),
     ("GET", "/admin/cache/stats"),
     ("GET", "/admin/cache/evictions"),
+    ("GET", "/admin/cache/tree"),
+    ("GET", "/admin/cache/prefixes"),
     ("POST", "/admin/cache/flush"),
     ("GET", "/metrics"),
 }
@@ -85,6 +91,12 @@ async def test_the_operator_gets_in_everywhere(office: Office) -> None:
         content = {"name": f"new-{number}"} if method in ("POST", "PATCH") and named_only else {}
         if (method, path) == ("POST", "/admin/prefixes"):
             content = {"name": "new", "text": TEXT}
+        if method == "PUT":
+            answer = await office.operator.put(
+                url, json={"verdict": "passed", "samples": 9, "report": "# Fine"}
+            )
+            assert answer.status_code == 200
+            continue
         answer = await office.operator.request(method, url, json=content)
         assert answer.status_code in (200, 201), url
 

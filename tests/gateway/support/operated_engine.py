@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -24,6 +25,14 @@ from engine.link.stats_messages import (
     TierStats,
     TierTokens,
     WindowStats,
+)
+from engine.link.view_messages import (
+    Overview,
+    Prefixes,
+    PrefixOrder,
+    Sequences,
+    SequenceView,
+    TreeLevel,
 )
 
 WELCOME = Welcome(
@@ -96,6 +105,23 @@ def some_stats(
     )
 
 
+def some_overview(**fields: Any) -> Overview:
+    """An idle engine's, but for `fields`."""
+    counts: dict[str, Any] = {
+        "query_id": "",
+        "engine_id": "engine-1",
+        "uptime_s": 12.5,
+        "found": TierTokens(),
+        "computed_tokens": 0,
+        "generated_tokens": 0,
+        "waiting": 0,
+        "running": 0,
+        "loads_chosen": 0,
+        "loads_refused": 0,
+    }
+    return Overview(**(counts | fields))
+
+
 class OperatedEngine:
     """Implements `engine.link.interface.Engine`; `flushes` holds what it was told to forget."""
 
@@ -104,6 +130,12 @@ class OperatedEngine:
         self.is_stalled = False
         self.hangs = False
         self.counters = some_stats()
+        self.seen = some_overview()
+        self.overview_asks: list[tuple[int, int]] = []
+        self.levels: dict[str | None, TreeLevel] = {}
+        self.listed = Prefixes(query_id="", prefixes=[], surveyed=0, nodes=0, age_s=0.0)
+        self.prefix_asks: list[tuple[str, int]] = []
+        self.alive: list[SequenceView] = []
         self.flushes: list[str | None] = []
         self.pinned: dict[str, int] = {}
         self.flows: dict[str, FlowQuota] | None = None
@@ -123,6 +155,25 @@ class OperatedEngine:
         await self._answer()
         pins = PinStats(most=8, claimed=sum(self.pinned.values()), pinned=dict(self.pinned))
         return replace(self.counters, pins=pins)
+
+    async def overview(self, *, owners: int = 0, evictions: int = 0) -> Overview:
+        await self._answer()
+        self.overview_asks.append((owners, evictions))
+        return self.seen
+
+    async def sequences(self, limit: int) -> Sequences:
+        await self._answer()
+        listed = self.alive[:limit]
+        return Sequences(query_id="", total=len(self.alive), sequences=listed)
+
+    async def tree(self, node: str | None, limit: int) -> TreeLevel:
+        await self._answer()
+        return self.levels.get(node, TreeLevel(query_id="", is_known=node is None))
+
+    async def prefixes(self, order: PrefixOrder, limit: int) -> Prefixes:
+        await self._answer()
+        self.prefix_asks.append((order, limit))
+        return self.listed
 
     async def flush(self, *, flow: str | None = None, namespace: bytes | None = None) -> int:
         await self._answer()

@@ -1,0 +1,168 @@
+"""The tree as an operator walks it, a level at a time, and its hottest and most wasteful nodes.
+
+A query looks at some hundred nodes. What has to be counted over the whole tree is surveyed: at once
+where the tree is small; else some nodes at a time, between steps, and only while somebody asks.
+
+Knows: nodes, their sums, pins. Does not know: tenants, and no token of a prompt leaves it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+from engine.link.view_messages import (
+    NodeView,
+    Prefixes,
+    PrefixesQuery,
+    TreeLevel,
+    TreeQuery,
+)
+from engine.scheduling.pins import Pins
+from engine.stats.node_ids import NodeIds
+from prefix_cache.cache import PrefixCache
+from prefix_cache.namespace import Namespace
+from prefix_cache.tree.node import Node
+from prefix_cache.tree.survey import NamespaceUse
+
+SLICE = 128  # nodes that are looked at between two steps
+PACE_S = 0.02  # and how often, at most
+AT_ONCE = 512  # nodes that one query may look at
+RENEW_S = 10.0  # after which who asks lets a new survey begin
+
+PinsOf = Mapping[Node, list[str]]
+
+
+class TreeViews:
+    """Of one cache. One owner thread. `clock`: seconds, monotonic, as the cache's times are."""
+
+    def __init__(
+        self, cache: PrefixCache, pins: Pins, engine_id: str, clock: Callable[[], float]
+    ) -> None:
+        self._cache = cache
+        self._pins = pins
+        self._ids = NodeIds(engine_id)
+        self._clock = clock
+        self._due = 0.0
+
+    @property
+    def is_surveying(self) -> bool:
+        """Whether `advance` has something to do."""
+        return self._cache.survey.is_under_way
+
+    def advance(self) -> None:
+        """Survey a few more nodes, unless that was done just now."""
+        if self._cache.survey.is_under_way and self._clock() >= self._due:
+            self._cache.survey.advance(SLICE)
+            self._due = self._clock() + PACE_S
+
+    def depth(self) -> int:
+        """Nodes on the longest path: of now where the tree is small, else of the last survey."""
+        self._look()
+        return self._cache.survey.known.depth
+
+    def prefixes(self, query: PrefixesQuery) -> Prefixes:
+        """The reply to one query."""
+        self._look()
+        survey, pins = self._cache.survey, self._pins.by_node()
+        known = survey.known
+        ordered = known.hot if query.order == "hot" else known.wasteful
+        return Prefixes(
+            query_id=query.query_id,
+            prefixes=[self._node(node, pins) for node in ordered.listed()[: query.limit]],
+            surveyed=known.nodes,
+            nodes=self._cache.tree.num_nodes,
+            age_s=None if survey.last is None else self._clock() - survey.began,
+        )
+
+    def level(self, query: TreeQuery) -> TreeLevel:
+        """The reply to one query."""
+        if query.node is None:
+            self._look()
+            return self._namespaces(query)
+        found = self._ids.named(query.node)
+        if isinstance(found, Node):
+            view = self._node(found, self._pins.by_node())
+            children = reversed(found.children.values())
+            return self._below(query, view, children, len(found.children))
+        if found is None or found not in self._cache.tree.tops:
+            return TreeLevel(query_id=query.query_id, is_known=False)
+        self._look()
+        tops = self._cache.tree.tops[found]
+        return self._below(query, self._namespace(found), reversed(tops), len(tops))
+
+    def _look(self) -> None:
+        """Have a survey that is not old, or let one begin."""
+        survey, now = self._cache.survey, self._clock()
+        if self._cache.tree.num_nodes <= AT_ONCE:
+            survey.advance(AT_ONCE)  # ends one that began when there were more
+            survey.begin(now)
+            survey.advance(AT_ONCE)
+        elif now - survey.began > RENEW_S:
+            survey.begin(now)
+
+    def _namespaces(self, query: TreeQuery) -> TreeLevel:
+        tops, uses = self._cache.tree.tops, self._cache.survey.known.namespaces
+        known = ((uses[ns].blocks, ns) for ns in uses if ns in tops)
+        largest = [ns for _, ns in heapq.nlargest(query.limit, known)]
+        listed = dict.fromkeys([*largest, *islice(tops, query.limit)])
+        views = [self._namespace(ns) for ns in islice(listed, query.limit)]
+        more = len(tops) - len(views)
+        return TreeLevel(query_id=query.query_id, is_known=True, children=views, more=more)
+
+    def _below(
+        self, query: TreeQuery, view: NodeView, newest: Iterable[Node], count: int
+    ) -> TreeLevel:
+        pins = self._pins.by_node()
+        largest = heapq.nlargest(query.limit, islice(newest, AT_ONCE), key=_blocks)
+        return TreeLevel(
+            query_id=query.query_id,
+            is_known=True,
+            node=view,
+            children=[self._node(child, pins) for child in largest],
+            more=count - len(largest),
+        )
+
+    def _namespace(self, namespace: Namespace) -> NodeView:
+        tops = self._cache.tree.tops[namespace]
+        use = self._cache.survey.known.namespaces.get(namespace) or NamespaceUse()
+        return NodeView(
+            node=self._ids.of_namespace(namespace),
+            parent=None,
+            namespace=namespace,
+            flow=next(iter(tops)).owner,
+            tokens_before=0,
+            tokens=use.blocks * self._cache.block_size,
+            device=use.device,
+            host=use.host,
+            disk=use.disk,
+            hits=use.hits,
+            last_used_s=self._clock() - use.last_used,
+            children=len(tops),
+        )
+
+    def _node(self, node: Node, pins: PinsOf) -> NodeView:
+        edge, parent, size = node.edge, node.parent, self._cache.block_size
+        is_first = parent is None or parent.namespace != node.namespace
+        return NodeView(
+            node=self._ids.of_node(node),
+            parent=self._ids.of_namespace(node.namespace)
+            if is_first or parent is None
+            else self._ids.of_node(parent),
+            namespace=node.namespace,
+            flow=node.owner,
+            tokens_before=node.start * size,
+            tokens=edge.num_blocks * size,
+            device=edge.num_device,
+            host=edge.num_upper - edge.num_device,
+            disk=edge.num_blocks - edge.num_upper,
+            hits=node.hits,
+            last_used_s=self._clock() - node.last_used,
+            children=len(node.children),
+            pins=pins.get(node, []),
+        )
+
+
+def _blocks(node: Node) -> int:
+    return node.edge.num_blocks

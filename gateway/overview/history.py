@@ -1,0 +1,137 @@
+"""The last hour of the engine and of this process's latencies, a sample every five seconds.
+
+It is kept from the start on, whether or not anybody looks, so that a page that is opened after an
+incident shows it. Samples lie on a grid of INTERVAL_S seconds since the epoch. Each worker keeps a
+history of its own: counts of tokens and blocks are the engine's, and so the same in all of them;
+latencies are those of the requests that the worker answered, which is what it can measure.
+
+Knows: differences between two looks. Does not know: tenants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from engine.errors import EngineError
+from engine.link.view_messages import Overview
+from gateway.bounded_engine import BoundedEngine
+from gateway.overview.percentiles import Percentiles, percentiles
+from gateway.periodic import repeated
+from gateway.telemetry.metrics import GatewayMetrics, Latencies
+
+INTERVAL_S = 5.0
+KEPT_S = 3600.0
+
+
+class TokensByTier(msgspec.Struct, frozen=True):
+    """Prompt tokens that were found, by the tier that they lay in."""
+
+    device: int
+    host: int
+    disk: int
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in the `seconds` before `t`; `waiting` and `running` are of that moment.
+
+    Latencies are None where this process answered nothing.
+    """
+
+    t: float  # seconds since the epoch
+    seconds: float  # INTERVAL_S, or longer after samples that the engine did not answer
+    hit_tokens: TokensByTier
+    computed_tokens: int  # of prompts
+    generated_tokens: int
+    ttft_ms: Percentiles | None
+    itl_ms: Percentiles | None
+    waiting: int
+    running: int
+    loads_blocks: int  # lower blocks that were loaded
+    recomputed_blocks: int  # and those that were computed again instead
+
+
+class _Look(msgspec.Struct, frozen=True):
+    t: float
+    overview: Overview
+    latencies: Latencies
+
+
+class History:
+    """The samples of one process. `clock`: seconds since the epoch."""
+
+    def __init__(
+        self, engine: BoundedEngine, metrics: GatewayMetrics, clock: Callable[[], float]
+    ) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._clock = clock
+        self._last: _Look | None = None
+        self._samples: deque[Sample] = deque(maxlen=int(KEPT_S / INTERVAL_S))
+
+    def since(self, t: float) -> list[Sample]:
+        """The samples after `t`, the oldest first."""
+        return [sample for sample in self._samples if sample.t > t]
+
+    async def look(self) -> None:
+        """Add a sample of what happened since the last look; none while the engine is away."""
+        try:
+            overview = await self._engine.overview()
+        except EngineError:
+            return
+        look = _Look(self._grid(), overview, self._metrics.latencies())
+        last, self._last = self._last, look
+        if last is not None and look.t > last.t:
+            self._samples.append(_sample(last, look))
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Look every INTERVAL_S seconds while this is open."""
+        async with repeated(self._look_when_due, "history"):
+            yield
+
+    async def _look_when_due(self) -> None:
+        await asyncio.sleep(INTERVAL_S - self._clock() % INTERVAL_S)
+        await self.look()
+
+    def _grid(self) -> float:
+        return round(self._clock() / INTERVAL_S) * INTERVAL_S
+
+
+def _sample(last: _Look, look: _Look) -> Sample:
+    now, seen = look.overview, last.overview
+    is_same = now.engine_id == seen.engine_id  # else its counts began at zero
+
+    def more(name: str) -> int:
+        return int(getattr(now, name) - (getattr(seen, name) if is_same else 0))
+
+    tiers = ("device", "host", "disk")
+    found = (getattr(now.found, t) - (getattr(seen.found, t) if is_same else 0) for t in tiers)
+    return Sample(
+        t=look.t,
+        seconds=look.t - last.t,
+        hit_tokens=TokensByTier(*found),
+        computed_tokens=more("computed_tokens"),
+        generated_tokens=more("generated_tokens"),
+        ttft_ms=_between(
+            last.latencies.first_token,
+            look.latencies.first_token,
+            look.latencies.first_token_bounds,
+        ),
+        itl_ms=_between(last.latencies.gap, look.latencies.gap, look.latencies.gap_bounds),
+        waiting=now.waiting,
+        running=now.running,
+        loads_blocks=more("loads_chosen"),
+        recomputed_blocks=more("loads_refused"),
+    )
+
+
+def _between(
+    before: tuple[float, ...], after: tuple[float, ...], bounds: tuple[float, ...]
+) -> Percentiles | None:
+    counts = [new - old for old, new in zip(before, after, strict=True)]
+    return percentiles(bounds, counts)

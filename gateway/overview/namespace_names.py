@@ -1,0 +1,70 @@
+"""What a namespace of the cache is called, for the operator: its tenant's name, as a rule.
+
+A namespace is derived from a secret, so it tells nothing by itself. Those that can be are derived
+again and compared: of what is published, of groups, of the tenants who own something. What is left
+is a tenant's namespace with a salt.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gateway.sharing.namespaces import Namespaces
+from gateway.state.records import EVERYONE
+
+MOST = 20_000  # remembered
+
+
+class NamespaceName(NamedTuple):
+    """`tenant` is None where it is no single tenant's."""
+
+    label: str
+    tenant: str | None
+
+
+class NamespaceNames:
+    """For one process."""
+
+    def __init__(self, namespaces: Namespaces) -> None:
+        self._namespaces = namespaces
+        self._fingerprint = b""
+        self._scopes: dict[bytes, tuple[str, str]] = {}  # kind and id by namespace
+        self._derived: set[tuple[str, str]] = set()
+
+    def name(
+        self,
+        namespace: bytes,
+        owner: str,
+        names: dict[str, str],
+        groups: dict[str, str],
+        fingerprint: bytes,
+    ) -> NamespaceName:
+        """Of a namespace in which `owner`, a tenant's id, has a block. `names` are tenants'."""
+        if fingerprint != self._fingerprint or len(self._derived) > MOST:
+            self._fingerprint, self._scopes, self._derived = fingerprint, {}, set()
+        self._derive("published", EVERYONE)
+        self._derive("tenant", owner)
+        for group in groups:
+            self._derive("published", group)
+            self._derive("group", group)
+        kind, scope = self._scopes.get(namespace, ("salt", owner))
+        who = names.get(owner, owner)
+        if kind == "tenant":
+            return NamespaceName(who, owner)
+        if kind == "salt":
+            return NamespaceName(f"{who}, with a cache salt", owner)
+        if kind == "group":
+            return NamespaceName(f"group {groups.get(scope, scope)}", None)
+        whom = "everyone" if scope == EVERYONE else f"group {groups.get(scope, scope)}"
+        return NamespaceName(f"published for {whom}", None)
+
+    def _derive(self, kind: str, scope: str) -> None:
+        if (kind, scope) in self._derived:
+            return
+        self._derived.add((kind, scope))
+        derive = {
+            "published": self._namespaces.published,
+            "tenant": self._namespaces.of_tenant,
+            "group": self._namespaces.of_group,
+        }[kind]
+        self._scopes[derive(scope, self._fingerprint)] = (kind, scope)

@@ -1,0 +1,39 @@
+"""Percentiles of what a histogram counted between two looks at it.
+
+Knows: counts by bucket. Does not know: single observations, so a percentile is a point within its
+bucket, as if the observations there lay evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import msgspec
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """In milliseconds."""
+
+    p50: float
+    p99: float
+
+
+def percentiles(bounds: Sequence[float], counts: Sequence[float]) -> Percentiles | None:
+    """Of `counts` by bucket, whose upper `bounds` are seconds; None where all are zero.
+
+    The last bound may be infinite: what lies beyond the one before it counts as that one.
+    """
+    if not sum(counts):
+        return None
+    return Percentiles(*(round(_at(bounds, counts, part) * 1000, 3) for part in (0.5, 0.99)))
+
+
+def _at(bounds: Sequence[float], counts: Sequence[float], part: float) -> float:
+    wanted = part * sum(counts)
+    sums = list(accumulate(counts))
+    index = next(i for i, below in enumerate(sums) if below >= wanted)
+    low = bounds[index - 1] if index else 0.0
+    if bounds[index] == float("inf"):
+        return low
+    return low + (bounds[index] - low) * (wanted - (sums[index] - counts[index])) / counts[index]

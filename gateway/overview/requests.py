@@ -1,0 +1,113 @@
+"""The requests under way: the engine's sequences, and what this process knows beside them.
+
+The engine has all of them, whichever worker they came through. Their routes, and requests that are
+not in the engine yet or any more, are known for those that this worker answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from engine.link.view_messages import Sequences, SequenceState, SequenceView
+from gateway.http.request_head import RunningRequest
+
+LISTED = 200
+SEQUENCES = 2 * LISTED  # asked for: a request may have several
+
+State = Literal["gateway", "waiting", "loading", "prefill", "decode"]
+
+
+class RequestView(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. Its tokens are None in state "gateway": it is read, limited or sent there.
+
+    `route` is None for those of other workers.
+    """
+
+    request_id: str
+    tenant: str
+    name: str | None
+    route: str | None
+    model: str
+    state: State
+    age_s: float
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    generated_tokens: int | None
+
+
+class RequestList(msgspec.Struct, frozen=True):
+    """Answer of GET /admin/requests: at most LISTED, the oldest first. No text of any."""
+
+    total: int
+    requests: list[RequestView]
+
+
+def requests_under_way(
+    sequences: Sequences, own: Iterable[RunningRequest], names: dict[str, str], model: str
+) -> RequestList:
+    """All of them, each once: the choices of a request are counted together."""
+    mine = {one.id: one for one in own}
+    by_request: dict[str, list[SequenceView]] = {}
+    for sequence in sequences.sequences:
+        by_request.setdefault(_request_of(sequence), []).append(sequence)
+    found = [
+        _in_engine(request_id, some, mine.get(request_id), names, model)
+        for request_id, some in by_request.items()
+    ]
+    found += [_in_gateway(one, names, model) for one in mine.values() if one.id not in by_request]
+    found.sort(key=lambda one: -one.age_s)
+    more_choices = len(sequences.sequences) - len(by_request)
+    total = sequences.total - more_choices + len(found) - len(by_request)
+    return RequestList(total, found[:LISTED])
+
+
+def _request_of(sequence: SequenceView) -> str:
+    """Admission numbers the sequences of a request."""
+    return sequence.request_id.rpartition("-")[0] or sequence.request_id
+
+
+def _in_engine(
+    request_id: str,
+    some: list[SequenceView],
+    own: RunningRequest | None,
+    names: dict[str, str],
+    model: str,
+) -> RequestView:
+    first = some[0]
+    state: SequenceState = first.state
+    return RequestView(
+        request_id=request_id,
+        tenant=first.flow,
+        name=names.get(first.flow),
+        route=None if own is None else own.route,
+        model=model,
+        state=state,
+        age_s=first.age_s if own is None else _age(own),
+        prompt_tokens=first.prompt_tokens,
+        cached_tokens=first.cached_tokens,
+        generated_tokens=sum(one.generated_tokens for one in some),
+    )
+
+
+def _in_gateway(own: RunningRequest, names: dict[str, str], model: str) -> RequestView:
+    tenant = own.tenant_id or ""
+    return RequestView(
+        request_id=own.id,
+        tenant=tenant,
+        name=names.get(tenant),
+        route=own.route,
+        model=model,
+        state="gateway",
+        age_s=_age(own),
+        prompt_tokens=None,
+        cached_tokens=None,
+        generated_tokens=None,
+    )
+
+
+def _age(own: RunningRequest) -> float:
+    return time.monotonic() - own.arrived

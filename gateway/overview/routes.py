@@ -1,0 +1,138 @@
+"""`/admin/overview`, `/admin/requests` and `/admin/refusals`: what the operator's page polls."""
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from fastapi import APIRouter, Response
+
+from engine.errors import EngineError
+from engine.link.view_messages import Overview, Sequences
+from gateway.admin.wire import json_response
+from gateway.auth.running_requests import RunningRequests
+from gateway.bounded_engine import BoundedEngine
+from gateway.errors import Unavailable
+from gateway.http.openapi import described
+from gateway.overview.health import health
+from gateway.overview.history import INTERVAL_S, History
+from gateway.overview.refusals import LastRefusals, Refusal
+from gateway.overview.requests import SEQUENCES, RequestList, requests_under_way
+from gateway.overview.tenant_names import TenantNames
+from gateway.overview.views import (
+    OverviewShown,
+    eviction_shown,
+    ids_in,
+    queue_shown,
+    tier_shown,
+)
+from gateway.state.faults import FaultWatch
+from gateway.state.records import IsolationReport
+from gateway.state.store import IsolationReports
+
+OWNERS = 50  # of each tier, and of the queue
+EVICTIONS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What this process knows of itself, for the operator."""
+
+    history: History
+    refusals: LastRefusals
+    running: RunningRequests
+    faults: FaultWatch
+    model: str
+    started: float  # seconds since the epoch
+
+
+class RefusalShown(Refusal, frozen=True, kw_only=True):
+    """A refusal with the tenant's name."""
+
+    name: str | None
+
+
+class RefusalList(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of GET /admin/refusals: this worker's, the newest first; counts since its start."""
+
+    refusals: list[RefusalShown]
+    by_code: dict[str, int]
+
+
+def overview_router(
+    watched: Watched,
+    engine: BoundedEngine,
+    names: TenantNames,
+    reports: IsolationReports,
+    clock: Callable[[], float],
+) -> APIRouter:
+    """The three routes, without their guard."""
+    router = APIRouter()
+
+    @router.get("/admin/overview", openapi_extra=described(OverviewShown))
+    async def overview(since: float = 0.0) -> Response:
+        shown = await _overview(watched, engine, names, clock(), since)
+        return json_response(msgspec.structs.replace(shown, isolation=await _report(reports)))
+
+    @router.get("/admin/requests", openapi_extra=described(RequestList))
+    async def requests() -> Response:
+        try:
+            sequences = await engine.sequences(SEQUENCES)
+        except EngineError:
+            sequences = Sequences(query_id="", total=0, sequences=[])
+        own = [one for one in watched.running if one.tenant_id is not None]
+        ids = {one.flow for one in sequences.sequences} | {one.tenant_id or "" for one in own}
+        return json_response(
+            requests_under_way(sequences, own, await names.known(ids), watched.model)
+        )
+
+    @router.get("/admin/refusals", openapi_extra=described(RefusalList))
+    async def refusals() -> Response:
+        last = watched.refusals.listed()
+        known = await names.known({one.tenant for one in last if one.tenant is not None})
+        shown = [
+            RefusalShown(**msgspec.structs.asdict(one), name=known.get(one.tenant or ""))
+            for one in last
+        ]
+        return json_response(RefusalList(refusals=shown, by_code=dict(watched.refusals.by_code)))
+
+    return router
+
+
+async def _overview(
+    watched: Watched, engine: BoundedEngine, names: TenantNames, now: float, since: float
+) -> OverviewShown:
+    found = await _overview_if_any(engine)
+    known = await names.known(ids_in(found)) if found else {}
+    return OverviewShown(
+        now=now,
+        interval_s=INTERVAL_S,
+        samples=watched.history.since(since),
+        tiers=[tier_shown(one, known) for one in found.tiers] if found else [],
+        queue=[queue_shown(one, known) for one in found.queue] if found else [],
+        evictions=[eviction_shown(one, known, now) for one in found.evictions] if found else [],
+        health=health(
+            found,
+            watched.faults.faults(),
+            is_stalled=engine.is_stalled,
+            started=watched.started,
+            now=now,
+        ),
+        isolation=None,
+    )
+
+
+async def _report(reports: IsolationReports) -> IsolationReport | None:
+    """None, too, while the state is away, which the health says."""
+    try:
+        return await reports.isolation_report()
+    except Unavailable:
+        return None
+
+
+async def _overview_if_any(engine: BoundedEngine) -> Overview | None:
+    """None while the engine does not answer, which the health says."""
+    try:
+        return await engine.overview(owners=OWNERS, evictions=EVICTIONS)
+    except EngineError:
+        return None

@@ -1,0 +1,47 @@
+"""The tenants' names by id, as the operator reads them, remembered for a while.
+
+A page that polls must not read every tenant from the state each time. Who was renamed is shown
+under the old name for RENEW_S seconds at most; who is new, after RETRY_S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from gateway.errors import Unavailable
+from gateway.state.records import Group, Tenant
+from gateway.state.store import Records
+
+PUBLISHED = "published"  # the engine's flow that computes and owns published prefixes
+RENEW_S = 30.0
+RETRY_S = 2.0
+
+
+class TenantNames:
+    """For one process. `clock`: seconds."""
+
+    def __init__(self, store: Records, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._names = {PUBLISHED: "(published prefixes)"}
+        self._read_at: float | None = None
+        self.groups: dict[str, str] = {}  # the groups' names by id, read along with them
+
+    async def known(self, ids: Iterable[str]) -> dict[str, str]:
+        """Names by id, of these and others; without those deleted, and any the state withholds."""
+        age = None if self._read_at is None else self._clock() - self._read_at
+        is_new = not self._names.keys() >= set(ids)
+        if age is None or age > RENEW_S or (is_new and age > RETRY_S):
+            await self._renew()
+        return self._names
+
+    async def _renew(self) -> None:
+        self._read_at = self._clock()
+        try:
+            tenants = await self._store.every(Tenant)
+            groups = await self._store.every(Group)
+        except Unavailable:
+            return
+        named = {tenant.id: tenant.name for tenant in tenants}
+        self.groups = {group.id: group.name for group in groups}
+        self._names = named | {PUBLISHED: self._names[PUBLISHED]}

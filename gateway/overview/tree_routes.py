@@ -1,0 +1,114 @@
+"""`/admin/cache/tree`, a level at a time, and `/admin/cache/prefixes`, the hot and the wasteful."""
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
+
+from typing import Annotated, Any, get_args
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from engine.link.view_messages import PrefixOrder
+from gateway.admin.cache import refusing
+from gateway.admin.wire import json_response
+from gateway.bounded_engine import BoundedEngine
+from gateway.errors import BadRequest, NotFound
+from gateway.http.openapi import described
+from gateway.overview.tree_rows import TreeRow, TreeRows
+
+MOST = 200
+_A_LIMIT: dict[str, Any] = {"minimum": 1, "maximum": MOST}
+
+
+class TreeShown(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of GET /admin/cache/tree. `node` is None at the root, whose children are namespaces.
+
+    `more` children are not listed: of many, those of the most blocks are.
+    """
+
+    node: TreeRow | None
+    parent: str | None
+    tokens_before: int  # that lie before the children
+    children: list[TreeRow]
+    more: int
+
+
+class PrefixesShown(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of GET /admin/cache/prefixes, as of `age_s` seconds ago.
+
+    The tree is looked at in pieces: `surveyed` of its `nodes` were. `age_s` is None while the
+    first look is under way.
+    """
+
+    order: str
+    prefixes: list[TreeRow]
+    surveyed: int
+    nodes: int
+    age_s: float | None
+
+
+def tree_router(engine: BoundedEngine, rows: TreeRows) -> APIRouter:
+    """The two routes, without their guard."""
+    router = APIRouter(prefix="/admin/cache")
+
+    @router.get("/tree", openapi_extra=described(TreeShown))
+    async def tree(
+        node: str | None = None,
+        limit: Annotated[int, Query(json_schema_extra=_A_LIMIT)] = MOST,
+    ) -> Response:
+        _check(limit)
+        with refusing():
+            level = await engine.tree(node, limit)
+        if not level.is_known:
+            raise NotFound("the cache has no such node, or not any more", param="node")
+        here = [] if level.node is None else [level.node]
+        shown = await rows.of([*here, *level.children], _fingerprint(engine))
+        at = shown[0] if here else None
+        return json_response(
+            TreeShown(
+                node=at,
+                parent=None if at is None else at.parent,
+                tokens_before=0 if at is None else _before_children(at),
+                children=shown[len(here) :],
+                more=level.more,
+            )
+        )
+
+    @router.get("/prefixes", openapi_extra=described(PrefixesShown))
+    async def prefixes(
+        order: str = "hot", limit: Annotated[int, Query(json_schema_extra=_A_LIMIT)] = 50
+    ) -> Response:
+        _check(limit)
+        with refusing():
+            found = await engine.prefixes(_order(order), limit)
+        return json_response(
+            PrefixesShown(
+                order=order,
+                prefixes=await rows.of(found.prefixes, _fingerprint(engine)),
+                surveyed=found.surveyed,
+                nodes=found.nodes,
+                age_s=found.age_s,
+            )
+        )
+
+    return router
+
+
+def _before_children(at: TreeRow) -> int:
+    """A namespace begins at 0, wherever its nodes hang."""
+    return 0 if at.kind == "namespace" else at.tokens_before + at.tokens
+
+
+def _check(limit: int) -> None:
+    if not 1 <= limit <= MOST:
+        raise BadRequest(f"`limit` must be from 1 to {MOST}", param="limit")
+
+
+def _order(order: str) -> PrefixOrder:
+    for known in get_args(PrefixOrder):
+        if order == known:
+            return order  # type: ignore[return-value]
+    raise BadRequest("`order` must be hot or wasteful", param="order")
+
+
+def _fingerprint(engine: BoundedEngine) -> bytes:
+    welcome = engine.welcome
+    return b"" if welcome is None else welcome.fingerprint

@@ -1,0 +1,101 @@
+"""Nodes of the cache's tree as the operator reads them.
+
+Text is shown of published prefixes alone. It is read from the published record, never from the
+cache, whose tokens do not cross the link; so no tenant's text can be shown by mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from engine.link.view_messages import NodeView
+from gateway.overview.history import TokensByTier
+from gateway.overview.namespace_names import NamespaceNames
+from gateway.overview.tenant_names import PUBLISHED, TenantNames
+from gateway.sharing.published import Published
+
+TEXT_TOKENS = 500  # of a published prefix that are shown
+TEXTS = 1000  # remembered
+
+
+class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A namespace or a prefix, which is a node of the tree. `tiers` are blocks by fastest tier.
+
+    A prefix's numbers are its own: those of what builds on it are its children's. `hits` are the
+    requests that found it. `text` begins what a published prefix says here.
+    """
+
+    node: str
+    parent: str | None
+    label: str
+    kind: Literal["namespace", "prefix"]
+    tenant: str | None
+    name: str | None
+    published: str | None  # the id of a published prefix
+    tokens_before: int
+    tokens: int
+    blocks: int
+    tiers: TokensByTier
+    hits: int
+    last_used_s: float  # ago
+    children: int
+    text: str | None
+
+
+class TreeRows:
+    """Makes them, for one process."""
+
+    def __init__(self, published: Published, names: TenantNames) -> None:
+        self._published = published
+        self._names = names
+        self._namespaces = NamespaceNames(published.namespaces)
+        self._texts: dict[tuple[str, int, int], str] = {}
+
+    async def of(self, views: list[NodeView], fingerprint: bytes) -> list[TreeRow]:
+        """One for each view, in their order."""
+        names = await self._names.known({view.flow for view in views})
+        return [self._row(view, names, fingerprint) for view in views]
+
+    def _row(self, view: NodeView, names: dict[str, str], fingerprint: bytes) -> TreeRow:
+        tenant: str | None = None if view.flow == PUBLISHED else view.flow
+        label, published = (
+            f"tokens {view.tokens_before:,} to {view.tokens_before + view.tokens:,}",
+            None,
+        )
+        if view.parent is None:
+            found = self._namespaces.name(
+                view.namespace, view.flow, names, self._names.groups, fingerprint
+            )
+            label, tenant = found
+        else:
+            record = next(filter(None, map(self._published.record, view.pins)), None)
+            if record is not None:
+                label, published, tenant = f"{record.name} v{record.version}", record.id, None
+        return TreeRow(
+            node=view.node,
+            parent=view.parent,
+            label=label,
+            kind="namespace" if view.parent is None else "prefix",
+            tenant=tenant,
+            name=None if tenant is None else names.get(tenant),
+            published=published,
+            tokens_before=view.tokens_before,
+            tokens=view.tokens,
+            blocks=view.device + view.host + view.disk,
+            tiers=TokensByTier(view.device, view.host, view.disk),
+            hits=view.hits,
+            last_used_s=view.last_used_s,
+            children=view.children,
+            text=None if published is None else self._text(published, view),
+        )
+
+    def _text(self, prefix_id: str, view: NodeView) -> str:
+        start = view.tokens_before
+        at = (prefix_id, start, min(start + view.tokens, start + TEXT_TOKENS))
+        if at not in self._texts:
+            if len(self._texts) >= TEXTS:
+                self._texts.clear()
+            self._texts[at] = self._published.text(*at)
+        return self._texts[at]

@@ -1,0 +1,119 @@
+"""What the overview shows: the engine's flows by their tenants' names."""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.link.stats_messages import EvictionStats
+from engine.link.view_messages import Overview, OwnerView, QueueUsage, TierUsage
+from gateway.overview.health import Health
+from gateway.overview.history import Sample
+from gateway.state.records import IsolationReport
+
+Names = dict[str, str]
+
+
+class TenantRef(msgspec.Struct, frozen=True):
+    """A tenant by id and name; None where the tenant is gone or the state withholds names."""
+
+    tenant: str
+    name: str | None
+
+
+class OwnerShown(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant holds of a tier, and its quota there, in blocks."""
+
+    tenant: str
+    name: str | None
+    blocks: int
+    floor: int
+    ceiling: int
+
+
+class TierShown(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier in blocks, with the `owners` that hold most; `num_owners` hold any."""
+
+    tier: str
+    total_blocks: int
+    used_blocks: int
+    owners: list[OwnerShown]
+    num_owners: int
+
+
+class QueueShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant's sequences in the engine."""
+
+    tenant: str
+    name: str | None
+    waiting: int
+    running: int
+
+
+class EvictionShown(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks `of` one tenant that were evicted `by` the need of another."""
+
+    at: float  # seconds since the epoch
+    by: TenantRef
+    of: TenantRef
+    blocks: int
+    tier: str
+    reason: str
+
+
+class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of GET /admin/overview. Without an engine: samples and health alone."""
+
+    now: float
+    interval_s: float
+    samples: list[Sample]
+    tiers: list[TierShown]
+    queue: list[QueueShown]
+    evictions: list[EvictionShown]
+    health: list[Health]
+    isolation: IsolationReport | None  # the last one
+
+
+def ids_in(overview: Overview) -> set[str]:
+    """The tenants that an overview speaks of."""
+    owners = {owner.flow for tier in overview.tiers for owner in tier.owners}
+    evicted = {flow for one in overview.evictions for flow in (one.of_flow, one.for_flow)}
+    return owners | evicted | {one.flow for one in overview.queue}
+
+
+def tier_shown(tier: TierUsage, names: Names) -> TierShown:
+    """A tier as the operator reads it."""
+    return TierShown(
+        tier=tier.tier,
+        total_blocks=tier.total,
+        used_blocks=tier.used,
+        owners=[_owner(owner, names) for owner in tier.owners],
+        num_owners=tier.num_owners,
+    )
+
+
+def queue_shown(one: QueueUsage, names: Names) -> QueueShown:
+    """A flow's sequences as the operator reads them."""
+    name = names.get(one.flow)
+    return QueueShown(tenant=one.flow, name=name, waiting=one.waiting, running=one.running)
+
+
+def eviction_shown(one: EvictionStats, names: Names, now: float) -> EvictionShown:
+    """An eviction as the operator reads it, at `now` in seconds since the epoch."""
+    return EvictionShown(
+        at=now - one.age_s,
+        by=TenantRef(one.for_flow, names.get(one.for_flow)),
+        of=TenantRef(one.of_flow, names.get(one.of_flow)),
+        blocks=one.blocks,
+        tier=one.tier,
+        reason=one.reason,
+    )
+
+
+def _owner(owner: OwnerView, names: Names) -> OwnerShown:
+    return OwnerShown(
+        tenant=owner.flow,
+        name=names.get(owner.flow),
+        blocks=owner.blocks,
+        floor=owner.floor,
+        ceiling=owner.ceiling,
+    )

@@ -1,0 +1,164 @@
+"""What the tree holds as a whole, counted some nodes at a time, so that nobody waits for it.
+
+    begin -> advance, advance, ... -> `last`, until the next one
+
+A survey looks at each node once. The tree changes meanwhile: nodes that are split or put in behind
+it are missed, so its sums are those of no single moment. Lists hold the first LISTED.
+
+    hot       most hit tokens: requests that found the node, times the tokens that it has now
+    wasteful  most blocks for each use: blocks that it has, divided by 1 + requests that found it
+
+A node that was split counts its requests in both parts, which both were found by them.
+
+Knows: nodes, and which namespace they are in. Does not know: when to look, or tenants.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prefix_cache.namespace import Namespace
+from prefix_cache.tree.node import Node
+from prefix_cache.tree.tree import RadixTree
+
+LISTED = 200
+NAMESPACES = 4096  # counted apart; the nodes of further ones are counted together, in none
+
+
+@dataclass(slots=True)
+class NamespaceUse:
+    """What lies in one namespace, in blocks by the fastest tier that has them."""
+
+    device: int = 0
+    host: int = 0
+    disk: int = 0
+    hits: int = 0  # requests that found its first blocks
+    last_used: float = 0.0
+
+    @property
+    def blocks(self) -> int:
+        """In all tiers."""
+        return self.device + self.host + self.disk
+
+
+def hit_blocks(node: Node) -> int:
+    """How hot a node is: blocks that requests found in it."""
+    return node.hits * node.edge.num_blocks
+
+
+def waste(node: Node) -> float:
+    """How wasteful a node is: blocks for each use, its computation being the first."""
+    return node.edge.num_blocks / (1 + node.hits)
+
+
+class Largest:
+    """The nodes with the highest score, of any number that it is shown."""
+
+    def __init__(self, score: Callable[[Node], float]) -> None:
+        self._score = score
+        self._heap: list[tuple[float, int, Node]] = []
+        self._numbers = itertools.count()
+
+    def add(self, node: Node) -> None:
+        """Show it one."""
+        score = self._score(node)
+        if len(self._heap) < LISTED:
+            heapq.heappush(self._heap, (score, next(self._numbers), node))
+        elif score > self._heap[0][0]:
+            heapq.heapreplace(self._heap, (score, next(self._numbers), node))
+
+    def listed(self) -> list[Node]:
+        """Those of them that are still in the tree, by their scores of now."""
+        return sorted((n for _, _, n in self._heap if n.attached), key=self._score, reverse=True)
+
+
+@dataclass(slots=True)
+class Surveyed:
+    """What one survey has counted so far."""
+
+    nodes: int = 0
+    depth: int = 0  # nodes on the longest path
+    hot: Largest = field(default_factory=lambda: Largest(hit_blocks))
+    wasteful: Largest = field(default_factory=lambda: Largest(waste))
+    namespaces: dict[Namespace, NamespaceUse] = field(default_factory=dict)
+
+    def add(self, node: Node, depth: int) -> None:
+        """Count a node that is `depth` nodes from the root."""
+        self.nodes += 1
+        if depth > self.depth:
+            self.depth = depth
+        if node.hits:
+            self.hot.add(node)
+        self.wasteful.add(node)
+        use = self.namespaces.get(node.namespace)
+        if use is None:
+            if len(self.namespaces) >= NAMESPACES:
+                return
+            use = self.namespaces[node.namespace] = NamespaceUse()
+        edge = node.edge
+        use.device += edge.num_device
+        use.host += edge.num_upper - edge.num_device
+        use.disk += edge.num_blocks - edge.num_upper
+        if node.parent is not None and node.parent.namespace != node.namespace:
+            use.hits += node.hits
+        if node.last_used > use.last_used:
+            use.last_used = node.last_used
+
+
+@dataclass(slots=True)
+class _Level:
+    """Siblings, and how many of them were looked at."""
+
+    nodes: list[Node]
+    done: int = 0
+
+
+class Survey:
+    """The surveys of one tree. One owner thread."""
+
+    def __init__(self, tree: RadixTree) -> None:
+        self.last: Surveyed | None = None  # the last one that came to its end
+        self.began = float("-inf")  # the last one, at its caller's time
+        self._tree = tree
+        self._under_way = Surveyed()
+        self._way: list[_Level] = []  # from the root to where it stands
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether one has begun and not ended."""
+        return bool(self._way)
+
+    @property
+    def known(self) -> Surveyed:
+        """The last one that ended, or as far as the first has come."""
+        return self._under_way if self.last is None else self.last
+
+    def begin(self, now: float) -> None:
+        """Begin one, unless one is under way."""
+        if not self._way:
+            self.began = now
+            self._under_way = Surveyed()
+            self._way = [_Level(list(self._tree.root.children.values()))]
+
+    def advance(self, count: int) -> None:
+        """Look at `count` nodes more; nothing happens if none is under way."""
+        way, surveyed = self._way, self._under_way
+        if not way:
+            return
+        while way and count > 0:
+            level = way[-1]
+            if level.done == len(level.nodes):
+                way.pop()
+                continue
+            node = level.nodes[level.done]
+            level.done += 1
+            count -= 1
+            if node.attached:
+                surveyed.add(node, len(way))
+                if node.children:
+                    way.append(_Level(list(node.children.values())))
+        if not way:
+            self.last = surveyed

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from engine.link.stats_messages import DiskStats
+from gateway.overview.health import Health, health
+from gateway.state.faults import damaged, no_room
+from tests.gateway.support.operated_engine import some_overview, some_tiers
+
+OLD, NOW = 100.0, 1000.0
+
+
+def by_process(found: list[Health]) -> dict[str, Health]:
+    return {one.process: one for one in found}
+
+
+def test_an_engine_that_answers_is_well_since_its_start() -> None:
+    found = by_process(health(some_overview(), (), is_stalled=False, started=OLD, now=NOW))
+    assert found.keys() == {"engine", "gateway"}
+    assert (found["engine"].ok, found["engine"].since) == (True, NOW - 12.5)
+    assert (found["gateway"].ok, found["gateway"].since) == (True, OLD)
+
+
+@pytest.mark.parametrize(
+    ("is_stalled", "detail"), [(True, "it does not answer"), (False, "no engine is connected")]
+)
+def test_an_engine_that_is_away_is_not(is_stalled: bool, detail: str) -> None:
+    found = by_process(health(None, (), is_stalled=is_stalled, started=OLD, now=NOW))
+    assert (found["engine"].ok, found["engine"].detail) == (False, detail)
+
+
+def test_faults_are_told_by_what_they_are_of() -> None:
+    faults = [damaged("limits", "limits.sqlite"), no_room("/data")]
+    found = by_process(health(some_overview(), faults, is_stalled=False, started=OLD, now=NOW))
+    assert not found["limits"].ok
+    assert "damaged" in found["limits"].detail
+    assert not found["data_dir"].ok
+
+
+@pytest.mark.parametrize(
+    ("state", "full", "ok"),
+    [("up", False, True), ("starting", False, True), ("down", False, False), ("up", True, False)],
+)
+def test_the_disk_process_is_well_while_it_is_up(state: str, full: bool, ok: bool) -> None:
+    disk = some_tiers().disk
+    assert isinstance(disk, DiskStats)
+    seen = some_overview(disk=msgspec.structs.replace(disk, state=state, disk_full=full))
+    found = by_process(health(seen, (), is_stalled=False, started=OLD, now=NOW))
+    assert found["disk"].ok is ok

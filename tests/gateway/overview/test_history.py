@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.link.stats_messages import TierTokens
+from gateway.bounded_engine import BoundedEngine
+from gateway.overview import history as module
+from gateway.overview.history import INTERVAL_S, KEPT_S, History, TokensByTier
+from gateway.telemetry.metrics import GatewayMetrics
+from tests.gateway.support.manual_clock import ManualClock
+from tests.gateway.support.operated_engine import OperatedEngine, some_overview
+
+
+class Watch:
+    """A history, and what it looks at."""
+
+    def __init__(self) -> None:
+        self.clock, self.engine = ManualClock(), OperatedEngine()
+        self.metrics = GatewayMetrics()
+        self.history = History(BoundedEngine(self.engine), self.metrics, self.clock)
+
+    async def look(self, seconds: float = INTERVAL_S) -> None:
+        self.clock.advance(seconds)
+        await self.history.look()
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+async def test_a_sample_is_what_happened_since_the_last_look(watch: Watch) -> None:
+    watch.engine.seen = some_overview(found=TierTokens(10, 20, 30), computed_tokens=5)
+    await watch.look()
+    watch.engine.seen = some_overview(
+        found=TierTokens(11, 22, 33),
+        computed_tokens=9,
+        generated_tokens=7,
+        waiting=2,
+        running=3,
+        loads_chosen=4,
+        loads_refused=6,
+    )
+    await watch.look()
+    (sample,) = watch.history.since(0)
+    assert sample.t == watch.clock()
+    assert sample.seconds == INTERVAL_S
+    assert sample.hit_tokens == TokensByTier(1, 2, 3)
+    assert (sample.computed_tokens, sample.generated_tokens) == (4, 7)
+    assert (sample.waiting, sample.running) == (2, 3)
+    assert (sample.loads_blocks, sample.recomputed_blocks) == (4, 6)
+
+
+async def test_latencies_are_those_of_the_interval(watch: Watch) -> None:
+    watch.metrics.first_token(50.0)
+    await watch.look()
+    watch.metrics.first_token(0.07)
+    await watch.look()
+    await watch.look()
+    first, second = watch.history.since(0)
+    assert first.ttft_ms is not None
+    assert 60 <= first.ttft_ms.p50 <= first.ttft_ms.p99 <= 80
+    assert first.itl_ms is None
+    assert second.ttft_ms is None
+
+
+async def test_since_gives_newer_ones_alone(watch: Watch) -> None:
+    for _ in range(4):
+        await watch.look()
+    times = [sample.t for sample in watch.history.since(0)]
+    assert len(times) == 3
+    assert [sample.t for sample in watch.history.since(times[0])] == times[1:]
+
+
+async def test_samples_lie_on_a_grid_that_all_workers_have(watch: Watch) -> None:
+    await watch.look(0.3)
+    await watch.look(5.1)
+    (sample,) = watch.history.since(0)
+    assert sample.t % INTERVAL_S == 0
+
+
+async def test_while_the_engine_is_away_there_is_no_sample(watch: Watch) -> None:
+    await watch.look()
+    watch.engine.connected = False
+    await watch.look()
+    assert watch.history.since(0) == []
+    watch.engine.connected = True
+    await watch.look()
+    assert [sample.seconds for sample in watch.history.since(0)] == [2 * INTERVAL_S]
+
+
+async def test_a_new_engine_begins_at_zero(watch: Watch) -> None:
+    watch.engine.seen = some_overview(computed_tokens=1000)
+    await watch.look()
+    watch.engine.seen = some_overview(engine_id="engine-2", computed_tokens=8)
+    await watch.look()
+    assert [sample.computed_tokens for sample in watch.history.since(0)] == [8]
+
+
+async def test_an_hour_is_kept(watch: Watch) -> None:
+    for _ in range(int(KEPT_S / INTERVAL_S) + 10):
+        await watch.look()
+    samples = watch.history.since(0)
+    assert samples[-1].t - samples[0].t == KEPT_S - INTERVAL_S
+
+
+async def test_it_looks_by_itself_whether_or_not_anybody_asks(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "INTERVAL_S", 0.01)
+
+    async with watch.history.kept():
+        while not watch.history.since(0):
+            watch.clock.advance(INTERVAL_S)
+            await asyncio.sleep(0.001)
