@@ -24,7 +24,7 @@ import typer
 
 from benchmarks.record import emit
 from cli.load.percentiles import percentile
-from cli.load.phases import (
+from cli.load.requests.phases import (
     Chain,
     LoadPhase,
     WorkloadName,

@@ -156,6 +156,10 @@ CACHE = CommandGroup(
             "List the last evictions between tenants: whose blocks were evicted, for whom, "
             "and why.",
         ),
+        "tree": Command(
+            "cli.operating.cache_tree:tree",
+            "Show the cache's tree: namespaces, and below each the prefixes that lie in it.",
+        ),
         "probe": Command(
             "cli.asking.cached:probe",
             "Show how much of a request's prompt is in the cache; nothing is computed.",
@@ -220,7 +224,7 @@ COMMANDS: Mapping[str, Commands] = {
     "Measure": {
         "bench": Command(
             "cli.load.bench:bench",
-            "Load a running server; report times, tokens/s and the run's cache hit rate.",
+            "Load a running server; report times, tokens/s, goodput and the run's cache hit rate.",
         ),
         "simulate": Command(
             "cli.simulation.simulate:simulate",
@@ -229,7 +233,7 @@ COMMANDS: Mapping[str, Commands] = {
         ),
         "plan": Command(
             "cli.simulation.plan:plan",
-            "Show how many tokens fit each tier, and from what length on loading beats computing.",
+            "Show what a model costs, what fits each tier, and when loading beats computing.",
         ),
         "lint": Command(
             "cli.lint.lint:lint",

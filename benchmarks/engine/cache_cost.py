@@ -10,7 +10,6 @@ tokens a second of both and the share lost, by the medians. Target: at most 1 % 
 from __future__ import annotations
 
 import statistics
-import time
 
 import numpy as np
 import typer
@@ -42,11 +41,7 @@ def _seconds(
 ) -> float:
     """Until all requests of a round have ended."""
     engine.ask(rng, size, use_cache=use_cache)
-    before = time.perf_counter()
-    engine.core.step()
-    while not engine.core.is_idle:
-        engine.core.step()
-    return time.perf_counter() - before
+    return engine.run()
 
 
 if __name__ == "__main__":

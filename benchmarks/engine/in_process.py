@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,11 @@ class LocalEngine:
                 use_cache=use_cache,
             )
             self.link.say(request)
+
+    def run(self) -> float:
+        """Step until all that was asked has ended; the seconds that it took."""
+        before = time.perf_counter()
+        self.core.step()
+        while not self.core.is_idle:
+            self.core.step()
+        return time.perf_counter() - before

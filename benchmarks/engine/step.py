@@ -116,8 +116,17 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
     return products + max(kv_bytes / ceilings.bytes_per_s, attended / ceilings.flops)
 
 
-def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
-    """Tell one line; `host_ms` is what a launch takes, on a CPU all of the step."""
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """A step and its medians: between two on the device, and of a launch; on a CPU both alike."""
+
+    step: Step
+    ms: float
+    host_ms: float
+
+
+def timed(shape: BenchShape, opened: OpenedModel) -> StepTimes:
+    """The times of a step with the rows of `shape`."""
     cache = PrefixCache(num_blocks=opened.num_blocks, block_size=opened.welcome.block_size)
     rows = rows_of(shape, cache)
     for _ in range(3):
@@ -138,15 +147,20 @@ def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
     if on_cuda:
         torch.cuda.synchronize()
         took = float(np.median([a.elapsed_time(b) for a, b in pairwise(events)][1:]))
-    least = floor(shape, opened, ceilings) * 1e3
+    return StepTimes(step, took, float(np.median(host)))
+
+
+def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
+    """Tell one line; `host_ms` is what a launch takes, on a CPU all of the step."""
+    times, least = timed(shape, opened), floor(shape, opened, ceilings) * 1e3
     emit(
         shape.name,
-        ms=took,
+        ms=times.ms,
         floor_ms=least,
-        over_floor=took / least,
-        host_ms=float(np.median(host)),
+        over_floor=times.ms / least,
+        host_ms=times.host_ms,
     )
-    return step
+    return times.step
 
 
 def _emit_kernels(step: Step, opened: OpenedModel) -> None:

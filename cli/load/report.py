@@ -8,13 +8,16 @@ from collections.abc import Sequence
 import msgspec
 import typer
 
-from cli.load.load import RequestOutcome
 from cli.load.percentiles import Summary, summarise
+from cli.load.sending.sender import RequestOutcome
+from cli.load.slo import Goodput, Slo, goodput
 from cli.output import print_table
+
+LATE_S = 0.01  # a client that sends 1 % of the requests later than this does not keep the rate
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One load run. Seconds and tokens; failed requests count in `errors` alone."""
+    """One load run. Seconds, tokens and characters; failed requests count in `errors` alone."""
 
     seed: int
     requests: int
@@ -24,18 +27,32 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_s: float
     output_tokens: int
     output_tokens_per_s: float
+    output_characters: int
+    output_characters_per_s: float
     prompt_tokens: int
     cached_tokens: int | None  # None: the server did not say
     hit_rate: float | None  # cached of all prompt tokens
     ttft_s: Summary | None
-    itl_s: Summary | None
+    tpot_s: Summary | None  # of requests, (E2E - TTFT) / (output tokens - 1)
+    itl_s: Summary | None  # of gaps between chunks
     e2e_s: Summary | None
+    arrivals_per_s: float | None = None  # None: a closed loop; infinite (null): all at once
+    waited_s: Summary | None = None  # from arrival to sending; None: a closed loop
+    goodput: Goodput | None = None  # None: no SLO was given
 
 
-def make_report(outcomes: Sequence[RequestOutcome], wall_s: float, seed: int) -> LoadReport:
-    """The numbers of `outcomes`, a run of `wall_s` seconds."""
+def make_report(
+    outcomes: Sequence[RequestOutcome],
+    wall_s: float,
+    seed: int,
+    *,
+    slo: Slo | None = None,
+    arrivals_per_s: float | None = None,
+) -> LoadReport:
+    """The numbers of `outcomes`, a run of `wall_s` seconds; `arrivals_per_s` of an open loop."""
     good = [outcome for outcome in outcomes if outcome.error is None]
     output_tokens = sum(outcome.output_tokens for outcome in good)
+    output_characters = sum(outcome.output_characters for outcome in good)
     prompt_tokens = sum(outcome.prompt_tokens for outcome in good)
     said = [outcome.cached_tokens for outcome in good if outcome.cached_tokens is not None]
     cached_tokens = sum(said) if said else None
@@ -48,35 +65,72 @@ def make_report(outcomes: Sequence[RequestOutcome], wall_s: float, seed: int) ->
         requests_per_s=len(good) / wall_s,
         output_tokens=output_tokens,
         output_tokens_per_s=output_tokens / wall_s,
+        output_characters=output_characters,
+        output_characters_per_s=output_characters / wall_s,
         prompt_tokens=prompt_tokens,
         cached_tokens=cached_tokens,
         hit_rate=None if cached_tokens is None else cached_tokens / max(prompt_tokens, 1),
         ttft_s=summarise([outcome.ttft_s for outcome in good if outcome.ttft_s is not None]),
+        tpot_s=summarise([outcome.tpot_s for outcome in good if outcome.tpot_s is not None]),
         itl_s=summarise([gap for outcome in good for gap in outcome.gaps_s]),
         e2e_s=summarise([outcome.e2e_s for outcome in good]),
+        arrivals_per_s=arrivals_per_s,
+        waited_s=None
+        if arrivals_per_s is None
+        else summarise([outcome.waited_s for outcome in outcomes]),
+        goodput=None if slo is None else goodput(outcomes, slo, wall_s),
     )
 
 
 def show(report: LoadReport) -> None:
     """The report as tables on standard output."""
-    times = {"TTFT": report.ttft_s, "ITL": report.itl_s, "E2E": report.e2e_s}
     print_table(
         "Times in ms",
-        ("", "mean", "p50", "p90", "p95", "p99", "max"),
-        (_time_row(name, summary) for name, summary in times.items()),
+        ("", "mean", "p50", "p90", "p95", "p99", "max", "of"),
+        (_time_row(name, summary) for name, summary in times_of(report).items()),
     )
     print_table("Load", ("", ""), _load_rows(report))
+    show_errors(report)
+
+
+def times_of(report: LoadReport) -> dict[str, Summary | None]:
+    """Its distributions by the names that people read; the wait in an open loop alone."""
+    times = {
+        "TTFT": report.ttft_s,
+        "TPOT": report.tpot_s,
+        "ITL": report.itl_s,
+        "E2E": report.e2e_s,
+    }
+    return times if report.waited_s is None else {**times, "wait": report.waited_s}
+
+
+def show_errors(report: LoadReport, name: str = "") -> None:
+    """What failed, on standard error."""
     for error, count in sorted(report.errors.items()):
-        typer.echo(f"{count} failed: {error}", err=True)
+        typer.echo(f"{name}{count} failed: {error}", err=True)
+
+
+def warn_if_late(report: LoadReport) -> None:
+    """Say so where the client did not send in time, of a run that held nothing back."""
+    if report.waited_s is not None and report.waited_s.p99 > LATE_S:
+        typer.echo(
+            f"The client was late: 1 % of the requests were sent {1e3 * report.waited_s.p99:.0f} "
+            "ms or more after they were due. Their times count from then. More --processes help.",
+            err=True,
+        )
 
 
 def _load_rows(report: LoadReport) -> list[tuple[str, str]]:
     hit_rate = "not said" if report.hit_rate is None else f"{report.hit_rate:.1%}"
+    arrivals, met = report.arrivals_per_s, report.goodput
     return [
         ("requests", f"{report.succeeded} of {report.requests}"),
         ("wall time", f"{report.wall_s:.2f} s"),
+        *([] if arrivals is None else [("arrivals/s", f"{arrivals:.2f}")]),
         ("requests/s", f"{report.requests_per_s:.2f}"),
+        *([] if met is None else [("goodput", goodput_text(met))]),
         ("output tokens/s", f"{report.output_tokens_per_s:.1f}"),
+        ("output characters/s", f"{report.output_characters_per_s:.1f}"),
         ("output tokens", f"{report.output_tokens}"),
         ("prompt tokens", f"{report.prompt_tokens}"),
         ("from the cache", hit_rate),
@@ -84,8 +138,13 @@ def _load_rows(report: LoadReport) -> list[tuple[str, str]]:
     ]
 
 
+def goodput_text(met: Goodput) -> str:
+    """Requests a second that met the SLO, and their share."""
+    return f"{met.requests_per_s:.2f} requests/s ({met.share:.1%})"
+
+
 def _time_row(name: str, summary: Summary | None) -> tuple[str, ...]:
     if summary is None:
-        return (name, *["-"] * 6)
+        return (name, *["-"] * 6, "0")
     values = (summary.mean, summary.p50, summary.p90, summary.p95, summary.p99, summary.max)
-    return (name, *(f"{value * 1e3:.1f}" for value in values))
+    return (name, *(f"{value * 1e3:.1f}" for value in values), f"{summary.count}")

@@ -25,7 +25,9 @@ class DecoderCounts:
     """A decoder's counts."""
 
     layers: tuple[LayerConfig, ...]
-    embedding_parameters: int  # of input and output
+    hidden_size: int
+    table_parameters: int  # of the input's embeddings; the output's are as many
+    tables: int  # 1 where input and output have one together
     bytes_per_parameter: int
     kv: KvLayout
 
@@ -35,9 +37,19 @@ class DecoderCounts:
         return sum(layer.num_weights for layer in self.layers)
 
     @property
+    def parameters(self) -> int:
+        """All, with the same left out."""
+        return self.layer_parameters + self.tables * self.table_parameters
+
+    @property
+    def rule_of_thumb(self) -> int:
+        """12 L d^2: parameters of L plain layers of width d, without grouped heads."""
+        return 12 * len(self.layers) * self.hidden_size**2
+
+    @property
     def weight_bytes(self) -> int:
         """All weights."""
-        return (self.layer_parameters + self.embedding_parameters) * self.bytes_per_parameter
+        return self.parameters * self.bytes_per_parameter
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -46,11 +58,16 @@ class DecoderCounts:
 
     @property
     def shape(self) -> ModelShape:
-        """What prefill costs: every token goes through the layers, the last alone further."""
+        """What prefill costs: every token goes through the layers, the last alone further.
+
+        A step reads all but the input's embeddings.
+        """
+        step = self.layer_parameters + self.table_parameters
         return ModelShape(
             parameters=float(self.layer_parameters),
             kv_bytes_per_token=self.kv_bytes_per_token,
             attention_flops=4.0 * sum(layer.attention.query_size for layer in self.layers),
+            step_bytes=float(step * self.bytes_per_parameter),
         )
 
 
@@ -63,6 +80,11 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
     name = (sizes.dtype_name or DEFAULT_DTYPE) if dtype == "auto" else dtype
     if name not in ITEM_BYTES:
         raise ModelNotFound(f"{path}: dtype {name!r} is none of {', '.join(ITEM_BYTES)}")
-    tables = 1 if sizes.tie_word_embeddings else 2
-    embeddings = tables * sizes.vocab_size * sizes.hidden_size
-    return DecoderCounts(layers, embeddings, ITEM_BYTES[name], kv_layout(layers, name, BLOCK_SIZE))
+    return DecoderCounts(
+        layers=layers,
+        hidden_size=sizes.hidden_size,
+        table_parameters=sizes.vocab_size * sizes.hidden_size,
+        tables=1 if sizes.tie_word_embeddings else 2,
+        bytes_per_parameter=ITEM_BYTES[name],
+        kv=kv_layout(layers, name, BLOCK_SIZE),
+    )

@@ -22,6 +22,7 @@ MACHINE = "Machine (for estimates)"
 cache_field = partial(field, panel=CACHE)
 machine_flag = partial(flag, panel=MACHINE)
 machine_field = partial(field, panel=MACHINE)
+request_field = partial(field, panel="Requests (for estimates)")
 output_field = partial(field, panel="Output")
 
 
@@ -68,19 +69,16 @@ class TenancyFlags:
     )
 
 
-MachineFlags = Annotated[
-    MachineModel,
-    ConfigFlags(
-        MachineModel(),
-        {
-            "tflops": machine_flag("TFLOP/s that prefill reaches.", min=0.001),
-            "host_gb_s": machine_flag("GB/s from host to device.", min=0.001),
-            "disk_gb_s": machine_flag("GB/s from disk to device.", min=0.001),
-            "start_ms": machine_flag(
-                "Fixed time of any request before its first token, in ms.", min=0.0
-            ),
-        },
-    ),
+_RATES = {
+    "tflops": machine_flag("TFLOP/s that prefill reaches.", min=0.001),
+    "host_gb_s": machine_flag("GB/s from host to device.", min=0.001),
+    "disk_gb_s": machine_flag("GB/s from disk to device.", min=0.001),
+    "start_ms": machine_flag("Fixed time of any request before its first token, in ms.", min=0.0),
+}
+_DECODE_RATE = machine_flag("GB/s that decode reads from the device's memory.", min=0.001)
+MachineFlags = Annotated[MachineModel, ConfigFlags(MachineModel(), _RATES)]
+PlanMachineFlags = Annotated[
+    MachineModel, ConfigFlags(MachineModel(), {**_RATES, "device_gb_s": _DECODE_RATE})
 ]
 ShapeFlags = Annotated[
     ModelShape,
@@ -112,6 +110,15 @@ class OutputFlags:
         None, "Write a plot of hit rate against size, with LRU's for comparison, as SVG."
     )
     json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFlags:
+    """The requests whose times are predicted."""
+
+    batch: int = request_field(1, "Requests at once.", min=1)
+    prompt_tokens: int = request_field(1024, "Tokens of every prompt.", min=1)
+    output_tokens: int = request_field(256, "Tokens of every answer.", min=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`ratoon plan`: what fits where, and when loading beats computing, from a model's config.json."""
+"""`ratoon plan`: what a model costs, what fits where, and when loading beats computing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
+
 from cli.errors import BadSetting
 from cli.options.flags import flag
 from cli.options.options import EMBEDDED, MODEL, Json
 from cli.output import print_result, print_table
 from cli.serving.model_source import resolve
 from cli.simulation.decoder import DecoderCounts, read_decoder
+from cli.simulation.estimates import (
+    BatchCosts,
+    ModelCosts,
+    batch_costs,
+    batch_rows,
+    model_costs,
+    model_rows,
+)
 from cli.simulation.machine import MachineModel, break_even_tokens
-from cli.simulation.options import MachineFlags, MemoryFlags
+from cli.simulation.options import MemoryFlags, PlanMachineFlags, RequestFlags
 
 GIB = 1 << 30
 
@@ -42,31 +52,44 @@ class CachePlan:
     prefill_tokens_per_s: float  # at 4,096 tokens
     host_tokens_per_s: float
     disk_tokens_per_s: float
+    costs: ModelCosts
+    requests: BatchCosts
 
 
 def plan(
     model: ModelName = EMBEDDED,
     *,
     memory: MemoryFlags,
-    machine: MachineFlags,
+    machine: PlanMachineFlags,
+    requests: RequestFlags,
     json: Json = False,
 ) -> None:
-    """Show how many tokens fit each tier, and from what length on loading beats computing.
+    """Show what a model costs, what fits each tier, and when loading beats computing.
 
-    Everything comes from the model's config.json and the flags; nothing is measured. Loading
-    takes --setup-ms and then bytes by bandwidth, computing takes FLOPs by --tflops times --gpus.
+    Weights, KV and FLOPs, the predicted times of a batch of requests, how many tokens fit each
+    tier, and from what length on loading beats computing. Everything comes from the model's
+    config.json and the flags; nothing is measured. Loading takes --setup-ms and then bytes by
+    bandwidth, computing takes FLOPs by --tflops times --gpus, a step of decoding reads weights
+    and KV by --device-gb-s times --gpus.
 
-    Example: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk:
+    Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; 32 requests of
+    4,096 tokens at once:
 
         ratoon plan --model Qwen/Qwen3-8B --gpu-gib 141 --host-gib 256 --disk-gib 1000
+
+        ratoon plan --model Qwen/Qwen3-8B --batch 32 --prompt-tokens 3840 --output-tokens 256
     """
     decoder = read_decoder(_config_of(model), memory.kv_dtype)
-    made = make_plan(model, decoder, memory, machine)
+    made = make_plan(model, decoder, memory, machine, requests)
     print_result(made, _show, as_json=json)
 
 
 def make_plan(
-    model: str, decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
+    model: str,
+    decoder: DecoderCounts,
+    memory: MemoryFlags,
+    machine: MachineModel,
+    requests: RequestFlags,
 ) -> CachePlan:
     """Compute the plan; BadSetting if the weights do not fit."""
     free = memory.gpu_gib * memory.gpus * GIB - decoder.weight_bytes
@@ -74,11 +97,11 @@ def make_plan(
         need = decoder.weight_bytes / GIB
         raise BadSetting("--gpu-gib", f"the weights take {need:.1f} GiB on {memory.gpus} GPUs")
     per_token, shape = decoder.kv_bytes_per_token, decoder.shape
-    whole = MachineModel(
-        machine.tflops * memory.gpus,
-        machine.host_gb_s * memory.gpus,  # each GPU has a link of its own
-        machine.disk_gb_s,
-        machine.start_ms,
+    whole = msgspec.structs.replace(
+        machine,
+        tflops=machine.tflops * memory.gpus,
+        device_gb_s=machine.device_gb_s * memory.gpus,
+        host_gb_s=machine.host_gb_s * memory.gpus,  # each GPU has a link of its own
     )
     return CachePlan(
         model=model,
@@ -96,6 +119,8 @@ def make_plan(
         prefill_tokens_per_s=4096 / whole.prefill_seconds(shape, 4096),
         host_tokens_per_s=whole.host_gb_s * 1e9 / per_token,
         disk_tokens_per_s=whole.disk_gb_s * 1e9 / per_token,
+        costs=model_costs(decoder),
+        requests=batch_costs(decoder, whole, requests),
     )
 
 
@@ -109,6 +134,13 @@ def _config_of(model: str) -> Path:
 
 
 def _show(made: CachePlan) -> None:
+    asked = made.requests
+    print_table(made.model, ("", "", "by"), model_rows(made.costs))
+    print_table(
+        f"{asked.batch} at once: {asked.prompt_tokens:,} tokens in, {asked.output_tokens:,} out",
+        ("", "", "by"),
+        batch_rows(asked),
+    )
     print_table(
         f"{made.model}: {made.kv_bytes_per_token:,} bytes of KV a token, "
         f"{made.weight_bytes / GIB:.1f} GiB of weights",

@@ -1,19 +1,13 @@
-"""The results of a replay: hit rates, bytes and estimated times, as a record, tables and a plot.
-
-pygal is only imported when there is something to draw, because it adds a finder of a kind that
-Python no longer supports to the import system. `_load_pygal` removes it again.
-"""
+"""The results of a replay: hit rates, bytes and estimated times, as a record, tables and a plot."""
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import typer
 
+from cli.charts import draw_curves
 from cli.load.percentiles import Summary, summarise
 from cli.output import print_table
 from cli.simulation.machine import MachineModel, ModelShape
@@ -151,17 +145,15 @@ def show(report: SimulationReport) -> None:
 
 def draw(curves: Mapping[str, Sequence[Point]], title: str) -> bytes:
     """One curve for each policy: tokens of all tiers across, hit rate in percent up."""
-    chart = _load_pygal().XY(
+    return draw_curves(
+        {
+            name: [(one.tokens / 1e6, 100 * one.token_hit_rate) for one in points]
+            for name, points in curves.items()
+        },
         title=title,
-        x_title="tokens in all tiers (millions)",
-        y_title="cached input tokens (%)",
-        range=(0, max(_percent(one) for points in curves.values() for one in points) or 1.0),
-        js=(),  # the tooltips' script would be fetched from another server
+        across="tokens in all tiers (millions)",
+        up="cached input tokens (%)",
     )
-    for name, points in curves.items():
-        chart.add(name, [(one.tokens / 1e6, _percent(one)) for one in points])
-    rendered: bytes = chart.render()
-    return rendered
 
 
 def _moved_bytes(run: Replayed, shape: ModelShape) -> dict[str, MovedBytes]:
@@ -191,14 +183,3 @@ def _times(name: str, times: Summary | None) -> tuple[str, ...]:
     if times is None:
         return (name, "", "", "", "")
     return (name, *(f"{ms:,.0f}" for ms in (times.mean, times.p50, times.p90, times.p99)))
-
-
-def _percent(point: Point) -> float:
-    return 100 * point.token_hit_rate
-
-
-def _load_pygal() -> Any:
-    pygal = importlib.import_module("pygal")
-    # Only the outdated kind: other finders that were added at the same time are valid.
-    sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
-    return pygal

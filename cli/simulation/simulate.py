@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from cli.errors import BadSetting, CliError
+from cli.charts import write_chart
+from cli.errors import BadSetting
 from cli.output import print_result
 from cli.progress import Advance, progress_bar
 from cli.simulation.machine import MachineModel, ModelShape
@@ -74,7 +75,7 @@ def simulate(
             policy: simulation.curve(policy, each, advance) for policy in policies
         }
     if output.plot:
-        _write(output.plot, draw(curves, f"{trace.name}: hit rate against size"))
+        write_chart(output.plot, draw(curves, f"{trace.name}: hit rate against size"))
     report = make_report(run, shape, machine, curves[tiers.policy])
     print_result(report, show, as_json=output.json)
 
@@ -144,10 +145,3 @@ def _copy_seconds(shape: ModelShape, machine: MachineModel, block_size: int) -> 
         (Tier.HOST, Tier.DISK): disk,
         (Tier.DISK, Tier.DEVICE): disk,
     }
-
-
-def _write(path: Path, svg: bytes) -> None:
-    try:
-        path.write_bytes(svg)
-    except OSError as error:
-        raise CliError(f"{path}: {error.strerror}") from error

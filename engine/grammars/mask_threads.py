@@ -3,9 +3,12 @@
 A constraint is handed to a thread and back by its `is_busy`. A mask cannot be interrupted: one that
 takes long keeps its thread until it is made, and whoever asked for it goes on without it.
 
-A thread that is free takes one mask, of the flow with the fewest threads at work, in turns. No flow
-has all threads. So however slow a flow's masks are, another flow waits for none of them as long as
-a thread is free, and else for at most the one that each thread is making.
+A thread that is free takes one mask, of the flow with the fewest threads at work, in turns; several
+where no other flow waits. No flow has all threads. So however slow a flow's masks are, another flow
+waits for none of them as long as a thread is free, and else for at most the one that each thread is
+making.
+
+Most masks take less than to wake a thread or to take turns, so few threads are woken at first.
 
 Knows: threads, turns. Does not know: what a mask is made of (`token_mask.py`), or who waits for how
 long.
@@ -16,7 +19,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -24,6 +27,8 @@ from engine.grammars.limits import COMPILE_STACK_BYTES
 from engine.scheduling.token_constraint import TokenConstraint
 
 MOST_THREADS = 8
+WOKEN = 2  # threads; to wake one takes longer than most masks
+HELP_S = 0.001  # after which all are woken: the few make masks that take long
 
 
 @dataclass(eq=False, slots=True)
@@ -31,12 +36,16 @@ class Batch:
     """Masks that were asked for together."""
 
     left: int
+    wake_all: Callable[[], None]
     made: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)  # of `left`
 
     def wait(self, seconds: float) -> None:
         """Until all are made, or for so long."""
-        if self.left:
-            self.made.wait(seconds)
+        if not self.left or self.made.wait(min(seconds, HELP_S)):
+            return
+        self.wake_all()
+        self.made.wait(max(seconds - HELP_S, 0.0))
 
 
 _Asked: TypeAlias = tuple[TokenConstraint, Batch]
@@ -61,14 +70,14 @@ class MaskThreads:
         One that is busy already is part of the batch in which it was asked for first.
         """
         asked = [one for one in constraints if not one.is_busy]
-        batch = Batch(len(asked))
+        batch = Batch(len(asked), self._wake_all)
         if asked and not self._threads:
             self._start()
         with self._changed:
             for one in asked:
                 one.is_busy = True
                 self._waiting.setdefault(one.flow, deque()).append((one, batch))
-            self._changed.notify(len(asked))
+            self._changed.notify(min(len(asked), WOKEN))
         return batch
 
     def close(self) -> None:
@@ -78,6 +87,10 @@ class MaskThreads:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
+
+    def _wake_all(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _start(self) -> None:
         before = threading.stack_size(COMPILE_STACK_BYTES)
@@ -90,51 +103,53 @@ class MaskThreads:
         threading.stack_size(before)
 
     def _work(self) -> None:
-        while (asked := self._take()) is not None:
-            constraint, batch = asked
-            try:
-                constraint.allowed()
-            finally:  # what it raises is raised again where the mask is used
-                constraint.is_busy = False
-                self._done(constraint.flow, batch)
+        while (taken := self._take()) is not None:
+            flow, waiting = taken
+            while True:
+                try:
+                    self._make(*waiting.popleft())
+                except IndexError:  # other threads were faster
+                    break
+                if len(self._waiting) > 1 or self._is_closed:
+                    break
+            self._give_back(flow)
 
-    def _take(self) -> _Asked | None:
-        """The next mask of the flow whose turn it is; waits for one. None: the end."""
+    def _make(self, constraint: TokenConstraint, batch: Batch) -> None:
+        try:
+            constraint.allowed()
+        finally:  # what it raises is raised again where the mask is used
+            constraint.is_busy = False
+            with batch.lock:
+                batch.left -= 1
+            if not batch.left:
+                batch.made.set()
+
+    def _take(self) -> tuple[str, deque[_Asked]] | None:
+        """The flow whose turn it is, and its masks; waits for one. None: the end."""
         with self._changed:
             while not self._is_closed:
                 flow = self._next_flow()
                 if flow is not None:
-                    return self._taken(flow)
+                    self._at_work[flow] += 1
+                    self._waiting.move_to_end(flow)
+                    return flow, self._waiting[flow]
                 self._changed.wait()
         return None
 
     def _next_flow(self) -> str | None:
         """Of those with the fewest threads the first in turn; None: nobody may have one more."""
         fewest, chosen = self._most_of_a_flow, None
-        for flow in self._waiting:
+        for flow, waiting in self._waiting.items():
             at_work = self._at_work[flow]
-            if at_work < fewest:
+            if waiting and at_work < fewest:
                 fewest, chosen = at_work, flow
-            if not fewest:
-                break
         return chosen
 
-    def _taken(self, flow: str) -> _Asked:
-        asked = self._waiting[flow].popleft()
-        if self._waiting[flow]:
-            self._waiting.move_to_end(flow)
-        else:
-            del self._waiting[flow]
-        self._at_work[flow] += 1
-        return asked
-
-    def _done(self, flow: str, batch: Batch) -> None:
+    def _give_back(self, flow: str) -> None:
         with self._changed:
             self._at_work[flow] -= 1
+            self._waiting.move_to_end(flow)  # who came meanwhile goes first
             if not self._at_work[flow]:
                 del self._at_work[flow]
-            if flow in self._waiting:  # who came while it was being made goes first
-                self._waiting.move_to_end(flow)
-            batch.left -= 1
-            if not batch.left:
-                batch.made.set()
+                if not self._waiting[flow]:
+                    del self._waiting[flow]

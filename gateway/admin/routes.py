@@ -20,6 +20,7 @@ from gateway.auth.keyring import Keyring
 from gateway.bounded_engine import BoundedEngine
 from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.http.openapi import described
+from gateway.overview.isolation import isolation_router
 from gateway.overview.routes import Watched, overview_router
 from gateway.overview.tenant_names import TenantNames
 from gateway.overview.tree_routes import tree_router
@@ -62,7 +63,8 @@ def admin_router(
         groups_router(store, audit, clock),
         prefixes_router(Publishing(store, published, bounded, audit), store, clock),
         cache_router(store, bounded, audit, turns, clock),
-        overview_router(watched, bounded, names, clock),
+        overview_router(watched, bounded, names, store, clock),
+        isolation_router(store, audit, clock),
         tree_router(bounded, TreeRows(published, names)),
         usage_router(store, clock),
         audit_router(store),

@@ -12,6 +12,7 @@ from engine.link.view_messages import Overview, Sequences
 from gateway.admin.wire import json_response
 from gateway.auth.running_requests import RunningRequests
 from gateway.bounded_engine import BoundedEngine
+from gateway.errors import Unavailable
 from gateway.http.openapi import described
 from gateway.overview.health import health
 from gateway.overview.history import INTERVAL_S, History
@@ -26,6 +27,8 @@ from gateway.overview.views import (
     tier_shown,
 )
 from gateway.state.faults import FaultWatch
+from gateway.state.records import IsolationReport
+from gateway.state.store import IsolationReports
 
 OWNERS = 50  # of each tier, and of the queue
 EVICTIONS = 100
@@ -57,14 +60,19 @@ class RefusalList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overview_router(
-    watched: Watched, engine: BoundedEngine, names: TenantNames, clock: Callable[[], float]
+    watched: Watched,
+    engine: BoundedEngine,
+    names: TenantNames,
+    reports: IsolationReports,
+    clock: Callable[[], float],
 ) -> APIRouter:
     """The three routes, without their guard."""
     router = APIRouter()
 
     @router.get("/admin/overview", openapi_extra=described(OverviewShown))
     async def overview(since: float = 0.0) -> Response:
-        return json_response(await _overview(watched, engine, names, clock(), since))
+        shown = await _overview(watched, engine, names, clock(), since)
+        return json_response(msgspec.structs.replace(shown, isolation=await _report(reports)))
 
     @router.get("/admin/requests", openapi_extra=described(RequestList))
     async def requests() -> Response:
@@ -110,7 +118,16 @@ async def _overview(
             started=watched.started,
             now=now,
         ),
+        isolation=None,
     )
+
+
+async def _report(reports: IsolationReports) -> IsolationReport | None:
+    """None, too, while the state is away, which the health says."""
+    try:
+        return await reports.isolation_report()
+    except Unavailable:
+        return None
 
 
 async def _overview_if_any(engine: BoundedEngine) -> Overview | None:

@@ -8,6 +8,7 @@ from engine.link.stats_messages import EvictionStats
 from engine.link.view_messages import Overview, OwnerView, QueueUsage, TierUsage
 from gateway.overview.health import Health
 from gateway.overview.history import Sample
+from gateway.state.records import IsolationReport
 
 Names = dict[str, str]
 
@@ -69,6 +70,7 @@ class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
     queue: list[QueueShown]
     evictions: list[EvictionShown]
     health: list[Health]
+    isolation: IsolationReport | None  # the last one
 
 
 def ids_in(overview: Overview) -> set[str]:

@@ -222,3 +222,12 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     action: str  # such as "tenant.create"
     target: str  # the id of what was changed
     detail: dict[str, Any] = {}
+
+
+class IsolationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What `ratoon verify-isolation` found in its last run. It holds no key and no prompt."""
+
+    at: float  # seconds since the epoch
+    verdict: str
+    samples: int  # of each class in the timing test; 0: it was left out
+    report: str  # Markdown

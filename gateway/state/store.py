@@ -17,6 +17,7 @@ from gateway.state.records import (
     ApiKey,
     AuditEntry,
     Group,
+    IsolationReport,
     PublishedPrefix,
     ResponseRoom,
     StoredResponse,
@@ -142,7 +143,19 @@ class AuditLog(Protocol):
         ...
 
 
-class Store(Records, ResponseStore, UsageStore, AuditLog, Protocol):
+class IsolationReports(Protocol):
+    """The last report on the isolation of tenants."""
+
+    async def keep_isolation_report(self, report: IsolationReport) -> None:
+        """Put it in the place of the one before."""
+        ...
+
+    async def isolation_report(self) -> IsolationReport | None:
+        """The last one; None before the first."""
+        ...
+
+
+class Store(Records, ResponseStore, UsageStore, AuditLog, IsolationReports, Protocol):
     """All of the state."""
 
     async def close(self) -> None:

@@ -120,7 +120,11 @@ def test_nothing_leaks_in_any_tier_and_over_a_restart(
     with running_server(tmp_path / "data", settings) as server:
         out, err = running.communicate(timeout=120)
         expect_nothing_left(server)
+        with server.client(server.admin_key) as client:
+            kept = client.get("/admin/overview").json()["isolation"]
     record = json.loads(out)
+    assert (kept["verdict"], kept["samples"]) == (record["verdict"], 20)
+    assert kept["report"] == report.read_text()
     for tier in ("device", "host", "disk", "evicted", "restarted"):
         expect_isolated(record, tier)
     expect_nothing_told(record)

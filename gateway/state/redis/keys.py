@@ -22,6 +22,7 @@ RESPONSE_ENDS = "ratoon:response-ends"  # [tenant id, id], sorted by when it exp
 RESPONSE_BYTES = "ratoon:response-bytes"  # tenants, sorted by the bytes of theirs
 RESPONSE_BYTES_OF_ALL = "ratoon:response-bytes-of-all"
 AUDIT = "ratoon:audit"  # newest first
+ISOLATION_REPORT = "ratoon:isolation-report"
 CHANGES = "ratoon:changes"  # a channel: the id of a tenant or a prefix of which something changed
 
 

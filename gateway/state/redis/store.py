@@ -25,7 +25,7 @@ from redis.exceptions import RedisError
 
 from gateway.periodic import repeated
 from gateway.state.identity import Expected
-from gateway.state.records import AuditEntry, Counters, UsageRow
+from gateway.state.records import AuditEntry, Counters, IsolationReport, UsageRow
 from gateway.state.redis import keys as at
 from gateway.state.redis.identity import REDIS, StateLink
 from gateway.state.redis.link import RedisLink
@@ -103,6 +103,17 @@ class RedisStore(RedisResponses):
             return []
         found = await self.link.command("LRANGE", at.AUDIT, skip, skip + limit - 1)
         return [msgspec.json.decode(entry, type=AuditEntry) for entry in found]
+
+    async def keep_isolation_report(self, report: IsolationReport) -> None:
+        """Put it in the place of the one before."""
+        transaction = Transaction()
+        transaction.write("SET", at.ISOLATION_REPORT, msgspec.json.encode(report))
+        await self.link.apply(transaction)
+
+    async def isolation_report(self) -> IsolationReport | None:
+        """The last one; None before the first."""
+        found = await self.link.command("GET", at.ISOLATION_REPORT)
+        return None if found is None else msgspec.json.decode(found, type=IsolationReport)
 
     async def close(self) -> None:
         """Close the connections."""

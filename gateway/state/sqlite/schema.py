@@ -5,7 +5,7 @@ which records are found, or by which lists are ordered. Each counter of usage is
 so that a new counter does not change the schema either.
 
 A release that changes it raises VERSION and brings files of older releases to it. Version 1 was in
-none; version 3 added stored responses.
+none; version 3 added stored responses, version 4 reports.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-VERSION = 3
-_BEFORE_RESPONSES = 2
+VERSION = 4
+_BEFORE_RESPONSES, _BEFORE_REPORTS = 2, 3
 
 
 class SchemaTooNew(Exception):
@@ -25,11 +25,12 @@ def make_schema(connection: sqlite3.Connection, path: Path) -> None:
     """Bring a new or older file to the schema; raises SchemaTooNew. In the caller's transaction."""
     connection.execute("PRAGMA secure_delete = ON")  # what is deleted is no more in the file
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version not in (0, _BEFORE_RESPONSES, VERSION):
+    if version not in (0, _BEFORE_RESPONSES, _BEFORE_REPORTS, VERSION):
         raise SchemaTooNew(f"{path} has schema version {version}, this release knows {VERSION}")
     if version == VERSION:
         return
-    for statement in (*(_TABLES if version == 0 else ()), *_RESPONSES):
+    made = {0: (*_TABLES, *_RESPONSES), _BEFORE_RESPONSES: _RESPONSES}.get(version, ())
+    for statement in (*made, _REPORTS):
         connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {VERSION}")  # takes no parameters
 
@@ -104,4 +105,8 @@ _RESPONSES = (
     """CREATE TRIGGER response_gone AFTER DELETE ON responses BEGIN
         UPDATE response_bytes SET bytes = bytes - OLD.size WHERE tenant_id = OLD.tenant_id;
     END""",
+)
+
+_REPORTS = (
+    "CREATE TABLE reports (name TEXT PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID"
 )

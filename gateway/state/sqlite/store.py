@@ -28,6 +28,7 @@ from gateway.state.records import (
     AuditEntry,
     Counters,
     Group,
+    IsolationReport,
     PublishedPrefix,
     Tenant,
     UsageRow,
@@ -201,6 +202,22 @@ class SqliteStore(SqliteResponses):
             "SELECT record FROM audit ORDER BY id DESC LIMIT ? OFFSET ?", (limit, skip)
         )
         return [msgspec.json.decode(record, type=AuditEntry) for (record,) in found]
+
+    @on_worker
+    def keep_isolation_report(
+        self, connection: sqlite3.Connection, report: IsolationReport
+    ) -> None:
+        """Put it in the place of the one before."""
+        connection.execute(
+            "INSERT OR REPLACE INTO reports (name, record) VALUES ('isolation', ?)",
+            (msgspec.json.encode(report),),
+        )
+
+    @on_worker
+    def isolation_report(self, connection: sqlite3.Connection) -> IsolationReport | None:
+        """The last one; None before the first."""
+        found = connection.execute("SELECT record FROM reports WHERE name = 'isolation'").fetchone()
+        return None if found is None else msgspec.json.decode(found[0], type=IsolationReport)
 
 
 def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:

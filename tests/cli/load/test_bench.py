@@ -1,17 +1,16 @@
 import json
+from pathlib import Path
 
+import httpx
 import pytest
 
-from cli.errors import BadSetting
-from cli.load.bench import WORDS, Counted, LoadFlags, draw_bodies
-from cli.load.load import RequestOutcome
-from cli.load.phases import SPECIAL_IDS
+from cli.load.runs import Counted
+from cli.load.sending.sender import RequestOutcome
 from tests.cli.console import Console
 from tests.cli.http_double import served
 from tests.cli.openai_double import OpenAIDouble, Script, usage
+from tests.doubles.engine.tiny_model import write_tiny_model
 from tests.doubles.gateway.served import Served
-
-LOAD = LoadFlags(requests=6, prompt_tokens=40, shared_tokens=24, output_tokens=7, vocab=300)
 
 
 def small(url: str, *more: str) -> list[str]:
@@ -134,105 +133,144 @@ def test_the_bar_says_how_many_failed() -> None:
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_workload_is_reported_phase_by_phase(
+def test_arrivals_are_sent_and_timed_from_when_they_came(
     console: Console, gateway: Served, processes: str
 ) -> None:
-    words = ["bench", "--url", gateway.url, "--key", gateway.key, "--small", "--json"]
-    printed = console.type(*words, "--workload", "ttft-hot", "--processes", processes)
-    phases = [json.loads(line) for line in printed.out.splitlines()]
-    assert [told["phase"] for told in phases] == [
-        "ttft-cold-64",
-        "ttft-hot-64",
-        "ttft-cold-128",
-        "ttft-hot-128",
-    ]
-    for told in phases:
-        assert told["workload"] == "ttft-hot"
-        assert told["report"]["errors"] == {}
-        assert told["report"]["succeeded"] == told["report"]["requests"] == 2
-        assert told["report"]["wall_s"] > 0
-    assert [told["report"]["hit_rate"] > 0 for told in phases] == [False, True] * 2
+    words = small(gateway.url, "--key", gateway.key, "--rate", "200", "--json")
+    words += ["--processes", processes, "--slo", "ttft=60s,tpot=60s"]
+    report = console.type(*words).json
+    assert (report["succeeded"], report["errors"]) == (6, {})
+    assert report["arrivals_per_s"] > 0
+    assert report["waited_s"]["count"] == 6
+    assert report["tpot_s"]["count"] == 6
+    assert report["goodput"]["slo"] == {"ttft": 60.0, "tpot": 60.0, "e2e": None}
+    assert (report["goodput"]["met"], report["goodput"]["share"]) == (6, 1.0)
+    assert report["output_characters"] > 0
 
 
-def test_a_workload_that_the_model_has_no_room_for_is_not_begun(
-    console: Console, gateway: Served
+def test_a_closed_loop_has_no_arrivals(console: Console) -> None:
+    with served(OpenAIDouble([Script(usage=usage(32, 3))]).app) as url:
+        report = console.type(*small(url, "--json")).json
+    assert (report["arrivals_per_s"], report["waited_s"], report["goodput"]) == (None,) * 3
+    assert (report["output_characters"], report["tpot_s"]["count"]) == (18, 6)
+
+
+def test_all_arrive_at_once_however_few_callers_a_closed_loop_has(console: Console) -> None:
+    double = OpenAIDouble([Script((0.3, "a"))])
+    with served(double.app) as url:
+        console.type(*small(url, "--rate", "inf", "--processes", "1"))
+    assert double.most_running == 6
+
+
+def test_ways_of_batching_stand_side_by_side_with_prompts_of_their_own(
+    console: Console, tmp_path: Path
 ) -> None:
-    words = ["bench", "--url", gateway.url, "--key", gateway.key, "--workload", "ttft-hot"]
-    printed = console.type(*words)
+    double = OpenAIDouble([Script((0.01, "a", "b"), usage=usage(32, 2))])
+    with served(double.app) as url:
+        words = [*small(url, "--batching", "static:2,dynamic:4:10ms,continuous")]
+        printed = console.type(*words, "--processes", "1", "--plot", str(tmp_path))
+    assert printed.status == 0
+    assert printed.out.splitlines()[1].split("\t") == [
+        "", "static:2", "dynamic:4:10ms", "continuous",
+    ]  # fmt: skip
+    assert printed.out.count("6 of 6") == 3
+    prompts = [tuple(body["prompt"]) for body in double.bodies]
+    assert len(set(prompts)) == 18
+    svg = (tmp_path / "over-time.svg").read_text()
+    assert "static:2 TTFT" in svg
+    assert "continuous TPOT" in svg
+
+
+def test_a_static_batch_is_all_that_runs(console: Console) -> None:
+    double = OpenAIDouble([Script((0.05, "a"))])
+    with served(double.app) as url:
+        report = console.type(*small(url, "--batching", "static:2", "--json")).json
+    assert double.most_running == 2
+    assert report["waited_s"]["max"] >= 0.1, "the third batch waits for two"
+
+
+def test_the_highest_rate_is_searched_and_drawn(console: Console, tmp_path: Path) -> None:
+    with served(OpenAIDouble([Script(usage=usage(32, 3))]).app) as url:
+        words = small(url, "--find-rate", "--slo", "ttft=60s", "--find-seconds", "1")
+        words += ["--rate", "1000", "--processes", "1", "--plot", str(tmp_path)]
+        found = console.type(*words, "--json").json
+        printed = console.type(*words)
+    assert found["share"] == 0.9
+    assert found["probes"][0]["rate"] == 1000.0
+    assert found["probes"][0]["requests"] == 100
+    assert "Rates at which 90.0% have to meet the SLO" in printed.out
+    assert "Goodput" in (tmp_path / "goodput.svg").read_text()
+
+
+def test_no_rate_meets_what_cannot_be_met(console: Console) -> None:
+    with served(OpenAIDouble([Script((0.02, "a"))]).app) as url:
+        words = small(url, "--find-rate", "--slo", "ttft=1ms", "--find-seconds", "1")
+        printed = console.type(*words, "--rate", "1000", "--processes", "1")
+    assert "No rate that was tried meets it" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--find-rate"], "--find-rate: needs --slo"),
+        (["--slo", "ttft=2"], "--slo: '2' is not a time"),
+        (["--find-rate", "--slo", "ttft=1s", "--batching", "all"], "--find-rate: "),
+        (["--find-rate", "--slo", "ttft=1s", "--rate", "inf"], "--rate: "),
+        (["--workload", "mixed", "--small", "--rate", "1"], "--workload: "),
+        (["--arrivals", "no-such-file"], "--arrivals: no-such-file: No such file"),
+        (["--dataset", "no-such-file"], "--dataset: no-such-file: No such file"),
+        (["--batching", "some"], "--batching: 'some' is none of"),
+    ],
+)
+def test_flags_that_cannot_work_are_named(console: Console, words: list[str], message: str) -> None:
+    double = OpenAIDouble()
+    with served(double.app) as url:
+        printed = console.type(*small(url, *words))
     assert printed.status == 2
-    assert printed.out == ""
-    assert "--workload: ttft-hot has requests of " in printed.err
-    assert "tiny takes 4096: --small" in printed.err
+    assert message in printed.err
+    assert double.bodies == []
 
 
-def test_a_chain_ends_where_a_turn_fails(console: Console) -> None:
-    with served(OpenAIDouble([Script(), Script(status=503)]).app) as url:
-        words = ["bench", "--url", url, "--key", "secret", "--small", "--json", "--processes", "1"]
-        report = console.type(*words, "--workload", "multiturn").json["report"]
-    assert report["requests"] == 3, "two chains: one breaks at its first turn, one at its second"
-    assert report["succeeded"] == 1
+def test_lengths_come_from_a_data_set_whose_tokens_the_server_counts(
+    console: Console, gateway: Served, tmp_path: Path
+) -> None:
+    said = [{"from": "human", "value": "b a b c " * 4}, {"from": "gpt", "value": "a b"}]
+    (tmp_path / "sharegpt.json").write_text(json.dumps([{"id": "1", "conversations": said}]))
+    words = small(gateway.url, "--key", gateway.key, "--json")
+    report = console.type(*words, "--dataset", str(tmp_path / "sharegpt.json")).json
+    asked = httpx.post(
+        f"{gateway.url}/tokenize",
+        headers={"Authorization": f"Bearer {gateway.key}"},
+        json={"prompt": said[0]["value"], "add_special_tokens": False},
+    ).json()
+    assert report["errors"] == {}
+    assert report["prompt_tokens"] == 6 * asked["count"]
+    model_dir = str(write_tiny_model(tmp_path / "tiny"))  # the gateway's
+    words += ["--dataset", str(tmp_path / "sharegpt.json"), "--tokenizer", model_dir]
+    assert console.type(*words).json["prompt_tokens"] == report["prompt_tokens"]
 
 
-def test_several_processes_divide_a_workload(console: Console, gateway: Served) -> None:
-    words = ["bench", "--url", gateway.url, "--key", gateway.key, "--small", "--json"]
-    report = console.type(*words, "--workload", "mixed", "--processes", "3").json["report"]
-    assert (report["requests"], report["succeeded"], report["errors"]) == (6, 6, {})
+def test_a_tokenizer_that_is_not_there_is_named(
+    console: Console, gateway: Served, tmp_path: Path
+) -> None:
+    (tmp_path / "q.jsonl").write_text('{"turns": ["a"]}\n')
+    words = small(gateway.url, "--key", gateway.key, "--dataset", str(tmp_path / "q.jsonl"))
+    printed = console.type(*words, "--tokenizer", str(tmp_path))
+    assert printed.status == 2
+    assert "--tokenizer: " in printed.err
 
 
-def test_prompts_share_a_beginning_and_nothing_else() -> None:
-    prompts = [body["prompt"] for body in draw_bodies(LOAD, "tiny", seed=1)]
-    assert len(prompts) == 6
-    assert {len(prompt) for prompt in prompts} == {40}
-    assert len({tuple(prompt[:24]) for prompt in prompts}) == 1
-    assert len({tuple(prompt[24:]) for prompt in prompts}) == 6
-
-
-def test_ids_stay_within_the_vocabulary() -> None:
-    load = LoadFlags(requests=50, vocab=16)
-    drawn = {token for body in draw_bodies(load, "tiny", seed=1) for token in body["prompt"]}
-    assert drawn == set(range(SPECIAL_IDS, 16))
-
-
-def test_a_seed_decides_the_prompts() -> None:
-    one = draw_bodies(LOAD, "tiny", seed=1)
-    assert one == draw_bodies(LOAD, "tiny", seed=1)
-    assert one != draw_bodies(LOAD, "tiny", seed=2)
-
-
-@pytest.mark.parametrize("endpoint", ["completions", "chat"])
-def test_every_body_asks_for_a_counted_stream_of_a_set_length(endpoint: str) -> None:
-    load = LoadFlags(endpoint="chat" if endpoint == "chat" else "completions", output_tokens=7)
-    for body in draw_bodies(load, "tiny", seed=1):
-        assert body["model"] == "tiny"
-        assert body["max_tokens"] == 7
-        assert body["ignore_eos"] is True
-        assert body["stream"] is True
-        assert body["stream_options"] == {"include_usage": True}
-        json.dumps(body)
-
-
-def test_a_chat_shares_its_system_prompt() -> None:
-    load = LoadFlags(endpoint="chat", requests=4, prompt_tokens=40, shared_tokens=24)
-    chats = [body["messages"] for body in draw_bodies(load, "tiny", seed=1)]
-    assert {chat[0]["role"] for chat in chats} == {"system"}
-    assert len({chat[0]["content"] for chat in chats}) == 1
-    assert len({chat[1]["content"] for chat in chats}) == 4
-    words = chats[0][0]["content"].split() + chats[0][1]["content"].split()
-    assert len(words) == 40
-    assert set(words) <= set(WORDS)
-
-
-def test_a_chat_without_shared_words_has_no_system_prompt() -> None:
-    load = LoadFlags(endpoint="chat", shared_tokens=0)
-    assert [m["role"] for m in draw_bodies(load, "tiny", seed=1)[0]["messages"]] == ["user"]
-
-
-@pytest.mark.parametrize(("shared", "fine"), [(40, True), (41, False)])
-def test_no_more_is_shared_than_there_is(shared: int, fine: bool) -> None:
-    load = LoadFlags(requests=2, prompt_tokens=40, shared_tokens=shared)
-    if fine:
-        first, second = draw_bodies(load, "tiny", seed=1)
-        assert first == second
-    else:
-        with pytest.raises(BadSetting, match="--shared-tokens: 41 is more than"):
-            draw_bodies(load, "tiny", seed=1)
+def test_what_the_model_has_no_room_for_is_left_out_and_said(
+    console: Console, gateway: Served, tmp_path: Path
+) -> None:
+    rows = [
+        {"timestamp": ms, "input_length": length, "output_length": 2, "hash_ids": [0] * blocks}
+        for ms, length, blocks in ((0, 40, 1), (1, 5000, 10), (2, 44, 1))
+    ]
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["bench", "--url", gateway.url, "--key", gateway.key, "--json", "--requests", "3"]
+    printed = console.type(*words, "--dataset", str(trace), "--arrivals", str(trace))
+    assert (printed.json["requests"], printed.json["prompt_tokens"]) == (2, 84)
+    assert printed.json["hit_rate"] > 0, "the two begin alike"
+    assert "1 of 3 requests are left out" in printed.err

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from cli.load.bench import LoadFlags
+from cli.load.options import ArrivalFlags, LoadFlags, SloFlags
 from cli.options.engine_options import ALONE_FLAGS, ENGINE_FLAGS, EngineFlags, LoneEngineFlags
 from cli.options.flags import flattened
 from cli.options.gateway_options import (
@@ -34,6 +34,8 @@ GROUPS = [
     AdminFlags,
     TargetFlags,
     LoadFlags,
+    ArrivalFlags,
+    SloFlags,
 ]
 
 

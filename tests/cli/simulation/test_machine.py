@@ -34,6 +34,28 @@ def test_ttft_adds_start_load_and_prefill() -> None:
     assert seconds == pytest.approx(0.1 + 0.0005 + 0.4)
 
 
+def test_a_step_reads_weights_and_keys_or_computes_whichever_is_longer() -> None:
+    shape = ModelShape(parameters=1e9, kv_bytes_per_token=1000, attention_flops=0.0, step_bytes=2e9)
+    machine = MachineModel(tflops=100.0, device_gb_s=1000.0)
+    assert machine.step_seconds(shape, rows=1, context=0) == pytest.approx(2e-3)
+    assert machine.step_seconds(shape, rows=4, context=1000) == pytest.approx(2e-3 + 4e-6)
+    assert machine.step_seconds(shape, rows=1000, context=0) == pytest.approx(2e-2)
+
+
+def test_first_tokens_take_the_arithmetic_or_a_read_of_the_weights() -> None:
+    shape = ModelShape(parameters=1e9, kv_bytes_per_token=1000, attention_flops=0.0, step_bytes=2e9)
+    machine = MachineModel(tflops=100.0, device_gb_s=1000.0, start_ms=10.0)
+    assert machine.first_tokens_seconds(shape, 4, 1000) == pytest.approx(0.01 + 0.08)
+    assert machine.first_tokens_seconds(shape, 1, 8) == pytest.approx(0.01 + 0.002)
+
+
+def test_the_default_step_is_within_a_sixth_of_what_an_8b_was_measured_at() -> None:
+    """docs/performance.md, the engine's step: 1, 64 and 256 rows of 1,100 tokens on one H200."""
+    for rows, ms in ((1, 4.12), (64, 6.9), (256, 14.9)):
+        seconds = MachineModel().step_seconds(ModelShape(), rows, 1100)
+        assert 1e3 * seconds == pytest.approx(ms, rel=1 / 6)
+
+
 @pytest.mark.parametrize("gb_s", [1.0, 3.0, 20.0, 48.0])
 def test_at_the_break_even_loading_takes_as_long_as_computing(gb_s: float) -> None:
     machine, shape = MachineModel(host_gb_s=gb_s), ModelShape()

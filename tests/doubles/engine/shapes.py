@@ -21,6 +21,15 @@ _COMMON: dict[str, Any] = {
     "num_key_value_heads": 8,
     "head_dim": 128,
 }
+_LLAMA_2 = _COMMON | {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+    "mlp_bias": False,
+}
 SHAPES: dict[str, dict[str, Any]] = {
     "llama-3.1-8b": _COMMON
     | {
@@ -43,6 +52,27 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 131072,
         "tie_word_embeddings": False,
         "mlp_bias": False,
+    },
+    # Without grouped heads, so that KV is four times as large: 512 KiB a token.
+    "llama-2-7b": _LLAMA_2
+    | {
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "vocab_size": 32000,
+    },
+    "llama-2-tiny": _LLAMA_2
+    | {
+        "hidden_size": 64,
+        "intermediate_size": 176,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "head_dim": 16,
+        "vocab_size": 512,
+        "torch_dtype": "float32",
     },
     "qwen3-0.6b": _COMMON
     | {

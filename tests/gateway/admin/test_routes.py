@@ -31,6 +31,7 @@ ROUTES = {
     ("DELETE", "/admin/prefixes/{prefix_id}"),
     ("GET", "/admin/audit"),
     ("GET", "/admin/overview"),
+    ("PUT", "/admin/isolation/report"),
     ("GET", "/admin/refusals"),
     ("GET", "/admin/requests"),
     ("GET", "/admin/usage"),
@@ -90,6 +91,12 @@ async def test_the_operator_gets_in_everywhere(office: Office) -> None:
         content = {"name": f"new-{number}"} if method in ("POST", "PATCH") and named_only else {}
         if (method, path) == ("POST", "/admin/prefixes"):
             content = {"name": "new", "text": TEXT}
+        if method == "PUT":
+            answer = await office.operator.put(
+                url, json={"verdict": "passed", "samples": 9, "report": "# Fine"}
+            )
+            assert answer.status_code == 200
+            continue
         answer = await office.operator.request(method, url, json=content)
         assert answer.status_code in (200, 201), url
 

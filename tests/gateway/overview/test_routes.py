@@ -150,3 +150,14 @@ async def test_tenants_may_see_none_of_it(office: Office) -> None:
         for path in ("/admin/overview", "/admin/requests", "/admin/refusals"):
             assert (await tenant.get(path)).status_code == 401
             assert (await office.operator.get(path)).status_code == 200
+
+
+async def test_the_last_isolation_report_is_in_the_overview(office: Office) -> None:
+    assert body(await office.operator.get("/admin/overview"))["isolation"] is None
+    for verdict in ("leaks", "passed"):
+        sent = {"verdict": verdict, "samples": 2000, "report": "# Isolation of tenants"}
+        await office.operator.put("/admin/isolation/report", json=sent)
+    told = body(await office.operator.get("/admin/overview"))["isolation"]
+    assert told == {**sent, "at": office.clock()}
+    (entry, *_) = body(await office.operator.get("/admin/audit"))["entries"]
+    assert (entry["action"], entry["target"]) == ("isolation.report", "passed")

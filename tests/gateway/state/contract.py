@@ -21,6 +21,7 @@ from gateway.state.records import (
     AuditEntry,
     Counters,
     Group,
+    IsolationReport,
     PrefixSource,
     PublishedPrefix,
     ResponseRoom,
@@ -595,6 +596,13 @@ class StoreContract:
         await store.add_usage([a_row(tenant=a_tenant().id, requests=1)], batch="1")
         await store.delete(Tenant, a_tenant().id)
         assert len(await store.usage("2026-01-01", "2026-12-31")) == 1
+
+    async def test_the_last_isolation_report_is_kept(self, store: Store) -> None:
+        assert await store.isolation_report() is None
+        for text in HOSTILE:
+            report = IsolationReport(at=1.5, verdict="passed", samples=9, report=text)
+            await store.keep_isolation_report(report)
+            assert await store.isolation_report() == report
 
     async def test_the_audit_log_is_read_newest_first(self, store: Store) -> None:
         assert await store.list_audit(limit=10) == []

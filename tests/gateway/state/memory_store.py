@@ -16,6 +16,7 @@ from gateway.state.records import (
     AuditEntry,
     Counters,
     Group,
+    IsolationReport,
     PublishedPrefix,
     ResponseRoom,
     StoredResponse,
@@ -36,6 +37,7 @@ class MemoryStore:
         self.responses: dict[tuple[str, str], tuple[StoredResponse, int]] = {}
         self.counters: dict[tuple[str, str, str], Counters] = {}
         self.batches: list[str] = []
+        self.report: IsolationReport | None = None
         self.audit_log: list[AuditEntry] = []
         self.lookups = 0
 
@@ -147,6 +149,12 @@ class MemoryStore:
 
     async def append_audit(self, entry: AuditEntry) -> None:
         self.audit_log.append(entry)
+
+    async def keep_isolation_report(self, report: IsolationReport) -> None:
+        self.report = report
+
+    async def isolation_report(self) -> IsolationReport | None:
+        return self.report
 
     async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
         return self.audit_log[::-1][skip : skip + limit]

@@ -6,6 +6,9 @@ its text, which is the control for the canaries of the tenants, which are shown 
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -41,6 +44,12 @@ class House:
             answer = client.get(path, params=params)
             answer.raise_for_status()
             return answer
+
+    def ratoon(self, *words: str) -> str:
+        """What a command of the operator prints."""
+        target = ("--url", self.server.url, "--admin-key", self.server.admin_key)
+        command = [sys.executable, "-c", "from cli.main import main; main()", *words, *target]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def namespaces(self) -> dict[str, dict[str, Any]]:
         return {row["label"]: row for row in self.admin("/admin/cache/tree")["children"]}
@@ -174,3 +183,15 @@ def test_a_node_that_is_gone_is_not_found(house: House) -> None:
         answer = client.get("/admin/cache/tree", params={"node": "nothing-1"})
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "not_found"
+
+
+def test_the_command_shows_the_same_tree(house: House) -> None:
+    shown = house.ratoon("cache", "tree", "--depth", "9")
+    for name in ("published for everyone", *house.names):
+        assert f"\n{name}: " in "\n" + shown
+    assert house.system.strip().splitlines()[1][:20] in shown
+    assert not any(text[:40] in shown for text in house.said)
+    alone = house.ratoon("cache", "tree", "--tenant", house.names[0], "--json")
+    (namespace,) = json.loads(alone)
+    assert namespace["tenant"] == house.ids[0]
+    assert namespace["below"]

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.auth.private_file import FileExposed
 from gateway.errors import Conflict, NotFound, StateLost, Unavailable
-from gateway.state.records import AuditEntry, Counters, ResponseRoom, Tenant
+from gateway.state.records import AuditEntry, Counters, IsolationReport, ResponseRoom, Tenant
 from gateway.state.sqlite.schema import SchemaTooNew
 from gateway.state.sqlite.store import SqliteStore
 from tests.gateway.state.contract import (
@@ -123,7 +123,7 @@ async def test_an_unknown_schema_is_refused_and_left_alone(path: Path, version: 
 async def test_the_schema_says_its_version_and_keeps_a_wal(path: Path) -> None:
     await SqliteStore(path).close()
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (4,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
 
@@ -132,7 +132,7 @@ async def test_a_file_from_before_stored_responses_gets_them(path: Path) -> None
     await SqliteStore(path).close()
     connection = sqlite3.connect(path)
     with connection:
-        for table in ("responses", "response_bytes"):
+        for table in ("responses", "response_bytes", "reports"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
@@ -144,6 +144,24 @@ async def test_a_file_from_before_stored_responses_gets_them(path: Path) -> None
         assert await kept(store, a_tenant()) == [1]
         await store.delete(Tenant, a_tenant().id)
         await store.close()
+
+
+async def test_a_file_from_before_reports_gets_them_and_keeps_the_rest(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.create(a_tenant())
+    await store.close()
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("DROP TABLE reports")
+        connection.execute("PRAGMA user_version = 3")
+    connection.close()
+    store = SqliteStore(path)
+    assert await store.isolation_report() is None
+    await store.keep_isolation_report(
+        IsolationReport(at=1.0, verdict="passed", samples=9, report="# Fine")
+    )
+    assert await store.every(Tenant) == [a_tenant()]
+    await store.close()
 
 
 async def test_what_a_tenant_stored_is_no_more_in_the_file_when_it_is_gone(path: Path) -> None:

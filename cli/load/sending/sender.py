@@ -1,29 +1,19 @@
-"""Closed-loop load: each of several callers sends its next request when its last one has ended.
+"""Sends one request, reads its stream, and keeps when what came.
 
-TTFT is from sending a request to its first chunk with content, ITL every gap between two such
-chunks, E2E from sending to the end of the stream.
-
-One Python process can read about 10,000 chunks a second; a server sends twice as many. So the
-chains of a workload are distributed among processes, each with an event loop of its own.
+TTFT is the time to the first chunk with content, ITL every gap between two such chunks, E2E the
+time to the end of the stream, TPOT (E2E - TTFT) / (output tokens - 1). They begin when the request
+arrived: when it was sent or, where it had to wait for that (`waited_s`), so much earlier.
 """
 
 from __future__ import annotations
 
-import asyncio
-import multiprocessing
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from itertools import chain as joined
-from itertools import repeat
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
 import msgspec
-
-from cli.load.phases import Chain, LoadPhase, prompts_of
 
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
@@ -53,6 +43,26 @@ class RequestOutcome:
     output_tokens: int = 0
     error: str | None = None
     sent_at: float = 0.0  # seconds of the sender's clock
+    waited_s: float = 0.0  # from its arrival until it was sent; part of `ttft_s` and `e2e_s`
+    output_characters: int = 0
+
+    @property
+    def arrived_at(self) -> float:
+        """Seconds of the sender's clock."""
+        return self.sent_at - self.waited_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first; None where there is no second one."""
+        if self.ttft_s is None or self.output_tokens < 2:
+            return None
+        return (self.e2e_s - self.ttft_s) / (self.output_tokens - 1)
+
+    def arrived(self, at: float) -> RequestOutcome:
+        """The same, of a request that came at `at` and was sent later: its times begin there."""
+        waited = self.sent_at - at
+        ttft_s = None if self.ttft_s is None else self.ttft_s + waited
+        return replace(self, waited_s=waited, ttft_s=ttft_s, e2e_s=self.e2e_s + waited)
 
 
 @dataclass(slots=True)
@@ -60,13 +70,14 @@ class Transcript:
     """What one event stream has sent so far, and when.
 
     The chunk of a token that does not complete a character has no text; it counts only with
-    `every_chunk`.
+    `every_chunk`. The last chunk, which only says why the answer ended, is no token's.
     """
 
     sent_at: float
     every_chunk: bool = False
     stamps: list[float] = field(default_factory=list)
     usage: dict[str, Any] = field(default_factory=dict)
+    characters: int = 0
     error: str | None = None
     ended: bool = False
 
@@ -84,7 +95,9 @@ class Transcript:
         if event.get("usage"):
             self.usage = event["usage"]
         choices = event.get("choices") or ()
-        if choices and (self.every_chunk or any(_content(choice) for choice in choices)):
+        characters = sum(len(_content(choice)) for choice in choices)
+        self.characters += characters
+        if characters or (self.every_chunk and not all(map(_only_ends, choices))):
             self.stamps.append(at)
 
     def outcome(self, at: float) -> RequestOutcome:
@@ -98,6 +111,7 @@ class Transcript:
             output_tokens=self.usage.get("completion_tokens", len(self.stamps)),
             error=self.error or (None if self.ended else "stream cut off"),
             sent_at=self.sent_at,
+            output_characters=self.characters,
         )
 
 
@@ -138,66 +152,6 @@ class Sender:
         return transcript.outcome(self.clock())
 
 
-async def closed_loop(
-    chains: Iterable[Iterable[Body]],
-    concurrency: int,
-    ask: Callable[[Body], Awaitable[RequestOutcome]],
-    on_outcome: Callable[[RequestOutcome], None] = lambda _: None,
-) -> list[RequestOutcome]:
-    """Send each chain's bodies one after the other, at most `concurrency` chains at once.
-
-    An error ends its chain. Returns the outcomes in the order they ended.
-    """
-    outcomes, waiting = list[RequestOutcome](), deque(chains)
-
-    async def keep_asking() -> None:
-        while waiting:
-            for body in waiting.popleft():
-                outcome = await ask(body)
-                outcomes.append(outcome)
-                on_outcome(outcome)
-                if outcome.error is not None:
-                    break
-
-    async with asyncio.TaskGroup() as callers:
-        for _ in range(min(concurrency, len(waiting))):
-            callers.create_task(keep_asking())
-    return outcomes
-
-
-def drive(
-    phase: LoadPhase, server: LoadTarget, processes: int
-) -> tuple[list[RequestOutcome], float]:
-    """Run a phase; its outcomes, and the seconds from the first request to the last end."""
-    count = max(min(processes, phase.concurrency, len(phase.chains)), 1)
-    parts = [phase.chains[index::count] for index in range(count)]
-    callers = [(phase.concurrency + index) // count for index in reversed(range(count))]
-    if count == 1:
-        outcomes = _run(server, phase.chains, phase.concurrency)
-    else:
-        # Spawned, not forked: a fork of a process with threads may stand still.
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(count, mp_context=spawn) as pool:
-            outcomes = list(joined.from_iterable(pool.map(_run, repeat(server), parts, callers)))
-    began = min(outcome.sent_at for outcome in outcomes)
-    return outcomes, max(outcome.sent_at + outcome.e2e_s for outcome in outcomes) - began
-
-
-def _run(server: LoadTarget, chains: Sequence[Chain], concurrency: int) -> list[RequestOutcome]:
-    bodies = (
-        (stream_body(server.model, output) | {"prompt": prompt} for prompt, output in prompts)
-        for prompts in map(prompts_of, chains)
-    )
-
-    async def run() -> list[RequestOutcome]:
-        async with load_session(server.timeout_s) as session:
-            url = server.url + PATHS["completions"]
-            sender = Sender(session, url, server.key, every_chunk=True)
-            return await closed_loop(bodies, concurrency, sender.ask)
-
-    return asyncio.run(run())
-
-
 def load_session(timeout_s: float) -> aiohttp.ClientSession:
     """A session of as many connections as there are callers; `timeout_s`: of silence."""
     return aiohttp.ClientSession(
@@ -233,5 +187,9 @@ def _code(error: Any) -> str | None:
     return error.get("code") if isinstance(error, dict) else None
 
 
-def _content(choice: dict[str, Any]) -> bool:
-    return bool(choice.get("text") or (choice.get("delta") or {}).get("content"))
+def _only_ends(choice: dict[str, Any]) -> bool:
+    return choice.get("finish_reason") is not None and not _content(choice)
+
+
+def _content(choice: dict[str, Any]) -> str:
+    return choice.get("text") or (choice.get("delta") or {}).get("content") or ""

@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -6,7 +5,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from cli.load.load import RequestOutcome, Sender, Transcript, closed_loop, refusal_code
+from cli.load.sending.sender import RequestOutcome, Sender, Transcript, refusal_code
 from tests.cli.openai_double import OpenAIDouble, Script, usage
 
 ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n'
@@ -49,14 +48,16 @@ def test_times_are_between_sending_and_chunks_with_content() -> None:
         cached_tokens=6,
         output_tokens=4,
         sent_at=100.0,
+        output_characters=15,
     )
+    assert outcome.tpot_s == 3.0, "(10 - 1) / (4 - 1)"
 
 
 def test_chunks_without_text_count_where_every_chunk_does() -> None:
     counts = []
     for every_chunk in (False, True):
         transcript = Transcript(100.0, every_chunk)
-        for line in (ROLE, TEXT, USAGE, DONE):
+        for line in (ROLE, TEXT, END, USAGE, DONE):
             transcript.hear(line, 101.0)
         counts.append(len(transcript.stamps))
     assert counts == [1, 2]
@@ -107,55 +108,6 @@ def test_an_error_in_the_stream_counts_by_its_code(event: bytes, code: str) -> N
 )
 def test_a_refusal_counts_by_status_and_code(content: bytes, name: str) -> None:
     assert refusal_code(429, content) == name
-
-
-class SlowTeller:
-    """Answers when told to; notes how many are asked at once."""
-
-    def __init__(self) -> None:
-        self.asked: list[int] = []
-        self.waiting: list[asyncio.Future[None]] = []
-
-    async def ask(self, body: dict[str, int]) -> RequestOutcome:
-        self.asked.append(body["n"])
-        answer = asyncio.get_running_loop().create_future()
-        self.waiting.append(answer)
-        await answer
-        return RequestOutcome(e2e_s=float(body["n"]))
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def test_a_closed_loop_asks_the_next_when_one_ends() -> None:
-    teller = SlowTeller()
-    seen: list[RequestOutcome] = []
-    bodies = [({"n": n},) for n in range(5)]
-    loop = asyncio.create_task(closed_loop(bodies, 2, teller.ask, seen.append))
-    await settle()
-    assert teller.asked == [0, 1]
-    teller.waiting[1].set_result(None)
-    await settle()
-    assert teller.asked == [0, 1, 2]
-    assert [outcome.e2e_s for outcome in seen] == [1.0]
-    while not loop.done():
-        for answer in teller.waiting:
-            if not answer.done():
-                answer.set_result(None)
-        await settle()
-    assert teller.asked == [0, 1, 2, 3, 4]
-    assert sorted(outcome.e2e_s for outcome in loop.result()) == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert loop.result() == seen
-
-
-async def test_more_callers_than_requests_is_fine() -> None:
-    async def ask(body: dict[str, int]) -> RequestOutcome:
-        return RequestOutcome(e2e_s=1.0)
-
-    assert len(await closed_loop([[{"n": 1}]], 100, ask)) == 1
-    assert await closed_loop([], 3, ask) == []
 
 
 @asynccontextmanager

@@ -1,0 +1,82 @@
+"""Bodies of requests with prompts of given lengths, from a seed: random token ids, or words."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cli.errors import BadSetting
+from cli.load.options import EndpointName, LoadFlags
+from cli.load.requests.dataset import RequestSize
+from cli.load.requests.phases import SPECIAL_IDS
+from cli.load.sending.sender import Body, stream_body
+
+WORDS = (
+    "all", "and", "any", "but", "can", "day", "for", "how", "new", "not", "now", "old", "see",
+    "two",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a prompt: equal seeds of one length give equal parts."""
+
+    seed: str
+    tokens: int
+
+
+def flag_sizes(load: LoadFlags) -> list[RequestSize]:
+    """The sizes that the flags say, alike for all requests."""
+    return [RequestSize(load.prompt_tokens, load.output_tokens)] * load.requests
+
+
+def draw_bodies(
+    load: LoadFlags, model: str, seed: int | str, sizes: Sequence[RequestSize] | None = None
+) -> list[Body]:
+    """One body per request; equal arguments give equal bodies.
+
+    Without `sizes` they are the flags', and all prompts begin with the same --shared-tokens. Raises
+    BadSetting.
+    """
+    if sizes is None and load.shared_tokens > load.prompt_tokens:
+        raise BadSetting(
+            "--shared-tokens",
+            f"{load.shared_tokens} is more than --prompt-tokens {load.prompt_tokens}",
+        )
+    shared = load.shared_tokens if sizes is None else 0
+    return [
+        stream_body(model, size.output)
+        | _prompt(load.endpoint, _pieces(seed, number, size, shared), load.vocab)
+        for number, size in enumerate(flag_sizes(load) if sizes is None else sizes)
+    ]
+
+
+def _pieces(seed: int | str, number: int, size: RequestSize, shared: int) -> list[Piece]:
+    """What all prompts begin with, and the rest; of a trace, its blocks."""
+    if not size.blocks:
+        return [Piece(f"{seed} shared", shared), Piece(f"{seed} {number}", size.prompt - shared)]
+    left, pieces = size.prompt, list[Piece]()
+    for block in size.blocks:
+        pieces.append(Piece(f"{seed} block {block}", min(left, size.block_size)))
+        left -= size.block_size
+    return pieces
+
+
+def _prompt(endpoint: EndpointName, pieces: Sequence[Piece], vocab: int) -> Body:
+    if endpoint == "completions":
+        return {"prompt": [token for piece in pieces for token in _ids(piece, vocab)]}
+    first, *others = pieces
+    system = [{"role": "system", "content": _words(first)}] if first.tokens and others else []
+    own = " ".join(map(_words, others if others else [first]))
+    return {"messages": [*system, {"role": "user", "content": own or WORDS[0]}]}
+
+
+def _ids(piece: Piece, vocab: int) -> list[int]:
+    rng = random.Random(piece.seed)
+    return [rng.randrange(SPECIAL_IDS, vocab) for _ in range(piece.tokens)]
+
+
+def _words(piece: Piece) -> str:
+    rng = random.Random(piece.seed)
+    return " ".join(rng.choice(WORDS) for _ in range(piece.tokens))

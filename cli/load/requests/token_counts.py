@@ -1,0 +1,32 @@
+"""How many tokens texts have, without special ones: by a tokenizer's file, or by the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from cli.errors import BadSetting
+from cli.load.requests.dataset import CountTokens
+from cli.load.sending.sender import LoadTarget
+from cli.operating.admin_client import AdminClient
+from gateway.prompts.tokenizer import ModelFileBroken, Tokenizer
+
+
+def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
+    """Counts by the tokenizer.json of a directory, or by the server's /tokenize; BadSetting."""
+    if directory is None:
+        return lambda texts: asyncio.run(_counted_by(server, texts))
+    try:
+        tokenizer = Tokenizer.load(directory)
+    except ModelFileBroken as error:
+        raise BadSetting("--tokenizer", str(error)) from error
+    return lambda texts: [len(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
+
+
+async def _counted_by(server: LoadTarget, texts: Sequence[str]) -> list[int]:
+    """One after the other: a tenant's limits may be low. Raises as `AdminClient.call`."""
+    async with AdminClient(server.url, server.key) as client:
+        common = {"model": server.model, "add_special_tokens": False}
+        bodies = [{**common, "prompt": text} for text in texts]
+        return [(await client.call("POST", "/tokenize", body))["count"] for body in bodies]

@@ -1,0 +1,61 @@
+"""When requests arrive: by Poisson's process, evenly, or as a trace has recorded it."""
+
+from __future__ import annotations
+
+import random
+from itertools import accumulate
+from math import inf
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from cli.errors import BadSetting
+
+POISSON, CONSTANT = "poisson", "constant"
+
+
+class RecordedArrival(msgspec.Struct):
+    """A line of a trace; other fields are ignored."""
+
+    timestamp: Annotated[float, msgspec.Meta(ge=0)]  # ms
+
+
+def arrival_times(kind: str, rate: float | None, count: int, seed: int) -> list[float]:
+    """Seconds from the first of `count` arrivals to each.
+
+    `kind` is "poisson", "constant" or a file with a JSON object with a `timestamp` in ms a line.
+    `rate` is arrivals a second, infinite for all at once; a file's times are stretched to have this
+    mean rate, and are as recorded with None. Raises BadSetting.
+    """
+    if kind in (POISSON, CONSTANT):
+        if rate is None:
+            raise BadSetting("--arrivals", f"{kind} needs --rate")
+        return _drawn(kind, rate, count, random.Random(f"{seed} arrivals"))
+    times = _recorded(Path(kind), count)
+    if rate is None or not times[-1]:
+        return times
+    return [at * (count - 1) / times[-1] / rate for at in times]
+
+
+def _drawn(kind: str, rate: float, count: int, rng: random.Random) -> list[float]:
+    if rate == inf:
+        return [0.0] * count
+    gaps = (rng.expovariate(rate) if kind == POISSON else 1 / rate for _ in range(count - 1))
+    return list(accumulate(gaps, initial=0.0))
+
+
+def _recorded(path: Path, count: int) -> list[float]:
+    """The first `count` times of a file, from the first on."""
+    try:
+        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+        rows = [msgspec.json.decode(line, type=RecordedArrival) for line in lines[:count]]
+    except OSError as error:
+        known = f"{POISSON}, {CONSTANT} or a file"
+        raise BadSetting("--arrivals", f"{path}: {error.strerror}; it is {known}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadSetting("--arrivals", f"{path}: {error}") from error
+    if len(rows) < count:
+        raise BadSetting("--requests", f"{count} is more than the {len(rows)} arrivals of {path}")
+    times = sorted(row.timestamp / 1000 for row in rows)
+    return [at - times[0] for at in times]

@@ -1,0 +1,109 @@
+"""Holds requests back until a batch is formed, so that ways of batching can be compared.
+
+    continuous       each request is sent when it arrives; the server joins it to its running batch
+    dynamic:32:50ms  sent when 32 wait or the oldest has waited 50 ms
+    static:32        sent when 32 wait, or no more will come, and the former batch has ended
+
+Decides how many of the waiting requests are sent now, and when to ask again; does no I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from cli.errors import BadSetting
+from cli.load.slo import parse_seconds
+
+FLAG = "--batching"
+ALL = "static:32,dynamic:32:50ms,continuous"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The queue before the server. Times in seconds of one clock."""
+
+    count: int
+    oldest_at: float  # arrival of the first one
+    running: int  # sent and not ended
+    more_will_come: bool
+
+
+class Batching(Protocol):
+    """A way to form batches."""
+
+    def due(self, queue: Waiting, now: float) -> int:
+        """How many requests are to be sent now."""
+        ...
+
+    def deadline(self, queue: Waiting) -> float | None:
+        """When something is due even if nothing arrives or ends; None: never."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuousBatching:
+    """Nothing is held back."""
+
+    def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
+        """All."""
+        return queue.count
+
+    def deadline(self, queue: Waiting) -> float | None:  # noqa: ARG002 (of the protocol)
+        """Never: nothing waits."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicBatching:
+    """Batches of `size`, or of fewer after `wait_s`."""
+
+    size: int
+    wait_s: float
+
+    def due(self, queue: Waiting, now: float) -> int:
+        """Whole batches, or all where the oldest has waited long enough."""
+        if queue.count and now >= queue.oldest_at + self.wait_s:
+            return queue.count
+        return queue.count - queue.count % self.size
+
+    def deadline(self, queue: Waiting) -> float | None:
+        """When the oldest will have waited long enough."""
+        return queue.oldest_at + self.wait_s if queue.count else None
+
+
+@dataclass(frozen=True, slots=True)
+class StaticBatching:
+    """Batches of `size`, one after the other; the last one may be smaller."""
+
+    size: int
+
+    def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
+        """A batch, where none is running."""
+        is_formed = queue.count >= self.size or not queue.more_will_come
+        return min(queue.count, self.size) if is_formed and not queue.running else 0
+
+    def deadline(self, queue: Waiting) -> float | None:  # noqa: ARG002 (of the protocol)
+        """Never: an arrival or an end decides."""
+        return None
+
+
+def parse_batchings(text: str) -> dict[str, Batching]:
+    """Each way of `text` by its name, in order; 'all' is `ALL`. Raises BadSetting."""
+    names = [name.strip() for name in (ALL if text == "all" else text).split(",")]
+    return {name: _parse(name) for name in names}
+
+
+def _parse(name: str) -> Batching:
+    match name.split(":"):
+        case ["continuous"]:
+            return ContinuousBatching()
+        case ["static", size] if _is_count(size):
+            return StaticBatching(int(size))
+        case ["dynamic", size, wait] if _is_count(size):
+            return DynamicBatching(int(size), parse_seconds(FLAG, wait))
+    raise BadSetting(FLAG, f"{name!r} is none of continuous, static:32, dynamic:32:50ms and all")
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) > 0

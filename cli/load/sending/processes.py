@@ -1,0 +1,64 @@
+"""Distributes load among processes.
+
+One Python process can read about 10,000 chunks a second; a server sends twice as many. Each process
+has an event loop of its own, and all begin together.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain as joined
+from typing import TypeVar
+
+from cli.load.sending.sender import RequestOutcome
+
+START_S = 60.0  # within which all processes have to be there
+Part = TypeVar("Part")
+
+
+class LoadProcesses:
+    """At most `count` processes, which the first run starts and the end of the block ends."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._pool: ProcessPoolExecutor | None = None
+        self._size = 0
+
+    def __enter__(self) -> LoadProcesses:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def run(
+        self, run: Callable[[Part], list[RequestOutcome]], parts: Sequence[Part]
+    ) -> list[RequestOutcome]:
+        """What `run` gives of all parts, at most `count`; a single one is run in this process.
+
+        Raises BrokenProcessPool where a process does not start.
+        """
+        if len(parts) == 1:
+            return run(parts[0])
+        return list(joined.from_iterable(self._pool_of(len(parts)).map(run, parts)))
+
+    def _pool_of(self, size: int) -> ProcessPoolExecutor:
+        """One process for each part, so that all parts begin when all processes are there."""
+        if self._pool is not None and self._size != size:
+            self._pool.shutdown()
+            self._pool = None
+        if self._pool is None:
+            # Spawned, not forked: a fork of a process with threads may stand still.
+            spawn = multiprocessing.get_context("spawn")
+            together = spawn.Barrier(size, timeout=START_S)
+            self._pool = ProcessPoolExecutor(size, mp_context=spawn, initializer=together.wait)
+            self._size = size
+        return self._pool
+
+
+def wall_seconds(outcomes: Sequence[RequestOutcome]) -> float:
+    """From the first request's arrival to the last one's end."""
+    began = min(outcome.arrived_at for outcome in outcomes)
+    return max(outcome.arrived_at + outcome.e2e_s for outcome in outcomes) - began

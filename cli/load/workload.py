@@ -1,0 +1,55 @@
+"""Runs a named workload, phase by phase."""
+
+from __future__ import annotations
+
+import msgspec
+import typer
+
+from cli.errors import BadSetting, CliError
+from cli.load.options import LoadFlags
+from cli.load.report import LoadReport, make_report, show
+from cli.load.requests.phases import SMALL, WorkloadName, WorkloadSizes, draw_phases, longest
+from cli.load.sending.closed_loop import drive
+from cli.load.sending.processes import LoadProcesses
+from cli.load.sending.sender import LoadTarget
+
+
+class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase of a workload."""
+
+    workload: str
+    phase: str
+    report: LoadReport
+
+
+def run_workload(
+    name: WorkloadName, server: LoadTarget, load: LoadFlags, seed: int, context: int | None
+) -> None:
+    """Run a workload's phases and print each when it has ended: a table, or a line of JSON.
+
+    BadSetting, before a request is sent, if one would be longer than the model's `context`.
+    """
+    phases = draw_phases(name, SMALL if load.small else WorkloadSizes(), load.vocab, seed)
+    needed, failed = longest(phases), []
+    if context is not None and needed > context:
+        hint = "another workload" if load.small else "--small or another workload"
+        raise BadSetting(
+            "--workload",
+            f"{name} has requests of {needed} tokens, and {server.model} takes {context}: {hint}",
+        )
+    with LoadProcesses(load.processes) as processes:
+        for phase in phases:
+            outcomes, wall_s = drive(phase, server, processes)
+            report = make_report(outcomes, wall_s, seed)
+            _print(PhaseReport(workload=name, phase=phase.name, report=report), as_json=load.json)
+            failed += [] if report.succeeded else [phase.name]
+    if failed:
+        raise CliError(f"no request succeeded in {', '.join(failed)}")
+
+
+def _print(told: PhaseReport, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.encode(told))
+    else:
+        typer.echo(told.phase)
+        show(told.report)

@@ -1,0 +1,129 @@
+"""What a model and a batch of requests cost, by the formulas that texts on inference use.
+
+    P                   all parameters; of the layers about 12 L d^2
+    FLOPs of n tokens   2 n P; attention, which grows with n^2, is left out
+    KV                  batch x length x bytes a token
+    whole request       TTFT + TPOT x N for N tokens of output
+
+TTFT and TPOT are those of `MachineModel`, which counts a little more closely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cli.simulation.decoder import DecoderCounts
+from cli.simulation.machine import MachineModel
+from cli.simulation.options import RequestFlags
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCosts:
+    """A model. Counts of parameters and FLOPs."""
+
+    parameters: int
+    layer_parameters: int  # of all layers
+    layers: int
+    rule_of_thumb: int  # 12 L d^2, for all layers
+    weight_bytes: int
+    kv_bytes_per_token: int
+    flops_per_token: int  # 2 P
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCosts:
+    """A batch of equal requests that arrive together, with nothing else on the machine."""
+
+    batch: int
+    prompt_tokens: int
+    output_tokens: int
+    kv_bytes: int
+    prompt_flops: int  # of one prompt
+    ttft_ms: float  # when all prompts are computed
+    tpot_ms: float  # at half of the output
+    request_ms: float
+    output_tokens_per_s: float  # of all, while they decode
+
+
+def model_costs(decoder: DecoderCounts) -> ModelCosts:
+    """The costs of a model, whoever asks it."""
+    return ModelCosts(
+        parameters=decoder.parameters,
+        layer_parameters=decoder.layer_parameters,
+        layers=len(decoder.layers),
+        rule_of_thumb=decoder.rule_of_thumb,
+        weight_bytes=decoder.weight_bytes,
+        kv_bytes_per_token=decoder.kv_bytes_per_token,
+        flops_per_token=2 * decoder.parameters,
+    )
+
+
+def batch_costs(
+    decoder: DecoderCounts, machine: MachineModel, requests: RequestFlags
+) -> BatchCosts:
+    """The costs of a batch on a machine."""
+    batch, prompt, output = requests.batch, requests.prompt_tokens, requests.output_tokens
+    ttft_ms = 1e3 * machine.first_tokens_seconds(decoder.shape, batch, prompt)
+    tpot_ms = 1e3 * machine.step_seconds(decoder.shape, batch, prompt + output / 2)
+    return BatchCosts(
+        batch=batch,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        kv_bytes=batch * (prompt + output) * decoder.kv_bytes_per_token,
+        prompt_flops=2 * prompt * decoder.parameters,
+        ttft_ms=ttft_ms,
+        tpot_ms=tpot_ms,
+        request_ms=ttft_ms + tpot_ms * output,
+        output_tokens_per_s=batch / tpot_ms * 1e3,
+    )
+
+
+def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
+    """What, how much, and by which formula."""
+    per_layer = costs.layer_parameters / costs.layers
+    item = costs.weight_bytes // costs.parameters
+    return [
+        ("parameters P", f"{costs.parameters / 1e9:,.2f} B", ""),
+        (
+            f"of its {costs.layers} layers",
+            f"{costs.layer_parameters / 1e9:,.2f} B",
+            f"about 12 L d^2 = {costs.rule_of_thumb / 1e9:,.2f} B",
+        ),
+        (
+            "a layer",
+            f"{per_layer / 1e6:,.1f} M",
+            f"about 12 d^2 = {costs.rule_of_thumb / costs.layers / 1e6:,.1f} M",
+        ),
+        (
+            "weights",
+            f"{costs.weight_bytes / 1e9:,.1f} GB",
+            f"P x {item} bytes, {costs.weight_bytes / 2**30:,.1f} GiB",
+        ),
+        (
+            "KV of a token",
+            f"{costs.kv_bytes_per_token / 1024:,.0f} KiB",
+            "2 x layers x KV heads x head size x bytes",
+        ),
+        ("FLOPs of a token", f"{costs.flops_per_token / 1e9:,.1f} G", "2 P"),
+    ]
+
+
+def batch_rows(costs: BatchCosts) -> list[tuple[str, str, str]]:
+    """What, how much, and by which formula."""
+    length = costs.prompt_tokens + costs.output_tokens
+    return [
+        (
+            "KV",
+            f"{costs.kv_bytes / 2**30:,.2f} GiB",
+            f"{costs.batch} x {length:,} tokens x KV of a token",
+        ),
+        ("FLOPs of a prompt", f"{costs.prompt_flops / 1e12:,.2f} T", "2 n P"),
+        (
+            "TTFT",
+            f"{costs.ttft_ms:,.1f} ms",
+            "start + batch x FLOPs / rate, or weights / bandwidth",
+        ),
+        ("TPOT", f"{costs.tpot_ms:,.2f} ms", "(weights + KV) / bandwidth"),
+        ("a request", f"{costs.request_ms / 1e3:,.3f} s", "TTFT + TPOT x N"),
+        ("output tokens/s", f"{costs.output_tokens_per_s:,.0f}", "batch / TPOT"),
+    ]

@@ -1,0 +1,44 @@
+"""`PUT /admin/isolation/report`: `ratoon verify-isolation` hands in what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Request, Response
+from msgspec import Meta
+
+from gateway.admin.audit import AuditTrail
+from gateway.admin.wire import AdminBody, json_response, read_body
+from gateway.http.openapi import described
+from gateway.state.records import IsolationReport
+from gateway.state.store import IsolationReports
+
+MAX_BYTES = 512 << 10
+
+
+class IsolationBody(AdminBody, frozen=True, kw_only=True):
+    """Body of PUT /admin/isolation/report."""
+
+    verdict: Annotated[str, Meta(min_length=1, max_length=64)]
+    samples: Annotated[int, Meta(ge=0)]
+    report: str  # Markdown
+
+
+def isolation_router(
+    store: IsolationReports, audit: AuditTrail, clock: Callable[[], float]
+) -> APIRouter:
+    """The route, without its guard. The overview shows the last report."""
+    router = APIRouter()
+
+    @router.put("/admin/isolation/report", openapi_extra=described(IsolationReport, IsolationBody))
+    async def keep(request: Request) -> Response:
+        body = await read_body(request, IsolationBody, max_bytes=MAX_BYTES)
+        report = IsolationReport(
+            at=clock(), verdict=body.verdict, samples=body.samples, report=body.report
+        )
+        await store.keep_isolation_report(report)
+        await audit.note("isolation.report", body.verdict, samples=body.samples)
+        return json_response(report)
+
+    return router
