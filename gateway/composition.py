@@ -8,11 +8,8 @@ Knows: which part is given what. Does not know: processes and signals (`main.py`
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +21,9 @@ from fastapi import APIRouter
 from engine.link.interface import Engine
 from gateway.admin.routes import admin_router
 from gateway.auth.auth import AdminAuthenticator, Authenticator
-from gateway.auth.keyring import Keyring
 from gateway.auth.running_requests import RunningRequests
 from gateway.bounded_engine import BoundedEngine
-from gateway.config import GatewayConfig, default_workers
+from gateway.config import GatewayConfig, cores
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompts
 from gateway.dialects.anthropic.dialect import Anthropic
@@ -44,10 +40,10 @@ from gateway.http.error_dialect import Dialects
 from gateway.http.health import health_router
 from gateway.http.request_head import UNKNOWN_ROUTE
 from gateway.http.server import Bind
-from gateway.limits.home import LimitsHome, open_limits
 from gateway.limits.permits import Permits
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.max_connections import OPERATOR, max_connections, open_files_limit
+from gateway.opened import KeptState, SharedCache, open_sharing, open_state
 from gateway.overview.history import History
 from gateway.overview.refusals import LastRefusals
 from gateway.overview.routes import Watched
@@ -59,16 +55,10 @@ from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import FairExecutor
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
-from gateway.sharing.namespaces import Namespaces, PublishedIndex
-from gateway.sharing.partitions import Partitions
-from gateway.sharing.prefix_tokens import PrefixTokens
-from gateway.sharing.published import Published, PublishedParts
 from gateway.sharing.remembered_turns import cleaned
-from gateway.start_files import StartFiles, needed_to_start, read_start_files
+from gateway.start_files import StartFiles
 from gateway.state.expiry import dropped_when_expired
 from gateway.state.faults import FaultWatch
-from gateway.state.home import Home, open_home
-from gateway.state.reserved_room import ReservedRoom
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.tracing import Tracing, collector, exporting
@@ -85,26 +75,6 @@ class Gateway:
 
     binds: tuple[Bind, ...]
     streams: OpenStreams
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What is kept on the disk or in Redis."""
-
-    files: StartFiles
-    room: ReservedRoom
-    home: Home
-    limits: LimitsHome
-
-
-@dataclass(frozen=True, slots=True)
-class _Sharing:
-    """Who may come in, and who shares the cache with whom."""
-
-    keyring: Keyring
-    namespaces: Namespaces
-    published: Published
-    partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +109,8 @@ async def composed(
     """
     most = max_connections(config, open_files_limit())
     async with AsyncExitStack() as stack:
-        state = await _state(config, stack)
-        sharing = await _sharing(config, state, engine, stack)
+        state = await open_state(config, stack)
+        sharing = await open_sharing(config, state, engine, stack)
         aggregator = UsageAggregator(state.home.store, time.time)
         await stack.enter_async_context(aggregator.stored_regularly())
         stack.callback(state.room.end)
@@ -205,42 +175,10 @@ async def composed(
         yield Gateway(binds, streams)
 
 
-async def _state(config: GatewayConfig, stack: AsyncExitStack) -> _State:
-    data_dir = Path(config.data_dir)
-    with needed_to_start():
-        files = read_start_files(config)
-        room = ReservedRoom(data_dir)
-        stack.callback(room.fill)  # with the room of the files that a full disk has lost last
-        home = await stack.enter_async_context(open_home(data_dir, config, room))
-        processes = config.replicas * (config.workers or default_workers(cores()))
-        limits = open_limits(data_dir, room, home.link, processes=processes)
-    return _State(files, room, home, limits)
-
-
-async def _sharing(
-    config: GatewayConfig, state: _State, engine: Engine, stack: AsyncExitStack
-) -> _Sharing:
-    store, files = state.home.store, state.files
-    publishing = stack.enter_context(ThreadPoolExecutor(1, "publishing"))
-    keyring = Keyring(store, files.secrets.pepper, time.time)
-    index = PublishedIndex()
-    namespaces = Namespaces(
-        files.secrets.server_secret, share_all=config.share_all, published=index
-    )
-    reader = PrefixTokens(files.tokenizer, files.template)
-    published = Published(PublishedParts(store, reader, namespaces, index, engine, publishing))
-    are_apart = config.cache_sharing == "partitioned" and not config.share_all
-    partitions = Partitions(store, engine, are_wanted=are_apart)
-    await stack.enter_async_context(state.home.telling(keyring, published, partitions))
-    await stack.enter_async_context(partitions.kept())
-    await stack.enter_async_context(published.kept())
-    return _Sharing(keyring, namespaces, published, partitions)
-
-
 async def _admission(
     config: GatewayConfig,
-    state: _State,
-    sharing: _Sharing,
+    state: KeptState,
+    sharing: SharedCache,
     engine: Engine,
     misses: LastMisses,
     stack: AsyncExitStack,
@@ -324,11 +262,6 @@ def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing | None:
         return None
     tracer = stack.enter_context(exporting(collector(config.otlp_endpoint)))
     return Tracing(tracer, config.model_name)
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _threads() -> int:

@@ -5,6 +5,8 @@ Secrets are not among them: they are files in `data_dir`, or where `Shared` says
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Literal
 
 import msgspec
@@ -51,6 +53,11 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_all_seen_bytes: int = 64 << 20
     seen_life_s: float = 1800.0  # after a prompt was computed
     allow_cache_load: bool = False  # whether tenants may set `cache.load`, as the operator may
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def default_workers(cores: int) -> int:

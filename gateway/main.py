@@ -20,8 +20,8 @@ import msgspec
 import uvloop
 
 from engine.link.client import EngineClient
-from gateway.composition import composed, cores
-from gateway.config import GatewayConfig, default_workers
+from gateway.composition import composed
+from gateway.config import GatewayConfig, cores, default_workers
 from gateway.http.server import all_listen, make_server, reserved, serve
 from gateway.start_files import CannotStart
 from gateway.telemetry.logs import set_up_logging

@@ -90,8 +90,16 @@ class StderrScreen:
         return True
 
 
-def greeting(url: str, model: str, keys_file: Path) -> str:
-    """The text to show: the URL, the keys' file, a first call and one that uses the cache."""
+_PAGE = """
+or at {page}, with RATOON_ADMIN_KEY of the keys' file.
+"""
+
+
+def greeting(url: str, model: str, keys_file: Path, page: str | None = None) -> str:
+    """The text to show: the URL, the keys' file, a first call and one that uses the cache.
+
+    `page` is the URL of the operator's page, if there is one.
+    """
     system, questions = (
         (HANDBOOK, HANDBOOK_QUESTIONS) if model == EMBEDDED else (ASSISTANT, ASSISTANT_QUESTIONS)
     )
@@ -115,7 +123,7 @@ See whether all works, and what the cache does, as the operator:
 
 {_command()} status --data-dir {data_dir}
 {_command()} top --data-dir {data_dir}
-"""
+{"" if page is None else _PAGE.format(page=page)}"""
 
 
 def _command() -> str:

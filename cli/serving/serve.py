@@ -71,7 +71,8 @@ def serve(
             probe=partial(probe, readiness_url(gateway)),
             policy=patience(gateway, engine),
         )
-        hello = greeting(address.url, source.name, made.keys_file)
+        page = f"{address.admin_url}/admin/ui" if gateway.page else None
+        hello = greeting(address.url, source.name, made.keys_file, page)
         screen = StderrScreen(f"loading {source.name}", hello)
         try:
             with found_by_commands(model.data_dir, address):

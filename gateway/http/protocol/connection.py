@@ -27,6 +27,7 @@ from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.counted_connection import CountedConnection, Timer, uncounted
 from gateway.http.protocol.framing import FRAMING_TOO_LARGE, UNREADABLE, BodyFraming, HeadFraming
+from gateway.http.protocol.own_cookies import own_cookies
 
 _ROOM = 64 << 10  # bytes that may wait; also how much of a chunked body is parsed in one turn
 _MAX_SLICES = 64  # of a chunked body, in one turn
@@ -189,14 +190,13 @@ class BoundedConnection(CountedConnection):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head. What comes after the body is counted and that is all.
-
-        Cookies are left out: the framework would parse them, and they mean nothing here.
-        """
+        """A field of the head. What comes after the body is counted and that is all."""
         if self.state is not State.HEAD:
             self._framing.on_trailer(name, value)
         elif name.lower() != b"cookie":
             super().on_header(name, value)
+        elif cookies := own_cookies(value):
+            super().on_header(name, cookies)
 
     def on_headers_complete(self) -> None:
         """A request's head has come; the application starts."""

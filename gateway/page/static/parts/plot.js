@@ -1,6 +1,6 @@
 // Plots over time, by uPlot: their colours are the page's, their legend says the values.
 import { html, useEffect, useRef, useState } from "../core/html.js";
-import { time } from "../core/format.js";
+import { date, time } from "../core/format.js";
 
 const HEIGHT = 180;
 const NARROW = 480;

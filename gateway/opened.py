@@ -1,0 +1,75 @@
+"""What a gateway keeps, and who shares the cache; opened at its start, before it serves."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.link.interface import Engine
+from gateway.auth.keyring import Keyring
+from gateway.config import GatewayConfig, cores, default_workers
+from gateway.limits.home import LimitsHome, open_limits
+from gateway.sharing.namespaces import Namespaces, PublishedIndex
+from gateway.sharing.partitions import Partitions
+from gateway.sharing.prefix_tokens import PrefixTokens
+from gateway.sharing.published import Published, PublishedParts
+from gateway.start_files import StartFiles, needed_to_start, read_start_files
+from gateway.state.home import Home, open_home
+from gateway.state.reserved_room import ReservedRoom
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """What is kept on the disk or in Redis."""
+
+    files: StartFiles
+    room: ReservedRoom
+    home: Home
+    limits: LimitsHome
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCache:
+    """Who may come in, and who shares the cache with whom."""
+
+    keyring: Keyring
+    namespaces: Namespaces
+    published: Published
+    partitions: Partitions
+
+
+async def open_state(config: GatewayConfig, stack: AsyncExitStack) -> KeptState:
+    """Open it; `stack` closes it. Raises CannotStart for bad files."""
+    data_dir = Path(config.data_dir)
+    with needed_to_start():
+        files = read_start_files(config)
+        room = ReservedRoom(data_dir)
+        stack.callback(room.fill)  # with the room of the files that a full disk has lost last
+        home = await stack.enter_async_context(open_home(data_dir, config, room))
+        processes = config.replicas * (config.workers or default_workers(cores()))
+        limits = open_limits(data_dir, room, home.link, processes=processes)
+    return KeptState(files, room, home, limits)
+
+
+async def open_sharing(
+    config: GatewayConfig, state: KeptState, engine: Engine, stack: AsyncExitStack
+) -> SharedCache:
+    """Open it, in front of `engine`; `stack` closes it."""
+    store, files = state.home.store, state.files
+    publishing = stack.enter_context(ThreadPoolExecutor(1, "publishing"))
+    keyring = Keyring(store, files.secrets.pepper, time.time)
+    index = PublishedIndex()
+    namespaces = Namespaces(
+        files.secrets.server_secret, share_all=config.share_all, published=index
+    )
+    reader = PrefixTokens(files.tokenizer, files.template)
+    published = Published(PublishedParts(store, reader, namespaces, index, engine, publishing))
+    are_apart = config.cache_sharing == "partitioned" and not config.share_all
+    partitions = Partitions(store, engine, are_wanted=are_apart)
+    await stack.enter_async_context(state.home.telling(keyring, published, partitions))
+    await stack.enter_async_context(partitions.kept())
+    await stack.enter_async_context(published.kept())
+    return SharedCache(keyring, namespaces, published, partitions)
