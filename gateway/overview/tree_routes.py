@@ -15,6 +15,7 @@ from gateway.http.openapi import described
 from gateway.overview.tree_rows import TreeRow, TreeRows
 
 MOST = 200
+_AN_ORDER: dict[str, Any] = {"enum": list(get_args(PrefixOrder))}
 _A_LIMIT: dict[str, Any] = {"minimum": 1, "maximum": MOST}
 
 
@@ -74,7 +75,8 @@ def tree_router(engine: BoundedEngine, rows: TreeRows) -> APIRouter:
 
     @router.get("/prefixes", openapi_extra=described(PrefixesShown))
     async def prefixes(
-        order: str = "hot", limit: Annotated[int, Query(json_schema_extra=_A_LIMIT)] = 50
+        order: Annotated[str, Query(json_schema_extra=_AN_ORDER)] = "hot",
+        limit: Annotated[int, Query(json_schema_extra=_A_LIMIT)] = 50,
     ) -> Response:
         _check(limit)
         with refusing():

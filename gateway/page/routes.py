@@ -1,7 +1,8 @@
 """The pages' routes: `/admin/ui` and `/admin/session` for the operator, `/usage` for a tenant.
 
 Files are served without a key. Whoever signs in sends a key once and gets a cookie for it; every
-admin route accepts the operator's (`gateway.auth.auth`), and only `/usage/data` a tenant's.
+admin route accepts the operator's (`gateway.auth.auth`), and only `/usage/data` a tenant's. All of
+it is for the pages alone, so `/openapi.json` has none of it.
 """
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
 
@@ -20,16 +21,14 @@ from gateway.auth.keyring import Keyring
 from gateway.diagnosis.misses import LastMisses
 from gateway.errors import Unauthenticated
 from gateway.http.body_memory import OPERATOR, BodyMemory
-from gateway.http.openapi import described
 from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.page.files import PageFiles
 from gateway.page.sessions import Session, Sessions
-from gateway.page.usage import UsageData, WhoseUsage, usage_data
+from gateway.page.usage import WhoseUsage, usage_data
 from gateway.state.records import Tenant
 from gateway.state.store import Store
 from gateway.usage.routes import days_of
 
-_FILES = described(None, texts=["text/html", "text/javascript", "text/css", "image/svg+xml"])
 _WRONG_KEYS = "sign-in"  # all of them are throttled together
 
 
@@ -69,9 +68,9 @@ def operator_page_router(
     parts: SignInParts, operator: AdminAuthenticator, sessions: Sessions
 ) -> APIRouter:
     """`/admin/ui` and `/admin/session`."""
-    router = APIRouter()
+    router = APIRouter(include_in_schema=False)
 
-    @router.post("/admin/session", openapi_extra=described(SignedIn, SignIn))
+    @router.post("/admin/session")
     async def sign_in(request: Request) -> Response:
         key = await parts.key(request)
         try:
@@ -81,7 +80,7 @@ def operator_page_router(
             raise
         return sessions.begin("operator", request, _signed_in)
 
-    @router.get("/admin/session", openapi_extra=described(SignedIn))
+    @router.get("/admin/session")
     async def session(request: Request) -> Response:
         return _signed_in(sessions.of(request))
 
@@ -90,11 +89,11 @@ def operator_page_router(
         sessions.of(request)
         return sessions.end(Response(status_code=204))
 
-    @router.get("/admin/ui", response_class=Response, openapi_extra=_FILES)
+    @router.get("/admin/ui")
     async def page(request: Request) -> Response:
         return parts.files.answer("index.html", request)
 
-    @router.get("/admin/ui/{file:path}", response_class=Response, openapi_extra=_FILES)
+    @router.get("/admin/ui/{file:path}")
     async def file(file: str, request: Request) -> Response:
         return parts.files.answer(file, request)
 
@@ -110,12 +109,12 @@ def usage_page_router(
     clock: Callable[[], float] = time.time,
 ) -> APIRouter:
     """`/usage` and what is below it. A session is good for as long as its key is."""
-    router = APIRouter()
+    router = APIRouter(include_in_schema=False)
 
     async def caller_of(request: Request) -> Caller:
         return await keyring.check(bytes.fromhex(sessions.of(request).subject))
 
-    @router.post("/usage/session", openapi_extra=described(SignedIn, SignIn))
+    @router.post("/usage/session")
     async def sign_in(request: Request) -> Response:
         key = await parts.key(request)
         try:
@@ -126,7 +125,7 @@ def usage_page_router(
         misses.watch(caller.tenant_id)
         return sessions.begin(keyring.digest(key).hex(), request, _signed_in)
 
-    @router.get("/usage/session", openapi_extra=described(SignedIn))
+    @router.get("/usage/session")
     async def session(request: Request) -> Response:
         await caller_of(request)
         return _signed_in(sessions.of(request))
@@ -136,7 +135,7 @@ def usage_page_router(
         sessions.of(request)
         return sessions.end(Response(status_code=204))
 
-    @router.get("/usage/data", openapi_extra=described(UsageData))
+    @router.get("/usage/data")
     async def data(request: Request) -> Response:
         caller = await caller_of(request)
         tenant = await store.get(Tenant, caller.tenant_id)
@@ -145,11 +144,11 @@ def usage_page_router(
         whose = WhoseUsage(tenant.id, tenant.name)
         return json_response(usage_data(whose, days, rows, misses.watch(tenant.id), caller.limits))
 
-    @router.get("/usage", response_class=Response, openapi_extra=_FILES)
+    @router.get("/usage")
     async def page(request: Request) -> Response:
         return parts.files.answer("usage.html", request)
 
-    @router.get("/usage/{file:path}", response_class=Response, openapi_extra=_FILES)
+    @router.get("/usage/{file:path}")
     async def file(file: str, request: Request) -> Response:
         return parts.files.answer(file, request)
 

@@ -109,6 +109,7 @@ def test_every_gateway_flag_and_bound_arrives() -> None:
         grace_s=3.0,
         log_level="debug",
         access_log="json",
+        page=False,
         cors_origins="https://app.example",
         otlp_endpoint="http://collector:4318",
     )

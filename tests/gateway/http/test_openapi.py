@@ -170,6 +170,7 @@ BEYOND_SCHEMAS = [
     r"`from` is after `to`",
     r"at most \d+ days",
     r"a name must be printable",
+    r"the cache has no such node",
     r"the model's chat template (refuses|cannot render) these messages",
 ]
 

@@ -16,6 +16,7 @@ OF_OTHER_ROOMS = {
     "engine.link.messages",
     "engine.link.query_messages",
     "engine.link.stats_messages",
+    "engine.link.view_messages",
     "prefix_cache.hashing",
     "prefix_cache.namespace",
 }
