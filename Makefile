@@ -24,6 +24,7 @@ INSTALL := $(BIN)/uv pip install --python $(BIN)/python --require-hashes
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-emit-index-url --custom-compile-command 'make lock'
 WITHOUT_TORCH := --excludes requirements/cuda.in --no-emit-package torch
+WITHOUT_ENGINE := --excludes requirements/engine.in
 # A link or an anchor that leads nowhere is an error. The variable turns off an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -87,11 +88,11 @@ sbom: $(STAMP)
 # Everything that is installed, by version and hash. `make lock UPGRADE=--upgrade` takes what is new.
 # torch is kept apart, because there is one for CPUs and one for CUDA; torch-cpu.txt is kept by hand.
 lock: $(STAMP)
-	$(LOCK) $(UPGRADE) --extra engine --extra dev $(WITHOUT_TORCH) \
+	$(LOCK) $(UPGRADE) --extra dev $(WITHOUT_TORCH) \
 		-o requirements/dev.txt pyproject.toml
-	$(LOCK) -c requirements/dev.txt --extra engine $(WITHOUT_TORCH) \
+	$(LOCK) -c requirements/dev.txt $(WITHOUT_TORCH) \
 		-o requirements/engine.txt pyproject.toml
-	$(LOCK) -c requirements/dev.txt -o requirements/gateway.txt pyproject.toml
+	$(LOCK) -c requirements/dev.txt $(WITHOUT_ENGINE) -o requirements/gateway.txt pyproject.toml
 	$(LOCK) -c requirements/dev.txt -o requirements/build.txt requirements/build.in
 	$(LOCK) -c requirements/dev.txt -o requirements/uv.txt requirements/uv.in
 	$(LOCK) -c requirements/dev.txt $(UPGRADE) -o requirements/torch.txt requirements/torch.in

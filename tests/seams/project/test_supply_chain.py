@@ -20,11 +20,13 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[3]
 LOCKS = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = PROJECT["optional-dependencies"]
+SERVES = PROJECT["dependencies"]
+# What the engine's process alone needs.
+ENGINE = {line for line in (LOCKS / "engine.in").read_text().splitlines() if line[:1] != "#"}
 DECLARED = {
-    "gateway": PROJECT["dependencies"],
-    "engine": PROJECT["dependencies"] + EXTRAS["engine"],
-    "dev": PROJECT["dependencies"] + EXTRAS["engine"] + EXTRAS["dev"],
+    "gateway": [one for one in SERVES if Requirement(one).name not in ENGINE],
+    "engine": SERVES,
+    "dev": SERVES + PROJECT["optional-dependencies"]["dev"],
 }
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
@@ -74,9 +76,10 @@ def test_what_is_declared_is_locked(name: str) -> None:
 
 def test_every_image_has_what_was_tested() -> None:
     dev = locked("dev")
-    for name in ("gateway", "engine", "build"):
+    for name in ("gateway", "engine", "build", "uv"):
         assert {package: dev.get(package) for package in locked(name)} == locked(name)
-    assert "torch" not in locked("gateway")
+    assert not ENGINE & set(locked("gateway"))
+    assert ENGINE - {"torch"} <= set(locked("engine")), "the control: they are in the other image"
 
 
 def test_torch_for_cpus_is_the_same_version() -> None:
