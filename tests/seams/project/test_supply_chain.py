@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from requirements.scan import Scan, read
+
 ROOT = Path(__file__).parents[3]
 LOCKS = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -121,3 +123,24 @@ def test_the_bill_of_materials_has_all_that_is_locked(tmp_path: Path) -> None:
     assert {
         (n, v) for name in ("engine", "torch") for n, vs in locked(name).items() for v in vs
     } == listed
+
+
+CLEAN = {"name": "a", "version": "1", "vulns": []}
+UNKNOWN = {"name": "b", "skip_reason": "not found"}
+FLAWED = {"name": "c", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}
+
+
+@pytest.mark.parametrize(
+    ("packages", "scan", "is_clean"),
+    [
+        ([CLEAN, UNKNOWN], Scan(2, 1, ()), True),
+        ([UNKNOWN], Scan(1, 1, ()), False),
+        ([CLEAN, FLAWED], Scan(2, 0, ("  c 2: CVE-1, mended in 3",)), False),
+    ],
+)
+def test_a_scan_is_clean_only_if_something_is_known(
+    packages: list[object], scan: Scan, is_clean: bool
+) -> None:
+    found = read(json.dumps({"dependencies": packages, "fixes": []}))
+    assert (found, found.is_clean) == (scan, is_clean)
+    assert all(line in str(found) for line in scan.found)
