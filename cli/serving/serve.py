@@ -71,7 +71,7 @@ def serve(
             probe=partial(probe, readiness_url(gateway)),
             policy=patience(gateway, engine),
         )
-        hello = greeting(address.url, source.name, made.keys_file)
+        hello = greeting(address.url, source.name, made.keys_file, created=made.created)
         screen = StderrScreen(f"loading {source.name}", hello)
         try:
             with found_by_commands(model.data_dir, address):
