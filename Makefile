@@ -19,7 +19,11 @@ export RATOON_MODEL ?= $(MODEL)
 # torch for CPUs is a tenth of torch for CUDA, and not on PyPI: without a GPU it is looked for where
 # the settings of pip or uv say, then in TORCH_INDEX. PyPI's is for GPUs, and where there is no other.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-TORCH_LINKS ?= $(or $(UV_FIND_LINKS),$(PIP_FIND_LINKS))
+comma := ,
+TORCH_LINKS ?= $(or $(subst $(comma), ,$(UV_FIND_LINKS)),$(PIP_FIND_LINKS))
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
 INSTALL := $(BIN)/uv pip install --python $(BIN)/python --require-hashes
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-emit-index-url --custom-compile-command 'make lock'
