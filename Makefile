@@ -1,9 +1,10 @@
-# `make serve`, `make test` and `make check` set up the environment by themselves: they depend on
-# the stamp file, which is made when what is locked in requirements/ has changed.
+# The environment sets itself up, in two layers: what serves, and above it what development needs.
+# Each has a stamp file, which is made anew when what is locked in requirements/ has changed.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SERVING := $(VENV)/.serving
 STAMP := $(VENV)/.installed
 
 HOST ?= 127.0.0.1
@@ -15,13 +16,19 @@ export RATOON_PORT ?= $(PORT)
 export RATOON_DATA_DIR ?= $(DATA_DIR)
 export RATOON_MODEL ?= $(MODEL)
 
-# torch for CPUs is far smaller than torch for CUDA. It is not on PyPI: pip finds it in
-# TORCH_INDEX, or where its own settings say. Without it, and for GPUs, PyPI's torch is installed.
-TORCH_INDEX ?=
-INSTALL := $(BIN)/python -m pip install --quiet --require-hashes
+# torch for CPUs is a tenth of torch for CUDA, and not on PyPI: without a GPU it is looked for where
+# the settings of pip or uv say, then in TORCH_INDEX. PyPI's is for GPUs, and where there is no other.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+comma := ,
+TORCH_LINKS ?= $(or $(subst $(comma), ,$(UV_FIND_LINKS)),$(PIP_FIND_LINKS))
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+INSTALL := $(BIN)/uv pip install --python $(BIN)/python --require-hashes
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-emit-index-url --custom-compile-command 'make lock'
 WITHOUT_TORCH := --excludes requirements/cuda.in --no-emit-package torch
+WITHOUT_ENGINE := --excludes requirements/engine.in
 # A link or an anchor that leads nowhere is an error. The variable turns off an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -29,9 +36,14 @@ CLIENTS := build/clients
 NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
 	@anthropic-ai/claude-code
 
+# The package itself, from where it lies. With `compat`, its directory is on the path of imports;
+# without it Python would ask a finder of the package's own at every start.
+EDITABLE := $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation \
+	--config-setting editable_mode=compat --editable .
+
 .PHONY: serve test test-clients test-gpu check docs audit sbom lock format clean redis chromium
 
-serve: $(STAMP)
+serve: $(SERVING)
 	$(BIN)/ratoon serve
 
 # Two workers at a time, each with runs of tests that are neighbours and share what they started;
@@ -59,17 +71,17 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MKDOCS) --quiet
+	$(MAKE) --no-print-directory sbom
+	$(BIN)/python requirements/scan.py
 
 # The pages of docs/ as a site in build/site; those of docs/reference are made from the code first.
 docs: $(STAMP)
 	$(BIN)/python -m docs.generate
 	$(MKDOCS)
 
-# Known vulnerabilities of everything that is locked. Fails for one; a package that the service
-# does not know is named and passed over.
+# Known vulnerabilities of everything that is locked. Fails for one, and where nothing can be asked.
 audit: $(STAMP)
-	$(BIN)/pip-audit --progress-spinner off --disable-pip --require-hashes \
-		$(patsubst %,-r requirements/%.txt,gateway engine dev torch)
+	$(BIN)/python requirements/scan.py --strict
 
 # What the engine's image contains, as CycloneDX, in build/ratoon.cdx.json.
 sbom: $(STAMP)
@@ -80,13 +92,27 @@ sbom: $(STAMP)
 # Everything that is installed, by version and hash. `make lock UPGRADE=--upgrade` takes what is new.
 # torch is kept apart, because there is one for CPUs and one for CUDA; torch-cpu.txt is kept by hand.
 lock: $(STAMP)
-	$(LOCK) $(UPGRADE) --extra engine --extra dev $(WITHOUT_TORCH) \
+	$(LOCK) $(UPGRADE) --extra dev $(WITHOUT_TORCH) \
 		-o requirements/dev.txt pyproject.toml
-	$(LOCK) -c requirements/dev.txt --extra engine $(WITHOUT_TORCH) \
+	$(LOCK) -c requirements/dev.txt $(WITHOUT_TORCH) \
 		-o requirements/engine.txt pyproject.toml
-	$(LOCK) -c requirements/dev.txt -o requirements/gateway.txt pyproject.toml
+	$(LOCK) -c requirements/dev.txt $(WITHOUT_ENGINE) -o requirements/gateway.txt pyproject.toml
 	$(LOCK) -c requirements/dev.txt -o requirements/build.txt requirements/build.in
+	$(LOCK) -c requirements/dev.txt -o requirements/uv.txt requirements/uv.in
 	$(LOCK) -c requirements/dev.txt $(UPGRADE) -o requirements/torch.txt requirements/torch.in
+
+# One index is read at a time, so that no package can be taken from the wrong one.
+define TORCH
+	if command -v nvidia-smi >/dev/null; then \
+		echo "    for CUDA: some GB"; $(INSTALL) -r requirements/torch.txt; \
+	elif { test -n "$(TORCH_LINKS)" && $(INSTALL) --no-deps --no-index $(TORCH_LINKS:%=--find-links %) \
+		-r requirements/torch-cpu.txt; } || \
+		$(INSTALL) --no-deps --default-index $(TORCH_INDEX) -r requirements/torch-cpu.txt; then :; \
+	else \
+		echo "    not found for this CPU and Python: PyPI's, for CUDA: some GB"; \
+		$(INSTALL) -r requirements/torch.txt; \
+	fi
+endef
 
 # Tests of the Redis code start a real server.
 redis:
@@ -108,13 +134,23 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(STAMP): pyproject.toml $(wildcard requirements/*.txt)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) -r requirements/dev.txt
-	{ ! command -v nvidia-smi && $(INSTALL) --no-deps $(TORCH_INDEX:%=--index-url %) \
-		-r requirements/torch-cpu.txt; } || $(INSTALL) -r requirements/torch.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	touch $@
+$(SERVING): pyproject.toml $(wildcard requirements/*.txt)
+	@echo "Setting up $(VENV) to serve: once, and again when requirements/ changes."
+	@echo "1/3 Python's environment, and uv, which installs the rest"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
+	@echo "2/3 the packages that serve, by version and hash, and Ratoon"
+	@$(INSTALL) -r requirements/engine.txt
+	@$(EDITABLE)
+	@echo "3/3 PyTorch"
+	@$(TORCH)
+	@touch $@
+	@echo "$(VENV) can serve."
+
+$(STAMP): $(SERVING)
+	@echo "Adding to $(VENV) what tests and checks need, by version and hash."
+	@$(INSTALL) -r requirements/dev.txt
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from cli.commands import COMMANDS, CommandGroup, Commands
+from cli.listing import CommandList
 from cli.options.flags import flattened
 
 
@@ -54,7 +55,7 @@ def build_app(words: Sequence[str] | None = None) -> typer.Typer:
     app = _typer(
         "A multi-tenant inference gateway that treats the prompt cache as its product.\n\n"
         "'ratoon serve' starts everything on one machine; the other commands talk to it. Every "
-        "flag can be given as a variable, named in [yellow]\\[env var][/yellow] beside it."
+        "flag can be given as a variable, named in [env var] beside it."
     )
     app.callback()(_before_any_command)
     if words and words[0] == "--":
@@ -99,6 +100,7 @@ def _only_listed() -> None:
 
 def _typer(help_text: str) -> typer.Typer:
     return typer.Typer(
+        cls=CommandList,
         help=help_text,
         no_args_is_help=True,
         rich_markup_mode="rich",

@@ -1,1 +1,1 @@
-"""The embedded demo model: its training text, its training, its evaluation and its weights."""
+"""The embedded demo model: its weights in `model`, and in `training` how they were made."""

@@ -95,19 +95,23 @@ or at {page}, with RATOON_ADMIN_KEY of the keys' file.
 """
 
 
-def greeting(url: str, model: str, keys_file: Path, page: str | None = None) -> str:
+def greeting(
+    url: str, model: str, keys_file: Path, page: str | None = None, *, created: bool = False
+) -> str:
     """The text to show: the URL, the keys' file, a first call and one that uses the cache.
 
-    `page` is the URL of the operator's page, if there is one.
+    `page` is the URL of the operator's page, if there is one. `created`: this start made the keys
+    and the tenants, so it says what there is now.
     """
     system, questions = (
         (HANDBOOK, HANDBOOK_QUESTIONS) if model == EMBEDDED else (ASSISTANT, ASSISTANT_QUESTIONS)
     )
     data_dir = shlex.quote(str(keys_file.absolute().parent))
     first, second = (curl(url, chat(model, system, question)) for question in questions)
+    made = f"This first start made {keys_file.parent}, where all state is, and two demo tenants.\n"
     return f"""
 Ratoon serves {model} at {url}/v1
-The keys are in {keys_file}: the admin key and those of two demo tenants.
+{made if created else ""}The keys are in {keys_file}: the admin key and those of two demo tenants.
 
 Ask it something, from any directory:
 
@@ -119,8 +123,9 @@ tokens that were not computed again; with $RATOON_DEMO2_KEY, another tenant's, i
 
 {second}
 
-See whether all works, and what the cache does, as the operator:
+Talk to it; see whether all works, and what the cache does, as the operator:
 
+{_command()} chat --data-dir {data_dir}
 {_command()} status --data-dir {data_dir}
 {_command()} top --data-dir {data_dir}
 {"" if page is None else _PAGE.format(page=page)}"""

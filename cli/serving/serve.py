@@ -72,7 +72,7 @@ def serve(
             policy=patience(gateway, engine),
         )
         page = f"{address.admin_url}/admin/ui" if gateway.page else None
-        hello = greeting(address.url, source.name, made.keys_file, page)
+        hello = greeting(address.url, source.name, made.keys_file, page, created=made.created)
         screen = StderrScreen(f"loading {source.name}", hello)
         try:
             with found_by_commands(model.data_dir, address):

@@ -73,6 +73,13 @@ def test_what_only_lists_commands_loads_none(words: tuple[str, ...], tmp_path: P
     assert not (OTHERS | LATER | {"cli.serving.serve"}) & loaded_by(tmp_path, *words)
 
 
+@pytest.mark.parametrize("words", [("--help",), ("tenants", "--help"), ("--version",)])
+def test_a_listing_loads_nothing_that_draws_frames(words: tuple[str, ...], tmp_path: Path) -> None:
+    """The control is the help of one command, which has frames."""
+    assert "rich.console" not in loaded_by(tmp_path, *words)
+    assert "rich.console" in loaded_by(tmp_path, "plan", "--help")
+
+
 @pytest.mark.parametrize("typed", ["ratoon se", "ratoon tenants keys r"])
 def test_completing_a_command_loads_none(typed: str, tmp_path: Path) -> None:
     """A shell asks at each key; the control is a flag, which only the command knows."""

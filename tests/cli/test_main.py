@@ -115,13 +115,14 @@ def test_a_group_lists_its_commands_with_a_line_each(group: str, console: Consol
     assert printed.status == 0
     below = [c.removeprefix(group).split()[0] for c in COMMANDS if c.startswith(group)]
     for name in below:
-        lines = [line.strip("│ ") for line in printed.out.splitlines()]
+        lines = [line.strip() for line in printed.out.splitlines()]
         assert any(line.startswith(f"{name} ") and len(line.split()) > 3 for line in lines), name
 
 
 def test_the_panels_are_in_order_and_so_are_their_commands(console: Console) -> None:
     """Groups come last in their panel."""
-    told = [line.strip("│╭╮─ ").split(" ")[0] for line in console.type("--help").out.splitlines()]
+    lines = [line for line in console.type("--help").out.splitlines() if line[2:3] != " "]
+    told = [line.strip().split(" ")[0].rstrip(":") for line in lines]
     expected = [
         ["Serve", "serve", "gateway", "engine"],
         ["Operate", "chat", "status", "top", "usage", "audit", "verify-isolation"],

@@ -1,6 +1,6 @@
 """The decoder's shape for tests: small enough to train a few steps on a CPU."""
 
-from handbook.checkpoint import DecoderShape
+from handbook.training.checkpoint import DecoderShape
 
 TINY = DecoderShape(
     hidden_size=64,

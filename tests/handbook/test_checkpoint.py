@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from handbook.checkpoint import (
+from handbook.training.checkpoint import (
     SHIPPED,
     DecoderShape,
     load_checkpoint,

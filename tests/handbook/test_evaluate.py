@@ -8,7 +8,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 from transformers.modeling_outputs import CausalLMOutput
 
-from handbook.evaluate import (
+from handbook.training.evaluate import (
     EvaluationCase,
     EvaluationOutcome,
     accuracy,
@@ -18,7 +18,7 @@ from handbook.evaluate import (
     draw_tool_cases,
     report,
 )
-from handbook.facts import Question
+from handbook.training.facts import Question
 from tests.handbook.shapes import TINY
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from handbook.checkpoint import SHIPPED, load_checkpoint, new_decoder, shape_of
-from handbook.keeper import Accuracy, Checks, Keeper
+from handbook.training.checkpoint import SHIPPED, load_checkpoint, new_decoder, shape_of
+from handbook.training.keeper import Accuracy, Checks, Keeper
 from tests.handbook.shapes import TINY
 
 CHECKS = Checks(count=6, tokens=(20, 100), tool_tokens=(80, 300), tool_turns=1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from handbook.checkpoint import SHIPPED
-from handbook.names import Source, Split
-from handbook.rows import (
+from handbook.training.checkpoint import SHIPPED
+from handbook.training.names import Source, Split
+from handbook.training.rows import (
     CURRICULUM,
     Feed,
     Rows,
@@ -17,7 +17,7 @@ from handbook.rows import (
     lengths_at,
     write_rows,
 )
-from handbook.tokenizer import ASSISTANT, BEGIN, END, USER
+from handbook.training.tokenizer import ASSISTANT, BEGIN, END, USER
 
 
 def write(tokenizer: Tokenizer, count: int, length: int, seed: int = 0) -> Rows:

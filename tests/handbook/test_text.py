@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from handbook.facts import UNKNOWN
-from handbook.names import Source, Split
-from handbook.text import (
+from handbook.training.facts import UNKNOWN
+from handbook.training.names import Source, Split
+from handbook.training.text import (
     Handbook,
     make_handbook,
     make_messages,

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from handbook.checkpoint import SHIPPED
-from handbook.rows import frame
-from handbook.text import make_handbook, make_messages, make_questions
-from handbook.tokenizer import (
+from handbook.training.checkpoint import SHIPPED
+from handbook.training.rows import frame
+from handbook.training.text import make_handbook, make_messages, make_questions
+from handbook.training.tokenizer import (
     SPECIAL_TOKENS,
     VOCABULARY,
     load_tokenizer,

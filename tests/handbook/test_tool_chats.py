@@ -3,10 +3,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from handbook.facts import UNKNOWN
-from handbook.names import Source, Split
-from handbook.tool_chats import ToolChat, ToolTurn, make_tool_chat, write_bare_chat
-from handbook.tools import NOT_FOUND
+from handbook.training.facts import UNKNOWN
+from handbook.training.names import Source, Split
+from handbook.training.tool_chats import ToolChat, ToolTurn, make_tool_chat, write_bare_chat
+from handbook.training.tools import NOT_FOUND
 
 CHATS = [make_tool_chat(seed, facts=seed % 25, turns=6) for seed in range(150)]
 TURNS = [(chat, turn) for chat in CHATS for turn in chat.turns]

@@ -5,9 +5,17 @@ import random
 
 import pytest
 
-from handbook.facts import FREE_HEADS, FREE_MODIFIERS, KINDS, Question, Subject, state
-from handbook.names import Source, Split, split_of
-from handbook.tools import LIVE_KINDS, Tool, any_tool, getter, getter_kind, odd_kind, result_text
+from handbook.training.facts import FREE_HEADS, FREE_MODIFIERS, KINDS, Question, Subject, state
+from handbook.training.names import Source, Split, split_of
+from handbook.training.tools import (
+    LIVE_KINDS,
+    Tool,
+    any_tool,
+    getter,
+    getter_kind,
+    odd_kind,
+    result_text,
+)
 
 ASKED = Question("What is the door code of the Oslo office?", "?", "door code", "door code", "Oslo")
 SEEDS = range(200)

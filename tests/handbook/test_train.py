@@ -10,12 +10,12 @@ import torch
 from rich.console import Console
 from tokenizers import Tokenizer
 
-from handbook.checkpoint import load_checkpoint
-from handbook.keeper import Checks
-from handbook.names import Source, Split
-from handbook.rows import TrainingStage, write_rows
-from handbook.tokenizer import load_tokenizer
-from handbook.train import Trainer, TrainingConfig, answer_loss, learning_share, train
+from handbook.training.checkpoint import load_checkpoint
+from handbook.training.keeper import Checks
+from handbook.training.names import Source, Split
+from handbook.training.rows import TrainingStage, write_rows
+from handbook.training.tokenizer import load_tokenizer
+from handbook.training.train import Trainer, TrainingConfig, answer_loss, learning_share, train
 from tests.handbook.shapes import TINY
 
 SMOKE = TrainingConfig(
@@ -49,7 +49,7 @@ def test_training_leaves_a_whole_model_directory(tmp_path: Path) -> None:
         "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "`python -m handbook.train --out DIR --minutes 0.01` on one cpu" in card
+    assert "`python -m handbook.training.train --out DIR --minutes 0.01` on one cpu" in card
     assert "| tools, all | " in card
     model = load_checkpoint(tmp_path / "out")
     assert model.config.vocab_size == load_tokenizer(tmp_path / "out").get_vocab_size()

@@ -94,8 +94,14 @@ def test_the_greeting_says_where_things_are() -> None:
     assert f"handbook at {URL}/v1" in text
     assert "The keys are in .ratoon/keys.env" in text
     assert f"\n. {Path.cwd()}/.ratoon/keys.env\n" in text
-    for command in ("status", "top"):
+    for command in ("chat", "status", "top"):
         assert f"/ratoon {command} --data-dir {Path.cwd()}/.ratoon\n" in text
+
+
+def test_the_first_greeting_says_what_was_made() -> None:
+    keys = Path(".ratoon/keys.env")
+    assert "This first start made .ratoon, " in greeting(URL, "handbook", keys, created=True)
+    assert "first start" not in greeting(URL, "handbook", keys)
 
 
 def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,14 +17,18 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from requirements.scan import Scan, read
+
 ROOT = Path(__file__).parents[3]
 LOCKS = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = PROJECT["optional-dependencies"]
+SERVES = PROJECT["dependencies"]
+# What the engine's process alone needs.
+ENGINE = {line for line in (LOCKS / "engine.in").read_text().splitlines() if line[:1] != "#"}
 DECLARED = {
-    "gateway": PROJECT["dependencies"],
-    "engine": PROJECT["dependencies"] + EXTRAS["engine"],
-    "dev": PROJECT["dependencies"] + EXTRAS["engine"] + EXTRAS["dev"],
+    "gateway": [one for one in SERVES if Requirement(one).name not in ENGINE],
+    "engine": SERVES,
+    "dev": SERVES + PROJECT["optional-dependencies"]["dev"],
 }
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
@@ -74,9 +78,10 @@ def test_what_is_declared_is_locked(name: str) -> None:
 
 def test_every_image_has_what_was_tested() -> None:
     dev = locked("dev")
-    for name in ("gateway", "engine", "build"):
+    for name in ("gateway", "engine", "build", "uv"):
         assert {package: dev.get(package) for package in locked(name)} == locked(name)
-    assert "torch" not in locked("gateway")
+    assert not ENGINE & set(locked("gateway"))
+    assert ENGINE - {"torch"} <= set(locked("engine")), "the control: they are in the other image"
 
 
 def test_torch_for_cpus_is_the_same_version() -> None:
@@ -118,3 +123,24 @@ def test_the_bill_of_materials_has_all_that_is_locked(tmp_path: Path) -> None:
     assert {
         (n, v) for name in ("engine", "torch") for n, vs in locked(name).items() for v in vs
     } == listed
+
+
+CLEAN = {"name": "a", "version": "1", "vulns": []}
+UNKNOWN = {"name": "b", "skip_reason": "not found"}
+FLAWED = {"name": "c", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}
+
+
+@pytest.mark.parametrize(
+    ("packages", "scan", "is_clean"),
+    [
+        ([CLEAN, UNKNOWN], Scan(2, 1, ()), True),
+        ([UNKNOWN], Scan(1, 1, ()), False),
+        ([CLEAN, FLAWED], Scan(2, 0, ("  c 2: CVE-1, mended in 3",)), False),
+    ],
+)
+def test_a_scan_is_clean_only_if_something_is_known(
+    packages: list[object], scan: Scan, is_clean: bool
+) -> None:
+    found = read(json.dumps({"dependencies": packages, "fixes": []}))
+    assert (found, found.is_clean) == (scan, is_clean)
+    assert all(line in str(found) for line in scan.found)

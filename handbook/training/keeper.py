@@ -14,11 +14,11 @@ from pathlib import Path
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
-from handbook.checkpoint import DecoderShape, load_checkpoint, save_checkpoint
-from handbook.evaluate import accuracy, answer_cases, by_kind, draw_cases, draw_tool_cases
+from handbook.training.checkpoint import DecoderShape, load_checkpoint, save_checkpoint
+from handbook.training.evaluate import accuracy, answer_cases, by_kind, draw_cases, draw_tool_cases
 
 CHECK_SEED = 7
-"""Not the seed that `handbook.evaluate` asks with: what picks the best must not also judge it."""
+"""Not the seed that `evaluate` asks with: what picks the best must not also judge it."""
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,17 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from handbook.facts import UNKNOWN, Question, Subject, TopicKind, ask, new_subject, state
-from handbook.hermes import ToolMessage
-from handbook.names import Source, Split
-from handbook.text import (
+from handbook.training.facts import UNKNOWN, Question, Subject, TopicKind, ask, new_subject, state
+from handbook.training.hermes import ToolMessage
+from handbook.training.names import Source, Split
+from handbook.training.text import (
     Handbook,
     missing_fact,
     write_handbook,
     write_question,
     write_small_talk,
 )
-from handbook.tools import (
+from handbook.training.tools import (
     LIVE_KINDS,
     NOT_FOUND,
     Tool,

@@ -1,7 +1,7 @@
 """A model's directory as Hugging Face lays it out: weights, configs and the model card.
 
 Weights are written in bfloat16 and read back in float32. The tokenizer's files are
-`handbook.tokenizer`'s; the decoder itself is that of `transformers`, for training and checking.
+`tokenizer`'s; the decoder itself is that of `transformers`, for training and checking.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from handbook.tokenizer import BEGIN, END, PAD
+from handbook.training.tokenizer import BEGIN, END, PAD
 
-SHIPPED = Path(__file__).parent / "model"
+SHIPPED = Path(__file__).parents[1] / "model"
 """The directory of the model that comes with Ratoon."""
 
 _STD = 0.02  # of weights before training

@@ -2,7 +2,7 @@
 
 Three sorts, as users write them: a lookup by field and subject, a search by one text, and a getter
 of one kind of fact by its subject (such as the weather of a city). Names, descriptions and the
-order of keys vary. Knows nothing of handbooks: who asks what and when is `handbook.tool_chats`.
+order of keys vary. Knows nothing of handbooks: who asks what and when is `tool_chats`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handbook import values
-from handbook.facts import (
+from handbook.training import values
+from handbook.training.facts import (
     FREE_HEADS,
     FREE_MODIFIERS,
     KINDS,
@@ -23,7 +23,7 @@ from handbook.facts import (
     TopicKind,
     free_kind,
 )
-from handbook.names import Source, made_up_word
+from handbook.training.names import Source, made_up_word
 
 SKIES = (
     "sunny", "rain", "snow", "fog", "cloudy", "clear", "windy", "storms", "light rain", "hail",

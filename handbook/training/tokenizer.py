@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from handbook.names import Source, Split
-from handbook.text import write_handbook, write_question, write_small_talk
+from handbook.training.names import Source, Split
+from handbook.training.text import write_handbook, write_question, write_small_talk
 
 BEGIN, END, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 SYSTEM, USER, ASSISTANT = "<|system|>", "<|user|>", "<|assistant|>"
@@ -70,7 +70,7 @@ CHAT_TEMPLATE = """\
 {{- '<|assistant|>' -}}
 {%- endif -%}
 """
-"""Tools, calls and results are in Hermes form; `handbook.hermes` writes the same."""
+"""Tools, calls and results are in Hermes form; `handbook.training.hermes` writes the same."""
 
 
 def train_tokenizer(texts: int = 4000, seed: int = 0) -> Tokenizer:

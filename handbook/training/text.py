@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from handbook.facts import (
+from handbook.training.facts import (
     KINDS,
     UNKNOWN,
     Fact,
@@ -24,8 +24,8 @@ from handbook.facts import (
     new_subject,
     state,
 )
-from handbook.filler import HEADINGS, INTRODUCTIONS, SMALL_TALK, filler
-from handbook.names import Source, Split, company
+from handbook.training.filler import HEADINGS, INTRODUCTIONS, SMALL_TALK, filler
+from handbook.training.names import Source, Split, company
 
 Message: TypeAlias = dict[str, str]
 

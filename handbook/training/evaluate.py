@@ -25,13 +25,13 @@ from tokenizers import Tokenizer
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaForCausalLM
 
-from handbook.checkpoint import SHIPPED, load_checkpoint
-from handbook.facts import Question
-from handbook.hermes import written
-from handbook.rows import TOKENS_PER_FACT, frame
-from handbook.text import make_handbook, make_messages, make_questions
-from handbook.tokenizer import load_tokenizer
-from handbook.tool_chats import make_tool_chat
+from handbook.training.checkpoint import SHIPPED, load_checkpoint
+from handbook.training.facts import Question
+from handbook.training.hermes import written
+from handbook.training.rows import TOKENS_PER_FACT, frame
+from handbook.training.text import make_handbook, make_messages, make_questions
+from handbook.training.tokenizer import load_tokenizer
+from handbook.training.tool_chats import make_tool_chat
 
 BUCKET = 500
 TOOLS_AS_FACTS = 9

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from handbook.hermes import written
-from handbook.names import Source, Split
-from handbook.text import write_handbook, write_question, write_small_talk
-from handbook.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER, load_tokenizer
-from handbook.tool_chats import write_bare_chat, write_tool_chat
+from handbook.training.hermes import written
+from handbook.training.names import Source, Split
+from handbook.training.text import write_handbook, write_question, write_small_talk
+from handbook.training.tokenizer import ASSISTANT, BEGIN, END, SYSTEM, USER, load_tokenizer
+from handbook.training.tool_chats import write_bare_chat, write_tool_chat
 
 TOKENS_PER_FACT = 20
 TOKENS_PER_TURN = 18

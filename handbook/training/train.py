@@ -1,4 +1,4 @@
-"""Train the handbook model: `python -m handbook.train --out DIR --minutes 8` on a GPU.
+"""Train the handbook model: `python -m handbook.training.train --out DIR --minutes 8` on a GPU.
 
 It begins from nothing, or with `--from DIR` from that model and its tokenizer. The clock decides:
 learning rate and curriculum follow the share of the minutes that has passed. The best checkpoint by
@@ -25,16 +25,16 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM
 
-from handbook.checkpoint import (
+from handbook.training.checkpoint import (
     DecoderShape,
     load_checkpoint,
     new_decoder,
     shape_of,
     write_card,
 )
-from handbook.keeper import Accuracy, Checks, Keeper
-from handbook.rows import CURRICULUM, WARM_CURRICULUM, Feed, Rows, TrainingStage
-from handbook.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
+from handbook.training.keeper import Accuracy, Checks, Keeper
+from handbook.training.rows import CURRICULUM, WARM_CURRICULUM, Feed, Rows, TrainingStage
+from handbook.training.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 
 BETAS = (0.9, 0.95)
 COLD_RATE, WARM_RATE = 2e-3, 1e-3
@@ -194,7 +194,7 @@ def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
 def _made(config: TrainingConfig) -> str:
     """The training in words; the number of a GPU's minutes means little without its name."""
     where = torch.cuda.get_device_name() if config.device == "cuda" else config.device
-    command = f"python -m handbook.train --out DIR --minutes {config.minutes:g}"
+    command = f"python -m handbook.training.train --out DIR --minutes {config.minutes:g}"
     if config.start is None:
         return f"`{command}` on one {where}"
     return (

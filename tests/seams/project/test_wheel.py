@@ -1,0 +1,97 @@
+"""What `pip install ratoon` installs: what serves, with its weights and pages, and nothing else.
+
+The wheel is built from a copy, without a network, by the locked setuptools. (In the checkout
+setuptools would take what an earlier build left.)
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from configparser import ConfigParser
+from pathlib import Path, PurePosixPath
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+ROOMS = ("cli", "gateway", "engine", "prefix_cache", "storage", "kernels", "handbook")
+DESCRIPTION = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
+# Of each kind that a page or a script in a room may have; and one that nothing asks for.
+PAGES = ("page.html", "page.js", "page.css", "icon.svg", "words.txt", "data.json", "a.sql", "b.lua")
+NOT_ASKED_FOR = "notes.odt"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of a copy that has a directory of pages more."""
+    copy, made = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("wheel")
+    for room in (*ROOMS, "tests", "benchmarks", "docs"):
+        shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in DESCRIPTION:
+        shutil.copy(ROOT / name, copy)
+    static = copy / "gateway" / "admin" / "more_pages"
+    static.mkdir()
+    for name in (*PAGES, NOT_ASKED_FOR):
+        (static / name).write_text("x")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--no-build-isolation", "--wheel-dir", made, copy], check=True)
+    [path] = made.glob("ratoon-*.whl")
+    return path
+
+
+def contents(wheel: Path) -> set[str]:
+    with ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def in_the_tree() -> set[str]:
+    """Every file of the rooms, but for the training of the embedded model."""
+    files = [path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.*")]
+    return {
+        path.as_posix()
+        for path in files
+        if "__pycache__" not in path.parts and path.parts[:2] != ("handbook", "training")
+    }
+
+
+def test_it_has_every_file_of_the_rooms_and_only_those(wheel: Path) -> None:
+    more = {f"gateway/admin/more_pages/{name}" for name in PAGES}
+    described = {name for name in contents(wheel) if ".dist-info/" in name}
+    assert contents(wheel) - described == in_the_tree() | more
+    assert {"handbook/model/model.safetensors", "cli/main.py", "cli/py.typed"} < in_the_tree()
+
+
+def test_how_the_embedded_model_was_made_is_left_out(wheel: Path) -> None:
+    assert (ROOT / "handbook" / "training" / "train.py").is_file(), "the control: there is some"
+    assert not [name for name in contents(wheel) if PurePosixPath(name).match("*/training/*")]
+
+
+def test_it_is_described(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        [entries] = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        [metadata] = [name for name in archive.namelist() if name.endswith("METADATA")]
+        scripts, text = ConfigParser(), archive.read(metadata).decode()
+        scripts.read_string(archive.read(entries).decode())
+    assert dict(scripts["console_scripts"]) == {"ratoon": "cli.main:main"}
+    assert "\nLicense-Expression: Apache-2.0\n" in text
+    assert "\n# Ratoon\n" in text, "the README"
+    required = [line for line in text.splitlines() if line.startswith("Requires-Dist: torch")]
+    assert required, "what is installed serves"
+    assert "extra ==" not in required[0]
+
+
+def test_it_finds_its_model_away_from_a_checkout(wheel: Path, tmp_path: Path) -> None:
+    with ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    code = "from cli.serving.model_source import resolve; print(resolve('handbook').directory)"
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(found.stdout.strip()) == tmp_path / "handbook" / "model"
