@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter
 
@@ -49,6 +50,7 @@ from gateway.max_connections import OPERATOR, max_connections, open_files_limit
 from gateway.prefixes.routes import prefixes_router
 from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import FairExecutor
+from gateway.prompts.text_memory import TextMemory
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
@@ -64,6 +66,7 @@ from gateway.state.reserved_room import ReservedRoom
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.tracing import Tracing, collector, exporting
+from gateway.tenant_memory import TenantMemory
 from gateway.usage.aggregator import UsageAggregator
 from gateway.usage.routes import own_usage_router
 
@@ -137,7 +140,7 @@ async def composed(
         await stack.enter_async_context(running.checked())
         authenticator = Authenticator(sharing.keyring, operator, running)
         streams = OpenStreams(config.bounds.max_streams_per_tenant)
-        admission, turns = await _admission(config, state, sharing, engine, stack)
+        admission, memories = await _admission(config, state, sharing, engine, stack)
         answering = Answering(engine, admission, metrics, aggregator, _tracing(config, stack))
         throttle = RefusalThrottle(time.monotonic)
         permits = Permits(state.limits.limiter, config.prices, streams, bodies, throttle)
@@ -164,7 +167,7 @@ async def composed(
             sharing.published,
             bodies,
             sharing.partitions,
-            turns,
+            memories,
             open_metrics=config.admin_port is not None,
         )
         shown = [health_router(engine, watch.worst), about_router(version("ratoon"))]
@@ -207,13 +210,15 @@ async def _sharing(
 
 async def _admission(
     config: GatewayConfig, state: _State, sharing: _Sharing, engine: Engine, stack: AsyncExitStack
-) -> tuple[Admission, TurnMemory]:
-    """What makes prompts of requests, and the turns that it remembers."""
+) -> tuple[Admission, Sequence[TenantMemory[Any]]]:
+    """What makes prompts of requests, and the memories that a flush empties."""
     files, store = state.files, state.home.store
     turns = TurnMemory(config.bounds, time.monotonic)
     seen = SeenPrompts(config.bounds, time.monotonic)
-    await stack.enter_async_context(cleaned(turns, store))
-    await stack.enter_async_context(cleaned(seen, store))
+    texts = TextMemory(config.bounds, time.monotonic)
+    memories: tuple[TenantMemory[Any], ...] = (turns, seen, texts)
+    for memory in memories:
+        await stack.enter_async_context(cleaned(memory, store))
     admission = Admission(
         files.tokenizer,
         files.template,
@@ -224,8 +229,9 @@ async def _admission(
         files.forms,
         VerbatimTurns(turns, files.forms, files.tokenizer),
         seen,
+        texts,
     )
-    return admission, turns
+    return admission, (turns, texts)
 
 
 def _binds(

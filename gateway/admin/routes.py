@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -20,11 +21,11 @@ from gateway.auth.keyring import Keyring
 from gateway.bounded_engine import BoundedEngine
 from gateway.http.body_memory import OPERATOR, BodyMemory
 from gateway.http.openapi import described
-from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.published import Published
 from gateway.state.store import Store
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.tenant_memory import TenantMemory
 from gateway.usage.routes import usage_router
 
 
@@ -37,7 +38,7 @@ def admin_router(
     published: Published,
     bodies: BodyMemory,
     partitions: Partitions,
-    turns: TurnMemory,
+    memories: Sequence[TenantMemory[Any]],
     *,
     open_metrics: bool = False,
     clock: Callable[[], float] = time.time,
@@ -55,7 +56,7 @@ def admin_router(
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
         prefixes_router(Publishing(store, published, bounded, audit), store, clock),
-        cache_router(store, bounded, audit, turns, clock),
+        cache_router(store, bounded, audit, memories, clock),
         usage_router(store, clock),
         audit_router(store),
     ):

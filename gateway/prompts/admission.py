@@ -58,6 +58,7 @@ from gateway.prompts.sampling_limits import (
     param_of,
     within_context,
 )
+from gateway.prompts.text_memory import TextMemory
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.sharing.namespaces import Namespaces
@@ -98,12 +99,13 @@ class Admission:
         forms: AnswerForms,
         turns: VerbatimTurns | None = None,
         seen: SeenPrompts | None = None,
+        texts: TextMemory | None = None,
     ) -> None:
-        """Without `turns` no answer is remembered, without `seen` no prompt."""
+        """Without `turns` no answer is remembered, without `seen` no prompt, ..."""
         self.tokenizer = tokenizer
         self._turns = turns
         self._explaining = Explaining(seen, tokenizer)
-        self._prompts = PromptTokens(tokenizer, template, turns)
+        self._prompts = PromptTokens(tokenizer, template, turns, texts)
         self._forms = forms
         markers = tokenizer.special_ids(forms.markers)
         self._decoder = MarkerDecoder(tokenizer, markers) if markers else tokenizer
@@ -130,9 +132,8 @@ class Admission:
     ) -> AdmittedRequest:
         """Check, render, tokenise and hash what is `wanted`.
 
-        BadRequest or Unavailable when it cannot run.
-
-        `writer` is the label under which it writes into the cache (`usage.Writer`).
+        BadRequest or Unavailable when it cannot run. `writer` is the label under which it writes
+        into the cache (`usage.Writer`).
         """
         welcome = await self.engine()
         check_vocabulary(wanted.sampling, welcome.vocab_size)
@@ -233,14 +234,15 @@ class Admission:
         if caller.canonical_prompts:
             wanted = canonical_request(wanted)
         prepared = []
-        for prompt in wanted.prompts:
+        for number, prompt in enumerate(wanted.prompts):
+            if number:
+                yield
             special = isinstance(prompt, str)
             found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
             if not len(found.token_ids):
                 raise BadRequest("the prompt is empty", param=param_of(prompt))
             marks = yield from placed_marks(wanted.marks, found.token_ids, self._prompts, asked)
             prepared.append(self._prepared(found, prompt, caller, wanted, welcome, marks))
-            yield
         return prepared
 
     def _prepared(

@@ -184,7 +184,7 @@ async def test_without_the_state_stats_have_no_tenant_names(
     await store.create(tenant)
     turns = TurnMemory(Bounds(), clock)
     engine.counters = some_stats(flows={tenant.id: FlowStats(requests=5)})
-    router = cache_router(store, BoundedEngine(engine), AuditTrail(store, clock), turns, clock)
+    router = cache_router(store, BoundedEngine(engine), AuditTrail(store, clock), [turns], clock)
     async with client_of(small_app(router)) as operator:
         answer = await operator.get("/admin/cache/stats")
     [told] = body(answer)["tenants"]
