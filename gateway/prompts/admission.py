@@ -258,7 +258,7 @@ class Admission:
         path = self._namespaces.path(caller, wanted.salt, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
         grammar = self._forms.grammar(wanted.form, found.tail)
-        seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome)
+        seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
         compared = self._explaining.compared(wanted, seen, caller, size)
         return _Prepared(
             token_ids, path, keys, grammar, found.tail, found.origin, seen, compared, marks

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from engine.link.messages import Welcome
+from engine.link.messages import Mark, Welcome
 from gateway.auth.caller import Caller
 from gateway.diagnosis.comparison import Comparison, compare
 from gateway.diagnosis.seen import SeenPrompt, SeenPrompts, digest_of_salt
@@ -47,7 +47,12 @@ class Explaining:
 
 
 def as_seen(
-    wanted: GenerationRequest, prompt: Prompt, packed: bytes, caller: Caller, welcome: Welcome
+    wanted: GenerationRequest,
+    prompt: Prompt,
+    packed: bytes,
+    caller: Caller,
+    welcome: Welcome,
+    marks: tuple[Mark, ...],
 ) -> SeenPrompt:
     """What is remembered of `prompt`, whose tokens are `packed`."""
     tools, messages = (
@@ -61,4 +66,5 @@ def as_seen(
         welcome.fingerprint,
         caller.group_id,
         digest_of_salt(wanted.salt),
+        marks,
     )
