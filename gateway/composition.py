@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter
 
@@ -53,6 +54,7 @@ from gateway.page.sessions import Sessions, secret_of
 from gateway.prefixes.routes import prefixes_router
 from gateway.prompts.admission import Admission
 from gateway.prompts.fair_executor import FairExecutor
+from gateway.prompts.text_memory import TextMemory
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.sharing.remembered_turns import cleaned
@@ -62,6 +64,7 @@ from gateway.state.faults import FaultWatch
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.telemetry.tracing import Tracing, collector, exporting
+from gateway.tenant_memory import TenantMemory
 from gateway.usage.aggregator import UsageAggregator
 from gateway.usage.routes import own_usage_router
 
@@ -128,7 +131,7 @@ async def composed(
         authenticator = Authenticator(sharing.keyring, operator, running)
         streams = OpenStreams(config.bounds.max_streams_per_tenant)
         misses = LastMisses(time.time)
-        admission, turns = await _admission(config, state, sharing, engine, misses, stack)
+        admission, memories = await _admission(config, state, sharing, engine, misses, stack)
         tracing = _tracing(config, stack)
         answering = Answering(engine, admission, metrics, aggregator, tracing, misses)
         throttle = RefusalThrottle(time.monotonic)
@@ -159,7 +162,7 @@ async def composed(
             sharing.published,
             bodies,
             sharing.partitions,
-            turns,
+            memories,
             watched,
             open_metrics=config.admin_port is not None,
         )
@@ -182,13 +185,15 @@ async def _admission(
     engine: Engine,
     misses: LastMisses,
     stack: AsyncExitStack,
-) -> tuple[Admission, TurnMemory]:
-    """What makes prompts of requests, and the turns that it remembers."""
+) -> tuple[Admission, Sequence[TenantMemory[Any]]]:
+    """What makes prompts of requests, and the memories that a flush empties."""
     files, store = state.files, state.home.store
     turns = TurnMemory(config.bounds, time.monotonic)
     seen = SeenPrompts(config.bounds, time.monotonic)
-    await stack.enter_async_context(cleaned(turns, store))
-    await stack.enter_async_context(cleaned(seen, store))
+    texts = TextMemory(config.bounds, time.monotonic)
+    memories: tuple[TenantMemory[Any], ...] = (turns, seen, texts)
+    for memory in memories:
+        await stack.enter_async_context(cleaned(memory, store))
     admission = Admission(
         files.tokenizer,
         files.template,
@@ -199,9 +204,10 @@ async def _admission(
         files.forms,
         VerbatimTurns(turns, files.forms, files.tokenizer),
         seen,
+        texts,
         misses,
     )
-    return admission, turns
+    return admission, (turns, texts)
 
 
 def _page_sessions(files: StartFiles) -> _PageSessions:

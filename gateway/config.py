@@ -47,7 +47,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     # Generated turns that are remembered, in each worker; 0: none
     max_tenant_turn_bytes: int = 8 << 20
     max_all_turn_bytes: int = 64 << 20
-    turn_life_s: float = 1800.0  # after a turn was generated or used last
+    # Token ids of pieces of prompts, so that only what is new is tokenised; as above
+    max_tenant_text_bytes: int = 8 << 20
+    max_all_text_bytes: int = 64 << 20
+    turn_life_s: float = 1800.0  # after a turn was generated, or a turn or a piece used last
     # Prompts that are remembered, so that a tenant can ask why the next one missed; as above
     max_tenant_seen_bytes: int = 8 << 20
     max_all_seen_bytes: int = 64 << 20

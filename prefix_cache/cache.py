@@ -175,6 +175,11 @@ class PrefixCache:
         self._at(now)
         return self._retained.listed(owner)
 
+    def retained_blocks(self, *, now: float) -> dict[str, int]:
+        """How many blocks each owner's marked prefixes have, in whichever tier."""
+        self._at(now)
+        return self._retained.blocks()
+
     def forget_prefix(self, owner: str, prefix_id: bytes, *, now: float) -> int | None:
         """Forget a marked prefix, as far as no other one needs it, and all that builds on it.
 

@@ -121,8 +121,16 @@ BOUNDS_FLAGS = {
     "max_all_turn_bytes": bound(
         "Most bytes of all tenants' remembered turns, in each worker. 0: none are remembered."
     ),
+    "max_tenant_text_bytes": bound(
+        "Most bytes of the token ids of a tenant's prompts that are remembered, in each worker, so "
+        "that only what is new of a prompt is tokenised. 0: none are."
+    ),
+    "max_all_text_bytes": bound(
+        "Most bytes of all tenants' remembered token ids, in each worker. 0: none are remembered."
+    ),
     "turn_life_s": bound(
-        "Seconds that a turn is remembered after it was last used. 0: not at all."
+        "Seconds that a turn, or a prompt's token ids, are remembered after they were last used. "
+        "0: not at all."
     ),
     "max_tenant_seen_bytes": bound(
         "Most bytes of a tenant's prompts that are remembered, in each worker, so that it can ask "

@@ -38,6 +38,7 @@ class FlowStats(msgspec.Struct, kw_only=True):
     evictions_suffered: int = 0
     written_blocks: int = 0
     unread_blocks: int = 0  # of those written: found by no request so far, evicted or not
+    retained_blocks: int = 0  # of marked prefixes whose time has not passed, in any tier
 
 
 class WindowStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -95,9 +95,10 @@ class EngineCounters:
         """Seconds since the start."""
         return now - self._started
 
-    def flows(self, cache: PrefixCache) -> dict[str, FlowStats]:
+    def flows(self, cache: PrefixCache, now: float) -> dict[str, FlowStats]:
         """Copies of the flows' counts, with what the cache knows of them."""
         owners, reuse_accounting = cache.capacity.owners(), cache.reuse_accounting
+        retained = cache.retained_blocks(now=now)
         flows = {}
         for name, counts in self._flows.items():
             flows[name] = msgspec.structs.replace(
@@ -105,6 +106,7 @@ class EngineCounters:
                 **(asdict(owners[name]) if name in owners else {}),
                 written_blocks=reuse_accounting.written(name),
                 unread_blocks=reuse_accounting.unread(name),
+                retained_blocks=retained.get(name, 0),
             )
         return flows
 

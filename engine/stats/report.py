@@ -32,7 +32,7 @@ from storage.move import Tier
 def report(components: Components, evictions: int) -> EngineStats:
     """All counters as they are now, and at most `evictions` of the last ones between flows."""
     cache, now = components.cache, components.clock()
-    flows = components.counters.flows(cache)
+    flows = components.counters.flows(cache, now)
     return EngineStats(
         engine_id=components.welcome.engine_id,
         fingerprint=components.welcome.fingerprint,

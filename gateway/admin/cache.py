@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -16,9 +17,9 @@ from gateway.bounded_engine import BoundedEngine
 from gateway.errors import Unavailable, from_engine
 from gateway.http.openapi import described
 from gateway.overview.tenant_names import PUBLISHED
-from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.state.records import Tenant
 from gateway.state.store import Store
+from gateway.tenant_memory import TenantMemory
 
 MAX_EVICTIONS = 1000  # the engine remembers no more
 
@@ -39,13 +40,13 @@ def cache_router(
     store: Store,
     engine: BoundedEngine,
     audit: AuditTrail,
-    turns: TurnMemory,
+    memories: Sequence[TenantMemory[Any]],
     clock: Callable[[], float],
 ) -> APIRouter:
     """The routes below `/admin/cache`, without their guard.
 
-    A flush also drops the turns that this worker remembers. Those of others live on for their
-    minutes: they are tokens, of which nothing is cached any more.
+    A flush also empties the `memories` of this worker. Those of others live on for their minutes:
+    they are tokens, of which nothing is cached any more.
     """
     router = APIRouter(prefix="/admin/cache")
 
@@ -69,10 +70,11 @@ def cache_router(
             await store.get(Tenant, order.tenant)
         with refusing():
             flushed = await engine.flush(order.tenant)
-        if order.tenant is None:
-            turns.forget_all()
-        else:
-            turns.forget(order.tenant)
+        for memory in memories:
+            if order.tenant is None:
+                memory.forget_all()
+            else:
+                memory.forget(order.tenant)
         await audit.note("cache.flush", order.tenant or "everything", blocks=flushed)
         return json_response(FlushDone(flushed))
 

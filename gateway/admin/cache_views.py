@@ -74,6 +74,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     evictions_suffered: int
     written_blocks: int
     unread_blocks: int  # of those written: found by no request so far
+    retained_tokens: int  # of the prefixes that it has marked, whose time has not passed
     tiers: dict[str, ShareStats]  # its share of each tier, in blocks
     caused: BlocksByReason  # blocks evicted to make room for it, by tier
     suffered: BlocksByReason  # blocks of its own that were evicted, by tier
@@ -228,6 +229,7 @@ def _tenant(flow: str, name: str | None, stats: EngineStats) -> TenantView:
         computed_tokens=used.prompt_tokens - used.cached_tokens,
         hit_rate=_rate(used.cached_tokens, used.prompt_tokens),
         tokens_held=used.blocks_held * stats.pool.block_size,
+        retained_tokens=used.retained_blocks * stats.pool.block_size,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -25,11 +26,11 @@ from gateway.overview.routes import Watched, overview_router
 from gateway.overview.tenant_names import TenantNames
 from gateway.overview.tree_routes import tree_router
 from gateway.overview.tree_rows import TreeRows
-from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.published import Published
 from gateway.state.store import Store
 from gateway.telemetry.metrics import GatewayMetrics
+from gateway.tenant_memory import TenantMemory
 from gateway.usage.routes import usage_router
 
 
@@ -42,7 +43,7 @@ def admin_router(
     published: Published,
     bodies: BodyMemory,
     partitions: Partitions,
-    turns: TurnMemory,
+    memories: Sequence[TenantMemory[Any]],
     watched: Watched,
     *,
     open_metrics: bool = False,
@@ -62,7 +63,7 @@ def admin_router(
         keys_router(store, keyring, audit, clock),
         groups_router(store, audit, clock),
         prefixes_router(Publishing(store, published, bounded, audit), store, clock),
-        cache_router(store, bounded, audit, turns, clock),
+        cache_router(store, bounded, audit, memories, clock),
         overview_router(watched, bounded, names, store, clock),
         isolation_router(store, audit, clock),
         tree_router(bounded, TreeRows(published, names)),

@@ -31,5 +31,7 @@ ADVICE: dict[str, str] = {
     "template_changed": "The chat template writes something else here, such as the day or the"
     " effort of reasoning.",
     "evicted": "The prompt had not changed, but this much of it was no longer in the cache, or not"
-    " yet.",
+    " yet. What is marked (`cache_control`) is evicted last.",
+    "expired": "The prompt had not changed, but the time for which it was marked had passed. Ask"
+    " for a longer one, or send it again within that time.",
 }

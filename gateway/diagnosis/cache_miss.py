@@ -1,7 +1,8 @@
 """Why a prompt missed, what that cost and what to do: the answer to whoever asked.
 
-A tenant is told of its own prompts and no more. `evicted` is all that it learns of what the cache
-gave up: by whose pressure is the operator's to see.
+A tenant is told of its own prompts and no more. Of what the cache gave up it learns whether the
+time had passed for which it had asked to keep it (`expired`) or not (`evicted`), from its own
+requests alone: by whose pressure is the operator's to see.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Reason = Literal[
     "messages_changed",
     "template_changed",
     "evicted",
+    "expired",
 ]
 _OF_KIND: dict[PartKind | None, Reason] = {
     "tools": "tools_changed",
@@ -91,7 +93,7 @@ def cache_miss(compared: Comparison, cached: int, s_per_token: float | None) -> 
 
 def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
     """Where the first token was lost, if one was by a change or by what was given up."""
-    if told.reason == "evicted":
+    if told.reason in ("evicted", "expired"):
         return msgspec.structs.replace(told, token=told.cached_tokens)
     if at is None or told.reason != _OF_KIND[at.kind]:
         return told
@@ -141,5 +143,12 @@ def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reas
     if seen.fingerprint != new.fingerprint:
         return "model_changed"
     if min(compared.common, reusable) - cached >= block:
-        return "evicted"
+        return "expired" if _has_lapsed(compared, cached) else "evicted"
     return "none" if compared.divergence is None else _OF_KIND[compared.divergence.kind]
+
+
+def _has_lapsed(compared: Comparison, cached: int) -> bool:
+    """Whether what was lost first had been marked, for less time than has passed since."""
+    assert compared.seen is not None
+    asked = [mark.seconds for mark in compared.seen.marks if mark.num_tokens > cached]
+    return bool(asked) and compared.age_s >= max(asked)

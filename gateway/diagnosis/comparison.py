@@ -62,6 +62,7 @@ class Comparison:
     seen: SeenPrompt | None = None
     common: int = 0  # tokens that both begin with
     divergence: Divergence | None = None
+    age_s: float = 0.0  # of `seen`
 
 
 def compare(
@@ -87,7 +88,10 @@ def compare(
     divergence = None
     if common < min(len(ids), len(seen.token_ids)):
         divergence = _divergence(seen, new, common, explain.parts, decode)
-    return Comparison(new, block_size, named=named, seen=seen, common=common, divergence=divergence)
+    age_s = memory.age_s(seen)
+    return Comparison(
+        new, block_size, named=named, seen=seen, common=common, divergence=divergence, age_s=age_s
+    )
 
 
 def common_tokens(one: TokenIds, other: TokenIds) -> int:

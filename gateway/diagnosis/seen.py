@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine.link.messages import Mark
 from gateway.config import Bounds
 from gateway.tenant_memory import TenantMemory
 from prefix_cache.hashing import TokenIds
@@ -30,6 +31,8 @@ class SeenPrompt:
     fingerprint: bytes  # of the engine's model
     group_id: str | None
     salt: bytes  # a digest; empty without one
+    marks: tuple[Mark, ...] = ()  # what of it was to be retained
+    seen_at: float = 0.0  # seconds of the memory's clock; 0 before it is remembered
 
     @property
     def size(self) -> int:
@@ -60,7 +63,11 @@ class SeenPrompts(TenantMemory[SeenPrompt]):
 
     def remember(self, tenant_id: str, seen: SeenPrompt) -> None:
         """Keep a prompt that was computed."""
-        self.add(tenant_id, seen.request_id.encode(), seen)
+        self.add(tenant_id, seen.request_id.encode(), replace(seen, seen_at=self._clock()))
+
+    def age_s(self, seen: SeenPrompt) -> float:
+        """How long ago a prompt that was remembered was computed."""
+        return self._clock() - seen.seen_at
 
     def named(self, tenant_id: str, answer_id: str) -> SeenPrompt | None:
         """The prompt of an answer, whose id ends with its request's: "msg_..", "chatcmpl-.."."""

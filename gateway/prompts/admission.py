@@ -59,6 +59,7 @@ from gateway.prompts.sampling_limits import (
     param_of,
     within_context,
 )
+from gateway.prompts.text_memory import TextMemory
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.sharing.namespaces import Namespaces
@@ -99,16 +100,17 @@ class Admission:
         forms: AnswerForms,
         turns: VerbatimTurns | None = None,
         seen: SeenPrompts | None = None,
+        texts: TextMemory | None = None,
         misses: LastMisses | None = None,
     ) -> None:
-        """Without `turns` no answer is remembered, without `seen` no prompt.
+        """Without `turns` no answer is remembered, without `seen` no prompt, without `texts` no tokens.
 
         Prompts of tenants that look at their `misses` are compared, too.
         """
         self.tokenizer = tokenizer
         self._turns = turns
         self._explaining = Explaining(seen, tokenizer, misses)
-        self._prompts = PromptTokens(tokenizer, template, turns)
+        self._prompts = PromptTokens(tokenizer, template, turns, texts)
         self._forms = forms
         markers = tokenizer.special_ids(forms.markers)
         self._decoder = MarkerDecoder(tokenizer, markers) if markers else tokenizer
@@ -135,9 +137,8 @@ class Admission:
     ) -> AdmittedRequest:
         """Check, render, tokenise and hash what is `wanted`.
 
-        BadRequest or Unavailable when it cannot run.
-
-        `writer` is the label under which it writes into the cache (`usage.Writer`).
+        BadRequest or Unavailable when it cannot run. `writer` is the label under which it writes
+        into the cache (`usage.Writer`).
         """
         welcome = await self.engine()
         check_vocabulary(wanted.sampling, welcome.vocab_size)
@@ -239,14 +240,15 @@ class Admission:
         if caller.canonical_prompts:
             wanted = canonical_request(wanted)
         prepared = []
-        for prompt in wanted.prompts:
+        for number, prompt in enumerate(wanted.prompts):
+            if number:
+                yield
             special = isinstance(prompt, str)
             found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
             if not len(found.token_ids):
                 raise BadRequest("the prompt is empty", param=param_of(prompt))
             marks = yield from placed_marks(wanted.marks, found.token_ids, self._prompts, asked)
             prepared.append(self._prepared(found, prompt, caller, wanted, welcome, marks))
-            yield
         return prepared
 
     def _prepared(
@@ -262,7 +264,7 @@ class Admission:
         path = self._namespaces.path(caller, wanted.salt, token_ids, welcome.fingerprint, size)
         keys = block_keys(path, token_ids, size)
         grammar = self._forms.grammar(wanted.form, found.tail)
-        seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome)
+        seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
         compared = self._explaining.compared(wanted, prompt, seen, caller, size)
         return _Prepared(
             token_ids, path, keys, grammar, found.tail, found.origin, seen, compared, marks

@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from gateway.errors import BadRequest
@@ -46,7 +45,7 @@ class ContentMarks:
 
         BadRequest where no character is left, which takes a text made for that.
         """
-        strings = list(_strings(given))
+        strings = [*_said(given["messages"]), *_strings(_rest(given))]
         if not any(self._any.search(text) or self._near.is_near(text) for text in strings):
             return ""
         taken = {mark for text in strings for mark in _private_use(text)}
@@ -58,10 +57,10 @@ class ContentMarks:
     def marked(self, given: Given, mark: str, *, near: bool) -> Given:
         """`given` with its control tokens marked; with `near`, also what is near one."""
         messages = [self._message(message, mark, near=near) for message in given["messages"]]
-        rest = {name: value for name, value in given.items() if name != "messages"}
+        rest = _rest(given).items()
         return {
             "messages": messages,
-            **{name: self._everywhere(value, mark, near=near) for name, value in rest.items()},
+            **{name: self._everywhere(value, mark, near=near) for name, value in rest},
         }
 
     def _message(self, message: Message, mark: str, *, near: bool) -> Message:
@@ -146,6 +145,22 @@ def _private_use(text: str) -> Iterator[str]:
         yield json.loads(f'"{found}"')
 
 
+def _rest(given: Given) -> Given:
+    return {name: value for name, value in given.items() if name != "messages"}
+
+
+def _said(messages: Iterable[Message]) -> Iterator[str]:
+    """All strings of messages but their roles, which are never marked."""
+    for message in messages:
+        if message.name is not None:
+            yield message.name
+        for part in message.parts:
+            if isinstance(part, Text):
+                yield part.text
+            else:
+                yield from _strings(asdict(part))
+
+
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
@@ -153,8 +168,6 @@ def _strings(value: Any) -> Iterator[str]:
         for name, inner in value.items():
             yield name
             yield from _strings(inner)
-    elif isinstance(value, Struct):
-        yield from _strings(asdict(value))
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _strings(inner)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from engine.link.messages import Welcome
+from engine.link.messages import Mark, Welcome
 from gateway.auth.caller import Caller
 from gateway.diagnosis.comparison import Comparison, Explain, compare
 from gateway.diagnosis.misses import LastMisses
@@ -70,7 +70,12 @@ class Explaining:
 
 
 def as_seen(
-    wanted: GenerationRequest, prompt: Prompt, packed: bytes, caller: Caller, welcome: Welcome
+    wanted: GenerationRequest,
+    prompt: Prompt,
+    packed: bytes,
+    caller: Caller,
+    welcome: Welcome,
+    marks: tuple[Mark, ...],
 ) -> SeenPrompt:
     """What is remembered of `prompt`, whose tokens are `packed`."""
     tools, messages = (
@@ -84,6 +89,7 @@ def as_seen(
         welcome.fingerprint,
         caller.group_id,
         digest_of_salt(wanted.salt),
+        marks,
     )
 
 

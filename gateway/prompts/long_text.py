@@ -8,6 +8,10 @@ not the apostrophe), whatever comes before and after; none looks back, or beyond
 leaves such a place as it is. So a text may be cut there, unless the place is within a special
 token, and a rendered chat between its pieces as well. Texts of other tokenizers (SentencePiece:
 Llama 2, Mistral 7B) are not cut.
+
+Where a text is cut depends on nothing after that place. So the chunks with which two texts of a
+tenant begin are the same, and with a memory only those that it does not have are tokenised. The
+end of a text is no chunk of the longer text that comes next: it is tokenised each time.
 """
 
 from __future__ import annotations
@@ -21,9 +25,12 @@ import numpy as np
 from gateway.errors import BadRequest
 from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.fair_executor import Steps
+from gateway.prompts.text_memory import KnownText, Owner, TextMemory, key_of
 from gateway.prompts.tokenizer import Pipeline, TokenIds, Tokenizer
 
 CHUNK = 1 << 14  # characters: some milliseconds
+KNOWN_CHUNK = 1 << 9  # likewise, where chunks are remembered: half of one is made anew each time
+_FOUND = 16  # characters that are found again cost as much as one that is tokenised
 LONGEST_RUN = 1 << 18  # characters without a place to cut
 
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -48,30 +55,65 @@ _PLACE = re.compile(
 class LongTexts:
     """The tokens of texts of any length."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, memory: TextMemory | None = None, chunk: int | None = None
+    ) -> None:
+        """Without a `memory` no chunk is remembered. `chunk`: characters of one."""
         self._tokenizer = tokenizer
+        self._memory = memory if memory is not None and memory.is_on else None
+        self._chunk = chunk or (CHUNK if self._memory is None else KNOWN_CHUNK)
         self._added = [added.content for added in tokenizer.pipeline.added_tokens]
         self.can_cut = _splits_at_places(tokenizer.pipeline) and self._has_specials_in_front()
 
     def encode(
-        self, text: str | Rendered, *, add_special_tokens: bool, most: int
+        self,
+        text: str | Rendered,
+        *,
+        add_special_tokens: bool,
+        most: int,
+        owner: Owner | None = None,
+        goes_on: bool = False,
     ) -> Steps[TokenIds | None]:
         """The ids of `text`, as `Tokenizer.encode` has them.
 
         None as soon as they are more than `most`, if the text is cut. BadRequest for a long text
-        with no place to cut it.
+        with no place to cut it. Without an `owner` nothing is remembered. A text that `goes_on` has
+        its end where tokens follow that were given: it will be found there again.
         """
-        if len(text) <= CHUNK or not self.can_cut:
+        if not self.can_cut or (len(text) <= self._chunk and not goes_on):
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         found: list[TokenIds] = []
-        for chunk in chunks_of(text, self._added):
+        at, worked = 0, 0
+        for chunk in chunks_of(text, self._added, self._chunk):
+            at += len(chunk)
+            will_come_again = goes_on or at < len(text)
             special = add_special_tokens and not found
-            found.append(self._tokenizer.encode(chunk, add_special_tokens=special))
-            most -= len(found[-1])
+            ids, work = self._ids(chunk, owner if will_come_again else None, special=special)
+            found.append(ids)
+            most -= len(ids)
             if most < 0:
                 return None
-            yield
-        return np.concatenate(found)
+            worked += work
+            if worked >= CHUNK:
+                worked = 0
+                yield
+        return np.concatenate(found) if len(found) > 1 else found[0]
+
+    def _ids(
+        self, chunk: str | Rendered, owner: Owner | None, *, special: bool
+    ) -> tuple[TokenIds, int]:
+        """The ids of a chunk, and how much work they were, in characters that are tokenised."""
+        memory = self._memory
+        if memory is None or owner is None:
+            return self._tokenizer.encode(chunk, add_special_tokens=special), len(chunk)
+        key = key_of(owner.namespace, chunk, special=special)
+        known = memory.find(owner.tenant_id, key)
+        if known is not None:
+            memory.use(owner.tenant_id, key)
+            return known.token_ids, 1 + len(chunk) // _FOUND
+        ids = self._tokenizer.encode(chunk, add_special_tokens=special)
+        memory.add(owner.tenant_id, key, KnownText(ids))
+        return ids, len(chunk)
 
     def _has_specials_in_front(self) -> bool:
         """Whether all tokens that the model adds to a text stand before it."""
@@ -82,11 +124,11 @@ class LongTexts:
         return bool(whole[len(whole) - len(bare) :] == bare)
 
 
-def chunks(text: str, uncut: Sequence[str] = ()) -> Iterator[str]:
-    """`text` in pieces of about CHUNK characters, cut at places, and within none of `uncut`."""
+def chunks(text: str, uncut: Sequence[str] = (), size: int = CHUNK) -> Iterator[str]:
+    """`text` in pieces of about `size` characters, cut at places, and within none of `uncut`."""
     start = 0
-    while len(text) - start > CHUNK:
-        end = _place_after(text, start + CHUNK, uncut)
+    while len(text) - start > size:
+        end = _place_after(text, start + size, uncut)
         if end is None:
             break
         yield text[start:end]
@@ -96,26 +138,28 @@ def chunks(text: str, uncut: Sequence[str] = ()) -> Iterator[str]:
     yield text[start:]
 
 
-def chunks_of(prompt: str | Rendered, uncut: Sequence[str]) -> Iterator[str | Rendered]:
-    """`prompt` in pieces of about CHUNK characters; of a chat, they end with a text."""
+def chunks_of(
+    prompt: str | Rendered, uncut: Sequence[str], size: int = CHUNK
+) -> Iterator[str | Rendered]:
+    """`prompt` in pieces of about `size` characters; of a chat, they end with a text."""
     if isinstance(prompt, str):
-        yield from chunks(prompt, uncut)
+        yield from chunks(prompt, uncut, size)
         return
     gathered: list[str] = []  # a text, a control token, a text, ...
-    size = 0
+    length = 0
     for place, piece in enumerate(prompt.pieces):
-        size += len(piece)
+        length += len(piece)
         if place % 2:
             gathered.append(piece)
             continue
-        *heads, last = chunks(piece, uncut)
+        *heads, last = chunks(piece, uncut, size)
         for head in heads:
             yield Rendered((*gathered, head))
-            gathered, size = [], len(last)
+            gathered, length = [], len(last)
         gathered.append(last)
-        if size > CHUNK:
+        if length > size:
             yield Rendered(tuple(gathered))
-            gathered, size = [""], 0
+            gathered, length = [""], 0
     yield Rendered(tuple(gathered))
 
 

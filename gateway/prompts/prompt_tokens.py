@@ -18,7 +18,8 @@ from gateway.prompts.chat_template import ChatTemplate
 from gateway.prompts.control_tokens import Rendered
 from gateway.prompts.fair_executor import Steps
 from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
-from gateway.prompts.long_text import LongTexts
+from gateway.prompts.long_text import CHUNK, LongTexts
+from gateway.prompts.text_memory import Owner, TextMemory
 from gateway.prompts.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.splicing import SplicedChat
 from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
@@ -58,10 +59,17 @@ class PromptTokens:
     """Makes token ids of prompts. For any thread."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate | None, turns: VerbatimTurns | None
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        turns: VerbatimTurns | None,
+        texts: TextMemory | None = None,
     ) -> None:
-        """Without `turns` every chat is as its template renders it."""
-        self._texts = LongTexts(tokenizer)
+        """Without `turns` every chat is as its template renders it.
+
+        Without `texts` every text is tokenised whole.
+        """
+        self._texts = LongTexts(tokenizer, texts)
         self._longest_token = tokenizer.longest_token
         self._template = template
         self._turns = turns
@@ -115,9 +123,12 @@ class PromptTokens:
     ) -> Steps[TokenIds]:
         """The tokens of all parts of a chat."""
         special, found, size = add_special_tokens, list[TokenIds](), 0
-        for part in chat.parts():
+        for place, part in enumerate(chat.parts()):
             if isinstance(part, Rendered):
-                part = yield from self._encoded(part, asked, "messages", add_special_tokens=special)
+                goes_on = place < 2 * len(chat.splices)
+                part = yield from self._encoded(
+                    part, asked, "messages", add_special_tokens=special, goes_on=goes_on
+                )
                 special = False
             found.append(part)
             size += len(part)
@@ -126,15 +137,27 @@ class PromptTokens:
         return np.concatenate(found) if len(found) > 1 else found[0]
 
     def _encoded(
-        self, text: Rendered | str, asked: Asked, param: str, *, add_special_tokens: bool
+        self,
+        text: Rendered | str,
+        asked: Asked,
+        param: str,
+        *,
+        add_special_tokens: bool,
+        goes_on: bool = False,
     ) -> Steps[TokenIds]:
         most, special = asked.most, add_special_tokens
         if _has_more_bytes(text, most * self._longest_token):
             # Certainly over the context, so not worth the minutes that tokenising could take.
             raise too_long(None, most, param)
-        if len(text) > INLINE_SIZE:
+        if len(text) > CHUNK:
             yield
-        token_ids = yield from self._texts.encode(text, add_special_tokens=special, most=most)
+        token_ids = yield from self._texts.encode(
+            text,
+            add_special_tokens=special,
+            most=most,
+            owner=Owner(asked.tenant_id, asked.namespace),
+            goes_on=goes_on,
+        )
         if token_ids is None:
             raise too_long(None, most, param)
         return token_ids

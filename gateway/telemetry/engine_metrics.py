@@ -62,6 +62,11 @@ def _pool(pool: PoolStats) -> Iterator[Metric]:
 def _prefixes(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("ratoon_tree_nodes", "Nodes of the radix tree", stats.tree_nodes)
     yield _gauge("ratoon_tree_depth", "Depth of the radix tree in nodes", stats.tree_depth)
+    yield _gauge(
+        "ratoon_retained_tokens",
+        "Tokens of the prefixes that tenants have marked, whose time has not passed",
+        stats.pool.block_size * sum(flow.retained_blocks for flow in stats.flows.values()),
+    )
     window = stats.windows.get("all")
     if window is None:
         return

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gateway.bounded_schemas import bounded
 from benchmarks.gateway.schemas import causes, judged, schemas_in
 
 CITY = {"type": "object", "properties": {"city": {"maxLength": 3}}, "required": ["city"]}
@@ -19,6 +20,8 @@ CITY = {"type": "object", "properties": {"city": {"maxLength": 3}}, "required": 
         (CITY, '{"city": "Rome"}', "stop", "invalid"),
         (CITY, '{"city": "Ro', "stop", "invalid"),
         (CITY, '{"city": "Rom"}', "length", "cut"),
+        ({"multipleOf": 0.1}, "2119.6", "stop", "valid"),
+        ({"multipleOf": 0.1}, "2119.65", "stop", "invalid"),
         ({"$ref": "http://nowhere.invalid/x"}, "1", "stop", "not_comparable"),
         ({"pattern": "("}, '"x"', "stop", "not_comparable"),
         (
@@ -31,6 +34,40 @@ CITY = {"type": "object", "properties": {"city": {"maxLength": 3}}, "required": 
 )
 def test_an_answer_is_judged(schema: Any, text: str, finish_reason: str, kind: str) -> None:
     assert judged(schema, text, finish_reason).kind == kind
+
+
+def test_all_values_of_a_bounded_schema_have_bounds() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "code": {"type": "string", "pattern": "[a-z]{3}"},
+            "kind": {"enum": ["a", "b"]},
+            "size": {"type": ["number", "null"], "minimum": 5, "multipleOf": 0.1},
+            "tags": {"type": "array", "items": {"type": "string", "minLength": 20}, "minItems": 3},
+            "more": {"type": "array"},
+            "any": {},
+        },
+        "patternProperties": {"^x": {}},
+    }
+    assert bounded(schema) == {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 8},
+            "code": {"type": "string", "pattern": "[a-z]{3}"},
+            "kind": {"enum": ["a", "b"]},
+            "size": {"type": ["integer", "null"], "minimum": 5, "maximum": 14},
+            "tags": {
+                "type": "array",
+                "items": {"type": "string", "minLength": 20, "maxLength": 20},
+                "minItems": 3,
+                "maxItems": 3,
+            },
+            "more": {"type": "array", "maxItems": 2, "items": {"type": "boolean"}},
+            "any": {"type": "boolean"},
+        },
+        "additionalProperties": False,
+    }
 
 
 @pytest.mark.parametrize(

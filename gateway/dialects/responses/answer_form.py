@@ -20,7 +20,7 @@ from gateway.dialects.responses.schema import ResponsesRequest, TextFormat
 from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
 from gateway.http.body import parse_part
-from gateway.prompts.chat_json import MAX_TOOLS, unsupported
+from gateway.prompts.chat_json import MAX_TOOLS, CacheControl, unsupported
 from gateway.prompts.chat_template import Tool
 from gateway.prompts.generation_request import AnswerForm
 from gateway.turn_formats.turn_format import ToolSpec
@@ -37,6 +37,7 @@ class _Function(Struct, frozen=True, kw_only=True):
     description: str | None = None
     parameters: dict[str, Any] | None = None  # a JSON schema
     strict: bool | None = None
+    cache_control: CacheControl | None = None
 
 
 class _TypedTools(Struct, frozen=True):
@@ -79,6 +80,14 @@ def tools_and_form(wire: ResponsesRequest) -> tuple[list[Tool], AnswerForm]:
         text_param="text.format.schema",
     )
     return [_template_form(one) for one in functions], _chosen(wire.tool_choice, form)
+
+
+def marked_functions(raw: Raw) -> list[tuple[int, CacheControl]]:
+    """The marks on tools that have been read, each with the place of its tool."""
+    if b'"cache_control"' not in bytes(raw):
+        return []
+    marks = ((place, one.cache_control) for place, one in enumerate(_functions_of(raw)))
+    return [(place, control) for place, control in marks if control is not None]
 
 
 def _functions_of(raw: Raw) -> list[_Function]:

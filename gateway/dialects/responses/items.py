@@ -17,6 +17,7 @@ from gateway.dialects.responses.schema import Item, ItemPart
 from gateway.errors import BadRequest
 
 REFERENCE = "item_reference"
+STORED = "previous_response_id"  # the field by which the items of a stored response came
 _TEXTS = {"input_text", "output_text", "text"}
 _PREFIXES = {
     "message": "msg",

@@ -17,11 +17,10 @@ from msgspec import Raw
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
-from gateway.dialects.cache_control import MOST
 from gateway.dialects.explaining import explain_of
-from gateway.dialects.openai_cache import marks_of
 from gateway.dialects.responses.answer_form import tools_and_form
-from gateway.dialects.responses.items import Placed, checked
+from gateway.dialects.responses.items import STORED, Placed, checked
+from gateway.dialects.responses.marks import marks_of_response
 from gateway.dialects.responses.replies import ResponseReply
 from gateway.dialects.responses.schema import (
     Item,
@@ -85,7 +84,7 @@ def understood(
     bounds: Bounds,
 ) -> Understood:
     """What `wire` asks for after the items `before`; BadRequest names the field that is wrong."""
-    placed = [Placed(item, "previous_response_id") for item in before]
+    placed = [Placed(item, STORED) for item in before]
     placed += [Placed(item, f"input[{place}]") for place, item in enumerate(items)]
     if not placed:
         raise BadRequest("`input` is empty", param="input")
@@ -99,10 +98,10 @@ def understood(
         tools=tools or None,
         tools_size=len(bytes(wire.tools)),
     )
-    breakpoints = _breakpoints(wire, kept, prompt)
     return Understood(
         replace(
-            _generation_request(wire, prompt, form, request_id, bounds, breakpoints),
+            _generation_request(wire, prompt, form, request_id, bounds),
+            marks=marks_of_response(wire, kept, prompt),
             explain=explain_of(wire.ratoon, partial(_parts, wire, prompt, kept)),
         ),
         _begun(wire, request_id, model),
@@ -117,7 +116,6 @@ def _generation_request(
     form: AnswerForm,
     request_id: str,
     bounds: Bounds,
-    breakpoints: Sequence[ChatPrompt],
 ) -> GenerationRequest:
     return GenerationRequest(
         request_id=request_id,
@@ -134,7 +132,6 @@ def _generation_request(
         # Only the tenant's record can do the opposite.
         priority="batch" if wire.service_tier == "flex" else "interactive",
         form=form,
-        marks=marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, breakpoints),
     )
 
 
@@ -157,33 +154,6 @@ def _texts(item: Item) -> Iterator[str]:
         else:
             yield from (part.text or "" for part in said or ())
     yield item.name or ""
-
-
-def _breakpoints(
-    wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt
-) -> list[ChatPrompt]:
-    """The chat up to each of the last breakpoints; BadRequest for one on the assistant's words."""
-    found = []
-    for place, placed in enumerate(items):
-        item = placed.item
-        held = item.output if item.type == "function_call_output" else item.content
-        for at, part in enumerate(() if isinstance(held, str) else held or ()):
-            if part.prompt_cache_breakpoint is None:
-                continue
-            if item.role == "assistant" or item.type == "reasoning":
-                raise BadRequest(
-                    "what the assistant said cannot have a breakpoint",
-                    param=f"{placed.param}.content[{at}].prompt_cache_breakpoint",
-                )
-            found.append((place, at + 1))
-    chats = []
-    for place, end in found[-MOST:]:
-        item = items[place].item
-        name = "output" if item.type == "function_call_output" else "content"
-        cut = msgspec.structs.replace(item, **{name: getattr(item, name)[:end]})
-        said = messages_of(wire.instructions, [*items[:place], Placed(cut, items[place].param)])
-        chats.append(replace(prompt, messages=said))
-    return chats
 
 
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:

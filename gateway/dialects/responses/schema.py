@@ -15,7 +15,7 @@ from msgspec import Meta, Raw, Struct, field
 
 from gateway.dialects.explaining import RatoonOptions
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
-from gateway.prompts.chat_json import CacheBreakpoint
+from gateway.prompts.chat_json import CacheBreakpoint, CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -36,6 +36,7 @@ class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     refusal: str | None = None
     annotations: list[dict[str, Any]] | None = None
     prompt_cache_breakpoint: CacheBreakpoint | None = None
+    cache_control: CacheControl | None = None
 
 
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,6 +53,7 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     output: str | list[ItemPart] | None = None
     summary: list[ItemPart] | None = None
     encrypted_content: str | None = None
+    cache_control: CacheControl | None = None
 
 
 class TextFormat(Struct, frozen=True, kw_only=True, omit_defaults=True):

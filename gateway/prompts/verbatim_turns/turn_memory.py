@@ -21,6 +21,7 @@ class GeneratedTurn:
     token_ids: TokenIds  # of all from there on, without the token that ended it
     said: Said
     last_marker: str | None  # the last control token that the model wrote in it
+    written: bytes = b""  # digest of how the template wrote it, once that was read as `said`
 
     @property
     def size(self) -> int:

@@ -106,8 +106,7 @@ class VerbatimTurns:
                 break
             splices = self._fitting(chat, rendered, found, self._texts(ends))
             if len(splices) == len(found):
-                for place in reversed(found):  # so that the first of a chat stays longest
-                    self.memory.use(keys.tenant_id, keys.of_turns[place])
+                self._used(rendered, splices, found, keys)
                 return SplicedChat(rendered, tuple(splices.values()))
             found = {place: found[place] for place in splices}
         return SplicedChat(render(chat))
@@ -168,14 +167,44 @@ class VerbatimTurns:
             if not hashed.is_before(turn.begin) or hashed.read_to(turn.begin) != turn.before:
                 continue
             end = before_control(rendered, turn.begin, ends)
-            if end is None or not _says(between(rendered, turn.begin, end), turn, parser()):
+            if end is None or not _fits(between(rendered, turn.begin, end), turn, parser):
                 continue
             fitting[place] = Splice(turn.begin, end, turn.token_ids)
             hashed.splice(fitting[place])
         return fitting
 
+    def _used(
+        self,
+        rendered: Rendered,
+        splices: Mapping[int, Splice],
+        found: dict[int, GeneratedTurn],
+        keys: ChatKeys,
+    ) -> None:
+        """Keep the turns that were put back, and how they were written.
+
+        Under its key, which has all that was said and the tools, a turn reads the same next time.
+        """
+        for place in reversed(found):  # so that the first of a chat stays longest
+            turn, key = found[place], keys.of_turns[place]
+            if turn.written:
+                self.memory.use(keys.tenant_id, key)
+                continue
+            written = _digest(between(rendered, turn.begin, splices[place].end))
+            self.memory.add(keys.tenant_id, key, replace(turn, written=written))
+
     def _texts(self, token_ids: Sequence[int]) -> frozenset[str]:
         return frozenset(self._control[one] for one in token_ids if one in self._control)
+
+
+def _fits(written: Rendered, turn: GeneratedTurn, parser: Callable[[], TurnParser]) -> bool:
+    """Whether what the template wrote is the turn; it is read but once."""
+    if turn.written and _digest(written) == turn.written:
+        return True
+    return _says(written, turn, parser())
+
+
+def _digest(written: Rendered) -> bytes:
+    return ChatHash(written).read_to(end_of(written))
 
 
 def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:

@@ -107,7 +107,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             published,
             BodyMemory(Bounds()),
             Partitions(store, engine, are_wanted=True),
-            turns,
+            [turns],
             watched,
             open_metrics=open_metrics,
             clock=clock,

@@ -136,6 +136,7 @@ async def test_each_tenant_s_numbers_stand_under_its_id_and_name(office: Office)
                 evictions_suffered=2,
                 written_blocks=8,
                 unread_blocks=5,
+                retained_blocks=2,
             ),
             two["id"]: FlowStats(),
             "tn_gone": FlowStats(blocks_held=1),
@@ -158,6 +159,7 @@ async def test_each_tenant_s_numbers_stand_under_its_id_and_name(office: Office)
         "evictions_suffered": 2,
         "written_blocks": 8,
         "unread_blocks": 5,
+        "retained_tokens": 32,
         "tiers": {},
         "caused": {},
         "suffered": {},
@@ -184,7 +186,7 @@ async def test_without_the_state_stats_have_no_tenant_names(
     await store.create(tenant)
     turns = TurnMemory(Bounds(), clock)
     engine.counters = some_stats(flows={tenant.id: FlowStats(requests=5)})
-    router = cache_router(store, BoundedEngine(engine), AuditTrail(store, clock), turns, clock)
+    router = cache_router(store, BoundedEngine(engine), AuditTrail(store, clock), [turns], clock)
     async with client_of(small_app(router)) as operator:
         answer = await operator.get("/admin/cache/stats")
     [told] = body(answer)["tenants"]

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from engine.link.messages import Mark
 from gateway.config import Bounds
 from gateway.diagnosis.cache_miss import cache_miss
 from gateway.diagnosis.comparison import Comparison, Explain, common_tokens, compare
@@ -114,6 +117,31 @@ def test_less_than_a_block_is_not_lost(cached: int, reason: str, lost: int) -> N
     miss = cache_miss(compared(memory(prompt("a" * 100)), "a" * 120), cached, 0.5)
     assert (miss.reason, miss.reusable_tokens, miss.lost_tokens) == (reason, 96, lost)
     assert miss.lost_ms == 500 * lost
+
+
+@pytest.mark.parametrize(
+    ("later", "cached", "reason"),
+    [(299, 0, "evicted"), (300, 0, "expired"), (300, 48, "evicted"), (300, 96, "none")],
+)
+def test_what_is_lost_after_the_time_of_its_mark_has_expired(
+    later: float, cached: int, reason: str
+) -> None:
+    """The first 40 tokens of 100 were marked for five minutes."""
+    clock = ManualClock()
+    seen = SeenPrompts(Bounds(), clock)
+    seen.remember(ADA, replace(prompt("a" * 100), marks=(Mark(40, 300.0),)))
+    clock.advance(later)
+    miss = cache_miss(compared(seen, "a" * 120), cached, None)
+    assert miss.reason == reason
+    assert miss.token == (None if reason == "none" else cached)
+
+
+def test_without_a_mark_nothing_expires() -> None:
+    clock = ManualClock()
+    seen = SeenPrompts(Bounds(), clock)
+    seen.remember(ADA, prompt("a" * 100))
+    clock.advance(1000)
+    assert cache_miss(compared(seen, "a" * 120), 0, None).reason == "evicted"
 
 
 def test_a_change_near_the_end_costs_nothing() -> None:

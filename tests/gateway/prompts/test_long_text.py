@@ -56,9 +56,11 @@ def trained(expression: str | None, *, normalized: bool) -> tokenizers.Tokenizer
     return inner
 
 
-def in_chunks(tokenizer: Tokenizer, text: str | Rendered, *, special: bool = False) -> Any:
-    steps = LongTexts(tokenizer).encode(text, add_special_tokens=special, most=1 << 30)
-    return at_once(steps)
+def in_chunks(
+    tokenizer: Tokenizer, text: str | Rendered, *, special: bool = False, size: int | None = None
+) -> Any:
+    texts = LongTexts(tokenizer, chunk=size)
+    return at_once(texts.encode(text, add_special_tokens=special, most=1 << 30))
 
 
 TOKENIZERS = {
@@ -78,9 +80,7 @@ TOKENIZERS = {
 def test_the_ids_are_those_of_the_whole_text(name: str, parts: list[str], size: int) -> None:
     tokenizer, text = TOKENIZERS[name], "".join(parts)
     assert LongTexts(tokenizer).can_cut
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_text, "CHUNK", size)
-        found = in_chunks(tokenizer, text)
+    found = in_chunks(tokenizer, text, size=size)
     assert found.tolist() == tokenizer.encode(text, add_special_tokens=False).tolist()
 
 
@@ -92,9 +92,7 @@ def test_the_ids_of_a_chat_are_those_of_the_whole_chat(
 ) -> None:
     tokenizer = TOKENIZERS[name]
     chat = tokenizer.control.split("".join(parts))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_text, "CHUNK", size)
-        found = in_chunks(tokenizer, chat)
+    found = in_chunks(tokenizer, chat, size=size)
     assert found.tolist() == tokenizer.encode(chat, add_special_tokens=False).tolist()
 
 

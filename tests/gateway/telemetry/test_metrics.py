@@ -173,12 +173,15 @@ def test_the_engine_s_counters_are_those_of_the_scrape() -> None:
     assert value(seen, "ratoon_engine_uptime_seconds") == 12.5
     assert value(seen, "ratoon_tree_nodes") == 21
     assert value(seen, "ratoon_tree_depth") == 6
+    assert value(seen, "ratoon_retained_tokens") == 0
     assert value(seen, "ratoon_block_size_tokens") == 16
     assert value(seen, "ratoon_prefix_queried_tokens_total") == 1000
     assert value(seen, "ratoon_prefix_hit_tokens_total") == 250
     assert value(seen, "ratoon_prefix_computed_tokens_total") == 750
-    later = samples(metrics, replace(some_stats(), running=9))
+    flows = {"ada": FlowStats(retained_blocks=2), "bob": FlowStats(retained_blocks=3)}
+    later = samples(metrics, replace(some_stats(), running=9, flows=flows))
     assert value(later, "ratoon_engine_running") == 9
+    assert value(later, "ratoon_retained_tokens") == 80
 
 
 def test_the_pool_s_states_add_up_to_the_pool() -> None:

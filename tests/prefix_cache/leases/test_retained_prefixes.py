@@ -50,6 +50,19 @@ def test_a_marked_prefix_outlives_pressure_that_evicts_one_without_a_mark() -> N
     scene.cache.check_invariants()
 
 
+def test_retained_blocks_are_counted_once_and_for_their_time() -> None:
+    scene = two_owners()
+    run(scene, prompt(1, 2), 300.0)
+    run(scene, prompt(1, 4), 600.0)  # goes on after the first
+    run(scene, prompt(2))  # has no mark
+    run(scene, prompt(3, 1), 300.0, owner="ben")
+    assert scene.cache.retained_blocks(now=scene.now) == {"anna": 4, "ben": 1}
+    scene.now += 400.0
+    assert scene.cache.retained_blocks(now=scene.now) == {"anna": 4, "ben": 0}
+    scene.now += 400.0
+    assert sum(scene.cache.retained_blocks(now=scene.now).values()) == 0
+
+
 def test_when_its_time_has_passed_it_is_evicted_like_any_other() -> None:
     scene = two_owners()
     run(scene, prompt(1), 300.0)

@@ -130,6 +130,25 @@ def refusing(render: Render) -> Render:
     return other
 
 
+def saying(render: Render, answer: str) -> Render:
+    """As a template that writes the answer as `answer`."""
+
+    def other(chat: ChatPrompt) -> Rendered:
+        return Rendered(tuple(one.replace(ANSWER, answer) for one in render(chat).pieces))
+
+    return other
+
+
+@pytest.mark.parametrize(("written", "turns"), [(f"{ANSWER} ", 1), ("another", 0)])
+def test_a_turn_that_was_put_back_is_compared_again_where_it_is_written_anew(
+    scene: Scene, written: str, turns: int
+) -> None:
+    scene.answer(FIRST)
+    for _ in range(2):  # read, then known as it is written
+        assert len(scene.spliced(after(FIRST)).splices) == 1
+    assert len(scene.spliced(after(FIRST), saying(scene.render, written)).splices) == turns
+
+
 @pytest.mark.parametrize(("change", "turns"), [(changing, 0), (refusing, 1)])
 def test_all_before_a_turn_must_be_rendered_as_it_was(
     scene: Scene, change: Callable[[Render], Render], turns: int

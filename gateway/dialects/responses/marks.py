@@ -1,0 +1,119 @@
+"""The marks of a request: OpenAI's own, and Anthropic's, which clients of several APIs send along.
+
+    prompt_cache_breakpoint   on a part of an item that the assistant did not say
+    cache_control             on a part, on an item, or on a tool
+
+Anthropic's have the rules that they have at `/v1/messages`, and those of a stored response count no
+more: what they kept is kept for its time.
+
+Knows: where items have marks, and what each covers. Does not know: tokens, or the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import NamedTuple
+
+from msgspec import structs
+
+from gateway.dialects.cache_control import MOST, Marked, check, check_text, seconds_of
+from gateway.dialects.openai_cache import marks_of
+from gateway.dialects.responses.answer_form import marked_functions
+from gateway.dialects.responses.items import STORED, Placed
+from gateway.dialects.responses.schema import Item, ItemPart, ResponsesRequest
+from gateway.dialects.responses.turns import messages_of
+from gateway.errors import BadRequest
+from gateway.prompts.generation_request import CacheMark, ChatPrompt
+
+
+class _Place(NamedTuple):
+    """Behind an item, or behind so many parts of it; or behind so many tools and the system."""
+
+    item: int = 0
+    parts: int | None = None
+    tools: int | None = None
+
+
+def marks_of_response(
+    wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt
+) -> tuple[CacheMark, ...]:
+    """The marks of `wire`, whose `items` became `prompt`, in order; BadRequest for wrong ones."""
+    points = [*_breakpoints(items)][-MOST:]
+    own = [_covered(place, wire, items, prompt) for place in points]
+    marks = marks_of(wire.prompt_cache_retention, wire.prompt_cache_options, own)
+    controls = [*_controls(wire, items)]
+    if not controls:
+        return marks
+    if own:
+        raise BadRequest(
+            "`cache_control` and `prompt_cache_breakpoint` exclude each other",
+            param=controls[0][0].param,
+        )
+    check([mark for mark, _ in controls], MOST - len(marks))
+    controlled = (
+        CacheMark(seconds_of(mark.control), _covered(place, wire, items, prompt))
+        for mark, place in controls
+    )
+    return (*controlled, *marks)
+
+
+def _breakpoints(items: Sequence[Placed]) -> Iterator[_Place]:
+    """BadRequest for one on the assistant's words."""
+    for place, placed in enumerate(items):
+        item = placed.item
+        for at, part in enumerate(_parts(item)):
+            if part.prompt_cache_breakpoint is None:
+                continue
+            if item.role == "assistant" or item.type == "reasoning":
+                raise BadRequest(
+                    "what the assistant said cannot have a breakpoint",
+                    param=f"{placed.param}.content[{at}].prompt_cache_breakpoint",
+                )
+            yield _Place(place, at + 1)
+
+
+def _controls(wire: ResponsesRequest, items: Sequence[Placed]) -> Iterator[tuple[Marked, _Place]]:
+    for at, control in marked_functions(wire.tools):
+        yield Marked(f"tools[{at}].cache_control", control), _Place(tools=at + 1)
+    for place, (item, where) in enumerate((one.item, one.param) for one in items):
+        if where == STORED:
+            continue
+        on_item, parts = item.cache_control, _parts(item)
+        for at, part in enumerate(parts):
+            if part.cache_control is None:
+                continue
+            param = f"{where}.{_field(item)}[{at}].cache_control"
+            check_text(part.text or part.refusal or "", param)
+            if at == len(parts) - 1:
+                on_item = None  # both say the same
+            yield Marked(param, part.cache_control), _Place(place, at + 1)
+        if on_item is not None:
+            yield Marked(f"{where}.cache_control", on_item), _Place(place)
+
+
+def _covered(
+    place: _Place, wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt
+) -> ChatPrompt | None:
+    """The chat up to the mark; None: all of it."""
+    if place.tools is not None:
+        system = takewhile(lambda one: one.role == "system", prompt.messages)
+        return replace(prompt, messages=tuple(system), tools=(prompt.tools or [])[: place.tools])
+    item, where = items[place.item].item, items[place.item].param
+    is_whole = place.parts in (None, len(_parts(item)))
+    if is_whole and place.item == len(items) - 1:
+        return None
+    if not is_whole:
+        item = structs.replace(item, **{_field(item): list(_parts(item)[: place.parts])})
+    said = messages_of(wire.instructions, [*items[: place.item], Placed(item, where)])
+    return replace(prompt, messages=said)
+
+
+def _field(item: Item) -> str:
+    return "output" if item.type == "function_call_output" else "content"
+
+
+def _parts(item: Item) -> Sequence[ItemPart]:
+    held = item.output if item.type == "function_call_output" else item.content
+    return held if isinstance(held, list) else ()
