@@ -103,7 +103,7 @@ class Admission:
         texts: TextMemory | None = None,
         misses: LastMisses | None = None,
     ) -> None:
-        """Without `turns` no answer is remembered, without `seen` no prompt, without `texts` no tokens.
+        """Without `turns` no answer is remembered, without `seen` no prompt, and so on.
 
         Prompts of tenants that look at their `misses` are compared, too.
         """
