@@ -21,7 +21,7 @@ from fastapi import APIRouter
 
 from engine.link.interface import Engine
 from gateway.admin.routes import admin_router
-from gateway.auth.auth import AdminAuthenticator, Authenticator
+from gateway.auth.auth import AdminAuthenticator, Authenticator, MetricsAuthenticator
 from gateway.auth.running_requests import RunningRequests
 from gateway.bounded_engine import BoundedEngine
 from gateway.config import GatewayConfig, cores
@@ -164,6 +164,9 @@ async def composed(
             sharing.partitions,
             memories,
             watched,
+            metrics_auth=MetricsAuthenticator(
+                operator, state.files.secrets.pepper, state.files.metrics_digest
+            ),
             open_metrics=config.admin_port is not None,
         )
         admins = [admin]

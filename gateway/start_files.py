@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.auth.first_start import find_secrets, load_admin_key
+from gateway.auth.first_start import find_secrets, load_admin_key, metrics_key
 from gateway.auth.keyring import key_digest
 from gateway.auth.private_file import PrivateFileError
 from gateway.auth.secrets import Secrets
@@ -30,10 +30,11 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StartFiles:
-    """Their contents. `admin_digest` is the digest of the operator's key."""
+    """Their contents. The digests are of the operator's key and of the one for `/metrics`."""
 
     secrets: Secrets
     admin_digest: bytes
+    metrics_digest: bytes
     tokenizer: Tokenizer
     template: ChatTemplate | None
     forms: AnswerForms
@@ -61,8 +62,10 @@ def read_start_files(config: GatewayConfig) -> StartFiles:
     """Read them; raises the errors that `needed_to_start` translates."""
     model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
     secrets = find_secrets(data_dir, config)
-    digest = key_digest(secrets.pepper, load_admin_key(data_dir))
+    admin_key = load_admin_key(data_dir)
+    admin = key_digest(secrets.pepper, admin_key)
+    scraping = key_digest(secrets.pepper, metrics_key(secrets.pepper, admin_key))
     tokenizer = Tokenizer.load(model_dir, parse_special=config.parse_special)
     template = ChatTemplate.load(model_dir, tokenizer.control)
     forms = AnswerForms.of(template, tokenizer, config.tool_format)
-    return StartFiles(secrets, digest, tokenizer, template, forms)
+    return StartFiles(secrets, admin, scraping, tokenizer, template, forms)

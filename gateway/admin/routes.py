@@ -16,7 +16,7 @@ from gateway.admin.cache import cache_router
 from gateway.admin.keys import keys_router
 from gateway.admin.prefixes import Publishing, prefixes_router
 from gateway.admin.tenants import groups_router, tenants_router
-from gateway.auth.auth import AdminAuthenticator
+from gateway.auth.auth import AdminAuthenticator, MetricsAuthenticator
 from gateway.auth.keyring import Keyring
 from gateway.bounded_engine import BoundedEngine
 from gateway.http.body_memory import OPERATOR, BodyMemory
@@ -46,12 +46,14 @@ def admin_router(
     memories: Sequence[TenantMemory[Any]],
     watched: Watched,
     *,
+    metrics_auth: MetricsAuthenticator | None = None,
     open_metrics: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> APIRouter:
     """The admin routes and `/metrics`.
 
-    `open_metrics` leaves `/metrics` without a key, for a bind that tenants cannot reach.
+    `metrics_auth` lets more than the operator read `/metrics`; `open_metrics` leaves it without a
+    key, for a bind that tenants cannot reach.
     """
     bounded = BoundedEngine(engine)
     guarded = [Depends(admin_auth), Depends(_with_room(bodies))]
@@ -71,8 +73,9 @@ def admin_router(
         audit_router(store),
     ):
         router.include_router(part, dependencies=guarded)
+    scraping = [Depends(metrics_auth or admin_auth)]
     router.include_router(
-        _metrics_router(bounded, metrics), dependencies=[] if open_metrics else guarded
+        _metrics_router(bounded, metrics), dependencies=[] if open_metrics else scraping
     )
     return router
 

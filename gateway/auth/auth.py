@@ -110,6 +110,23 @@ class AdminAuthenticator:
             raise Unauthenticated(REFUSED)
 
 
+class MetricsAuthenticator:
+    """A dependency that lets in who may read `/metrics`: the operator, or the key for that."""
+
+    def __init__(self, operator: AdminAuthenticator, pepper: bytes, metrics_digest: bytes) -> None:
+        self._operator = operator
+        self._pepper = pepper
+        self._digest = metrics_digest
+
+    async def __call__(self, request: Request) -> None:
+        """Raises Unauthenticated for any other key."""
+        if _has_key(request):
+            digest = key_digest(self._pepper, credential(request))
+            if hmac.compare_digest(digest, self._digest):
+                return
+        await self._operator(request)
+
+
 def credential(request: Request) -> str:
     """The request's credential; Unauthenticated if there is none or more than one."""
     given = {*request.headers.getlist("x-api-key"), *request.headers.getlist("api-key")}

@@ -1,9 +1,10 @@
 """The first start on a fresh machine: creates everything that a first request needs.
 
-In this order: the data directory, the secrets, the store with the tenants `demo` and `demo2`,
-and last `keys.env` with the operator's key and one key for each of the two. That file marks the
-first start as done. A first start that was interrupted is continued by the next one: what exists
-is kept, and a key that was never shown is replaced.
+In this order: the data directory, the secrets, the store with the tenants `demo` and `demo2`, and
+last `keys.env` with the operator's key, one for each of the two, and one for `/metrics` (which an
+older file gets at its next start). That file marks the first start as done. A first start that was
+interrupted is continued by the next one: what exists is kept, and a key that was never shown is
+replaced.
 
 Several gateways on one Redis get their secrets and the operator's key from files (`Shared`). Each
 makes its own `keys.env`, with the same keys in it: a demo key is derived from the secrets and its
@@ -12,6 +13,7 @@ tenant's id, so gateways that start at the same time agree, and starting again a
 
 from __future__ import annotations
 
+import base64
 import re
 import secrets
 from collections.abc import Callable
@@ -48,6 +50,7 @@ ALONE = Shared()
 ADMIN_KEY = "RATOON_ADMIN_KEY"
 DEMO_KEY = "RATOON_DEMO_KEY"
 DEMO2_KEY = "RATOON_DEMO2_KEY"
+METRICS_KEY = "RATOON_METRICS_KEY"
 
 # `demo2` is there to be another tenant than `demo`. Where each tenant has a part of the cache for
 # itself it would hold half of it, and whoever tries the server with one key would have the rest.
@@ -106,10 +109,13 @@ async def ensure_first_start(
         await _confirm(data_dir, clock, shared, new_state)
     else:
         created = await _create(data_dir, clock, admin_key, shared)
-    find_secrets(data_dir, shared)  # fail now if they are missing: keys are useless without
+    # Fails now if they are missing: keys are useless without.
+    pepper = find_secrets(data_dir, shared).pepper
     keys = read_keys(path)
-    if admin_key is not None and keys[ADMIN_KEY] != admin_key:
-        keys = {**keys, ADMIN_KEY: admin_key}
+    named = keys | {ADMIN_KEY: admin_key or keys[ADMIN_KEY]}
+    named[METRICS_KEY] = metrics_key(pepper, named[ADMIN_KEY])
+    if named != keys:
+        keys = named
         replace_private(path, _format_keys(keys))
     return FirstStart(created, path, keys[ADMIN_KEY], keys.get(DEMO_KEY), keys.get(DEMO2_KEY))
 
@@ -119,6 +125,13 @@ def find_secrets(data_dir: Path, shared: Shared) -> Secrets:
     if shared.secrets_dir is not None:
         return handed_in_secrets(Path(shared.secrets_dir))
     return load_secrets(data_dir)
+
+
+def metrics_key(pepper: bytes, admin_key: str) -> str:
+    """The key for `/metrics` alone: of these secrets and this operator's key, so that every gateway
+    that has both accepts it, and it ends with the operator's."""
+    made = key_digest(pepper, f"metrics\0{admin_key}")
+    return f"sk-metrics-{base64.urlsafe_b64encode(made).rstrip(b'=').decode()}"
 
 
 def load_admin_key(data_dir: Path) -> str:

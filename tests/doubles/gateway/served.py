@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 from engine.link.interface import Engine
-from gateway.auth.first_start import FirstStart, ensure_first_start
+from gateway.auth.first_start import METRICS_KEY, FirstStart, ensure_first_start, read_keys
 from gateway.composition import DIALECTS, composed
 from gateway.config import GatewayConfig
 from gateway.dialects.dialect import Dialect
@@ -42,6 +42,7 @@ class Served:
     key: str
     other_key: str
     admin_key: str
+    metrics_key: str
     streams: OpenStreams
     server: Server
     loop: asyncio.AbstractEventLoop
@@ -106,6 +107,7 @@ def _served(server: Server, keys: FirstStart, streams: OpenStreams) -> Served:
         key=keys.demo_key,
         other_key=keys.demo2_key,
         admin_key=keys.admin_key,
+        metrics_key=read_keys(keys.keys_file)[METRICS_KEY],
         streams=streams,
         server=server,
         loop=asyncio.get_running_loop(),

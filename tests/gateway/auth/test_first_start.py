@@ -14,6 +14,7 @@ from gateway.auth.first_start import (
     FirstStart,
     ensure_first_start,
     load_admin_key,
+    metrics_key,
     read_keys,
 )
 from gateway.auth.keyring import Keyring, key_digest
@@ -82,7 +83,9 @@ async def assert_whole(data_dir: Path, start: FirstStart) -> None:
     assert await tenant_of(data_dir, start.demo_key) == "demo"
     assert await tenant_of(data_dir, start.demo2_key) == "demo2"
     assert await tenant_names(data_dir) == ["demo", "demo2"]
+    pepper = load_secrets(data_dir).pepper
     assert read_keys(data_dir / KEYS_FILE) == {
+        "RATOON_METRICS_KEY": metrics_key(pepper, start.admin_key),
         "RATOON_ADMIN_KEY": start.admin_key,
         "RATOON_DEMO_KEY": start.demo_key,
         "RATOON_DEMO2_KEY": start.demo2_key,
@@ -90,6 +93,26 @@ async def assert_whole(data_dir: Path, start: FirstStart) -> None:
     assert load_admin_key(data_dir) == start.admin_key
     hidden = [name for name in os.listdir(data_dir) if name.startswith(".")]
     assert hidden == []
+
+
+async def test_an_older_file_gets_the_key_for_metrics_and_keeps_the_others(data_dir: Path) -> None:
+    first = await ensure_first_start(data_dir, clock=CLOCK)
+    path = data_dir / KEYS_FILE
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "METRICS" not in line))
+    assert "RATOON_METRICS_KEY" not in read_keys(path)
+    await ensure_first_start(data_dir, clock=CLOCK)
+    await assert_whole(data_dir, first)
+
+
+async def test_another_operator_s_key_makes_another_for_metrics(data_dir: Path) -> None:
+    await ensure_first_start(data_dir, clock=CLOCK)
+    before = read_keys(data_dir / KEYS_FILE)["RATOON_METRICS_KEY"]
+    await ensure_first_start(data_dir, clock=CLOCK, admin_key="sk-admin-another-one")
+    after = read_keys(data_dir / KEYS_FILE)["RATOON_METRICS_KEY"]
+    assert before != after
+    await ensure_first_start(data_dir, clock=CLOCK)
+    assert read_keys(data_dir / KEYS_FILE)["RATOON_METRICS_KEY"] == after
 
 
 async def test_keys_of_an_older_file_are_read(data_dir: Path) -> None:

@@ -92,6 +92,16 @@ def test_a_tenant_is_no_operator_and_the_other_way_round(
     assert http.get("/v1/models", headers=tenant).status_code == 200
 
 
+def test_the_key_for_metrics_opens_nothing_else(http: httpx.Client, served: Served) -> None:
+    bearer = {"authorization": f"Bearer {served.metrics_key}"}
+    assert http.get("/metrics", headers=bearer).status_code == 200
+    for method, path in every_route(http) - {("GET", "/metrics")} - PUBLIC:
+        answer = http.request(method, path.replace("{name}", MODEL), headers=bearer)
+        assert answer.status_code == 401, (method, path)
+    wrong = {"authorization": f"Bearer {served.metrics_key[:-1]}"}
+    assert http.get("/metrics", headers=wrong).status_code == 401
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
