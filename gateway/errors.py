@@ -121,7 +121,7 @@ class UriTooLong(GatewayError):
 
 
 class UnsupportedEncoding(GatewayError):
-    """The body is compressed, so a bound on its bytes would not bound its content."""
+    """The body has an encoding that is not read."""
 
     status = 415
     code = "unsupported_encoding"

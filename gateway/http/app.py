@@ -17,6 +17,7 @@ import msgspec
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -33,6 +34,8 @@ from gateway.telemetry.metrics import GatewayMetrics
 
 _LOG = logging.getLogger(__name__)
 _INTERNAL = GatewayError("internal error of the gateway")
+_WORTH_GZIP = 1024  # bytes of an answer
+_LEVEL = 4  # fast, and JSON is small enough by it
 _CLIENT_CLOSED = 499  # nginx's status for a client that has gone, and does not read it
 
 
@@ -56,7 +59,9 @@ class GatewayApp(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """FastAPI's stack, inside the middleware that gives a request its id and may cut it off."""
-        inner = super().build_middleware_stack()
+        stack = super().build_middleware_stack()
+        # Leaves event streams as they are, and compresses large answers in a thread.
+        inner = GZipMiddleware(stack, minimum_size=_WORTH_GZIP, compresslevel=_LEVEL)
         return RequestHead(inner, self._dialects, self._cors, self._access_log)
 
     def openapi(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ of values. So they are counted first. Large bodies are parsed in a thread.
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import re
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from starlette.requests import Request
 
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
 from gateway.http.body_memory import SMALL, BodyLease
+from gateway.http.inflating import Inflating
 from gateway.prompts.fair_executor import Steps, at_once
 
 T = TypeVar("T")
@@ -52,11 +54,14 @@ async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
 
     Room is taken for a declared length at once, and for other bodies as they come. A declared
     length is believed only when it is too large: a body sent in chunks, or one longer than it
-    claims to be, is counted as it comes. UnsupportedEncoding for a compressed one; what `lease`
-    raises where there is no room.
+    claims to be, is counted as it comes, and one in gzip as it is inflated. UnsupportedEncoding for
+    other encodings, BadRequest for broken gzip; what `lease` raises where there is no room.
     """
-    if request.headers.get("content-encoding", "identity").strip().lower() not in _PLAIN:
-        raise UnsupportedEncoding("a body with a `content-encoding` is not read; send it as it is")
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding == "gzip":
+        return await _read_inflated(request, max_bytes, lease)
+    if encoding not in _PLAIN:
+        raise UnsupportedEncoding("of encodings only gzip is read; send the body as it is")
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit():
         if int(declared[:20]) > max_bytes:
@@ -69,6 +74,24 @@ async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
         if len(body) + len(piece) > lease.size:
             await lease.grow(min(max(2 * len(body), len(piece), SMALL), max_bytes))
         body += piece
+    return body
+
+
+async def _read_inflated(request: Request, max_bytes: int, lease: BodyLease) -> Body:
+    """Both what comes and what comes out of it have at most `max_bytes`."""
+    body, inflating, received = bytearray(), Inflating(), 0
+    async for data in request.stream():
+        received += len(data)
+        if received > max_bytes:
+            raise _too_large(max_bytes)
+        for piece in inflating.feed(data):
+            if len(body) + len(piece) > max_bytes:
+                raise _too_large(max_bytes)
+            if len(body) + len(piece) > lease.size:
+                await lease.grow(min(max(2 * len(body), len(piece), SMALL), max_bytes))
+            body += piece
+            await asyncio.sleep(0)
+    inflating.end()
     return body
 
 

@@ -91,7 +91,7 @@ def test_a_stream_is_of_its_frames(http: httpx.Client, engine: FakeEngine) -> No
 def test_errors_before_and_in_routes(http: httpx.Client, served: Served) -> None:
     nobody = {"authorization": "Bearer nobody"}
     big = b"x" * (BOUNDS.max_body_bytes + 1)
-    zipped = {"content-encoding": "gzip"}
+    zipped = {"content-encoding": "br"}
     for path, speaks in (("/lines/generate", is_lines), ("/v1/completions", is_openai)):
         unknown = http.post(path, json={}, headers=nobody)
         assert speaks(unknown, 401, "invalid_api_key")

@@ -302,3 +302,41 @@ class TestAccessLog:
         with serving(config, FakeEngine()) as web:
             httpx.get(f"{web.url}/v1/models", headers=bearer(web))
         assert "/v1/models" not in capfd.readouterr().out
+
+
+class TestGzip:
+    """Of answers; requests in gzip are in test_body.py and test_malformed.py."""
+
+    def test_a_large_answer_is_compressed_for_who_accepts_it(self, served: Served) -> None:
+        url = f"{served.url}/openapi.json"
+        plain = httpx.get(url, headers={"accept-encoding": "identity"})
+        zipped = httpx.get(url, headers={"accept-encoding": "gzip"})
+        assert zipped.json() == plain.json()
+        assert zipped.headers["content-encoding"] == "gzip"
+        assert "content-encoding" not in plain.headers
+        assert int(zipped.headers["content-length"]) < int(plain.headers["content-length"]) / 4
+        assert "accept-encoding" in zipped.headers["vary"].lower()
+
+    def test_a_small_one_and_a_stream_are_not(self, served: Served, engine: FakeEngine) -> None:
+        del engine
+        headers = {"accept-encoding": "gzip", "authorization": f"Bearer {served.key}"}
+        small = httpx.get(f"{served.url}/version", headers=headers)
+        assert "content-encoding" not in small.headers
+        asked = {"model": "tiny", "prompt": [5] * 4, "n": 8, "max_tokens": 300, "stream": True}
+        stream = httpx.post(
+            f"{served.url}/v1/completions",
+            json=asked,
+            headers=headers,
+        )
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert "content-encoding" not in stream.headers
+        assert len(stream.content) > 2048, "long enough to be worth it"
+
+    def test_head_says_what_get_would(self, served: Served) -> None:
+        url, headers = f"{served.url}/openapi.json", {"accept-encoding": "gzip"}
+        answer = httpx.head(url, headers=headers)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert (
+            answer.headers["content-length"]
+            == httpx.get(url, headers=headers).headers["content-length"]
+        )

@@ -200,7 +200,7 @@ def test_paths_methods_and_bodies(http: httpx.Client, engine: FakeEngine) -> Non
     big = http.post("/v1/messages", content=b"x" * (BOUNDS.max_body_bytes + 1))
     error_of(big, 413, "request_too_large")
     error_of(http.post("/v1/messages", content=b"{"), 400, INVALID)
-    zipped = http.post("/v1/messages", content=b"x", headers={"content-encoding": "gzip"})
+    zipped = http.post("/v1/messages", content=b"x", headers={"content-encoding": "br"})
     error_of(zipped, 415, INVALID)
     other = http.post("/v1/messagesx", json={})
     assert "request-id" not in other.headers, "another dialect's path"
