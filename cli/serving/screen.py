@@ -61,8 +61,15 @@ class StderrScreen:
         self._print(f"ratoon: {text}", "bold")
 
     def child_says(self, name: ChildName, line: str) -> None:
-        """A child's line, marked with whose it is and dimmed."""
-        self._print(f"{name}| {line}", "dim")
+        """A child's line, marked with whose it is and dimmed.
+
+        A record of the access log in JSON is for programs: where nobody looks on, it goes to
+        standard output as it is.
+        """
+        if line.startswith("{") and line.endswith("}") and not self._console.is_terminal:
+            self._log(line, err=False)
+        else:
+            self._print(f"{name}| {line}", "dim")
 
     def announce(self) -> None:
         """The greeting in place of the spinner; unwrapped, so that it can be copied."""
@@ -77,9 +84,13 @@ class StderrScreen:
         if self._console.is_terminal:
             self._console.print(Text(line, style=style), soft_wrap=True)
             return
+        self._log(line)
+
+    def _log(self, line: str, *, err: bool = True) -> None:
+        """Write a line; before it, how many could not be written, once there is room again."""
         if self._lost and self._write(f"ratoon: {self._lost} lines could not be written"):
             self._lost = 0
-        self._lost += not self._write(line)
+        self._lost += not self._write(line, err=err)
 
     def _write(self, text: str, *, err: bool = True) -> bool:
         """Whether it was written: a log on a full disk must not end what it is about."""

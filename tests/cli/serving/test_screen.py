@@ -104,6 +104,18 @@ def test_the_first_greeting_says_what_was_made() -> None:
     assert "first start" not in greeting(URL, "handbook", keys)
 
 
+def test_a_record_in_json_goes_to_standard_output_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen = StderrScreen("loading", "hello")
+    record = '{"time":"2026-11-23T20:16:14Z","status":200}'
+    screen.child_says("gateway", record)
+    screen.child_says("gateway", "time=2026-11-23T20:16:14Z status=200")
+    told = capsys.readouterr()
+    assert told.out == f"{record}\n"
+    assert told.err.splitlines()[-1] == "gateway| time=2026-11-23T20:16:14Z status=200"
+
+
 def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     screen = StderrScreen("loading tiny", "hello")
     screen.child_says("engine", "[bold]not markup[/bold]")
