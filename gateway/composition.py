@@ -118,7 +118,8 @@ async def composed(
         await stack.enter_async_context(aggregator.stored_regularly())
         stack.callback(state.room.end)
         await stack.enter_async_context(dropped_when_expired(state.home.store, time.time))
-        metrics = GatewayMetrics(shared_metrics)
+        vllm_model = config.model_name if config.vllm_metric_names else None
+        metrics = GatewayMetrics(shared_metrics, vllm_model)
         watch = FaultWatch([state.home.watched, *state.limits.watched, state.room], metrics.faults)
         await stack.enter_async_context(watch.kept())
         bodies = BodyMemory(config.bounds)

@@ -108,6 +108,7 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
     grace_s: float = 30.0  # how long streams may run on after SIGTERM
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     access_log: Literal["lines", "json", "off"] = "lines"
+    vllm_metric_names: bool = False  # /metrics shows what vLLM has as well under its names, too
     page: bool = True  # whether /admin/ui and /usage are served
     cors_origins: str | None = None  # with commas; None: no page of another origin reads answers
     otlp_endpoint: str | None = None  # URL of a collector for traces; None: nothing is traced

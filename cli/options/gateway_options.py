@@ -83,6 +83,9 @@ GATEWAY_FLAGS = {
         "A line for each request, on standard output: lines, json or off. It has ids, counts and "
         "times, never a prompt or a key."
     ),
+    "vllm_metric_names": gateway_flag(
+        "Whether /metrics shows what vLLM has as well under vLLM's names, too."
+    ),
     "page": gateway_flag(
         "Whether the operator's page, /admin/ui, and the tenants', /usage, are served."
     ),

@@ -15,6 +15,7 @@ import collections
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from engine.link.stats_messages import EngineStats
 from gateway.state.faults import STATUSES
 from gateway.telemetry.engine_metrics import EngineCollector
+from gateway.telemetry.vllm_names import VllmNames
 
 # The boundaries that inference dashboards know, and finer ones below them: a cached prefix
 # answers in milliseconds.
@@ -89,11 +91,13 @@ class GatewayMetrics:
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, shared: Path | None = None) -> None:
+    def __init__(self, shared: Path | None = None, vllm_model: str | None = None) -> None:
         """Count alone, or with other processes in the directory `shared`.
 
-        Then each has been started with PROMETHEUS_MULTIPROC_DIR set to it.
+        Then each has been started with PROMETHEUS_MULTIPROC_DIR set to it. With `vllm_model`, the
+        model's name, what vLLM has as well is shown under its names, too.
         """
+        self._vllm_model = vllm_model
         registry = CollectorRegistry()
         self._registry = registry if shared is None else _added_up(shared)
         counter = partial(Counter, registry=registry)
@@ -198,7 +202,13 @@ class GatewayMetrics:
         """The exposition in Prometheus' text format; `stats` is None while no engine answers."""
         engine = CollectorRegistry()
         engine.register(EngineCollector(stats))
-        return generate_latest(self._registry) + generate_latest(engine)
+        shown = generate_latest(self._registry) + generate_latest(engine)
+        if self._vllm_model is None:
+            return shown
+        again = CollectorRegistry()
+        collected = chain(self._registry.collect(), engine.collect())
+        again.register(VllmNames(list(collected), self._vllm_model))
+        return shown + generate_latest(again)
 
 
 def _added_up(shared: Path) -> CollectorRegistry:

@@ -1,0 +1,81 @@
+"""Metrics under the names that vLLM gives them too, for dashboards and load generators made for it.
+
+Only what means the same is here. A family keeps its labels and gets `model_name`; the routes of a
+counter are not added up.
+
+Knows: names. Does not know: what is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+NAMES = {
+    "ratoon_engine_running": "vllm:num_requests_running",
+    "ratoon_engine_waiting": "vllm:num_requests_waiting",
+    "ratoon_preemptions": "vllm:num_preemptions",
+    "ratoon_prompt_tokens": "vllm:prompt_tokens",
+    "ratoon_generated_tokens": "vllm:generation_tokens",
+    "ratoon_prefix_queried_tokens": "vllm:prefix_cache_queries",
+    "ratoon_prefix_hit_tokens": "vllm:prefix_cache_hits",
+    "ratoon_requests": "vllm:request_success",
+    "ratoon_queue_seconds": "vllm:request_queue_time_seconds",
+    "ratoon_time_to_first_token_seconds": "vllm:time_to_first_token_seconds",
+    "ratoon_inter_token_latency_seconds": "vllm:inter_token_latency_seconds",
+    "ratoon_request_seconds": "vllm:e2e_request_latency_seconds",
+}
+_POOL = "ratoon_pool_blocks"
+_LEASED = "leased"  # the state of blocks that running requests hold
+_SUCCESS = ("stop", "length")
+
+
+class VllmNames(Collector):
+    """The families of `collected` that vLLM has, under its names, of the model `model`."""
+
+    def __init__(self, collected: Iterable[Metric], model: str) -> None:
+        self._collected = collected
+        self._model = {"model_name": model}
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them."""
+        for family in self._collected:
+            if family.name == _POOL:
+                yield self._usage(family)
+            elif family.name in NAMES:
+                yield self._renamed(family)
+
+    def _renamed(self, family: Metric) -> Metric:
+        name = NAMES[family.name]
+        renamed = Metric(name, family.documentation, family.type)
+        renamed.samples = [
+            sample._replace(
+                name=name + sample.name.removeprefix(family.name), labels=self._labels(sample)
+            )
+            for sample in family.samples
+            if sample.labels.get("outcome", "stop") in _SUCCESS
+        ]
+        return renamed
+
+    def _labels(self, sample: Sample) -> dict[str, str]:
+        labels = dict(sample.labels)
+        if "outcome" in labels:
+            labels["finished_reason"] = labels.pop("outcome")
+        return labels | self._model
+
+    def _usage(self, pool: Metric) -> Metric:
+        """The share of the pool's blocks that running requests hold."""
+        blocks = {sample.labels["state"]: sample.value for sample in pool.samples}
+        total = sum(blocks.values())
+        usage = GaugeMetricFamily(
+            "vllm:kv_cache_usage_perc",
+            "Share of the pool that running requests hold; 1 is all of it",
+            labels=["model_name"],
+        )
+        usage.add_metric(
+            list(self._model.values()), blocks.get(_LEASED, 0.0) / total if total else 0.0
+        )
+        return usage
