@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import typer
 
+from cli.options.config_file import ConfigFile
 from cli.options.engine_options import EngineFlags, LoneEngineFlags
 from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
 from cli.options.options import ModelFlags, SocketFlags
@@ -46,6 +47,7 @@ def serve(
     engine: EngineFlags,
     bounds: BoundsFlags,
     prices: PriceFlags,
+    config_file: ConfigFile = None,
 ) -> None:
     """Serve a model: gateway and engine together.
 
@@ -59,6 +61,7 @@ def serve(
 
         ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --host 0.0.0.0
     """
+    del config_file  # its settings are the flags' defaults by now
     source = resolve(model.model, engine.load_format)
     check_ports(gateway)
     address = address_of(gateway)
@@ -88,6 +91,7 @@ def gateway(
     gateway: GatewayFlags,
     bounds: BoundsFlags,
     prices: PriceFlags,
+    config_file: ConfigFile = None,
 ) -> None:
     """Run the gateway alone: HTTP, keys, tenants, prompts. Needs no torch.
 
@@ -98,6 +102,7 @@ def gateway(
 
         ratoon gateway --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
     """
+    del config_file  # its settings are the flags' defaults by now
     source = resolve(model.model, "dummy")  # of a hub model, all but the weights
     place = meeting_place(model, socket)
     config = gateway_config(source, model.data_dir, place, gateway, bounds, prices)
@@ -106,7 +111,12 @@ def gateway(
         become("gateway", config)
 
 
-def engine(model: ModelFlags, socket: SocketFlags, engine: LoneEngineFlags) -> None:
+def engine(
+    model: ModelFlags,
+    socket: SocketFlags,
+    engine: LoneEngineFlags,
+    config_file: ConfigFile = None,
+) -> None:
     """Run the engine alone: it owns the accelerator and the cache.
 
     For your own process supervisor. It serves the gateways that connect to --socket, and has no
@@ -116,6 +126,7 @@ def engine(model: ModelFlags, socket: SocketFlags, engine: LoneEngineFlags) -> N
 
         ratoon engine --model ~/models/qwen3-8b --socket /run/ratoon/engine.sock
     """
+    del config_file  # its settings are the flags' defaults by now
     source = resolve(model.model, engine.load_format)
     place = meeting_place(model, socket)
     config = engine_config(source, model.data_dir, place, engine)

@@ -48,6 +48,21 @@ from engine.link.query_messages import (
     Unpinned,
 )
 from engine.link.stats_messages import EngineStats, TierTokens
+from engine.link.view_messages import (
+    NodeView,
+    Overview,
+    OverviewQuery,
+    OwnerView,
+    Prefixes,
+    PrefixesQuery,
+    QueueUsage,
+    Sequences,
+    SequencesQuery,
+    SequenceView,
+    TierUsage,
+    TreeLevel,
+    TreeQuery,
+)
 from tests.doubles.engine.logprobs import pack_logprobs
 from tests.engine.rigs.rig import Rig, generate
 
@@ -82,12 +97,32 @@ TO_ENGINE: list[ToEngine] = [
     ListMarked(query_id="6", flow="a"),
     ForgetMarked(query_id="7", flow="a", prefix_id=bytes(16)),
     StatsQuery("2"),
+    OverviewQuery(query_id="8", owners=3, evictions=2),
+    SequencesQuery(query_id="9", limit=4),
+    TreeQuery(query_id="10", node=None, limit=5),
+    PrefixesQuery(query_id="11", order="hot", limit=6),
 ]
 
 
 def from_engine() -> list[FromEngine]:
     stats: EngineStats = Rig().core.stats()
     logprobs = pack_logprobs(-0.1, ((1, -0.1), (2, -3.0)))
+    owner = OwnerView("flow", 3, 1, 9)
+    node = NodeView(
+        node="n1",
+        parent=None,
+        namespace=bytes(16),
+        flow="flow",
+        tokens_before=0,
+        tokens=16,
+        device=1,
+        host=0,
+        disk=0,
+        hits=2,
+        last_used_s=0.5,
+        children=0,
+        pins=["rules-1"],
+    )
     return [
         Welcome(
             engine_id="e",
@@ -130,6 +165,27 @@ def from_engine() -> list[FromEngine]:
         ),
         MarkedForgotten(query_id="7", blocks=None),
         StatsReply(query_id="2", stats=stats),
+        Overview(
+            query_id="8",
+            engine_id="e",
+            uptime_s=1.5,
+            found=TierTokens(16),
+            computed_tokens=1,
+            generated_tokens=2,
+            waiting=3,
+            running=4,
+            loads_chosen=5,
+            loads_refused=6,
+            tiers=[TierUsage(tier="device", total=9, used=8, owners=[owner], num_owners=1)],
+            queue=[QueueUsage("flow", 1, 2)],
+        ),
+        Sequences(
+            query_id="9",
+            total=1,
+            sequences=[SequenceView("a", "flow", "decode", 0.5, 10, 0, 2)],
+        ),
+        TreeLevel(query_id="10", is_known=True, node=None, children=[node], more=7),
+        Prefixes(query_id="11", prefixes=[node], surveyed=1, nodes=2, age_s=None),
     ]
 
 

@@ -1,0 +1,188 @@
+"""`--config FILE`: settings in YAML, below the flags and variables of the same names.
+
+A key is a flag's name with underscores. The file is read and checked by pydantic-settings, against
+a model made of the command's own flags: their types and bounds, and no other key. What it says
+becomes the command's defaults, so a flag counts before a variable, a variable before the file.
+
+A variable `RATOON_...` that no command knows is refused here, too: a typing mistake would else be
+a setting that does nothing.
+
+Knows: names, types and files. Does not know: what a setting means.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
+
+import typer
+from typer.models import OptionInfo
+
+from cli.commands import COMMANDS, Command, CommandGroup
+from cli.errors import CliError
+from cli.options.flags import flattened
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+Options: TypeAlias = Mapping[str, tuple[Any, OptionInfo]]  # types and bounds, by name
+
+PREFIX = "RATOON_"
+# Of images, compose files, keys.env and tests: read by no command, or not as a flag.
+OTHER_VARIABLES = frozenset(
+    PREFIX + name
+    for name in (
+        "ADMIN_KEY",
+        "BUILD_NETWORK",
+        "DEMO2_KEY",
+        "DEMO_KEY",
+        "ENGINE_MEMORY",
+        "GATEWAY_MEMORY",
+        "METRICS_KEY",
+        "MODELS",
+        "PUBLISH",
+        "PUBLISH_ADMIN",
+        "REDIS_MEMORY",
+        "SECRETS",
+        "TORCH_INDEX",
+    )
+)
+_OF_TESTS = PREFIX + "TEST_"
+
+
+class BadConfig(CliError):
+    """A file or a variable says what no command knows, or a wrong value."""
+
+    exit_code = 2
+
+
+def _take(context: typer.Context, path: Path | None) -> Path | None:
+    """Check the variables, and make what the file says the command's defaults."""
+    options = _options_of(str(context.info_name))
+    try:
+        check_variables(os.environ, options)
+        if path is not None:
+            context.default_map = settings_in(path, options)
+    except CliError as error:
+        typer.echo(f"ratoon: {error.message}", err=True)
+        raise typer.Exit(error.exit_code) from error
+    return path
+
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        envvar=PREFIX + "CONFIG",
+        is_eager=True,
+        callback=_take,
+        dir_okay=False,
+        show_default=False,
+        help="A file of settings in YAML: flags by their names, such as max_running: 64. Flags "
+        "and variables count before it.",
+    ),
+]
+
+
+def settings_in(path: Path, options: Options) -> dict[str, Any]:
+    """What the file says, by the names of `options`; raises BadConfig."""
+    from pydantic import Field, ValidationError, create_model
+    from pydantic_settings import (
+        BaseSettings,
+        PydanticBaseSettingsSource,
+        SettingsConfigDict,
+        YamlConfigSettingsSource,
+    )
+    from yaml import YAMLError  # type: ignore[import-untyped]
+
+    class OfFile(BaseSettings):
+        """Settings of the file alone: typer reads flags and variables."""
+
+        model_config = SettingsConfigDict(extra="forbid", validate_default=False)
+
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return (YamlConfigSettingsSource(settings_cls, yaml_file=path),)
+
+    fields: Any = {
+        name: (Annotated[kind, Field(ge=option.min, le=option.max)], None)
+        for name, (kind, option) in options.items()
+    }
+    try:
+        path.read_bytes()  # the source passes over a file that is not there
+        settings = create_model("Settings", __base__=OfFile, **fields)()
+    except ValidationError as error:
+        raise BadConfig(_first(path, error, options)) from None
+    except (ValueError, TypeError, OSError, YAMLError) as error:
+        raise BadConfig(f"{path}: {' '.join(str(error).split())}") from None
+    return {name: getattr(settings, name) for name in settings.model_fields_set}
+
+
+def check_variables(environment: Mapping[str, str], options: Options) -> None:
+    """Raises BadConfig for a variable of ours that no command reads.
+
+    The other commands are looked at only where these options and `OTHER_VARIABLES` know it not.
+    """
+    given = {name for name in environment if name.startswith(PREFIX)}
+    given = {name for name in given if not name.startswith(_OF_TESTS)}
+    if not given - OTHER_VARIABLES - set(_variables(options)):
+        return
+    known = OTHER_VARIABLES.union(*(_variables(found) for found in _all_options(COMMANDS)))
+    for name in sorted(given - known):
+        raise BadConfig(f"the variable {name} is no setting{_nearest(name, known)}")
+
+
+def _variables(options: Options) -> Iterator[str]:
+    yield PREFIX + "CONFIG"
+    for _, option in options.values():
+        found = option.envvar or ()
+        yield from (found,) if isinstance(found, str) else found
+
+
+def _options_of(command: str) -> Options:
+    """The options of a command at the top that a file may set: those that variables may."""
+    for panel in COMMANDS.values():
+        found = panel.get(command)
+        if isinstance(found, Command):
+            return _of_function(found)
+    return {}
+
+
+def _all_options(panels: Mapping[str, Any]) -> Iterator[Options]:
+    for one in panels.values():
+        if isinstance(one, Command):
+            yield _of_function(one)
+        else:
+            yield from _all_options(one.commands if isinstance(one, CommandGroup) else one)
+
+
+def _of_function(command: Command) -> Options:
+    hints = flattened(resolve_name(command.function)).__annotations__
+    found = {name: get_args(hint) for name, hint in hints.items() if len(get_args(hint)) > 1}
+    return {
+        name: (kind, option)
+        for name, (kind, *notes) in found.items()
+        for option in notes
+        if isinstance(option, OptionInfo) and option.envvar and name != "config_file"
+    }
+
+
+def _first(path: Path, error: ValidationError, names: Iterable[str]) -> str:
+    """The first mistake in a line: its key, its value, and what is expected."""
+    [mistake, *_] = error.errors(include_url=False)
+    key = str(mistake["loc"][0]) if mistake["loc"] else ""
+    if mistake["type"] == "extra_forbidden":
+        return f"{path}: {key} is no setting{_nearest(key, names)}"
+    said = mistake["msg"].replace("Input should be", "it should be")
+    return f"{path}: {key} is {mistake['input']!r}; {said}"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; the nearest is {found[0]}" if found else ""
