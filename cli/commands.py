@@ -205,7 +205,7 @@ COMMANDS: Mapping[str, Commands] = {
             "last 31 days.",
         ),
         "audit": Command(
-            "cli.operating.usage:audit",
+            "cli.operating.audit:audit",
             "Show what was changed over the admin routes, newest first.",
         ),
         "verify-isolation": Command(

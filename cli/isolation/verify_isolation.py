@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from cli.errors import BadSetting, CliError
+from cli.isolation.advice import advice
 from cli.isolation.cache_control import CacheControlTest
 from cli.isolation.cases import TierCase
 from cli.isolation.eviction import EvictionTest
@@ -157,6 +158,7 @@ async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...
         eviction=eviction,
         eviction_outcome=evicted,
         verdict=overall(findings, timed, evicted),
+        advice=list(advice(findings, timing, eviction)),
     )
 
 
