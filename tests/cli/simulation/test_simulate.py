@@ -131,6 +131,7 @@ def test_a_plan_comes_from_the_config_alone(console: Console, tmp_path: Path) ->
     assert 900_000 < plan["device_tokens"] < 960_000
     assert plan["host_break_even_tokens"] < 100 < plan["disk_break_even_tokens"]
     assert "beats computing from" in console.type("plan", *words).out
+    assert "not looked for on this machine: 1 x " in console.type("plan", *words).out
 
 
 def test_a_plan_of_two_gpus_holds_more(console: Console, tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ async def test_a_prefix_is_published_shown_and_taken_back(office: Office) -> Non
         *("id", "name", "version", "scope", "created_at", "tokens", "blocks", "state", "reason")
     }
     assert (await shown(office, made["id"]))["state"] == "warm"
+    source = {"messages": SYSTEM, "text": None, "tools": None}
+    assert (await shown(office, made["id"]))["source"] == source
     assert office.engine.pinned == {made["id"]: tokens // 16 + 1}
     assert await listed(office) == [("rules", 1)]
     path = f"/admin/prefixes/{made['id']}"
