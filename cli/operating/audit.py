@@ -39,14 +39,7 @@ def audit(
     single = every or admin.json
 
     async def use(client: AdminClient) -> list[Entry]:
-        if single:
-            return await _page(client, limit)
-        entries = list[Entry]()
-        while len(rows_of(entries)) <= limit:
-            entries += (page := await _page(client, _PAGE, len(entries)))
-            if len(page) < _PAGE:
-                break
-        return entries
+        return await (_page(client, limit) if single else enough(client, limit))
 
     entries = with_admin(admin, use)
     rows = map(_row, entries) if single else rows_of(entries)[:limit]
@@ -55,6 +48,16 @@ def audit(
 
 async def _page(client: AdminClient, limit: int, skip: int = 0) -> list[Entry]:
     return await client.rows(f"/admin/audit?limit={limit}&skip={skip}", "entries")
+
+
+async def enough(client: AdminClient, rows: int) -> list[Entry]:
+    """The newest entries, as many as make more than `rows` rows, or all."""
+    entries = list[Entry]()
+    while len(rows_of(entries)) <= rows:
+        entries += (page := await _page(client, _PAGE, len(entries)))
+        if len(page) < _PAGE:
+            break
+    return entries
 
 
 def rows_of(entries: Sequence[Entry]) -> list[Cells]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from cli.isolation.fixtures import MARK
-from cli.operating.audit import rows_of
+from cli.operating.admin_client import AdminClient
+from cli.operating.audit import enough, rows_of
 from tests.cli.console import Ratoon
 
 
@@ -60,6 +62,39 @@ def test_what_others_change_in_between_stays_in_its_place() -> None:
         ("tenant.create", "tn_2"),
         ("tenant.create", "tn_1"),
     ]
+
+
+class PagedLog:
+    """The audit log of a server, a page at a time; stands in for `AdminClient`."""
+
+    def __init__(self, entries: list[dict[str, Any]]) -> None:
+        self._entries = entries
+        self.asked = 0
+
+    async def rows(self, path: str, name: str) -> list[dict[str, Any]]:
+        assert name == "entries"
+        query = parse_qs(urlsplit(path).query)
+        limit, skip = int(query["limit"][0]), int(query["skip"][0])
+        self.asked += 1
+        return self._entries[skip : skip + limit]
+
+
+async def test_runs_of_more_than_a_page_are_read_until_there_are_rows_enough() -> None:
+    run = [
+        one
+        for number in range(1200)
+        for one in (
+            entry("tenant.delete", f"tn_{number}"),
+            entry("tenant.create", f"tn_{number}", name=f"{MARK}-{number}"),
+        )
+    ]
+    others = [entry("tenant.create", f"tn_x{number}", name="acme") for number in range(5000)]
+    log = PagedLog([*run, *others])
+    entries = await enough(cast(AdminClient, log), 50)
+    assert log.asked == 3, "two pages are one row"
+    assert [row[2] for row in rows_of(entries)[:2]] == ["2400 changes", "tenant.create"]
+    short = PagedLog(run)
+    assert len(await enough(cast(AdminClient, short), 50)) == 2400
 
 
 @pytest.mark.parametrize("name", ["acme", "my-verify-isolation"])
