@@ -60,7 +60,7 @@ TENANTS = CommandGroup(
         ),
         "list": Command(
             "cli.operating.tenants:list_all",
-            "List the tenants.",
+            "List the tenants, with their groups, limits and shares of the cache.",
         ),
         "show": Command(
             "cli.operating.tenant_view:show",
@@ -136,7 +136,7 @@ PREFIXES = CommandGroup(
         ),
         "show": Command(
             "cli.operating.prefixes:show",
-            "Show one prefix and, if it cannot be used, the reason.",
+            "Show one prefix, what was published, and, if it cannot be used, the reason.",
         ),
         "delete": Command(
             "cli.operating.prefixes:delete",
@@ -209,7 +209,7 @@ COMMANDS: Mapping[str, Commands] = {
             "last 31 days.",
         ),
         "audit": Command(
-            "cli.operating.usage:audit",
+            "cli.operating.audit:audit",
             "Show what was changed over the admin routes, newest first.",
         ),
         "verify-isolation": Command(

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from cli.commands import COMMANDS, CommandGroup, Commands
+from cli.help_page import HelpPage
 from cli.listing import CommandList
 from cli.options.flags import flattened
 
@@ -82,7 +83,8 @@ def _add(
             _add(group, _begun(command.commands, below), below, panel=None)
             app.add_typer(group, name=name, rich_help_panel=panel)
         elif below is None or (words and words[0] == name):
-            app.command(name, rich_help_panel=panel)(flattened(resolve_name(command.function)))
+            run = flattened(resolve_name(command.function))
+            app.command(name, cls=HelpPage, rich_help_panel=panel)(run)
         else:
             app.command(name, rich_help_panel=panel, help=command.summary)(_only_listed)
 

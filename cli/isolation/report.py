@@ -45,6 +45,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     eviction: EvictionFinding | None
     eviction_outcome: Outcome | None
     verdict: Outcome
+    advice: list[str] = []  # what to do where it is inconclusive
 
 
 def show(record: Record) -> None:
@@ -78,7 +79,7 @@ def _sections(record: Record) -> list[Section]:
         ("What did not pass", "", list(map(_cell_row, bad))),
         _timing(record.timing, record.timing_outcome),
         _eviction(record.eviction, record.eviction_outcome),
-        ("Verdict", _WORDS[record.verdict], []),
+        ("Verdict", " ".join([_WORDS[record.verdict], *record.advice]), []),
         ("Every cell", "", list(map(_cell_row, record.findings))),
     ]
 

@@ -14,6 +14,7 @@ import aiohttp
 import typer
 
 from cli.errors import BadSetting, CliError
+from cli.isolation.advice import advice
 from cli.isolation.cache_control import CacheControlTest
 from cli.isolation.cases import TierCase
 from cli.isolation.eviction import EvictionTest
@@ -159,6 +160,7 @@ async def _run(admin: AdminFlags, flags: VerifyFlags, tiers: tuple[TierCase, ...
             eviction=eviction,
             eviction_outcome=evicted,
             verdict=overall(findings, timed, evicted),
+            advice=list(advice(findings, timing, eviction)),
         )
         await _hand_in(client, record, flags.samples)
     return record

@@ -5,12 +5,14 @@ The tables are for people; machines read the JSON.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
 
 from cli.operating.admin_client import TENANTS, AdminClient, with_admin
+from cli.operating.deleted import folded, name_of
 from cli.options.options import AdminFlags
 from cli.output import moment, print_answer, print_result, print_table
 
@@ -23,7 +25,12 @@ _TENANT = ("requests", "prompt_tokens", "blocks_held", "evictions_caused", "evic
 Cells = tuple[object, ...]
 
 
-def stats(admin: AdminFlags) -> None:
+def stats(
+    admin: AdminFlags,
+    every: Annotated[
+        bool, typer.Option("--all", help="Deleted tenants one by one, not together.")
+    ] = False,
+) -> None:
     """Show what the cache holds, and its hit rates.
 
     The hit rate is the share of prompt tokens that were found in the cache, over the last minute,
@@ -34,7 +41,7 @@ def stats(admin: AdminFlags) -> None:
         ratoon cache stats --json | jq '.windows.all.hit_rate'
     """
     answer = with_admin(admin, lambda client: client.call("GET", STATS))
-    print_result(answer, show, as_json=admin.json)
+    print_result(answer, lambda found: show(found, every=every), as_json=admin.json)
 
 
 def evictions(admin: AdminFlags) -> None:
@@ -75,8 +82,9 @@ def flush(
     print_answer(answer, f"Forgot {answer['flushed_blocks']} blocks.", as_json=admin.json)
 
 
-def show(stats: dict[str, Any]) -> None:
-    """All tables on standard output."""
+def show(stats: dict[str, Any], *, every: bool = False) -> None:
+    """All tables on standard output; deleted tenants together unless `every` one is asked for."""
+    tenants = stats["tenants"] if every else folded(stats["tenants"])
     print_table(
         "Prompt tokens",
         ("window", "looked up", "from the cache", "computed", "hit rate"),
@@ -88,8 +96,8 @@ def show(stats: dict[str, Any]) -> None:
         [(unit, *itemgetter(*_EXTENT)(stats["pool"][unit])) for unit in ("blocks", "tokens")],
     )
     heads = ("requests", "prompt tokens", "hit rate", "blocks", "evictions caused", "suffered")
-    print_table("Tenants", ("tenant", *heads), map(_tenant_row, stats["tenants"]))
-    _show_shares(stats)
+    print_table("Tenants", ("tenant", *heads), map(_tenant_row, tenants))
+    _show_shares(tenants, stats["floors_scale"])
     _show_tiers(stats["tiers"])
     print_table("Engine", ("", ""), _engine_rows(stats))
 
@@ -104,17 +112,17 @@ def show_evictions(evictions: list[dict[str, Any]]) -> None:
     )
 
 
-def _show_shares(stats: dict[str, Any]) -> None:
+def _show_shares(tenants: Sequence[dict[str, Any]], floors_scale: Mapping[str, float]) -> None:
     """Each tenant's share of each tier."""
     rows = [
         _share_row(tenant, tier, share)
-        for tenant in stats["tenants"]
+        for tenant in tenants
         for tier, share in tenant["tiers"].items()
     ]
     if rows:
         columns = ("tenant", "tier", "held", "floor", "ceiling", "fair share", "caused", "suffered")
         print_table("Shares (blocks)", columns, rows)
-    for tier, scale in stats["floors_scale"].items():
+    for tier, scale in floors_scale.items():
         if scale < 1.0:
             typer.echo(
                 f"The floors of {tier} exceed the tier: each counts as {scale:.0%} of what was set."
@@ -123,17 +131,13 @@ def _show_shares(stats: dict[str, Any]) -> None:
 
 def _share_row(tenant: dict[str, Any], tier: str, share: dict[str, Any]) -> Cells:
     return (
-        _name(tenant),
+        name_of(tenant),
         tier,
         *itemgetter("held", "floor", "ceiling")(share),
         f"{share['fair']:.0f}",
         _reasons(tenant["caused"].get(tier, {})),
         _reasons(tenant["suffered"].get(tier, {})),
     )
-
-
-def _name(tenant: dict[str, Any]) -> str:
-    return tenant["name"] or f"{tenant['id']} (deleted)"
 
 
 def _reasons(blocks: dict[str, int]) -> str:
@@ -172,7 +176,7 @@ def _window_row(name: str, window: dict[str, Any]) -> Cells:
 
 def _tenant_row(tenant: dict[str, Any]) -> Cells:
     requests, tokens, *blocks = itemgetter(*_TENANT)(tenant)
-    return (_name(tenant), requests, tokens, percent(tenant["hit_rate"]), *blocks)
+    return (name_of(tenant), requests, tokens, percent(tenant["hit_rate"]), *blocks)
 
 
 def _tier_row(name: str, tier: dict[str, Any], tiers: dict[str, Any]) -> Cells:

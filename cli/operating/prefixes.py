@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,13 +54,17 @@ def create(
     """
     source = _source({"--system": system, "--messages": messages, "--text": text}, tools)
 
-    async def use(client: AdminClient) -> Any:
+    async def use(client: AdminClient) -> tuple[Any, bool]:
+        before = {one["id"] for one in await client.rows(PREFIXES.path, PREFIXES.plural)}
         whose = scope if scope == EVERYONE else await GROUPS.find(client, scope)
-        return await client.call("POST", PREFIXES.path, {"name": name, "scope": whose, **source})
+        body = {"name": name, "scope": whose, **source}
+        made = await client.call("POST", PREFIXES.path, body)
+        return made, made["id"] not in before
 
-    made = with_admin(admin, use)
-    words = f"Published {made['name']} version {made['version']} ({made['id']}): "
-    print_answer(made, words + f"{made['tokens']} tokens, {made['state']}.", as_json=admin.json)
+    made, is_new = with_admin(admin, use)
+    words = "{name} version {version} ({id}): {tokens} tokens, {state}.".format_map(made)
+    said = f"Published {words}" if is_new else f"Nothing new, this is published as it is: {words}"
+    print_answer(made, said, as_json=admin.json)
 
 
 def list_all(admin: AdminFlags) -> None:
@@ -73,7 +78,7 @@ def list_all(admin: AdminFlags) -> None:
 
 
 def show(admin: AdminFlags, prefix: PrefixArgument) -> None:
-    """Show one prefix and, if it cannot be used, the reason.
+    """Show one prefix, what was published, and, if it cannot be used, the reason.
 
     Example:
 
@@ -86,6 +91,20 @@ def _show(found: dict[str, Any]) -> None:
     print_table(_TITLE, _COLUMNS, [_row(found)])
     if found["reason"]:
         typer.echo(found["reason"])
+    for title, content in _contents(found["source"]):
+        typer.echo(f"\n{title}:\n{content}")
+
+
+def _contents(source: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each part of what was published, with what it is."""
+    for tool in source["tools"] or ():
+        yield "tool", msgspec.json.encode(tool).decode()
+    for message in source["messages"] or ():
+        content = message["content"] if set(message) == {"role", "content"} else None
+        whole = msgspec.json.encode(message).decode()  # where there is more to it than a text
+        yield message["role"], content if isinstance(content, str) else whole
+    if source["text"] is not None:
+        yield "text", source["text"]
 
 
 def delete(admin: AdminFlags, prefix: PrefixArgument) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
 
-from cli.operating.admin_client import TENANTS, AdminClient, with_admin
+from cli.operating.admin_client import GROUPS, TENANTS, AdminClient, with_admin
 from cli.options.flags import plain_field
 from cli.options.options import AdminFlags, argument
 from cli.output import moment, print_answer, print_rows
@@ -73,14 +73,20 @@ def create(
 
 
 def list_all(admin: AdminFlags) -> None:
-    """List the tenants.
+    """List the tenants, with their groups, limits and shares of the cache.
 
     Example:
 
         ratoon tenants list --json
     """
-    columns = ("name", "id", "state", "priority", "weight", "created")
-    print_rows("Tenants", columns, TENANTS.all(admin), _row, as_json=admin.json)
+
+    async def use(client: AdminClient) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        return await client.rows(TENANTS.path, TENANTS.plural), await GROUPS.names(client)
+
+    tenants, groups = with_admin(admin, use)
+    # Some are one above the other: so most fit 80 columns.
+    columns = ("name\nid", "state\npriority", "group", "limits", "cache", "created")
+    print_rows("Tenants", columns, tenants, lambda one: _row(one, groups), as_json=admin.json)
 
 
 def disable(admin: AdminFlags, tenant: TenantArgument) -> None:
@@ -285,12 +291,13 @@ def state_of(tenant: dict[str, Any]) -> str:
     return "disabled" if tenant.get("disabled") else "enabled"
 
 
-def _row(tenant: dict[str, Any]) -> tuple[str, ...]:
+def _row(tenant: dict[str, Any], groups: Mapping[str, str]) -> tuple[str, ...]:
+    group = tenant.get("group_id")
     return (
-        tenant["name"],
-        tenant["id"],
-        state_of(tenant),
-        tenant.get("priority", "interactive"),
-        f"{tenant.get('weight', 1.0):g}",
+        f"{tenant['name']}\n{tenant['id']}",
+        f"{state_of(tenant)}\n{tenant.get('priority', 'interactive')}",
+        groups.get(group, group) if group else "-",
+        ", ".join(line.strip() for line in described(tenant.get("limits", {}))),
+        quota_of(tenant),
         moment(tenant.get("created_at")),
     )

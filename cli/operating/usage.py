@@ -1,17 +1,18 @@
-"""`ratoon usage` and `ratoon audit`: what tenants used, and what operators changed."""
+"""`ratoon usage`: what tenants used, by key and day."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-import msgspec
 import typer
 
 from cli.operating.admin_client import TENANTS, AdminClient, with_admin
 from cli.options.options import AdminFlags
-from cli.output import moment, print_result, print_rows, print_table
+from cli.output import print_result, print_table
 
 # Some are one above the other: so all fits 80 columns.
 _USAGE_COLUMNS = (
@@ -31,6 +32,7 @@ _COUNTED = (
     "cache_written_tokens",
     "cache_unread_tokens",
 )
+_DAY = itemgetter("day")
 _UNITS = ("", "k", "M", "G", "T")
 Day = Annotated[
     str | None, typer.Option(metavar="DAY", help="Such as 2026-01-31.", show_default=False)
@@ -44,6 +46,9 @@ def usage(
     ] = None,
     first: Day = None,
     last: Day = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Deleted tenants one by one, not together by day.")
+    ] = False,
 ) -> None:
     """Show what tenants used, by key and day (UTC), and in all; by default of the last 31 days.
 
@@ -64,18 +69,35 @@ def usage(
         return rows, await TENANTS.names(client)
 
     rows, names = with_admin(admin, use)
-    print_result(rows, lambda rows: show_usage(rows, names), as_json=admin.json)
+    print_result(rows, lambda rows: show_usage(rows, names, every=every), as_json=admin.json)
 
 
-def show_usage(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> None:
+def show_usage(
+    rows: Sequence[dict[str, Any]], names: Mapping[str, str], *, every: bool = True
+) -> None:
     """The rows of GET /admin/usage as a table of 80 columns, with large numbers in short.
 
-    `names` are the tenants' by their ids; one that has none was deleted.
+    `names` are the tenants' by their ids; one that has none was deleted. Those are one row a day
+    unless `every` one is asked for.
     """
-    cells = [_usage(row["day"], f"{_named(row, names)}\n{row['key_id']}", row) for row in rows]
+    cells = [cell for _, day in groupby(rows, _DAY) for cell in _cells(list(day), names, every)]
     if rows:
         cells.append(_usage("all days", "all keys", totals(rows)))
     print_table("Usage in tokens, large numbers rounded", _USAGE_COLUMNS, cells)
+
+
+def _cells(
+    rows: Sequence[dict[str, Any]], names: Mapping[str, str], every: bool
+) -> Iterator[tuple[str, ...]]:
+    """The cells of one day: of deleted tenants together, if there are several, at its end."""
+    gone = [row for row in rows if row["tenant_id"] not in names]
+    number = len({row["tenant_id"] for row in gone})
+    for row in rows:
+        if every or number < 2 or row["tenant_id"] in names:
+            yield _usage(row["day"], f"{_named(row, names)}\n{row['key_id']}", row)
+    if number >= 2 and not every:
+        whose = f"{number} deleted tenants\n{len(gone)} keys"
+        yield _usage(gone[0]["day"], whose, totals(gone))
 
 
 def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -86,23 +108,6 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         else None
         for name in _COUNTED
     }
-
-
-def audit(
-    admin: AdminFlags,
-    limit: Annotated[int, typer.Option(help="Entries to show.", min=1, max=1000)] = 50,
-) -> None:
-    """Show what was changed over the admin routes, newest first.
-
-    Example:
-
-        ratoon audit --limit 10
-    """
-    entries = with_admin(
-        admin, lambda client: client.rows(f"/admin/audit?limit={limit}", "entries")
-    )
-    columns = ("time", "actor", "action", "target", "detail")
-    print_rows("Audit log", columns, entries, _entry, as_json=admin.json)
 
 
 def _named(row: dict[str, Any], names: Mapping[str, str]) -> str:
@@ -133,13 +138,3 @@ def _short(number: float) -> str:
             break
         number /= 1000
     return digits + unit
-
-
-def _plain(value: Any) -> str:
-    """A string as it is, everything else as in JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _entry(entry: dict[str, Any]) -> tuple[str, ...]:
-    detail = ", ".join(f"{name}={_plain(value)}" for name, value in entry["detail"].items())
-    return moment(entry["time"]), entry["actor"], entry["action"], entry["target"], detail

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import typer
 
 from cli.errors import BadSetting
 from cli.options.flags import flag
@@ -68,9 +69,9 @@ def plan(
 
     Weights, KV and FLOPs, the predicted times of a batch of requests, how many tokens fit each
     tier, and from what length on loading beats computing. Everything comes from the model's
-    config.json and the flags; nothing is measured. Loading takes --setup-ms and then bytes by
-    bandwidth, computing takes FLOPs by --tflops times --gpus, a step of decoding reads weights
-    and KV by --device-gb-s times --gpus.
+    config.json and the flags, by default those of an H200; nothing is measured. Loading takes
+    --setup-ms and then bytes by bandwidth, computing takes FLOPs by --tflops times --gpus, a step
+    of decoding reads weights and KV by --device-gb-s times --gpus.
 
     Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; 32 requests of
     4,096 tokens at once:
@@ -81,7 +82,12 @@ def plan(
     """
     decoder = read_decoder(_config_of(model), memory.kv_dtype)
     made = make_plan(model, decoder, memory, machine, requests)
-    print_result(made, _show, as_json=json)
+
+    def show(made: CachePlan) -> None:
+        _show(made)
+        typer.echo(_assumed(memory, machine))
+
+    print_result(made, show, as_json=json)
 
 
 def make_plan(
@@ -160,6 +166,15 @@ def _show(made: CachePlan) -> None:
                 _from(made.disk_break_even_tokens),
             ),
         ],
+    )
+
+
+def _assumed(memory: MemoryFlags, machine: MachineModel) -> str:
+    """What the plan is for, which need not be what this machine has."""
+    return (
+        f"Assumed, and not looked for on this machine: {memory.gpus} x {memory.gpu_gib:g} GiB "
+        f"(--gpus, --gpu-gib), {machine.tflops:g} TFLOP/s (--tflops) and "
+        f"{machine.device_gb_s:,.0f} GB/s (--device-gb-s) each."
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cli.operating.deleted import folded, name_of
 from cli.tables import TableText
 from cli.watching.fill import TIER_COLUMNS, tier_rows
 
@@ -61,24 +62,28 @@ def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:
 
 
 def _tenant_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple[object, ...]]:
-    """The tenants that asked most, the busiest first."""
+    """The tenants that asked most, the busiest first; deleted ones together."""
     earlier = {one["id"]: one for one in before["tenants"]} if before else {}
-    rows = []
-    for tenant in now["tenants"]:
-        grown = [_grown(name, tenant, earlier.get(tenant["id"])) for name in _TENANT_COUNTS]
-        rows.append((grown, tenant))
-    rows.sort(key=lambda row: (-row[0][1], -row[0][0], row[1]["id"]))
+    grown = [_grown_tenant(tenant, earlier.get(tenant["id"])) for tenant in now["tenants"]]
+    rows = sorted(
+        folded(grown), key=lambda one: (-one["prompt_tokens"], -one["requests"], one["id"])
+    )
     return [
         (
-            tenant["name"] or f"{tenant['id']} (deleted)",
-            _per_s(requests, seconds),
-            _per_s(prompt, seconds),
-            _share(hit, prompt),
-            _per_s(generated, seconds),
+            name_of(tenant),
+            _per_s(tenant["requests"], seconds),
+            _per_s(tenant["prompt_tokens"], seconds),
+            _share(tenant["hit_tokens"], tenant["prompt_tokens"]),
+            _per_s(tenant["generated_tokens"], seconds),
             tenant["blocks_held"],
         )
-        for (requests, prompt, hit, generated), tenant in rows[:_MAX_TENANTS]
+        for tenant in rows[:_MAX_TENANTS]
     ]
+
+
+def _grown_tenant(now: Stats, before: Stats | None) -> dict[str, Any]:
+    grown = {name: _grown(name, now, before) for name in _TENANT_COUNTS}
+    return {**{name: now[name] for name in ("id", "name", "blocks_held")}, **grown}
 
 
 def _grown(name: str, now: Stats, before: Stats | None) -> int:

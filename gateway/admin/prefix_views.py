@@ -1,14 +1,52 @@
-"""Published prefixes as the operator reads them."""
+"""Bodies and answers of `/admin/prefixes`, and what a body says is to be published."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from gateway.state.records import PrefixSource
+from gateway.admin.wire import AdminBody, Name, clean_name
+from gateway.errors import BadRequest
+from gateway.prompts.chat_json import (
+    NONE,
+    NULL,
+    SaidMessage,
+    Tools,
+    message_of,
+    refuse_unsupported,
+    tools_of,
+)
+from gateway.prompts.messages import template_form
+from gateway.state.records import EVERYONE, PrefixSource
+
+_GIVEN = {"not": NULL}
 
 State = Literal["warm", "warming", "refused", "no engine"]
+
+
+class NewPrefix(AdminBody, frozen=True, kw_only=True):
+    """Body of POST /admin/prefixes: messages, tools or both, or a text; for everyone or a group.
+
+    Tools alone are what all conversations with these tools begin with.
+    """
+
+    BEYOND_TYPES: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"required": ["text"], "properties": {"text": _GIVEN, "messages": NULL, "tools": NONE}},
+            {"required": ["messages"], "properties": {"messages": _GIVEN, "text": NULL}},
+            {
+                "required": ["tools"],
+                "properties": {"tools": {"not": NONE}, "text": NULL},
+            },
+        ]
+    }
+
+    name: Name
+    scope: str = EVERYONE  # or a group's id
+    messages: list[SaidMessage] | None = None
+    text: str | None = None
+    tools: Tools = msgspec.field(default_factory=msgspec.Raw)
 
 
 class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +63,8 @@ class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None  # why it is refused
 
 
-class PrefixWithSource(PrefixView, frozen=True, kw_only=True):
-    """Answer of GET /admin/prefixes/{id}: also what was published."""
+class WholePrefix(PrefixView, frozen=True, kw_only=True):
+    """Answer of GET /admin/prefixes/{prefix_id}: also what was published."""
 
     source: PrefixSource
 
@@ -41,3 +79,21 @@ class DeletedPrefix(msgspec.Struct, frozen=True):
     """Answer of DELETE."""
 
     id: str
+
+
+def source_of(body: NewPrefix) -> PrefixSource:
+    """What is to be published; BadRequest for nothing, and for a chat together with a text."""
+    clean_name(body.name)
+    tools = tools_of(body.tools)
+    if body.text is not None:
+        for name, given in (("messages", body.messages is not None), ("tools", tools)):
+            if given:
+                raise BadRequest(f"`{name}` cannot be given together with `text`", param=name)
+        return PrefixSource(text=body.text)
+    if body.messages is None and tools is None:
+        raise BadRequest("give `messages`, `tools` or `text`", param="messages")
+    messages = body.messages or []
+    for place, message in enumerate(messages):
+        refuse_unsupported(message, f"messages[{place}].")
+    said = [template_form(message_of(message, place)) for place, message in enumerate(messages)]
+    return PrefixSource(messages=said, tools=tools)

@@ -12,9 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, ClassVar
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec.structs import replace
 
@@ -24,58 +22,24 @@ from engine.link.stats_messages import PinStats
 from gateway.admin.audit import AuditTrail
 from gateway.admin.prefix_views import (
     DeletedPrefix,
+    NewPrefix,
     PrefixList,
     PrefixView,
-    PrefixWithSource,
     State,
+    WholePrefix,
+    source_of,
 )
-from gateway.admin.wire import AdminBody, Name, clean_name, json_response, read_body
+from gateway.admin.wire import json_response, read_body
 from gateway.bounded_engine import BoundedEngine
 from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
 from gateway.http.openapi import described
-from gateway.prompts.chat_json import (
-    NONE,
-    NULL,
-    SaidMessage,
-    Tools,
-    message_of,
-    refuse_unsupported,
-    tools_of,
-)
-from gateway.prompts.messages import template_form
 from gateway.sharing.published import Published, in_force
-from gateway.state.records import EVERYONE, PrefixSource, PublishedPrefix
+from gateway.state.records import PublishedPrefix
 from gateway.state.store import Store
 from gateway.views import view_of
 
 MAX_BYTES = 4 << 20  # of a body; a prefix may be a whole handbook
 MAX_PUBLISHED = 1000
-
-_GIVEN = {"not": NULL}
-
-
-class NewPrefix(AdminBody, frozen=True, kw_only=True):
-    """Body of POST /admin/prefixes: messages, tools or both, or a text; for everyone or a group.
-
-    Tools alone are what all conversations with these tools begin with.
-    """
-
-    BEYOND_TYPES: ClassVar[dict[str, Any]] = {
-        "anyOf": [
-            {"required": ["text"], "properties": {"text": _GIVEN, "messages": NULL, "tools": NONE}},
-            {"required": ["messages"], "properties": {"messages": _GIVEN, "text": NULL}},
-            {
-                "required": ["tools"],
-                "properties": {"tools": {"not": NONE}, "text": NULL},
-            },
-        ]
-    }
-
-    name: Name
-    scope: str = EVERYONE  # or a group's id
-    messages: list[SaidMessage] | None = None
-    text: str | None = None
-    tools: Tools = msgspec.field(default_factory=msgspec.Raw)
 
 
 class Publishing:
@@ -245,13 +209,13 @@ def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], fl
         records = in_force(await store.every(PublishedPrefix))
         return json_response(PrefixList(await publishing.views(records)))
 
-    @router.get("/{prefix_id}", openapi_extra=described(PrefixWithSource))
+    @router.get("/{prefix_id}", openapi_extra=described(WholePrefix))
     async def show(prefix_id: str) -> Response:
         record = await store.get(PublishedPrefix, prefix_id)
         if record.deleted_at is not None:
             raise NotFound("no such prefix")
         [view] = await publishing.views([record])
-        return json_response(view_of(PrefixWithSource, record, view))
+        return json_response(view_of(WholePrefix, view, record))
 
     @router.delete("/{prefix_id}", openapi_extra=described(DeletedPrefix))
     async def delete(prefix_id: str) -> Response:
@@ -259,21 +223,3 @@ def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], fl
         return json_response(DeletedPrefix(prefix_id))
 
     return router
-
-
-def source_of(body: NewPrefix) -> PrefixSource:
-    """What is to be published; BadRequest for nothing, and for a chat together with a text."""
-    clean_name(body.name)
-    tools = tools_of(body.tools)
-    if body.text is not None:
-        for name, given in (("messages", body.messages is not None), ("tools", tools)):
-            if given:
-                raise BadRequest(f"`{name}` cannot be given together with `text`", param=name)
-        return PrefixSource(text=body.text)
-    if body.messages is None and tools is None:
-        raise BadRequest("give `messages`, `tools` or `text`", param="messages")
-    messages = body.messages or []
-    for place, message in enumerate(messages):
-        refuse_unsupported(message, f"messages[{place}].")
-    said = [template_form(message_of(message, place)) for place, message in enumerate(messages)]
-    return PrefixSource(messages=said, tools=tools)

@@ -1,4 +1,4 @@
-"""What all of OpenAI's APIs have in common: errors, headers, and a part of usage.
+"""What all of OpenAI's APIs have in common: errors, headers, tiers of service, and a part of usage.
 
 Knows: field names and headers. Does not know: which API answers.
 """
@@ -6,6 +6,7 @@ Knows: field names and headers. Does not know: which API answers.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,6 +15,8 @@ from gateway.errors import BudgetSpent, GatewayError, LimitReached
 from gateway.http.error_dialect import RenderedError
 from gateway.limits.limits import Allowance, RateStatus
 from gateway.usage.request_metrics import Usage
+
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
 
 _TYPES = {403: "permission_error", 429: "requests"}  # by status
 

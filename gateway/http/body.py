@@ -260,7 +260,7 @@ def _invalid(message: str) -> BadRequest:
     if unknown is not None:
         return BadRequest(what, param=_below(at, unknown))
     if _PART_TYPE.search(at) and what.startswith("Invalid"):
-        what = "a part of this type is not supported: the model reads no images, audio or files"
+        what = "a part of this type is not supported: parts are `text`, not images, audio or files"
     return BadRequest(_QUOTED_INPUT.sub("Invalid value", what), param=at or None)
 
 

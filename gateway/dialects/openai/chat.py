@@ -57,6 +57,8 @@ def _parts(prompt: ChatPrompt) -> Iterator[PromptPart]:
 def _refuse(wire: ChatRequest) -> None:
     """BadRequest for what chats cannot do."""
     refuse_unsupported(wire)
+    if wire.best_of is not None and wire.best_of != (wire.n or 1):
+        raise unsupported("best_of")
     if set(wire.modalities or ()) - {"text"}:
         raise unsupported("modalities")
 

@@ -26,6 +26,7 @@ from gateway.dialects.openai.replies import (
     FunctionCall,
     FunctionDelta,
     MessageDelta,
+    ServedTier,
     ToolCallDelta,
     UsageReply,
 )
@@ -39,6 +40,7 @@ class ChatReply(ReplyFormat):
     """Renders an answer as a chat completion, whole or in chunks."""
 
     request_id: str
+    service_tier: ServedTier | UnsetType = UNSET
     calls: dict[int, int] = field(default_factory=dict)  # begun so far, by choice
 
     def frame(self, event: Event) -> bytes | None:
@@ -63,7 +65,12 @@ class ChatReply(ReplyFormat):
     ) -> ChatChunk:
         """A chunk of the answer."""
         return ChatChunk(
-            id=self.id, created=self.created, model=self.model, choices=choices, usage=usage
+            id=self.id,
+            created=self.created,
+            model=self.model,
+            choices=choices,
+            usage=usage,
+            service_tier=self.service_tier,
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ChatCompletion:
@@ -74,6 +81,7 @@ class ChatReply(ReplyFormat):
             model=self.model,
             choices=[self._choice(choice) for choice in choices],
             usage=usage_reply(usage),
+            service_tier=self.service_tier,
             ratoon=ratoon_reply(usage),
         )
 

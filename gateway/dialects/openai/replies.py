@@ -11,6 +11,7 @@ from gateway.dialects.openai_shape import CachedByTier
 from gateway.generation.choice import EndReason
 
 FinishReason = Literal[EndReason, "tool_calls"]
+ServedTier = Literal["default", "flex"]
 
 
 class PromptDetails(Struct, frozen=True):
@@ -107,6 +108,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: UsageReply
+    service_tier: ServedTier | UnsetType = UNSET  # where the request names one
     ratoon: RatoonReply | UnsetType = UNSET
 
 
@@ -153,6 +155,7 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChunkChoice]
     usage: UsageReply | UnsetType | None = UNSET
+    service_tier: ServedTier | UnsetType = UNSET
     ratoon: RatoonReply | UnsetType = UNSET  # in a stream with the first piece
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
+from msgspec import UNSET, UnsetType
 
 from gateway.auth.caller import Caller
 from gateway.config import Bounds
@@ -33,6 +34,7 @@ from gateway.dialects.openai.replies import (
     Detokenized,
     Model,
     ModelList,
+    ServedTier,
     Tokenized,
 )
 from gateway.dialects.openai.schema import (
@@ -88,7 +90,10 @@ class Reader:
             permit, lambda bounds: request_of_chat(wire, request_id, bounds)
         )
         reply = ChatReply(
-            id=f"chatcmpl-{request_id}", request_id=request_id, **self._reply_fields(wire)
+            id=f"chatcmpl-{request_id}",
+            request_id=request_id,
+            service_tier=_served_tier(wire),
+            **self._reply_fields(wire),
         )
         return Exchange(wanted, reply, request, permit), bool(wire.stream)
 
@@ -146,6 +151,13 @@ class Reader:
             "include_usage": options is not None and options.include_usage is True,
             "tokenizer": self.admission.tokenizer,
         }
+
+
+def _served_tier(wire: ChatRequest) -> ServedTier | UnsetType:
+    """What of the tier asked for there is; nothing is said where none was."""
+    if wire.service_tier is None:
+        return UNSET
+    return "flex" if wire.service_tier == "flex" else "default"
 
 
 def _add_generation(

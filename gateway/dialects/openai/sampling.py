@@ -38,6 +38,8 @@ def generation_request(
 
     `num_logprobs`: the name of the field that asks for log-probabilities, and for how many.
     """
+    if wire.stream_options is not None and not wire.stream:
+        raise BadRequest("`stream_options` needs `stream`", param="stream_options")
     choices = wire.n or 1
     at_most("n", choices, bounds.max_choices)
     at_most("prompt", len(prompts), bounds.max_prompts)

@@ -18,6 +18,7 @@ from msgspec import Meta, Raw, Struct, field
 from engine.link.messages import Loads
 from gateway.dialects.explaining import RatoonOptions
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
+from gateway.dialects.openai_shape import ServiceTier
 from gateway.prompts.chat_json import NONE, NULL, SaidMessage, Tools
 from gateway.prompts.chat_template import Scalar
 
@@ -28,7 +29,6 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 MAX_VARIABLES = 32
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
 Variable = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 Variables = Annotated[dict[Variable, Scalar], Meta(max_length=MAX_VARIABLES)]
 # Kept as they are spelled: a schema for the engine, a choice for `answer_form.py`.
@@ -202,6 +202,8 @@ class ChatRequest(Generating, frozen=True, kw_only=True):
     function_call: Raw = field(default_factory=Raw)
     audio: Raw = field(default_factory=Raw)
     web_search_options: Raw = field(default_factory=Raw)
+    best_of: Count | None = None
+    echo: Raw = field(default_factory=Raw)
     chat_template: Raw = field(default_factory=Raw)
     documents: Raw = field(default_factory=Raw)
 

@@ -15,6 +15,7 @@ from msgspec import Meta, Raw, Struct, field
 
 from gateway.dialects.explaining import RatoonOptions
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
+from gateway.dialects.openai_shape import ServiceTier
 from gateway.prompts.chat_json import CacheBreakpoint, CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -100,7 +101,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     reasoning: ReasoningOptions | None = None
     include: list[str] | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    service_tier: str | None = None  # "flex" may wait longer; the others change nothing
+    service_tier: ServiceTier | None = None  # "flex" may wait longer; the others change nothing
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: CacheKey | None = None

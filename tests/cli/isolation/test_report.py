@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from cli.isolation.cases import CASES, Cell, TierCase, cells_of
 from cli.isolation.eviction import EvictionFinding, Learnt
@@ -90,6 +91,14 @@ def test_a_test_that_was_left_out_and_one_that_was_not() -> None:
     assert "leaks. The attacker asks for 1536 tokens" in report
     assert "|  | across tenants | control: one tenant |" in report
     assert "| readings | 5 | 4 |\n| bits | 1.7000 | 2.0000 |" in report
+
+
+def test_what_to_do_stands_with_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    unsure = replace(record(), advice=["Try --samples 900."])
+    assert "Inconclusive" in markdown(unsure)
+    assert "could show it. Try --samples 900.\n" in markdown(unsure)
+    show(unsure)
+    assert "Try --samples 900." in capsys.readouterr().out
 
 
 def test_the_terminal_shows_all_but_every_cell(capsys: pytest.CaptureFixture[str]) -> None:

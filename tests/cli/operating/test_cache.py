@@ -54,6 +54,32 @@ def test_every_number_is_in_its_place(
     assert row(out, "fingerprint")[1] == bytes(range(16)).hex()
 
 
+def test_deleted_tenants_are_one_row_of_sums(
+    answer: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    [acme, gone] = answer["tenants"]
+    held = {"device": {"held": 2, "floor": 0, "ceiling": 0, "fair": 0.0}}
+    more = {**gone, "prompt_tokens": 100, "hit_tokens": 50, "tiers": held}
+    answer["tenants"] = [
+        gone | {"id": "tn_0", "tiers": held, "caused": {"device": {"no_room": 3}}},
+        acme,
+        *(more | {"id": f"tn_{n}", "caused": {"device": {"no_room": 4}}} for n in range(2, 500)),
+    ]
+    show(answer)
+    out = capsys.readouterr().out
+    counts = ["0", "49800", "50.0%", "0", str(499 * 33), str(499 * 44)]
+    assert row(out, "499 deleted tenants") == ["499 deleted tenants", *counts]
+    shares = row(out, "499 deleted tenants", "device")
+    assert shares[2:7] == ["998", "0", "0", "0", f"{3 + 498 * 4} no_room"]
+    assert "(deleted)" not in out
+    assert row(out, "acme")[1:3] == ["11", "1000"]
+    few = len(out.splitlines())
+    show(answer, every=True)
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) > few + 900
+    assert row(out, "tn_2 (deleted)")[2] == "100"
+
+
 def test_the_tables_fit_a_narrow_terminal(
     answer: dict[str, Any],
     capsys: pytest.CaptureFixture[str],

@@ -26,10 +26,13 @@ def test_a_prefix_lives_and_ends(ratoon: Ratoon, text: Path) -> None:
     assert (listed["name"], listed["scope"], listed["blocks"]) == ("rules", "all", 5)
     assert listed["id"] in ratoon("prefixes list").out
     assert ratoon("prefixes show rules --json").json["id"] == listed["id"]
-    assert "rules" in ratoon(f"prefixes show {listed['id']}").out
+    assert ratoon(f"prefixes show {listed['id']}").out.endswith(f"\nsystem:\n{TEXT}\n")
+    again = ratoon(f"prefixes create rules --system {text}")
+    assert again.out.startswith("Nothing new, this is published as it is: rules version 1 (px_")
     assert ratoon(f"prefixes create rules --text {text}").out.startswith(
         "Published rules version 2"
     )
+    assert ratoon("prefixes show rules").out.endswith(f"\ntext:\n{TEXT}\n")
     assert ratoon("prefixes delete rules").out == "Deleted prefix rules.\n"
     assert ratoon("prefixes list --json").json == []
 
@@ -51,6 +54,9 @@ def test_tools_go_with_messages_or_alone(ratoon: Ratoon, text: Path, tmp_path: P
     assert alone["tokens"] == len(f"tools:{TOOLS}") + 3  # of bos and two turns, one goes on
     both = ratoon(f"prefixes create pack --tools {file} --system {text} --json").json
     assert both["version"] == alone["version"] + 1
+    shown = ratoon("prefixes show pack").out
+    assert shown.endswith(f"\nsystem:\n{TEXT}\n")
+    assert '\ntool:\n{"type":"function","function":{"name":"clock"}}\n' in shown
     assert both["tokens"] == alone["tokens"] + len(f"system:{TEXT}") + 1
     refused = ratoon(f"prefixes create pack --tools {file} --text {text}")
     assert refused.status == 2

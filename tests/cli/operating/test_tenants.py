@@ -34,3 +34,25 @@ def test_canonical_prompts_are_off_until_they_are_turned_on(ratoon: Ratoon) -> N
     assert is_on()
     ratoon("tenants canonical-prompts coder --off")
     assert not is_on()
+
+
+def test_the_list_has_groups_limits_and_shares(ratoon: Ratoon) -> None:
+    ratoon("tenants create listed --weight 3")
+    ratoon("tenants limits listed --tokens-per-minute 3000 --budget 5 --priority batch")
+    ratoon("tenants quota listed --ceiling 0.5")
+    ratoon("groups create team")
+    ratoon("groups join team listed")
+    lines = [line.split("\t") for line in ratoon("tenants list").out.splitlines()]
+    [cells] = [cells for cells in lines if cells[0] == "listed"]
+    assert cells[1].startswith("tn_")
+    assert cells[2:7] == [
+        "enabled",
+        "batch",
+        "team",
+        "tokens per minute: 3000, budget: 5 units, month",
+        "floor 0, ceiling 0.5, weight 3",
+    ]
+    assert len(lines[1]) == len(cells) == 8
+    ratoon("groups leave listed")
+    ratoon("groups delete team")
+    assert "\t-\tno limits\t" in ratoon("tenants list").out

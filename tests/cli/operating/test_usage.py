@@ -1,4 +1,4 @@
-"""`ratoon groups`, `usage` and `audit` against a real gateway (its engine is a double)."""
+"""`ratoon groups` and `usage` against a real gateway (its engine is a double)."""
 
 from __future__ import annotations
 
@@ -64,21 +64,6 @@ def test_a_group_that_is_not_there_is_named(ratoon: Ratoon) -> None:
     assert "nobody" in printed.err
 
 
-def test_the_audit_log_lists_a_change(ratoon: Ratoon) -> None:
-    ratoon("tenants create audited")
-    newest = ratoon("audit --limit 1 --json").json
-    assert [entry["action"] for entry in newest] == ["tenant.create"]
-    table = ratoon("audit").out
-    assert "tenant.create" in table
-    assert "name=audited" in table
-
-
-def test_a_change_of_several_fields_is_shown_as_json(ratoon: Ratoon) -> None:
-    ratoon("tenants create quoted")
-    ratoon("tenants quota quoted --floor 0.25")
-    assert 'cache={"floor":0.25}' in ratoon("audit --limit 1").out
-
-
 def test_no_usage_is_an_empty_table(ratoon: Ratoon) -> None:
     ratoon("tenants create unused")
     assert ratoon("usage --tenant unused --json").json == []
@@ -111,6 +96,24 @@ def test_totals_are_sums_of_what_was_measured(capsys: pytest.CaptureFixture[str]
     lines = capsys.readouterr().out.splitlines()
     assert "\ttn_gone (deleted)\t" in lines[-2]
     assert lines[-1].split("\t")[3:5] == ["12", "3"]
+
+
+def test_deleted_tenants_are_one_row_a_day(capsys: pytest.CaptureFixture[str]) -> None:
+    known = usage_row(requests=2)
+    gone = [{**known, "tenant_id": f"tn_{n}", "key_id": f"key_{n}"} for n in range(1, 180)]
+    other_day = {**gone[0], "day": "2026-02-01"}
+    rows = [*gone, known, other_day, {**other_day, "key_id": "key_more"}]
+    show_usage(rows, NAMES, every=False)
+    lines = [line.split("\t")[:4] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert lines == [
+        ["2026-01-31", "acme", known["key_id"], "2"],
+        ["2026-01-31", "179 deleted tenants", "179 keys", "358"],
+        ["2026-02-01", "tn_1 (deleted)", "key_1", "2"],
+        ["2026-02-01", "tn_1 (deleted)", "key_more", "2"],
+        ["all days", "all keys", "", "364"],
+    ]
+    show_usage(rows, NAMES, every=True)
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len(rows) + 1
 
 
 def test_what_was_not_measured_is_left_empty(capsys: pytest.CaptureFixture[str]) -> None:

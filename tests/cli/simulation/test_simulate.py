@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -131,6 +132,7 @@ def test_a_plan_comes_from_the_config_alone(console: Console, tmp_path: Path) ->
     assert 900_000 < plan["device_tokens"] < 960_000
     assert plan["host_break_even_tokens"] < 100 < plan["disk_break_even_tokens"]
     assert "beats computing from" in console.type("plan", *words).out
+    assert "not looked for on this machine: 1 x " in console.type("plan", *words).out
 
 
 def test_a_plan_of_two_gpus_holds_more(console: Console, tmp_path: Path) -> None:
@@ -159,3 +161,13 @@ def test_neither_command_needs_torch(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "bytes of KV a token" in done.stdout
+
+
+def test_a_forecast_is_of_the_default_server(console: Console) -> None:
+    [simulated, served] = (
+        re.search(r"--(?:cache-)?policy <.*>\n.*default: (\w+)", console.type(word, "--help").out)
+        for word in ("simulate", "serve")
+    )
+    assert simulated is not None
+    assert served is not None
+    assert simulated.group(1) == served.group(1) == "lru"

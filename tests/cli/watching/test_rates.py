@@ -78,6 +78,18 @@ def test_where_nothing_happened_nothing_is_divided() -> None:
 def test_only_the_busiest_tenants_are_shown() -> None:
     flows = {f"tn_{n:03}": FlowStats(prompt_tokens=n) for n in range(100)}
     answer = told(some_stats(flows=flows))
+    for tenant in answer["tenants"]:
+        tenant["name"] = tenant["id"]
     *_, tenants = tables(answer, None)
     assert len(tenants.rows) == 20
-    assert tenants.rows[0][0] == "tn_099 (deleted)"
+    assert tenants.rows[0][0] == "tn_099"
+
+
+def test_deleted_tenants_are_one_row_of_what_happened_between() -> None:
+    flows = {f"tn_{n}": FlowStats(prompt_tokens=10, cached_tokens=5) for n in range(4)}
+    before = told(some_stats(flows=flows))
+    flows["tn_2"] = FlowStats(prompt_tokens=40, cached_tokens=20, blocks_held=3)
+    now = told(some_stats(flows=flows)) | {"uptime_s": before["uptime_s"] + 10}
+    *_, tenants = tables(now, before)
+    assert tenants.rows[0] == ("3 deleted tenants", "0.0", "3.0", "50.0%", "0.0", "3")
+    assert [row[0] for row in tenants.rows[1:]] == ["acme"]

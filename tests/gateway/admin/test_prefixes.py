@@ -37,8 +37,9 @@ async def test_a_prefix_is_published_shown_and_taken_back(office: Office) -> Non
     assert set(made) == {
         *("id", "name", "version", "scope", "created_at", "tokens", "blocks", "state", "reason")
     }
-    seen = await shown(office, made["id"])
-    assert (seen["state"], seen["source"]["messages"]) == ("warm", SYSTEM)
+    assert (await shown(office, made["id"]))["state"] == "warm"
+    source = {"messages": SYSTEM, "text": None, "tools": None}
+    assert (await shown(office, made["id"]))["source"] == source
     assert office.engine.pinned == {made["id"]: tokens // 16 + 1}
     assert await listed(office) == [("rules", 1)]
     path = f"/admin/prefixes/{made['id']}"

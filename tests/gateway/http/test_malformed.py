@@ -468,5 +468,5 @@ def test_what_no_model_here_reads_is_said(served: Served, kind: str) -> None:
     )
     error = answer.json()["error"]
     assert answer.status_code == 400
-    assert "no images, audio or files" in error["message"]
+    assert "not images, audio or files" in error["message"]
     assert error["param"].endswith(".type")

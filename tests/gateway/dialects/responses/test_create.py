@@ -248,6 +248,7 @@ def test_what_clients_also_send_is_taken(client: openai.OpenAI, engine: FakeEngi
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no input": ({"input": None}, "input"),
+    "no such tier": ({"service_tier": "bogus"}, "service_tier"),
     "an empty input": ({"input": []}, "input"),
     "a number": ({"input": [{"role": "user", "content": 1}]}, "input[0].content"),
     "a role": ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),

@@ -1,0 +1,64 @@
+"""A command's help at any width: each flag on a line of its own, what it means below.
+
+No word is ever cut, so a flag and its variable can be copied. Groups of commands have typer's help.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from typer.core import MARKUP_MODE_KEY, TyperCommand
+
+_MAX_WIDTH = 100  # longer lines are hard to read
+_INDENT = "    "
+
+
+class HelpPage(TyperCommand):
+    """A command whose help is a page of this shape."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Print the page."""
+        # A tenth of a command's start, which only a help takes.
+        from rich.console import Console
+        from rich.padding import Padding
+        from rich.text import Text
+
+        console = Console(force_terminal=sys.stdout.isatty(), highlight=False)
+        console.width = min(console.width, _MAX_WIDTH)
+        ctx.ensure_object(dict)[MARKUP_MODE_KEY] = self.rich_markup_mode  # so help is escaped
+        console.print(Text(f"{self.get_usage(ctx)}\n"))
+        for paragraph in paragraphs(self.help or ""):
+            console.print(Text.from_markup(f"{paragraph}\n"), soft_wrap=paragraph[:1] == " ")
+        for panel, flags in self._panels(ctx).items():
+            console.print(Text(panel, style="bold"))
+            for name, meaning in flags:
+                console.print(
+                    Padding(Text(name.replace(" range>", ">"), "cyan"), (0, 0, 0, 2), expand=False)
+                )
+                console.print(Padding(Text.from_markup(meaning), (0, 0, 0, 6), expand=False))
+            console.print()
+
+    def _panels(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """Names and meanings by panel: arguments, options without a panel, and the others."""
+        panels = dict[str, list[tuple[str, str]]]()
+        for kind, title in (("argument", "Arguments"), ("option", "Options")):
+            own: list[Any] = [one for one in self.get_params(ctx) if one.param_type_name == kind]
+            for one in sorted(own, key=lambda one: one.rich_help_panel is not None):
+                record = one.get_help_record(ctx)
+                if record is not None:
+                    panels.setdefault(one.rich_help_panel or title, []).append(record)
+        return panels
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Those of a docstring, each as one line; examples, which are indented, as they stand."""
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        is_example = paragraph.startswith(_INDENT)
+        yield paragraph if is_example else _one_line(paragraph.splitlines())
+
+
+def _one_line(lines: Iterable[str]) -> str:
+    return " ".join(line.strip() for line in lines)

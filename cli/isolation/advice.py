@@ -1,0 +1,67 @@
+"""What an operator does about a verdict that is inconclusive: which flag, and how far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from cli.isolation.eviction import EvictionFinding
+from cli.isolation.timing import Separation, TimingFinding
+from cli.isolation.verdict import (
+    CONTROL_AUC,
+    CONTROL_BITS,
+    TOLERANCE,
+    Finding,
+    Outcome,
+    eviction_outcome,
+    timing_outcome,
+)
+
+_STEP = 100  # numbers of samples are rounded up to multiples of it
+# What half an interval may take of the tolerance: chance moves its middle, too, and so a server
+# that leaks nothing passes 99 times in a hundred.
+_ROOM = 0.4
+
+
+def advice(
+    findings: Sequence[Finding], timing: TimingFinding | None, eviction: EvictionFinding | None
+) -> Iterator[str]:
+    """A sentence or two for each part that was inconclusive."""
+    unsure = sum(finding.outcome is Outcome.INCONCLUSIVE for finding in findings)
+    if unsure:
+        yield f"{unsure} cells are inconclusive; 'What did not pass' says why each is."
+    if timing is not None and timing_outcome(timing) is Outcome.INCONCLUSIVE:
+        yield from _of_timing(timing)
+    if eviction is not None and eviction_outcome(eviction) is Outcome.INCONCLUSIVE:
+        yield _of_eviction(eviction)
+
+
+def _of_timing(timing: TimingFinding) -> Iterator[str]:
+    across, control = timing.across, timing.control
+    if across.low < 0.5 - TOLERANCE or across.high > 0.5 + TOLERANCE:
+        yield (
+            f"The timing test needs more samples: with {across.samples} the interval is "
+            f"{across.low:.3f} to {across.high:.3f}, and it must lie within {TOLERANCE} of 0.5. "
+            f"Try --samples {_samples(across)}, under a load that is steady."
+        )
+    if control.auc <= CONTROL_AUC:
+        yield (
+            "The timing test could not have noticed a leak: its control's AUC is "
+            f"{control.auc:.3f}, and must be above {CONTROL_AUC}. Try longer prompts "
+            f"(--timing-tokens, now {timing.prompt_tokens}), under less load."
+        )
+
+
+def _samples(across: Separation) -> int:
+    """How many make the interval narrow enough: its width falls as the root of their number."""
+    half = (across.high - across.low) / 2
+    wanted = across.samples * max(2.0, (half / (TOLERANCE * _ROOM)) ** 2)
+    return math.ceil(wanted / _STEP) * _STEP
+
+
+def _of_eviction(eviction: EvictionFinding) -> str:
+    if eviction.control.bits <= CONTROL_BITS:
+        why = f"its control learnt {eviction.control.bits:.2f} bits of {CONTROL_BITS}"
+    else:
+        why = f"what it learnt may be chance ({eviction.across.chance:.2f})"
+    return f"The eviction test needs more trials: {why}. Try more --eviction-trials."

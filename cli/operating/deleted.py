@@ -1,0 +1,42 @@
+"""Deleted tenants in one row: the engine counts for them until it ends, and they have no names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any
+
+Counts = dict[str, Any]
+
+
+def folded(tenants: Iterable[Counts]) -> list[Counts]:
+    """Tenants of GET /admin/cache/stats, the deleted ones as one, after the others.
+
+    One that was deleted alone stays as it is.
+    """
+    known, deleted = list[Counts](), list[Counts]()
+    for tenant in tenants:
+        (deleted if tenant["name"] is None else known).append(tenant)
+    return [*known, *(deleted if len(deleted) < 2 else [_together(deleted)])]
+
+
+def name_of(tenant: Counts) -> str:
+    """What a row of the tenant begins with."""
+    return tenant["name"] or f"{tenant['id']} (deleted)"
+
+
+def _together(tenants: Sequence[Counts]) -> Counts:
+    total: Counts = reduce(_added, tenants)
+    prompt_tokens = total["prompt_tokens"]
+    rate = total["hit_tokens"] / prompt_tokens if prompt_tokens else None
+    return {**total, "name": f"{len(tenants)} deleted tenants", "hit_rate": rate}
+
+
+def _added(one: Any, other: Any) -> Any:
+    """The sums of all numbers; names and ids are the first one's."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        both = {name: _added(one[name], other[name]) for name in one if name in other}
+        return {**other, **one, **both}
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one + other
+    return one
