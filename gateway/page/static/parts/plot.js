@@ -102,7 +102,7 @@ function seriesOf({ colour, dashed }, index, colourOf, stacked) {
     width: 1.5,
     dash: dashed ? [4, 3] : undefined,
     fill: stacked ? `${stroke}66` : undefined,
-    points: { show: (plot) => plot.data[0].length < FEW },
+    points: { show: (plot) => plot.data[0].length < FEW, size: 5, fill: stroke },
     spanGaps: false,
   };
 }
