@@ -128,7 +128,8 @@ chromium:
 		as_root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		$$as_root apt-get update --quiet >/dev/null && \
 		$$as_root env DEBIAN_FRONTEND=noninteractive \
-			apt-get install --quiet --yes --no-install-recommends chromium >/dev/null; }
+			apt-get install --quiet --yes --no-install-recommends chromium >/dev/null; } || \
+		echo 'no Chromium could be installed: the tests of the page are skipped'
 
 format: $(STAMP)
 	$(BIN)/ruff format .
