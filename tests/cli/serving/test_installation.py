@@ -27,7 +27,8 @@ def test_a_first_start_leaves_keys_for_their_owner_alone(tmp_path: Path) -> None
     assert start.created
     assert start.keys_file == path
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert set(read_keys(path)) == {"RATOON_ADMIN_KEY", "RATOON_DEMO_KEY", "RATOON_DEMO2_KEY"}
+    names = {"RATOON_ADMIN_KEY", "RATOON_DEMO_KEY", "RATOON_DEMO2_KEY", "RATOON_METRICS_KEY"}
+    assert set(read_keys(path)) == names
 
 
 def test_a_second_start_keeps_the_keys(tmp_path: Path) -> None:
